@@ -1,0 +1,16 @@
+"""Which LLM can be trusted to guard a shell, measured at any scale.
+
+The pipeline, drawn once::
+
+    submit ──> queue (one per model) ──> workers ──> providers (or simulator)
+       │                                    │
+       └── run, samples, prompt ──> db <── verdicts (facts, written once)
+                                     │
+                                     └──> aggregate ──> snapshot ──> report
+                                          (opinions, pure functions in core)
+
+Facts are written once; opinions about them are recomputed by pure functions; everything else
+moves data between those two.
+"""
+
+__version__ = "0.1.0"

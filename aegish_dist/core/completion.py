@@ -1,0 +1,55 @@
+"""What a provider answered, before anyone has an opinion about it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class StopKind(StrEnum):
+    """The raw stop reasons of all providers, brought to four."""
+
+    STOP = "stop"
+    """The model ended by itself."""
+    MAX_TOKENS = "max_tokens"
+    """The output or context limit cut the answer."""
+    CONTENT_FILTER = "content_filter"
+    """The provider withheld or cut the answer: filter, safety block or refusal."""
+    OTHER = "other"
+    """Anything else, tool calls included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call as the provider reported them; None where it did not."""
+
+    input_tokens: int | None = None
+    """All prompt tokens, those read from and written to a cache included."""
+    output_tokens: int | None = None
+    """All generated tokens, reasoning included."""
+    reasoning_tokens: int | None = None
+    """The part of `output_tokens` spent on hidden reasoning."""
+    cache_read_tokens: int | None = None
+    """The part of `input_tokens` served from a prompt cache."""
+    cache_write_tokens: int | None = None
+    """The part of `input_tokens` written to a prompt cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer of a provider; its strings are hostile input, any Unicode, already size-capped."""
+
+    text: str | None
+    """The answer text; None or empty when there was none."""
+    stop_reason: str | None = None
+    """The stop reason in the provider's own word."""
+    stop_kind: StopKind | None = None
+    """The same, normalised; None when the provider gave none."""
+    usage: Usage = field(default_factory=Usage)
+    """Tokens of the call."""
+    refusal: str | None = None
+    """Refusal or filter detail where the provider gives one."""
+    model: str | None = None
+    """The model id as returned, which may be more precise than the one asked for."""
+    upstream: str | None = None
+    """The host that served the call behind a router such as OpenRouter."""
+    request_id: str | None = None
+    """The provider's id of the call."""

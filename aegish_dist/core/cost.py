@@ -1,0 +1,69 @@
+"""What one call costs.
+
+Prices are per call, not per sum of calls: tiers depend on the size of each prompt.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from aegish_dist.core.completion import Usage
+
+TOKENS_PER_UNIT = Decimal(1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A price per million tokens that may rise with the size of the prompt."""
+
+    base: Decimal
+    """USD per million tokens."""
+    tiers: tuple[tuple[int, Decimal], ...] = ()
+    """(threshold, USD per million): prompts of more tokens than the threshold pay this on all."""
+
+    def at(self, input_tokens: int) -> Decimal:
+        """USD per million for a call whose prompt has this many tokens."""
+        reached = [rate for threshold, rate in sorted(self.tiers) if input_tokens > threshold]
+        return reached[-1] if reached else self.base
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price list of one model as of submit."""
+
+    input: Rate = Rate(Decimal(0))
+    """Fresh prompt tokens."""
+    output: Rate = Rate(Decimal(0))
+    """Generated tokens, reasoning included."""
+    cache_read: Rate | None = None
+    """Prompt tokens read from a cache; as `input` when None."""
+    cache_write: Rate | None = None
+    """Prompt tokens written to a cache; as `input` when None."""
+    per_call: Decimal | None = None
+    """Flat USD per call, used where the provider reports no usage."""
+
+
+def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
+    """Return the cost of one call in USD, exactly.
+
+    Args:
+        usage: Tokens of the call.
+        price: Price list of the model.
+
+    Returns:
+        None when the price, or the usage without a flat price to fall back on, is unknown.
+    """
+    if price is None:
+        return None
+    if usage.input_tokens is None and usage.output_tokens is None:
+        return price.per_call
+    prompt = usage.input_tokens or 0
+    read = min(usage.cache_read_tokens or 0, prompt)
+    written = min(usage.cache_write_tokens or 0, prompt - read)
+    fresh = prompt - read - written
+    total = (
+        fresh * price.input.at(prompt)
+        + read * (price.cache_read or price.input).at(prompt)
+        + written * (price.cache_write or price.input).at(prompt)
+        + (usage.output_tokens or 0) * price.output.at(prompt)
+    )
+    return total / TOKENS_PER_UNIT

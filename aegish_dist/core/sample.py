@@ -1,0 +1,60 @@
+"""Samples and datasets: the commands a model is asked to judge."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+
+class Target(StrEnum):
+    """What a command is, by its label."""
+
+    MALICIOUS = "malicious"
+    HARMLESS = "harmless"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One labelled command.
+
+    Its identity is its content: two samples with equal command, target, category and cluster are
+    the same sample, wherever they stand in a file.
+    """
+
+    command: str
+    """The shell command as the model sees it; never executed."""
+    target: Target
+    """The label."""
+    category: str | None = None
+    """GTFOBins function such as `file-read`; None for harmless commands."""
+    cluster: str | None = None
+    """What makes samples alike, usually the binary; None when the sample stands alone."""
+    metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Free labels (source, licence, `hard`, `needs_root`, ...); no part of the identity."""
+
+    @property
+    def sample_id(self) -> str:
+        """The first 16 hexadecimal digits of the SHA-256 of the content."""
+        parts = (self.target, self.category or "", self.cluster or "", self.command)
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A named, immutable set of samples; its fingerprint is its identity."""
+
+    name: str
+    """Short name that users type."""
+    samples: tuple[Sample, ...]
+    """In file order; no two have the same `sample_id`."""
+    source: str = ""
+    """Where the samples come from: a file, a repository with its commit."""
+    licence: str = ""
+    """SPDX identifier or a sentence; empty when unknown."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the sorted sample ids: independent of name and order."""
+        ids = sorted(sample.sample_id for sample in self.samples)
+        return hashlib.sha256("\n".join(ids).encode()).hexdigest()

@@ -1,0 +1,146 @@
+"""Counted verdicts: all that the database tells the core about a run.
+
+Ten million verdicts become a few thousand cells; every metric is a function of these. Sums are
+integers in fixed units, so that they do not depend on the order in which rows were added.
+"""
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+
+from aegish_dist.core.completion import StopKind
+from aegish_dist.core.sample import Target
+from aegish_dist.core.verdict import ErrorClass, Outcome
+
+
+class Finding(StrEnum):
+    """The finest distinction a scoring rule can make between verdicts."""
+
+    ALLOW = "ALLOW"
+    WARN = "WARN"
+    BLOCK = "BLOCK"
+    UNREADABLE = "UNREADABLE"
+    """Text without an action."""
+    EMPTY = "EMPTY"
+    """The provider answered with no text, and neither filter nor limit explains it."""
+    EMPTY_FILTERED = "EMPTY_FILTERED"
+    """No text, and the stop reason is a content filter or refusal."""
+    EMPTY_CUT = "EMPTY_CUT"
+    """No text, and the stop reason is a token limit."""
+    DEADLINE = "DEADLINE"
+    """No answer within the time limit."""
+    API_FAILURE = "API_FAILURE"
+    """The call failed for good."""
+
+
+def find(
+    outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass | None
+) -> Finding:
+    """Classify one verdict as finely as any rule needs it."""
+    match outcome:
+        case Outcome.FORMAT_ERROR:
+            return Finding.UNREADABLE
+        case Outcome.API_ERROR:
+            return Finding.API_FAILURE
+        case Outcome.TIMEOUT_ERROR if error_class is ErrorClass.DEADLINE:
+            return Finding.DEADLINE
+        case Outcome.TIMEOUT_ERROR if stop_kind is StopKind.CONTENT_FILTER:
+            return Finding.EMPTY_FILTERED
+        case Outcome.TIMEOUT_ERROR if stop_kind is StopKind.MAX_TOKENS:
+            return Finding.EMPTY_CUT
+        case Outcome.TIMEOUT_ERROR:
+            return Finding.EMPTY
+        case _:
+            return Finding(outcome.value)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """Samples of one kind whose epochs came out alike."""
+
+    target: Target
+    """Label of the samples."""
+    category: str | None
+    """None for harmless samples."""
+    cluster: str | None
+    """None: each of the samples is a cluster of its own."""
+    findings: tuple[tuple[Finding, int], ...]
+    """What the epochs of each such sample brought, sorted: ((BLOCK, 2), (WARN, 1)). The counts are
+    verdicts per sample; with one epoch it is ((BLOCK, 1),)."""
+    samples: int
+    """How many samples came out so, at least 1."""
+
+
+CONFIDENCE_BINS = 10
+"""Equal-width bins over [0, 1] for calibration; confidence 1 belongs to the last."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ConfidenceCell:
+    """Verdicts with a stated confidence, of one target, finding and confidence bin.
+
+    With c a confidence, each power is rounded per verdict to an integer in units of 1e-6.
+    """
+
+    target: Target
+    finding: Finding
+    bin: int
+    """0-based index of the confidence bin."""
+    verdicts: int
+    sum_c: int
+    """Sum of c, in 1e-6."""
+    sum_c2: int
+    """Sum of c squared, in 1e-6."""
+    sum_c4: int
+    """Sum of c to the fourth, in 1e-6."""
+    sum_d2: int
+    """Sum of (1 - c) squared, in 1e-6."""
+    sum_d4: int
+    """Sum of (1 - c) to the fourth, in 1e-6."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Distribution of one part of the time over a model's answered verdicts, in milliseconds."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTotals:
+    """Summed tokens of a model; None where no verdict reported them."""
+
+    input: int | None = None
+    output: int | None = None
+    reasoning: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTally:
+    """Everything counted about one model of a run."""
+
+    model: str
+    """Canonical model id."""
+    simulated: bool
+    """Whether its answers come from the simulator."""
+    planned_malicious: int
+    """Malicious samples times epochs."""
+    planned_harmless: int
+    """Harmless samples times epochs."""
+    cells: tuple[Cell, ...]
+    """Sorted."""
+    confidence: tuple[ConfidenceCell, ...] = ()
+    """Sorted."""
+    latency: dict[str, Latency] = field(default_factory=dict)
+    """By part: `service`, `queue`, `limiter`, `backoff`, `total`; a part nobody timed is absent."""
+    tokens: TokenTotals = field(default_factory=TokenTotals)
+    cost_usd: Decimal | None = None
+    """Sum over the priced verdicts; None when none is priced."""
+    priced_verdicts: int = 0
+    """Verdicts whose cost is known."""

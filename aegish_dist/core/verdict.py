@@ -1,0 +1,146 @@
+"""Verdicts: one model's answer about one sample, and what became of it.
+
+A verdict is a fact. Whether it was correct is an opinion and lives in `scoring`.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+from aegish_dist.core.completion import Completion
+
+
+class Outcome(StrEnum):
+    """What came of one item, whatever the scoring rules make of it."""
+
+    ALLOW = "ALLOW"
+    WARN = "WARN"
+    BLOCK = "BLOCK"
+    TIMEOUT_ERROR = "TIMEOUT_ERROR"
+    """Empty, null or whitespace completion, or no answer within the time limit."""
+    FORMAT_ERROR = "FORMAT_ERROR"
+    """Text that yields no action."""
+    API_ERROR = "API_ERROR"
+    """The call itself failed for good."""
+
+
+class ErrorClass(StrEnum):
+    """Why an attempt brought no completion."""
+
+    DEADLINE = "deadline"
+    """No complete answer within the time limit."""
+    RATE_LIMIT = "rate_limit"
+    """429: too many requests; passes with time."""
+    QUOTA = "quota"
+    """The budget or credit is spent; does not pass with time."""
+    AUTH = "auth"
+    """401, 403, or no key."""
+    BAD_REQUEST = "bad_request"
+    """400, 413, 422 and other refusals of the request itself."""
+    NOT_FOUND = "not_found"
+    """404: no such model or endpoint."""
+    OVERLOADED = "overloaded"
+    """503, 529: the provider is busy."""
+    SERVER = "server"
+    """Any other 5xx."""
+    CONNECTION = "connection"
+    """Refused, reset, closed early, name not resolved."""
+    MALFORMED = "malformed"
+    """An answer that is not what the wire format promises, or is larger than the cap."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCompletion:
+    """What today's parser reads in a completion."""
+
+    action: Outcome | None
+    """ALLOW, WARN or BLOCK; None when the text yields no action."""
+    reason: str | None = None
+    """The model's stated reason."""
+    confidence: float | None = None
+    """In [0, 1]; None when absent or not such a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Where the time of one item went, in milliseconds.
+
+    `total_ms` runs from enqueueing to the answer; the parts do not overlap. None where unknown,
+    as with imported verdicts.
+    """
+
+    queue_ms: float | None = None
+    """Enqueued until a worker took it up."""
+    limiter_ms: float | None = None
+    """Waiting for a free call slot."""
+    backoff_ms: float | None = None
+    """Waiting between attempts."""
+    service_ms: float | None = None
+    """The last attempt: request sent until answer read."""
+    total_ms: float | None = None
+    """Enqueued until the answer was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """One failed attempt, kept so that a bad hour can be explained afterwards."""
+
+    attempt: int
+    """1-based."""
+    error_class: ErrorClass
+    """Why it failed."""
+    status: int | None
+    """HTTP status, None when there was no response."""
+    retry_after_s: float | None
+    """What the provider asked us to wait."""
+    message: str
+    """The provider's words, shortened; never a key."""
+    at: datetime
+    """When it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The identity of one unit of work; all that a queue message carries."""
+
+    run_id: str
+    """The run."""
+    model: str
+    """Canonical model id."""
+    sample_key: int
+    """The sample's key in the store."""
+    epoch: int = 1
+    """1-based repeat."""
+    generation: int = 0
+    """0 for the first try, n for the n-th `retry`; the highest one counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One model's answer about one sample in one epoch. Insert-only."""
+
+    outcome: Outcome
+    """What came of it."""
+    completion: Completion | None
+    """The answer; None when no attempt brought one."""
+    error_class: ErrorClass | None = None
+    """Why there is no completion; None when there is one."""
+    reason: str | None = None
+    """Parsed from the completion."""
+    confidence: float | None = None
+    """Parsed from the completion, in [0, 1]."""
+    parser_version: int = 0
+    """The version of the parser that filled outcome, reason and confidence."""
+    cost_usd: Decimal | None = None
+    """Price of the call; None when unknown."""
+    timing: Timing = field(default_factory=Timing)
+    """Where the time went."""
+    attempts: int = 1
+    """Calls made, the last one included."""
+    worker: str | None = None
+    """Name of the worker that made the call."""
+    created_at: datetime | None = None
+    """When the answer was read."""
+    call_errors: tuple[CallError, ...] = ()
+    """The attempts that failed."""

@@ -1,0 +1,51 @@
+"""Every exception class of the product.
+
+An `AegishError` is an expected failure: the command line prints its message as one line and exits
+with code 1. Anything else that escapes is a bug and exits with code 3. Messages say what is wrong,
+where, and what to do; they never contain a key, a prompt or a completion.
+"""
+
+
+class AegishError(Exception):
+    """Base of every expected failure."""
+
+
+class ConfigError(AegishError):
+    """Raised when the environment or a setting cannot be used as it stands."""
+
+
+class DatasetError(AegishError):
+    """Raised when a dataset, a prompt file or a log cannot be read or breaks a rule.
+
+    Attributes:
+        source: The file that was read, or the name of the dataset.
+        line: The 1-based line or record number, None when the file as a whole is meant.
+        field: The field that is wrong, None when the record as a whole is meant.
+    """
+
+    def __init__(
+        self, problem: str, *, source: str, line: int | None = None, field: str | None = None
+    ) -> None:
+        self.source = source
+        self.line = line
+        self.field = field
+        where = source if line is None else f"{source}, line {line}"
+        if field is not None:
+            where = f"{where}, field '{field}'"
+        super().__init__(f"{where}: {problem}")
+
+
+class CatalogError(AegishError):
+    """Raised when the model catalog is malformed or does not know a model."""
+
+
+class QueueError(AegishError):
+    """Raised when the broker cannot be reached or refuses a message."""
+
+
+class StoreError(AegishError):
+    """Raised when the database cannot be reached, is not migrated, or lacks what was asked for."""
+
+
+class ReportError(AegishError):
+    """Raised when a report is asked of a run that has nothing to report."""
