@@ -49,3 +49,26 @@ class StoreError(AegishError):
 
 class ReportError(AegishError):
     """Raised when a report is asked of a run that has nothing to report."""
+
+
+class ProviderError(AegishError):
+    """Raised when one attempt to call a model brought no completion.
+
+    Attributes:
+        error_class: Why, as a `core.verdict.ErrorClass` value.
+        status: HTTP status, None when there was no response.
+        retry_after_s: Seconds the provider asked us to wait, None when it did not say.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        error_class: str,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.error_class = error_class
+        self.status = status
+        self.retry_after_s = retry_after_s
+        super().__init__(problem)

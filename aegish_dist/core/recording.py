@@ -1,0 +1,24 @@
+"""A verdict together with what it is about: how results travel between files, stores and replay."""
+
+from dataclasses import dataclass
+
+from aegish_dist.core.sample import Sample
+from aegish_dist.core.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One line of a verdict export, or one sample of an imported log."""
+
+    model: str
+    """Canonical model id."""
+    dataset: str
+    """Name of the dataset the sample belongs to."""
+    sample: Sample
+    """The labelled command."""
+    epoch: int
+    """1-based repeat."""
+    verdict: Verdict
+    """What the model answered."""
+    generation: int = 0
+    """0 for the first try, n for the n-th retry."""
