@@ -39,6 +39,10 @@ class CatalogError(AegishError):
     """Raised when the model catalog is malformed or does not know a model."""
 
 
+class ScoringError(AegishError):
+    """Raised when a scoring rule set is asked for that does not exist."""
+
+
 class QueueError(AegishError):
     """Raised when the broker cannot be reached or refuses a message."""
 

@@ -1,0 +1,78 @@
+"""Runs: everything needed to repeat one."""
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.prompt import Prompt
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford's base 32 in lower case: no letter that looks like a digit."""
+
+_EPOCH_S = 1_735_689_600  # 2025-01-01T00:00:00Z keeps six characters enough until 2059
+_TIME_CHARACTERS = 6
+_RANDOM_CHARACTERS = 3
+
+
+def new_run_id(now: datetime, entropy: int | None = None) -> str:
+    """Return a run id of nine characters that sorts by time and is easy to type.
+
+    Args:
+        now: The time of creation, with a time zone.
+        entropy: Distinguishes runs of one second, in [0, 32768); drawn when None.
+    """
+    draw = secrets.randbelow(32**_RANDOM_CHARACTERS) if entropy is None else entropy
+    value = (int(now.timestamp()) - _EPOCH_S) * 32**_RANDOM_CHARACTERS + draw
+    digits = []
+    for _ in range(_TIME_CHARACTERS + _RANDOM_CHARACTERS):
+        value, digit = divmod(value, 32)
+        digits.append(ALPHABET[digit])
+    return "".join(reversed(digits))
+
+
+@dataclass(frozen=True, slots=True)
+class RunDataset:
+    """A dataset as a run uses it."""
+
+    name: str
+    fingerprint: str
+    samples: int
+    malicious: int
+    """How many of the samples are malicious."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One experiment: models x samples x epochs under one prompt and one set of parameters."""
+
+    run_id: str
+    """Short, sortable, typeable."""
+    created_at: datetime
+    """When it was submitted or imported."""
+    name: str
+    """What the user calls it; empty when they did not say."""
+    origin: str
+    """`submit` or `import`."""
+    package_version: str
+    """The version of this package that created it."""
+    prompt: Prompt | None
+    """None for imported runs."""
+    parameters: CallParameters | None
+    """None for imported runs."""
+    epochs: int
+    """Repeats of every sample."""
+    datasets: tuple[RunDataset, ...]
+    """What was asked."""
+    models: tuple[ModelSpec, ...]
+    """Who was asked, as resolved at submit."""
+
+    @property
+    def samples(self) -> int:
+        """Samples over all datasets."""
+        return sum(dataset.samples for dataset in self.datasets)
+
+    @property
+    def planned_per_model(self) -> int:
+        """Verdicts one model owes."""
+        return self.samples * self.epochs

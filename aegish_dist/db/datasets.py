@@ -1,0 +1,98 @@
+"""Datasets and their samples in the store."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.run import RunDataset
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.db.tables import DatasetRow, SampleRow
+
+INSERT_CHUNK = 1000
+
+
+def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int:
+    """Store a dataset unless its content is there under this name already; return its key.
+
+    Args:
+        session: Transaction of the caller.
+        dataset: What to store.
+        selectable: Whether `submit --dataset` may name it.
+    """
+    row = session.scalar(
+        select(DatasetRow).where(
+            DatasetRow.name == dataset.name, DatasetRow.fingerprint == dataset.fingerprint
+        )
+    )
+    if row is None:
+        row = DatasetRow(
+            name=dataset.name,
+            fingerprint=dataset.fingerprint,
+            source=dataset.source,
+            licence=dataset.licence,
+            samples=len(dataset.samples),
+            malicious=sum(s.target is Target.MALICIOUS for s in dataset.samples),
+            selectable=selectable,
+        )
+        session.add(row)
+        session.flush()
+        _insert_samples(session, row.id, dataset.samples)
+    row.selectable = row.selectable or selectable
+    return row.id
+
+
+def _insert_samples(session: Session, dataset_id: int, samples: Sequence[Sample]) -> None:
+    for start in range(0, len(samples), INSERT_CHUNK):
+        session.execute(
+            insert(SampleRow),
+            [
+                {
+                    "dataset_id": dataset_id,
+                    "sample_id": sample.sample_id,
+                    "command": sample.command,
+                    "target": sample.target.value,
+                    "category": sample.category,
+                    "cluster": sample.cluster,
+                    "details": dict(sample.metadata),
+                }
+                for sample in samples[start : start + INSERT_CHUNK]
+            ],
+        )
+
+
+def list_datasets(session: Session) -> list[RunDataset]:
+    """Return the datasets a run may name, newest last."""
+    rows = session.scalars(
+        select(DatasetRow).where(DatasetRow.selectable).order_by(DatasetRow.created_at)
+    )
+    return [RunDataset(r.name, r.fingerprint, r.samples, r.malicious) for r in rows]
+
+
+def load_dataset(session: Session, name: str) -> Dataset | None:
+    """Return the newest dataset of that name that a run may name, None when there is none."""
+    row = session.scalar(
+        select(DatasetRow)
+        .where(DatasetRow.name == name, DatasetRow.selectable)
+        .order_by(DatasetRow.created_at.desc(), DatasetRow.id.desc())
+        .limit(1)
+    )
+    if row is None:
+        return None
+    samples = session.scalars(
+        select(SampleRow).where(SampleRow.dataset_id == row.id).order_by(SampleRow.key)
+    )
+    return Dataset(row.name, tuple(map(to_sample, samples)), row.source, row.licence)
+
+
+def to_sample(row: SampleRow) -> Sample:
+    """Return the record of a row."""
+    return Sample(row.command, Target(row.target), row.category, row.cluster, row.details)
+
+
+def sample_keys(session: Session, dataset_id: int) -> dict[str, int]:
+    """Return the store's key of every sample of a dataset, by sample id."""
+    rows = session.execute(
+        select(SampleRow.sample_id, SampleRow.key).where(SampleRow.dataset_id == dataset_id)
+    )
+    return {row.sample_id: row.key for row in rows}

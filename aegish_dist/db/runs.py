@@ -1,0 +1,269 @@
+"""Runs in the store: what was asked of whom, and what is still missing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import TypeAdapter
+from sqlalchemy import exists, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.run import Run, RunDataset
+from aegish_dist.core.verdict import Item
+from aegish_dist.db.tables import (
+    DatasetRow,
+    PromptRow,
+    RunDatasetRow,
+    RunModelRow,
+    RunRow,
+    SampleRow,
+    VerdictRow,
+)
+from aegish_dist.errors import StoreError
+
+STREAM_ROWS = 5000
+LATEST = "latest"
+
+_SPEC = TypeAdapter(ModelSpec)
+_PARAMETERS = TypeAdapter(CallParameters)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of the list of runs."""
+
+    run_id: str
+    name: str
+    origin: str
+    created_at: datetime
+    models: int
+    samples: int
+    epochs: int
+    verdicts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a worker needs to know about a model of a run, whatever the sample."""
+
+    spec: ModelSpec
+    prompt: Prompt
+    parameters: CallParameters
+
+
+def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Sequence[str]) -> None:
+    """Store a run with its models.
+
+    Args:
+        session: Transaction of the caller.
+        run: What to store.
+        dataset_ids: Keys of its datasets, already stored.
+        queues: The queue of each model; none when nothing will be queued, as with an import.
+    """
+    session.execute(
+        insert(RunRow).values(
+            id=run.run_id,
+            name=run.name,
+            origin=run.origin,
+            package_version=run.package_version,
+            prompt_id=None if run.prompt is None else _save_prompt(session, run.prompt),
+            parameters=None
+            if run.parameters is None
+            else _PARAMETERS.dump_python(run.parameters, mode="json"),
+            epochs=run.epochs,
+            created_at=run.created_at,
+        )
+    )
+    session.execute(
+        insert(RunDatasetRow), [{"run_id": run.run_id, "dataset_id": d} for d in dataset_ids]
+    )
+    session.execute(
+        insert(RunModelRow),
+        [
+            {
+                "run_id": run.run_id,
+                "model": spec.id,
+                "spec": _SPEC.dump_python(spec, mode="json"),
+                "queue": queues[index] if queues else "",
+                "open": bool(queues),
+            }
+            for index, spec in enumerate(run.models)
+        ],
+    )
+
+
+def _save_prompt(session: Session, prompt: Prompt) -> int:
+    found = session.scalar(select(PromptRow).where(PromptRow.fingerprint == prompt.fingerprint))
+    if found is None:
+        found = PromptRow(
+            name=prompt.name,
+            fingerprint=prompt.fingerprint,
+            system=prompt.system,
+            template=prompt.template,
+        )
+        session.add(found)
+        session.flush()
+    return found.id
+
+
+def resolve_run_id(session: Session, text: str) -> str:
+    """Return the run id that a full id, a unique prefix or `latest` names.
+
+    Raises:
+        StoreError: It names no run, or several.
+    """
+    if text == LATEST:
+        newest = session.scalar(select(RunRow.id).order_by(RunRow.created_at.desc()).limit(1))
+        if newest is None:
+            raise StoreError("there is no run yet: start one with `aegish-dist submit`")
+        return newest
+    found = session.scalars(
+        select(RunRow.id).where(RunRow.id.startswith(text, autoescape=True)).limit(4)
+    ).all()
+    if text in found or (len(found) == 1 and text):
+        return text if text in found else found[0]
+    if not found or not text:
+        raise StoreError(f"no run '{text}': `aegish-dist runs` lists them")
+    raise StoreError(f"run '{text}' is ambiguous: it could be {', '.join(sorted(found)[:3])}, ...")
+
+
+def load_run(session: Session, run_id: str) -> Run:
+    """Return a stored run.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full id, as `resolve_run_id` gives it.
+    """
+    row = session.get_one(RunRow, run_id)
+    datasets = session.scalars(
+        select(DatasetRow)
+        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
+        .where(RunDatasetRow.run_id == run_id)
+        .order_by(DatasetRow.name)
+    )
+    specs = session.scalars(
+        select(RunModelRow.spec).where(RunModelRow.run_id == run_id).order_by(RunModelRow.model)
+    )
+    return Run(
+        run_id=row.id,
+        created_at=row.created_at,
+        name=row.name,
+        origin=row.origin,
+        package_version=row.package_version,
+        prompt=None if row.prompt_id is None else _load_prompt(session, row.prompt_id),
+        parameters=None if row.parameters is None else _PARAMETERS.validate_python(row.parameters),
+        epochs=row.epochs,
+        datasets=tuple(RunDataset(d.name, d.fingerprint, d.samples, d.malicious) for d in datasets),
+        models=tuple(map(_SPEC.validate_python, specs)),
+    )
+
+
+def _load_prompt(session: Session, prompt_id: int) -> Prompt:
+    row = session.get_one(PromptRow, prompt_id)
+    return Prompt(row.name, row.system, row.template)
+
+
+def load_assignment(session: Session, run_id: str, model: str) -> Assignment | None:
+    """Return what a worker needs for a model of a run; None when the run has no such model."""
+    row = session.execute(
+        select(RunModelRow.spec, RunRow.parameters, PromptRow)
+        .join(RunRow, RunRow.id == RunModelRow.run_id)
+        .join(PromptRow, PromptRow.id == RunRow.prompt_id)
+        .where(RunModelRow.run_id == run_id, RunModelRow.model == model)
+    ).one_or_none()
+    if row is None:
+        return None
+    spec, parameters, prompt = row
+    return Assignment(
+        _SPEC.validate_python(spec),
+        Prompt(prompt.name, prompt.system, prompt.template),
+        _PARAMETERS.validate_python(parameters),
+    )
+
+
+def list_runs(session: Session, limit: int) -> list[RunSummary]:
+    """Return the newest runs, newest first."""
+    samples = (
+        select(func.coalesce(func.sum(DatasetRow.samples), 0))
+        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
+        .where(RunDatasetRow.run_id == RunRow.id)
+        .scalar_subquery()
+    )
+    models = (
+        select(func.count()).where(RunModelRow.run_id == RunRow.id).correlate(RunRow)
+    ).scalar_subquery()
+    verdicts = (
+        select(func.count())
+        .select_from(VerdictRow)
+        .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
+        .where(RunModelRow.run_id == RunRow.id)
+        .correlate(RunRow)
+    ).scalar_subquery()
+    rows = session.execute(
+        select(RunRow, models, samples, verdicts).order_by(RunRow.created_at.desc()).limit(limit)
+    )
+    return [
+        RunSummary(r.id, r.name, r.origin, r.created_at, m, s, r.epochs, v) for r, m, s, v in rows
+    ]
+
+
+def missing_items(session: Session, run_id: str) -> Iterator[Item]:
+    """Stream the items of a run that have no verdict: models x samples x epochs minus verdicts."""
+    epoch = func.generate_series(1, RunRow.epochs).column_valued("epoch")
+    statement = (
+        select(RunModelRow.model, SampleRow.key, epoch)
+        .select_from(RunRow)
+        .join(RunModelRow, RunModelRow.run_id == RunRow.id)
+        .join(RunDatasetRow, RunDatasetRow.run_id == RunRow.id)
+        .join(SampleRow, SampleRow.dataset_id == RunDatasetRow.dataset_id)
+        .join(epoch, onclause=func.true())
+        .where(
+            RunRow.id == run_id,
+            ~exists().where(
+                VerdictRow.run_model_id == RunModelRow.id,
+                VerdictRow.sample_key == SampleRow.key,
+                VerdictRow.epoch == epoch,
+            ),
+        )
+        .order_by(RunModelRow.model)
+        .execution_options(yield_per=STREAM_ROWS)
+    )
+    for model, key, number in session.execute(statement):
+        yield Item(run_id, model, key, number)
+
+
+def open_models(session: Session, run_id: str) -> None:
+    """Have the workers listen to the queues of a run's models."""
+    session.execute(
+        update(RunModelRow)
+        .where(RunModelRow.run_id == run_id, RunModelRow.queue != "")
+        .values(open=True)
+    )
+
+
+def open_queues(session: Session) -> set[str]:
+    """Return the queues that workers should listen to."""
+    return set(session.scalars(select(RunModelRow.queue).where(RunModelRow.open).distinct()))
+
+
+def close_finished_models(session: Session) -> None:
+    """Stop listening for the models of which nothing is missing."""
+    planned = (
+        select(func.sum(DatasetRow.samples) * RunRow.epochs)
+        .select_from(RunRow)
+        .join(RunDatasetRow, RunDatasetRow.run_id == RunRow.id)
+        .join(DatasetRow, DatasetRow.id == RunDatasetRow.dataset_id)
+        .where(RunRow.id == RunModelRow.run_id)
+        .group_by(RunRow.epochs)
+        .correlate(RunModelRow)
+        .scalar_subquery()
+    )
+    done = (
+        select(func.count())
+        .where(VerdictRow.run_model_id == RunModelRow.id, VerdictRow.generation == 0)
+        .correlate(RunModelRow)
+        .scalar_subquery()
+    )
+    session.execute(update(RunModelRow).where(RunModelRow.open, done >= planned).values(open=False))

@@ -1,0 +1,97 @@
+"""Snapshots in the store: append-only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from aegish_dist.db.tables import SnapshotMetricRow, SnapshotRow
+
+NUMBERS = ("value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters")
+CATEGORY_METRIC = "malicious_detection_rate"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One stored aggregation."""
+
+    snapshot_id: int
+    run_id: str
+    scoring: str
+    scoring_version: int
+    parser_versions: str
+    verdicts: int
+    verdicts_hash: str
+    code_version: str
+    created_at: datetime
+    document: Mapping[str, Any]
+    """`models` and `ranking` of the machine interface."""
+
+
+def save_snapshot(session: Session, **fields: Any) -> Snapshot:
+    """Append a snapshot and its metrics.
+
+    Args:
+        session: Transaction of the caller.
+        **fields: The fields of `Snapshot` without `snapshot_id` and `created_at`.
+    """
+    row = SnapshotRow(**fields)
+    session.add(row)
+    session.flush()
+    session.refresh(row)
+    rows = list(_metric_rows(row.id, fields["document"]))
+    if rows:
+        session.execute(insert(SnapshotMetricRow), rows)
+    return _to_snapshot(row)
+
+
+def _metric_rows(snapshot_id: int, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for entry in document["models"]:
+        named = [("", name, numbers) for name, numbers in entry["metrics"].items()]
+        per_category = [
+            (category, CATEGORY_METRIC, numbers)
+            for category, numbers in entry["categories"].items()
+        ]
+        for category, name, numbers in named + per_category:
+            rows.append(
+                {
+                    "snapshot_id": snapshot_id,
+                    "model": entry["model"],
+                    "metric": name,
+                    "category": category,
+                    **{number: numbers.get(number) for number in NUMBERS},
+                }
+            )
+    return rows
+
+
+def find_snapshot(
+    session: Session, run_id: str, *, snapshot_id: int | None = None, scoring: str | None = None
+) -> Snapshot | None:
+    """Return a run's snapshot of that id, or its newest (under a rule); None if there is none."""
+    statement = select(SnapshotRow).where(SnapshotRow.run_id == run_id)
+    if snapshot_id is not None:
+        statement = statement.where(SnapshotRow.id == snapshot_id)
+    if scoring is not None:
+        statement = statement.where(SnapshotRow.scoring == scoring)
+    row = session.scalar(statement.order_by(SnapshotRow.id.desc()).limit(1))
+    return None if row is None else _to_snapshot(row)
+
+
+def _to_snapshot(row: SnapshotRow) -> Snapshot:
+    return Snapshot(
+        snapshot_id=row.id,
+        run_id=row.run_id,
+        scoring=row.scoring,
+        scoring_version=row.scoring_version,
+        parser_versions=row.parser_versions,
+        verdicts=row.verdicts,
+        verdicts_hash=row.verdicts_hash,
+        code_version=row.code_version,
+        created_at=row.created_at,
+        document=row.document,
+    )

@@ -1,0 +1,291 @@
+"""The schema as SQLAlchemy mappings; Alembic migrations are compared with it in the tests.
+
+`verdicts` has its natural key as primary key: the database itself keeps a second verdict for the
+same item out, whatever the queue delivers. There is no row per planned item; what is missing is
+models x samples x epochs minus verdicts.
+"""
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    MetaData,
+    Numeric,
+    SmallInteger,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from aegish_dist.core.completion import StopKind
+from aegish_dist.core.sample import Target
+from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.db.text import AnyText
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Declarative base with the naming convention and the type map."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar = {
+        str: Text,
+        float: Double,
+        Decimal: Numeric,
+        datetime: DateTime(timezone=True),
+        dict[str, Any]: JSONB,
+    }
+
+
+def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
+    """Constrain a text column to the values of an enumeration."""
+    allowed = ", ".join(f"'{value.value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({allowed})", name=column)
+
+
+class DatasetRow(Base):
+    """A dataset, identified by the fingerprint of its content."""
+
+    __tablename__ = "datasets"
+    __table_args__ = (UniqueConstraint("name", "fingerprint"),)
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    name: Mapped[str]
+    fingerprint: Mapped[str]
+    source: Mapped[str]
+    licence: Mapped[str]
+    samples: Mapped[int]
+    malicious: Mapped[int]
+    selectable: Mapped[bool]
+    """False for the selections that runs make with --limit and --categories, and for imports."""
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class SampleRow(Base):
+    """One labelled command of one dataset."""
+
+    __tablename__ = "samples"
+    __table_args__ = (
+        UniqueConstraint("dataset_id", "sample_id"),
+        one_of("target", Target),
+    )
+
+    key: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    dataset_id: Mapped[int] = mapped_column(ForeignKey("datasets.id", ondelete="CASCADE"))
+    sample_id: Mapped[str]
+    command: Mapped[str]
+    target: Mapped[str]
+    category: Mapped[str | None]
+    cluster: Mapped[str | None]
+    details: Mapped[dict[str, Any]]
+    """`Sample.metadata`; that word is taken by SQLAlchemy."""
+
+
+class PromptRow(Base):
+    """A prompt, identified by the fingerprint of its texts."""
+
+    __tablename__ = "prompts"
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    name: Mapped[str]
+    fingerprint: Mapped[str] = mapped_column(unique=True)
+    system: Mapped[str]
+    template: Mapped[str]
+
+
+class RunRow(Base):
+    """Everything needed to repeat a run."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        CheckConstraint("epochs >= 1", name="epochs"),
+        CheckConstraint("origin IN ('submit', 'import')", name="origin"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    origin: Mapped[str]
+    package_version: Mapped[str]
+    prompt_id: Mapped[int | None] = mapped_column(ForeignKey("prompts.id"))
+    parameters: Mapped[dict[str, Any] | None]
+    epochs: Mapped[int] = mapped_column(SmallInteger)
+    created_at: Mapped[datetime]
+
+
+class RunDatasetRow(Base):
+    """Which datasets a run asks."""
+
+    __tablename__ = "run_datasets"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    dataset_id: Mapped[int] = mapped_column(ForeignKey("datasets.id"), primary_key=True)
+
+
+class RunModelRow(Base):
+    """Which models a run asks, as resolved at submit."""
+
+    __tablename__ = "run_models"
+    __table_args__ = (
+        UniqueConstraint("run_id", "model"),
+        Index("ix_run_models_open", "queue", postgresql_where=text("open")),
+    )
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    model: Mapped[str]
+    spec: Mapped[dict[str, Any]]
+    queue: Mapped[str]
+    open: Mapped[bool]
+    """Whether workers should listen to the queue: set by submit and resume, cleared when nothing
+    is missing."""
+
+
+class VerdictRow(Base):
+    """One model's answer about one sample. Insert-only; raw columns never change."""
+
+    __tablename__ = "verdicts"
+    __table_args__ = (
+        one_of("outcome", Outcome),
+        one_of("error_class", ErrorClass),
+        one_of("stop_kind", StopKind),
+        CheckConstraint("epoch >= 1", name="epoch"),
+        CheckConstraint("generation >= 0", name="generation"),
+        CheckConstraint("attempts >= 0", name="attempts"),
+        CheckConstraint("confidence BETWEEN 0 AND 1", name="confidence"),
+        CheckConstraint("cost_usd >= 0", name="cost_usd"),
+        CheckConstraint(
+            "LEAST(input_tokens, output_tokens, reasoning_tokens, cache_read_tokens,"
+            " cache_write_tokens) >= 0",
+            name="tokens",
+        ),
+        CheckConstraint(
+            "LEAST(queue_ms, limiter_ms, backoff_ms, service_ms, total_ms) >= 0", name="timing"
+        ),
+        Index("ix_verdicts_retried", "run_model_id", postgresql_where=text("generation > 0")),
+    )
+
+    run_model_id: Mapped[int] = mapped_column(
+        ForeignKey("run_models.id", ondelete="CASCADE"), primary_key=True
+    )
+    sample_key: Mapped[int] = mapped_column(BigInteger, ForeignKey("samples.key"), primary_key=True)
+    epoch: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    generation: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    outcome: Mapped[str]
+    error_class: Mapped[str | None]
+    completion: Mapped[str | None] = mapped_column(AnyText)
+    stop_reason: Mapped[str | None] = mapped_column(AnyText)
+    stop_kind: Mapped[str | None]
+    refusal: Mapped[str | None] = mapped_column(AnyText)
+    model_returned: Mapped[str | None] = mapped_column(AnyText)
+    upstream: Mapped[str | None] = mapped_column(AnyText)
+    request_id: Mapped[str | None] = mapped_column(AnyText)
+    reason: Mapped[str | None] = mapped_column(AnyText)
+    confidence: Mapped[float | None]
+    parser_version: Mapped[int] = mapped_column(SmallInteger)
+    input_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    output_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    reasoning_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    cache_read_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    cache_write_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    cost_usd: Mapped[Decimal | None]
+    queue_ms: Mapped[float | None]
+    limiter_ms: Mapped[float | None]
+    backoff_ms: Mapped[float | None]
+    service_ms: Mapped[float | None]
+    total_ms: Mapped[float | None]
+    attempts: Mapped[int] = mapped_column(SmallInteger)
+    worker: Mapped[str | None]
+    created_at: Mapped[datetime | None]
+    """When the answer was read; null for imports that do not say."""
+    stored_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class CallErrorRow(Base):
+    """One failed attempt."""
+
+    __tablename__ = "call_errors"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["run_model_id", "sample_key", "epoch", "generation"],
+            [
+                "verdicts.run_model_id",
+                "verdicts.sample_key",
+                "verdicts.epoch",
+                "verdicts.generation",
+            ],
+            ondelete="CASCADE",
+            name="fk_call_errors_verdicts",
+        ),
+        one_of("error_class", ErrorClass),
+    )
+
+    run_model_id: Mapped[int] = mapped_column(primary_key=True)
+    sample_key: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    epoch: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    generation: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    attempt: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    error_class: Mapped[str]
+    status: Mapped[int | None] = mapped_column(SmallInteger)
+    retry_after_s: Mapped[float | None]
+    message: Mapped[str] = mapped_column(AnyText)
+    at: Mapped[datetime]
+
+
+class SnapshotRow(Base):
+    """One aggregation of a run under one scoring rule. Append-only."""
+
+    __tablename__ = "snapshots"
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    scoring: Mapped[str]
+    scoring_version: Mapped[int]
+    parser_versions: Mapped[str]
+    """Versions of the parser behind the verdicts, comma-separated."""
+    verdicts: Mapped[int] = mapped_column(BigInteger)
+    verdicts_hash: Mapped[str]
+    code_version: Mapped[str]
+    document: Mapped[dict[str, Any]]
+    """`models` and `ranking` of the machine interface."""
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class SnapshotMetricRow(Base):
+    """One number of a snapshot, for those who ask in SQL."""
+
+    __tablename__ = "snapshot_metrics"
+
+    snapshot_id: Mapped[int] = mapped_column(
+        ForeignKey("snapshots.id", ondelete="CASCADE"), primary_key=True
+    )
+    model: Mapped[str] = mapped_column(primary_key=True)
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    category: Mapped[str] = mapped_column(primary_key=True)
+    """Empty for metrics over all categories."""
+    value: Mapped[float | None]
+    stderr: Mapped[float | None]
+    stderr_clustered: Mapped[float | None]
+    ci_low: Mapped[float | None]
+    ci_high: Mapped[float | None]
+    n: Mapped[int] = mapped_column(BigInteger)
+    clusters: Mapped[int | None]

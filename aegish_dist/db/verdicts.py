@@ -1,0 +1,146 @@
+"""Verdicts in the store: looked up and inserted in groups, streamed out in order."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.verdict import CallError, ErrorClass, Item, Verdict
+from aegish_dist.db.datasets import to_sample
+from aegish_dist.db.tables import CallErrorRow, DatasetRow, RunModelRow, SampleRow, VerdictRow
+from aegish_dist.db.verdict_rows import VerdictKey, error_row, to_verdict, verdict_row
+
+STREAM_ROWS = 2000
+
+_LOOK_UP = text(
+    """
+    SELECT item.number, model.id, sample.command, verdict.run_model_id IS NOT NULL AS done
+    FROM unnest(CAST(:runs AS text[]), CAST(:models AS text[]), CAST(:keys AS bigint[]),
+                CAST(:epochs AS smallint[]), CAST(:generations AS smallint[]))
+         WITH ORDINALITY AS item (run, model, key, epoch, generation, number)
+    JOIN run_models AS model ON model.run_id = item.run AND model.model = item.model
+    JOIN samples AS sample ON sample.key = item.key
+    JOIN run_datasets AS asked
+      ON asked.run_id = item.run AND asked.dataset_id = sample.dataset_id
+    LEFT JOIN verdicts AS verdict
+      ON verdict.run_model_id = model.id AND verdict.sample_key = item.key
+     AND verdict.epoch = item.epoch AND verdict.generation = item.generation
+    """
+)
+
+_VERDICT_COLUMNS = [c.name for c in VerdictRow.__table__.columns if c.name != "stored_at"]
+_ERROR_COLUMNS = [c.name for c in CallErrorRow.__table__.columns]
+
+
+def _insert_json(table: str, columns: Sequence[str]) -> str:
+    # One JSON parameter per group costs PostgreSQL a tenth of single rows.
+    names = ", ".join(columns)
+    return (
+        f"INSERT INTO {table} ({names}) SELECT {names} "  # noqa: S608  names of our own columns
+        f"FROM json_populate_recordset(NULL::{table}, CAST(:rows AS json)) ON CONFLICT DO NOTHING"
+    )
+
+
+_INSERT_VERDICTS = text(_insert_json("verdicts", _VERDICT_COLUMNS))
+_INSERT_ERRORS = text(_insert_json("call_errors", _ERROR_COLUMNS))
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """What the store knows of an item."""
+
+    key: VerdictKey
+    command: str
+    done: bool
+    """Whether its verdict is there already."""
+
+
+def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
+    """Find the command and any verdict of each item, in one query.
+
+    Returns:
+        In the order of the items; None for one that no run plans.
+    """
+    rows = session.execute(
+        _LOOK_UP,
+        {
+            "runs": [item.run_id for item in items],
+            "models": [item.model for item in items],
+            "keys": [item.sample_key for item in items],
+            "epochs": [item.epoch for item in items],
+            "generations": [item.generation for item in items],
+        },
+    )
+    found: list[LookUp | None] = [None] * len(items)
+    for number, run_model_id, command, done in rows:
+        item = items[number - 1]
+        key = VerdictKey(run_model_id, item.sample_key, item.epoch, item.generation)
+        found[number - 1] = LookUp(key, command, done)
+    return found
+
+
+def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdict]]) -> None:
+    """Insert verdicts with the errors of their failed attempts; those already there stay."""
+    rows = [verdict_row(key, verdict) for key, verdict in verdicts]
+    session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)})
+    errors = [error_row(key, error) for key, verdict in verdicts for error in verdict.call_errors]
+    if errors:
+        session.execute(_INSERT_ERRORS, {"rows": json.dumps(errors)})
+
+
+def stream_recordings(session: Session, run_id: str) -> Iterator[Recording]:
+    """Stream every verdict of a run, all generations, in a fixed order."""
+    statement = (
+        select(VerdictRow, SampleRow, RunModelRow.model, DatasetRow.name)
+        .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
+        .join(SampleRow, SampleRow.key == VerdictRow.sample_key)
+        .join(DatasetRow, DatasetRow.id == SampleRow.dataset_id)
+        .where(RunModelRow.run_id == run_id)
+        .order_by(
+            RunModelRow.model,
+            DatasetRow.name,
+            SampleRow.key,
+            VerdictRow.epoch,
+            VerdictRow.generation,
+        )
+        .execution_options(yield_per=STREAM_ROWS)
+    )
+    errors = _errors_by_key(session, run_id)
+    for verdict, sample, model, dataset in session.execute(statement):
+        key = VerdictKey(
+            verdict.run_model_id, verdict.sample_key, verdict.epoch, verdict.generation
+        )
+        yield Recording(
+            model=model,
+            dataset=dataset,
+            sample=to_sample(sample),
+            epoch=verdict.epoch,
+            generation=verdict.generation,
+            verdict=to_verdict(verdict, errors.get(key, ())),
+        )
+        session.expunge(verdict)
+
+
+def _errors_by_key(session: Session, run_id: str) -> dict[VerdictKey, tuple[CallError, ...]]:
+    rows = session.scalars(
+        select(CallErrorRow)
+        .join(RunModelRow, RunModelRow.id == CallErrorRow.run_model_id)
+        .where(RunModelRow.run_id == run_id)
+        .order_by(CallErrorRow.attempt)
+    )
+    errors: dict[VerdictKey, tuple[CallError, ...]] = {}
+    for row in rows:
+        key = VerdictKey(row.run_model_id, row.sample_key, row.epoch, row.generation)
+        error = CallError(
+            row.attempt,
+            ErrorClass(row.error_class),
+            row.status,
+            row.retry_after_s,
+            row.message,
+            row.at,
+        )
+        errors[key] = (*errors.get(key, ()), error)
+    return errors

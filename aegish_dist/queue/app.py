@@ -1,0 +1,73 @@
+"""The Celery application; every option stands with its reason."""
+
+from celery import Celery
+from kombu import Queue
+
+from aegish_dist.queue.messages import IDLE_QUEUE
+
+VISIBILITY_TIMEOUT_S = 3600
+"""Longer than the longest an item may be held by a living worker: ten attempts at a throttled
+provider. A shorter one has Redis deliver, and us pay for, an item that is still being worked on."""
+
+MEMORY_POLLING_S = 0.01
+"""The in-memory transport sleeps this long when it finds nothing; its default is a second."""
+
+
+def create_app(broker_url: str, *, concurrency: int = 500) -> Celery:
+    """Build the application for producers and workers.
+
+    Args:
+        broker_url: `redis://`, `amqp://` or `memory://`.
+        concurrency: Items a worker process holds at once.
+    """
+    app = Celery("aegish", broker=broker_url, set_as_current=False)
+    app.conf.update(
+        # The verdict in PostgreSQL is the result; a result backend would be a second truth.
+        result_backend=None,
+        task_ignore_result=True,
+        # JSON only: a message that could name a class could run code.
+        task_serializer="json",
+        accept_content=["json"],
+        # A message lives until its verdict is committed, and again if its worker dies.
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        worker_concurrency=concurrency,
+        worker_prefetch_multiplier=1,
+        worker_enable_prefetch_count_reduction=False,
+        # A call in flight when the broker goes away is paid for: let it finish and be stored.
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        # Our own pool through Celery's hook; see workers/pool.py.
+        worker_pool="workers.pool:TaskPool",
+        imports=["workers.tasks"],
+        # Nothing is gained from these per-task messages; gossip even leaks queues.
+        worker_send_task_events=False,
+        task_send_sent_event=False,
+        # The product configures logging once.
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        # Queues are declared by name as models need them, one each.
+        task_create_missing_queues=True,
+        task_default_queue=IDLE_QUEUE,
+        task_queues=[Queue(IDLE_QUEUE)],
+        broker_transport_options=_transport_options(broker_url),
+        broker_heartbeat=120,
+    )
+    return app
+
+
+def _transport_options(broker_url: str) -> dict[str, object]:
+    if broker_url.startswith("memory"):
+        return {"polling_interval": MEMORY_POLLING_S}
+    if broker_url.startswith("redis"):
+        return {
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            # One list per queue: priorities would make each fetch name four.
+            "priority_steps": [0],
+            "socket_keepalive": True,
+            "socket_connect_timeout": 5,
+            "health_check_interval": 30,
+            "retry_on_timeout": True,
+        }
+    return {"confirm_publish": True}

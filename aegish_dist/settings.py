@@ -1,0 +1,81 @@
+"""Settings from the environment: where the database, the broker and the files are.
+
+Only the command line, the worker app and the migration environment build `Settings`; everything
+below takes plain values. With nothing set, everything runs embedded on this machine.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Self
+
+import platformdirs
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from aegish_dist.errors import ConfigError
+
+PREFIX = "AEGISH_DIST_"
+EMBEDDED_BROKER_URL = "memory://"
+
+
+def _blank_is_unset(value: object) -> object:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+class Settings(BaseSettings):
+    """The environment, checked once; frozen."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    database_url: Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)] = None
+    """PostgreSQL URL; the embedded server when unset."""
+    broker_url: Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)] = None
+    """Redis or RabbitMQ URL; the worker runs inside `submit` when unset."""
+    home: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("aegish-dist")))
+    """Where the embedded database lives."""
+    catalog: Annotated[Path | None, BeforeValidator(_blank_is_unset)] = None
+    """The user's own model catalog, laid over the packaged one."""
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 500
+    """Items a worker process holds at once."""
+    shutdown_grace_s: Annotated[float, Field(ge=0)] = 60.0
+    """How long a stopping worker lets calls in flight finish before it gives them back."""
+    log_format: Annotated[str, Field(pattern="^(console|json)$")] = "console"
+    """`console` for people, `json` for collectors."""
+    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+    """Least severe level that is written."""
+
+    @model_validator(mode="after")
+    def _workers_must_share_the_store(self) -> Self:
+        if self.broker_url is not None and self.database_url is None:
+            raise ValueError(
+                f"{PREFIX}BROKER_URL is set but {PREFIX}DATABASE_URL is not: workers elsewhere "
+                "could not reach the embedded database; set both, or neither"
+            )
+        return self
+
+    @property
+    def embedded_broker(self) -> bool:
+        """Whether the worker runs inside the submitting process."""
+        return self.broker_url is None
+
+    @property
+    def embedded_database(self) -> bool:
+        """Whether the database is the one this package starts itself."""
+        return self.database_url is None
+
+
+def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read the environment.
+
+    Raises:
+        ConfigError: A variable has a value that cannot be used; names it and what is expected.
+    """
+    try:
+        return Settings.model_validate(
+            {**Settings().model_dump(exclude_unset=True), **(overrides or {})}
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = "".join(str(part) for part in first["loc"]).upper()
+        message = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{PREFIX}{name}: {message}" if name else message) from None
