@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from aegish_dist.errors import ConfigError
 
 PREFIX = "AEGISH_DIST_"
-EMBEDDED_BROKER_URL = "memory://"
+EMBEDDED_BROKER_URL = "memory://localhost/"
 
 
 def _blank_is_unset(value: object) -> object:

@@ -39,7 +39,7 @@ class Price:
     cache_write: Rate | None = None
     """Prompt tokens written to a cache; as `input` when None."""
     per_call: Decimal | None = None
-    """Flat USD per call, used where the provider reports no usage."""
+    """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
 
 
 def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
@@ -50,11 +50,11 @@ def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
         price: Price list of the model.
 
     Returns:
-        None when the price, or the usage without a flat price to fall back on, is unknown.
+        None when the price is unknown, or neither usage nor a flat price is known.
     """
     if price is None:
         return None
-    if usage.input_tokens is None and usage.output_tokens is None:
+    if price.per_call is not None or (usage.input_tokens is None and usage.output_tokens is None):
         return price.per_call
     prompt = usage.input_tokens or 0
     read = min(usage.cache_read_tokens or 0, prompt)

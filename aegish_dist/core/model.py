@@ -18,6 +18,8 @@ class WireFormat(StrEnum):
     """Gemini generateContent."""
     BASELINE = "baseline"
     """No network: a rule inside this package."""
+    IMPORTED = "imported"
+    """Never called from here: its verdicts were imported."""
 
 
 @dataclass(frozen=True, slots=True)

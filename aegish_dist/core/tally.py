@@ -33,9 +33,7 @@ class Finding(StrEnum):
     """The call failed for good."""
 
 
-def find(
-    outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass | None
-) -> Finding:
+def find(outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass | None) -> Finding:
     """Classify one verdict as finely as any rule needs it."""
     match outcome:
         case Outcome.FORMAT_ERROR:

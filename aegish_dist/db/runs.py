@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import TypeAdapter
-from sqlalchemy import exists, func, insert, select, update
+from sqlalchemy import func, insert, select, text, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
@@ -18,13 +18,28 @@ from aegish_dist.db.tables import (
     RunDatasetRow,
     RunModelRow,
     RunRow,
-    SampleRow,
     VerdictRow,
 )
 from aegish_dist.errors import StoreError
 
 STREAM_ROWS = 5000
 LATEST = "latest"
+
+_MISSING = text(
+    """
+    SELECT model.model, sample.key, epoch
+    FROM runs AS run
+    JOIN run_models AS model ON model.run_id = run.id
+    JOIN run_datasets AS asked ON asked.run_id = run.id
+    JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
+    CROSS JOIN generate_series(1, run.epochs) AS epoch
+    WHERE run.id = :run AND NOT EXISTS (
+        SELECT FROM verdicts AS verdict
+        WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
+          AND verdict.epoch = epoch)
+    ORDER BY model.model, epoch, sample.key
+    """
+)
 
 _SPEC = TypeAdapter(ModelSpec)
 _PARAMETERS = TypeAdapter(CallParameters)
@@ -211,27 +226,9 @@ def list_runs(session: Session, limit: int) -> list[RunSummary]:
 
 def missing_items(session: Session, run_id: str) -> Iterator[Item]:
     """Stream the items of a run that have no verdict: models x samples x epochs minus verdicts."""
-    epoch = func.generate_series(1, RunRow.epochs).column_valued("epoch")
-    statement = (
-        select(RunModelRow.model, SampleRow.key, epoch)
-        .select_from(RunRow)
-        .join(RunModelRow, RunModelRow.run_id == RunRow.id)
-        .join(RunDatasetRow, RunDatasetRow.run_id == RunRow.id)
-        .join(SampleRow, SampleRow.dataset_id == RunDatasetRow.dataset_id)
-        .join(epoch, onclause=func.true())
-        .where(
-            RunRow.id == run_id,
-            ~exists().where(
-                VerdictRow.run_model_id == RunModelRow.id,
-                VerdictRow.sample_key == SampleRow.key,
-                VerdictRow.epoch == epoch,
-            ),
-        )
-        .order_by(RunModelRow.model)
-        .execution_options(yield_per=STREAM_ROWS)
-    )
-    for model, key, number in session.execute(statement):
-        yield Item(run_id, model, key, number)
+    rows = session.execute(_MISSING, {"run": run_id}, execution_options={"yield_per": STREAM_ROWS})
+    for model, key, epoch in rows:
+        yield Item(run_id, model, key, epoch)
 
 
 def open_models(session: Session, run_id: str) -> None:
@@ -243,9 +240,14 @@ def open_models(session: Session, run_id: str) -> None:
     )
 
 
-def open_queues(session: Session) -> set[str]:
-    """Return the queues that workers should listen to."""
-    return set(session.scalars(select(RunModelRow.queue).where(RunModelRow.open).distinct()))
+def open_queues(session: Session) -> dict[str, str | None]:
+    """Return the queues that workers should listen to, and the key variable each one needs."""
+    rows = session.execute(
+        select(RunModelRow.queue, RunModelRow.spec["key_variable"].astext)
+        .where(RunModelRow.open)
+        .distinct()
+    )
+    return {row[0]: row[1] for row in rows}
 
 
 def close_finished_models(session: Session) -> None:

@@ -54,6 +54,7 @@ class Base(DeclarativeBase):
         Decimal: Numeric,
         datetime: DateTime(timezone=True),
         dict[str, Any]: JSONB,
+        list[dict[str, Any]]: JSONB,
     }
 
 
@@ -249,6 +250,17 @@ class CallErrorRow(Base):
     retry_after_s: Mapped[float | None]
     message: Mapped[str] = mapped_column(AnyText)
     at: Mapped[datetime]
+
+
+class WorkerRow(Base):
+    """A living worker process and what it is busy with; rewritten every second."""
+
+    __tablename__ = "workers"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    in_flight: Mapped[list[dict[str, Any]]]
+    """`[{"run", "model", "items"}]`."""
+    seen_at: Mapped[datetime]
 
 
 class SnapshotRow(Base):

@@ -13,15 +13,22 @@ MEMORY_POLLING_S = 0.01
 """The in-memory transport sleeps this long when it finds nothing; its default is a second."""
 
 
-def create_app(broker_url: str, *, concurrency: int = 500) -> Celery:
+def create_app(
+    broker_url: str, *, database_url: str, concurrency: int = 500, shutdown_grace_s: float = 60.0
+) -> Celery:
     """Build the application for producers and workers.
 
     Args:
         broker_url: `redis://`, `amqp://` or `memory://`.
+        database_url: Where workers find the runs and put the verdicts.
         concurrency: Items a worker process holds at once.
+        shutdown_grace_s: How long a stopping worker lets calls in flight finish.
     """
     app = Celery("aegish", broker=broker_url, set_as_current=False)
     app.conf.update(
+        # Read by our pool; Celery hides settings with DATABASE in their name from its reports.
+        aegish_database_url=database_url,
+        aegish_shutdown_grace_s=shutdown_grace_s,
         # The verdict in PostgreSQL is the result; a result backend would be a second truth.
         result_backend=None,
         task_ignore_result=True,

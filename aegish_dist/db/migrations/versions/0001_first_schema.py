@@ -3,7 +3,7 @@
 Old workers may keep running: there are none.
 
 Revision ID: 0001
-Revises:
+Revises: nothing
 """
 
 import sqlalchemy as sa
@@ -45,6 +45,13 @@ def upgrade() -> None:
         sa.Column("template", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_prompts")),
         sa.UniqueConstraint("fingerprint", name=op.f("uq_prompts_fingerprint")),
+    )
+    op.create_table(
+        "workers",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("in_flight", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_workers")),
     )
     op.create_table(
         "runs",
@@ -296,5 +303,6 @@ def downgrade() -> None:
     op.drop_table("run_datasets")
     op.drop_table("samples")
     op.drop_table("runs")
+    op.drop_table("workers")
     op.drop_table("prompts")
     op.drop_table("datasets")

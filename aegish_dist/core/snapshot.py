@@ -1,0 +1,76 @@
+"""The machine-readable form of metrics: what `aggregate --json` prints and a snapshot stores.
+
+Only JSON types, and nothing that depends on the order of its input: the same verdicts give the same
+bytes under `json.dumps(..., sort_keys=True)`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from decimal import Decimal
+
+from aegish_dist.core.metrics import ModelMetrics
+from aegish_dist.core.ranking import Contender, rank
+from aegish_dist.core.statistics import Estimate
+from aegish_dist.core.tally import Latency
+
+JsonObject = dict[str, object]
+
+
+def snapshot_parts(models: Iterable[ModelMetrics]) -> dict[str, list[JsonObject]]:
+    """Return the parts of a snapshot document that come from metrics.
+
+    Args:
+        models: Metrics under one rule set, in any order.
+
+    Returns:
+        `models`, sorted by id, and `ranking`, the best first.
+    """
+    by_id = sorted(models, key=lambda measured: measured.model)
+    contenders = [Contender(each.model, each.metrics["aegish_score"]) for each in by_id]
+    return {
+        "models": [model_entry(measured) for measured in by_id],
+        "ranking": [asdict(place) for place in rank(contenders)],
+    }
+
+
+def model_entry(measured: ModelMetrics) -> JsonObject:
+    """Return one entry of `models`; absent numbers are None."""
+    return {
+        "model": measured.model,
+        "simulated": measured.simulated,
+        "metrics": {name: asdict(estimate) for name, estimate in measured.metrics.items()},
+        "counts": dict(measured.counts),
+        "categories": {name: _category(seen) for name, seen in measured.categories.items()},
+        "actions": {
+            target.value: {label.value: verdicts for label, verdicts in labels.items()}
+            for target, labels in measured.actions.items()
+        },
+        "latency_ms": _latency(measured.latency.get("service")),
+        "latency_parts_ms": {part: _latency(seen) for part, seen in measured.latency.items()},
+        "cost": {
+            "total_usd": _number(measured.cost.total_usd),
+            "per_1000_usd": _number(measured.cost.per_1000_usd),
+            "per_command_usd": _number(measured.cost.per_command_usd),
+        },
+        "tokens": asdict(measured.tokens),
+    }
+
+
+def _category(estimate: Estimate) -> JsonObject:
+    return {
+        "n": estimate.n,
+        "value": estimate.value,
+        "stderr": estimate.stderr,
+        "ci_low": estimate.ci_low,
+        "ci_high": estimate.ci_high,
+    }
+
+
+def _latency(seen: Latency | None) -> JsonObject:
+    if seen is None:
+        return dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
+    return asdict(seen)
+
+
+def _number(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)

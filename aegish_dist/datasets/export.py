@@ -1,0 +1,91 @@
+"""Write a dataset to a file that `table.import_table` reads back."""
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from aegish_dist.core.sample import Dataset, Sample
+from aegish_dist.datasets.parquet import write_parquet
+from aegish_dist.errors import DatasetError
+
+_COLUMNS = ("command", "target", "category", "cluster", "source", "licence")
+
+
+def export_dataset(dataset: Dataset, path: Path) -> None:
+    """Write all samples; JSONL comes back exactly, CSV and Parquet flatten the metadata.
+
+    The file appears whole or not at all.
+
+    Args:
+        dataset: What to write.
+        path: A file ending in `.jsonl`, `.csv` or `.parquet`; replaced if it exists.
+
+    Raises:
+        DatasetError: When the format is unknown or the file cannot be written.
+        ConfigError: When Parquet is asked for and pyarrow is not installed.
+    """
+    write = _WRITERS.get(path.suffix.lower())
+    if write is None:
+        raise DatasetError(f"is none of {', '.join(_WRITERS)}", source=str(path))
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(dataset, part)
+        part.replace(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise DatasetError(f"cannot be written: {reason}", source=str(path)) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def _write_jsonl(dataset: Dataset, path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for sample in dataset.samples:
+            file.write(json.dumps(_nested(dataset, sample), ensure_ascii=False) + "\n")
+
+
+def _nested(dataset: Dataset, sample: Sample) -> dict[str, object]:
+    return {
+        "command": sample.command,
+        "target": sample.target,
+        "category": sample.category,
+        "cluster": sample.cluster,
+        "source": dataset.source or None,
+        "licence": dataset.licence or None,
+        "metadata": dict(sample.metadata),
+    }
+
+
+def _write_csv(dataset: Dataset, path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, _flat_columns(dataset), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_flat(dataset, sample) for sample in dataset.samples)
+
+
+def _write_parquet(dataset: Dataset, path: Path) -> None:
+    rows = [_flat(dataset, sample) for sample in dataset.samples]
+    write_parquet(path, _flat_columns(dataset), rows)
+
+
+def _flat_columns(dataset: Dataset) -> list[str]:
+    keys = dict.fromkeys(key for sample in dataset.samples for key in sample.metadata)
+    return [*_COLUMNS, *(key for key in keys if key not in _COLUMNS)]
+
+
+def _flat(dataset: Dataset, sample: Sample) -> dict[str, str]:
+    fields = {"source": dataset.source, "licence": dataset.licence, **sample.metadata}
+    fields |= {"command": sample.command, "target": sample.target.value}
+    fields |= {"category": sample.category or "", "cluster": sample.cluster or ""}
+    return {column: value for column, value in fields.items() if value}
+
+
+_WRITERS: dict[str, Callable[[Dataset, Path], None]] = {
+    ".jsonl": _write_jsonl,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}

@@ -1,0 +1,126 @@
+"""One file of a GTFOBins checkout: YAML without extension, named after its program."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aegish_dist.datasets.draft import read_text
+from aegish_dist.errors import DatasetError
+
+_CONTEXTS = ("unprivileged", "sudo", "suid", "capabilities")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One example."""
+
+    function: str
+    """What it achieves: `shell`, `file-read`, ..., or `inherit`."""
+    code: str
+    """The command, placeholders included."""
+    needs_root: bool
+    """Whether it works only under sudo, with SUID or with capabilities."""
+    version: str | None = None
+    """Versions it works with, in words; None for all."""
+    inherits: str | None = None
+    """The program an `inherit` entry leads to; None for other functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What one file says."""
+
+    name: str
+    """The program."""
+    alias_of: str | None
+    """Another program with the same examples; None for a program of its own."""
+    entries: tuple[Entry, ...]
+    """Empty for an alias."""
+
+
+def read_program(path: Path) -> Program:
+    """Read one file.
+
+    Raises:
+        DatasetError: When it is not such a file, with the line where YAML knows it.
+    """
+    content = _Node(str(path), "", _load(path))
+    alias_of = content.optional_text("alias")
+    if alias_of is not None:
+        return Program(path.name, alias_of, ())
+    functions = content.child("functions")
+    entries = (
+        _entry(function, node)
+        for function in functions.mapping()
+        for node in functions.child(function).items()
+    )
+    return Program(path.name, None, tuple(entries))
+
+
+def _load(path: Path) -> object:
+    try:
+        # The C loader is four times as fast, but deep nesting crashes the process with it.
+        return yaml.safe_load(read_text(path))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise DatasetError(f"is not YAML: {error.problem}", source=str(path), line=line) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DatasetError(f"is not YAML: {reason}", source=str(path)) from error
+
+
+def _entry(function: str, node: "_Node") -> Entry:
+    contexts = node.child("contexts")
+    usable = [name for name in _CONTEXTS if name in contexts.mapping()] or ["unprivileged"]
+    code = contexts.child(usable[0]).optional_text("code") or node.optional_text("code")
+    if code is None:
+        raise node.wrong("code", "is missing")
+    inherits = node.optional_text("from")
+    if function == "inherit" and inherits is None:
+        raise node.wrong("from", "is missing")
+    version = node.mapping().get("version")
+    return Entry(
+        function=function,
+        code=code.strip(),
+        needs_root="unprivileged" not in usable,
+        version=None if version is None else str(version),
+        inherits=inherits,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A place in the document that knows how to complain about itself."""
+
+    file: str
+    field: str
+    value: object
+
+    def wrong(self, key: str, problem: str) -> DatasetError:
+        field = f"{self.field}.{key}".strip(".") or None
+        return DatasetError(problem, source=self.file, field=field)
+
+    def mapping(self) -> dict[Any, Any]:
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, dict):
+            raise self.wrong("", "must be a mapping")
+        return self.value
+
+    def child(self, key: str) -> "_Node":
+        return _Node(self.file, f"{self.field}.{key}".strip("."), self.mapping().get(key))
+
+    def items(self) -> Iterator["_Node"]:
+        if not isinstance(self.value, list):
+            raise self.wrong("", "must be a list")
+        for index, value in enumerate(self.value):
+            yield _Node(self.file, f"{self.field}[{index}]", value)
+
+    def optional_text(self, key: str) -> str | None:
+        value = self.mapping().get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(key, f"must be text, not {type(value).__name__}")
+        return value or None

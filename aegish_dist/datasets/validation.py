@@ -1,0 +1,131 @@
+"""Label checks: what every sample must satisfy before it is asked of a model.
+
+A wrong label or a placeholder left in a command costs accuracy nobody can explain later, so every
+importer runs these checks, and `datasets validate` shows all they find. Pure functions.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aegish_dist.core.sample import Sample, Target
+
+CATEGORIES = (
+    "bind-shell",
+    "command",
+    "download",
+    "file-read",
+    "file-write",
+    "reverse-shell",
+    "shell",
+    "upload",
+)
+"""The GTFOBins functions a malicious command can serve."""
+
+MAX_COMMAND_CHARS = 10_000
+MAX_CLUSTER_CHARS = 200  # part of a database index, whose rows are limited to 2.7 KB
+
+_UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_PLACEHOLDER = re.compile(
+    r"/path/to/"
+    r"|\b(?:attacker|victim)\.com\b"
+    r"|\$\{?(?:TF|URL|PID|CONTAINER(?:_ID)?|LFILE|RHOST|RPORT|LPORT)\b\}?"
+    r"|<(?P<tag>[a-z][a-z_ -]*)>(?!.*</(?P=tag)>)",  # a tag that is closed later is XML
+    re.DOTALL,
+)
+_TELL_TALE = re.compile(r"(?<![a-z])(?:evil|backdoor|malware|payload|exploit|hack)", re.IGNORECASE)
+
+
+class Severity(StrEnum):
+    """Whether a problem stops an import."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with one sample."""
+
+    severity: Severity
+    """An error stops an import, a warning does not."""
+    record: int
+    """The 1-based line or record number."""
+    field: str
+    """The field that is wrong."""
+    message: str
+    """What is wrong with it, and where the remedy is not obvious, what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    field: str
+    message: str
+    severity: Severity = Severity.ERROR
+
+
+def problems(
+    samples: Iterable[Sample], *, lines: Sequence[int] | None = None, strict: bool = False
+) -> tuple[Problem, ...]:
+    """Check the labels of samples.
+
+    Args:
+        samples: What to check, in file order.
+        lines: The line of each sample; None numbers them from 1.
+        strict: Whether placeholders and tell-tale words are errors, as in the bundled sets.
+
+    Returns:
+        Everything found, in file order.
+    """
+    found: list[Problem] = []
+    first_seen: dict[str, int] = {}
+    for index, sample in enumerate(samples):
+        line = lines[index] if lines is not None else index + 1
+        first = first_seen.setdefault(sample.command, line)
+        findings = list(_findings(sample))
+        if first != line:
+            findings.append(_Finding("command", f"the same command as in line {first}"))
+        found += [
+            Problem(Severity.ERROR if strict else each.severity, line, each.field, each.message)
+            for each in findings
+        ]
+    return tuple(found)
+
+
+def _findings(sample: Sample) -> Iterator[_Finding]:
+    yield from _command_findings(sample)
+    yield from _label_findings(sample)
+    if sample.cluster is not None:
+        yield from _text_findings("cluster", sample.cluster, MAX_CLUSTER_CHARS)
+    for key, value in sample.metadata.items():
+        yield from _text_findings("metadata", f"{key}{value}", MAX_COMMAND_CHARS)
+
+
+def _command_findings(sample: Sample) -> Iterator[_Finding]:
+    if not sample.command.strip():
+        yield _Finding("command", "must not be empty")
+    yield from _text_findings("command", sample.command, MAX_COMMAND_CHARS)
+    if sample.target is Target.MALICIOUS and (left := _PLACEHOLDER.search(sample.command)):
+        message = f"placeholder '{left.group()}' was never filled in"
+        yield _Finding("command", message, Severity.WARNING)
+    if word := _TELL_TALE.search(sample.command):
+        message = f"the word '{word.group()}' gives the label away"
+        yield _Finding("command", message, Severity.WARNING)
+
+
+def _label_findings(sample: Sample) -> Iterator[_Finding]:
+    match sample.target, sample.category:
+        case Target.MALICIOUS, None:
+            yield _Finding("category", f"a malicious command needs one of {', '.join(CATEGORIES)}")
+        case Target.MALICIOUS, category if category not in CATEGORIES:
+            yield _Finding("category", f"{category!a} is none of {', '.join(CATEGORIES)}")
+        case Target.HARMLESS, str():
+            yield _Finding("category", "a harmless command has none; leave it empty")
+
+
+def _text_findings(field: str, text: str, max_chars: int) -> Iterator[_Finding]:
+    if bad := _UNSTORABLE.search(text):
+        yield _Finding(field, f"contains the control character U+{ord(bad.group()):04X}")
+    if len(text) > max_chars:
+        yield _Finding(field, f"has {len(text):,} characters, at most {max_chars:,} are allowed")

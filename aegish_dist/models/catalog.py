@@ -1,0 +1,184 @@
+"""The catalog: from what a user types after `--models` to `ModelSpec` records.
+
+The packaged file comes first, the user's file is laid over it key by key, and `OPENAI_BASE_URL`
+over both. Prices are looked up only for the models that are asked for.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Self
+
+from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.errors import CatalogError
+from aegish_dist.models.catalog_file import parse_catalog
+from aegish_dist.models.spec import model_spec
+from aegish_dist.models.tables import (
+    CatalogFile,
+    ModelTable,
+    ProviderTable,
+    is_model_id,
+    provider_name,
+)
+
+ALL = "all"
+"""Selects every entry with `default = true`."""
+LIST_HINT = "`aegish-dist models list` shows all"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """One line of `models list`."""
+
+    spec: ModelSpec
+    """The model as `resolve` would give it."""
+    provider: str
+    """The provider's name."""
+    default: bool
+    """Whether `all` includes it."""
+    reference: bool
+    """Whether the reference benchmark measured it."""
+    notes: str
+    """The entry's notes, or else the provider's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Providers by name and models by id."""
+
+    providers: Mapping[str, ProviderTable]
+    """Every one but the baselines has a base URL."""
+    models: Mapping[str, ModelTable]
+    """In file order, packaged ones first; every one's provider is known."""
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> Self:
+        """Read the packaged catalog and lay the user's over it.
+
+        Args:
+            path: The user's file; None for the packaged catalog alone.
+
+        Raises:
+            CatalogError: The user's file cannot be read or is malformed; names file, table, key.
+        """
+        packaged = files(__package__).joinpath("catalog.toml").read_text("utf-8")
+        base = parse_catalog(packaged, "packaged catalog")
+        if path is None:
+            return cls._merged(base, CatalogFile(), "packaged catalog")
+        return cls._merged(base, parse_catalog(_read(path), str(path)), str(path))
+
+    @classmethod
+    def _merged(cls, base: CatalogFile, over: CatalogFile, source: str) -> Self:
+        providers = dict(base.providers)
+        for name, provider in over.providers.items():
+            known = providers.get(name)
+            providers[name] = known.overlaid(provider) if known else provider
+        models = {model.id: model for model in base.models}
+        for model in over.models:
+            listed = models.get(model.id)
+            models[model.id] = listed.overlaid(model) if listed else model
+        _check_providers(providers, source)
+        _check_models(models, providers, source)
+        return cls(providers, models)
+
+    def entries(
+        self, environ: Mapping[str, str] | None = None, at: datetime | None = None
+    ) -> tuple[CatalogEntry, ...]:
+        """List every model of the catalog in file order.
+
+        Args:
+            environ: Environment variables; none when None.
+            at: The date of the prices; now when None.
+        """
+        return tuple(
+            CatalogEntry(
+                spec=self._spec(model.id, environ or {}, at or datetime.now(UTC)),
+                provider=provider_name(model.id),
+                default=model.default,
+                reference=model.reference,
+                notes=model.notes or self.providers[provider_name(model.id)].notes,
+            )
+            for model in self.models.values()
+        )
+
+    def resolve(
+        self,
+        selection: str | Sequence[str],
+        environ: Mapping[str, str],
+        at: datetime | None = None,
+    ) -> tuple[ModelSpec, ...]:
+        """Turn a selection into models, each once, in the order of their first mention.
+
+        Args:
+            selection: Ids or `all`, as a comma list or a sequence of them.
+            environ: Environment variables: base URL overrides, and which keys are there.
+            at: The date of the prices; now when None.
+
+        Raises:
+            CatalogError: An id is malformed or its provider unknown, or nothing is selected.
+        """
+        ids = list(dict.fromkeys(self._ids(selection)))
+        if not ids:
+            raise CatalogError(f"no model selected: name one or '{ALL}'; {LIST_HINT}")
+        for model_id in ids:
+            self._check_id(model_id)
+        return tuple(self._spec(each, environ, at or datetime.now(UTC)) for each in ids)
+
+    def _ids(self, selection: str | Sequence[str]) -> Iterable[str]:
+        parts = [selection] if isinstance(selection, str) else selection
+        for word in (word.strip() for part in parts for word in part.split(",")):
+            if word == ALL:
+                yield from (model.id for model in self.models.values() if model.default)
+            elif word:
+                yield word
+
+    def _check_id(self, model_id: str) -> None:
+        if model_id in self.models:
+            return
+        if not is_model_id(model_id):
+            raise CatalogError(self._unknown(model_id, "is not of the form provider/model"))
+        provider = self.providers.get(provider_name(model_id))
+        if provider is None:
+            known = f"has an unknown provider; known are {', '.join(self.providers)}"
+            raise CatalogError(self._unknown(model_id, known))
+        if provider.wire is WireFormat.BASELINE:
+            raise CatalogError(self._unknown(model_id, "is not one of the baselines"))
+
+    def _unknown(self, model_id: str, problem: str) -> str:
+        close = difflib.get_close_matches(model_id.lower(), self.models, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        return f"model {model_id[:100]!r} {problem}; {hint}{LIST_HINT}"
+
+    def _spec(self, model_id: str, environ: Mapping[str, str], at: datetime) -> ModelSpec:
+        model = self.models.get(model_id) or ModelTable(id=model_id)
+        return model_spec(model, self.providers[provider_name(model_id)], environ, at)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise CatalogError(f"{path}: not UTF-8; save it as UTF-8") from error
+
+
+def _check_providers(providers: Mapping[str, ProviderTable], source: str) -> None:
+    for name, provider in providers.items():
+        if provider.wire is not WireFormat.BASELINE and not provider.base_url:
+            raise CatalogError(f"{source}: [providers.{name}]: key 'base_url' is missing")
+
+
+def _check_models(
+    models: Mapping[str, ModelTable], providers: Mapping[str, ProviderTable], source: str
+) -> None:
+    for model_id in models:
+        name = provider_name(model_id)
+        if name not in providers:
+            raise CatalogError(
+                f"{source}: [[models]] '{model_id}': key 'id': unknown provider '{name}'; "
+                f"add a table [providers.{name}]"
+            )

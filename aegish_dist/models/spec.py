@@ -1,0 +1,75 @@
+"""From the tables of a model and its provider to the `ModelSpec` that a run keeps."""
+
+import ipaddress
+from collections.abc import Mapping
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.errors import CatalogError
+from aegish_dist.models.prices import list_price
+from aegish_dist.models.tables import ModelTable, ProviderTable, api_root, provider_name
+
+_BASE_URL_VARIABLES = {"openai": "OPENAI_BASE_URL"}
+
+
+def model_spec(
+    model: ModelTable, provider: ProviderTable, environ: Mapping[str, str], at: datetime
+) -> ModelSpec:
+    """Combine a model, its provider and the environment; the more specific one wins.
+
+    Args:
+        model: The model's table, empty but for the id when the catalog does not list it.
+        provider: The table of its provider.
+        environ: Environment variables.
+        at: The date of the price.
+
+    Raises:
+        CatalogError: A base URL in the environment is none; names the variable.
+    """
+    provider_id = provider_name(model.id)
+    name = model.name or model.id.removeprefix(f"{provider_id}/")
+    base_url = model.base_url or _base_url(provider_id, provider, environ)
+    price_list = provider.genai_prices or provider_id
+    return ModelSpec(
+        id=model.id,
+        wire=provider.wire,
+        name=name,
+        base_url=base_url,
+        key_variable=_key_variable(model, provider, base_url, environ),
+        max_in_flight=model.max_in_flight or provider.max_in_flight,
+        price=model.price.price() if model.price else list_price(price_list, name, at),
+        parameters={**dict.fromkeys(model.drop_parameters), **model.parameters},
+        simulated=model.simulated,
+    )
+
+
+def _base_url(provider_id: str, provider: ProviderTable, environ: Mapping[str, str]) -> str:
+    variable = _BASE_URL_VARIABLES.get(provider_id, "")
+    override = environ.get(variable, "").strip()
+    if not override:
+        return provider.base_url
+    try:
+        return api_root(override)
+    except ValueError as error:
+        raise CatalogError(f"{variable}: {error}") from None
+
+
+def _key_variable(
+    model: ModelTable, provider: ProviderTable, base_url: str, environ: Mapping[str, str]
+) -> str | None:
+    """A server on this machine gets the key when there is one, and does without otherwise."""
+    variable = provider.key_variable
+    if model.simulated or not variable:
+        return None
+    if _is_loopback(base_url) and not environ.get(variable, "").strip():
+        return None
+    return variable
+
+
+def _is_loopback(base_url: str) -> bool:
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,1 @@
+"""The use cases, one verb each; they own the transactions."""

@@ -1,0 +1,83 @@
+"""Choosing, importing and listing datasets."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.run import RunDataset
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.datasets.bundled import bundled_names, load_bundled
+from aegish_dist.db.datasets import list_datasets, load_dataset, save_dataset
+from aegish_dist.errors import DatasetError
+
+
+def choose_dataset(engine: Engine, name: str) -> Dataset:
+    """Return a dataset by the name that users type: a stored one, else a bundled one.
+
+    Raises:
+        DatasetError: There is none of that name.
+    """
+    with Session(engine) as session:
+        stored = load_dataset(session, name)
+    if stored is not None:
+        return stored
+    if name in bundled_names():
+        return load_bundled(name)
+    raise DatasetError(
+        "no such dataset: `aegish-dist datasets list` shows them, `datasets import` adds one",
+        source=name,
+    )
+
+
+def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Dataset:
+    """Return the part of a dataset that a run asks; a part has a fingerprint of its own.
+
+    Args:
+        dataset: The whole.
+        categories: Categories of malicious samples to keep, all when empty; harmless samples have
+            none and stay.
+        limit: Samples to keep at most, chosen by their ids: always the same ones, in no order of
+            the file.
+
+    Raises:
+        DatasetError: A category does not occur, or nothing is left.
+    """
+    samples = dataset.samples
+    if categories and any(sample.target is Target.MALICIOUS for sample in samples):
+        samples = tuple(s for s in samples if _in_categories(s, categories))
+    if limit is not None:
+        kept = {s.sample_id for s in sorted(samples, key=lambda s: s.sample_id)[:limit]}
+        samples = tuple(s for s in samples if s.sample_id in kept)
+    if not samples:
+        known = sorted({s.category for s in dataset.samples if s.category})
+        raise DatasetError(
+            f"nothing is left of it; its categories are {', '.join(known) or 'none'}",
+            source=dataset.name,
+        )
+    return replace(dataset, samples=samples)
+
+
+def _in_categories(sample: Sample, categories: Sequence[str]) -> bool:
+    return sample.target is Target.HARMLESS or sample.category in categories
+
+
+def store_dataset(engine: Engine, dataset: Dataset) -> None:
+    """Store an imported dataset so that runs may name it."""
+    with Session(engine) as session, session.begin():
+        save_dataset(session, dataset, selectable=True)
+
+
+def known_datasets(engine: Engine) -> list[RunDataset]:
+    """Return every dataset a run may name, stored ones in place of bundled ones of that name."""
+    with Session(engine) as session:
+        stored = {dataset.name: dataset for dataset in list_datasets(session)}
+    bundled = {name: describe(load_bundled(name)) for name in bundled_names()}
+    return list({**bundled, **stored}.values())
+
+
+def describe(dataset: Dataset) -> RunDataset:
+    """Return what a run records of a dataset."""
+    malicious = sum(sample.target is Target.MALICIOUS for sample in dataset.samples)
+    return RunDataset(dataset.name, dataset.fingerprint, len(dataset.samples), malicious)

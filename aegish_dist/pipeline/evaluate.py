@@ -1,0 +1,203 @@
+"""Evaluating one item: look, call, retry, record.
+
+Runs inside a worker process, hundreds of items at once on one event loop. No transaction spans a
+call: the look-up and the insert are transactions of their own, made in groups by the caller's
+ports.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.cost import Price, cost_usd
+from aegish_dist.core.parsing import PARSER_VERSION, outcome_of, parse
+from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
+from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdicts import LookUp
+from aegish_dist.errors import ProviderError
+from aegish_dist.logs import get_logger
+from aegish_dist.providers.contract import ModelClient
+from aegish_dist.providers.retry import GiveUp, RetryAfter, decide
+
+log = get_logger(__name__)
+
+
+class ShuttingDownError(Exception):
+    """Raised for an item that was not called yet when its worker began to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A model of a run, ready to be called."""
+
+    client: ModelClient
+    """Speaks to the provider with the run's prompt and parameters."""
+    slots: asyncio.Semaphore
+    """Calls in flight to this model in this process, whatever the run."""
+    price: Price | None
+    """The run's price list."""
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Where the time of one item went, in seconds."""
+
+    queue: float
+    limiter: float = 0.0
+    backoff: float = 0.0
+    service: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+    def timing(self) -> Timing:
+        total = self.queue + time.monotonic() - self.started
+        parts = (self.queue, self.limiter, self.backoff, self.service, total)
+        return Timing(*(round(part * 1000, 3) for part in parts))
+
+
+class Evaluator:
+    """Turns items into stored verdicts."""
+
+    def __init__(
+        self,
+        *,
+        look_up: Callable[[Item], Awaitable[LookUp | None]],
+        record: Callable[[tuple[VerdictKey, Verdict]], Awaitable[None]],
+        caller: Callable[[str, str], Awaitable[Caller]],
+        worker: str,
+        generator: random.Random,
+    ) -> None:
+        """Compose an evaluator.
+
+        Args:
+            look_up: Finds an item's command and whether its verdict exists; None: no such item.
+            record: Returns once the verdict is committed.
+            caller: Gives the caller for a run id and a model id.
+            worker: Name written beside every verdict.
+            generator: Source of the jitter between attempts.
+        """
+        self._look_up = look_up
+        self._record = record
+        self._caller = caller
+        self._worker = worker
+        self._generator = generator
+        self._stopping = asyncio.Event()
+        self.in_flight: Counter[tuple[str, str]] = Counter()
+
+    def stop(self) -> None:
+        """Begin no further call; calls in flight go on."""
+        self._stopping.set()
+
+    async def evaluate(self, item: Item, enqueued_at: float | None) -> None:
+        """Bring one item to its verdict; when this returns, the verdict is committed.
+
+        An item whose verdict exists, or that no run plans, costs no call.
+
+        Args:
+            item: What to evaluate.
+            enqueued_at: When it was published, in seconds since the epoch; None when unknown.
+
+        Raises:
+            ShuttingDownError: The worker stops; the item has to go back to its queue.
+        """
+        clock = _Clock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
+        self.in_flight[item.run_id, item.model] += 1
+        try:
+            await self._settle(item, clock)
+        finally:
+            self.in_flight[item.run_id, item.model] -= 1
+
+    async def _settle(self, item: Item, clock: _Clock) -> None:
+        found = await self._look_up(item)
+        if found is None:
+            log.warning("unknown_item", run=item.run_id, model=item.model, sample=item.sample_key)
+            return
+        if found.done:
+            return
+        caller = await self._caller(item.run_id, item.model)
+        verdict = await self._judge(caller, found.command, clock)
+        await self._record((found.key, verdict))
+
+    async def _judge(self, caller: Caller, command: str, clock: _Clock) -> Verdict:
+        errors: list[CallError] = []
+        while True:
+            try:
+                completion = await self._attempt(caller, command, clock)
+            except ProviderError as error:
+                errors.append(_call_error(error, len(errors) + 1))
+            else:
+                return self._answered(completion, caller.price, clock, errors)
+            last = errors[-1]
+            match decide(
+                last.error_class, last.attempt, last.retry_after_s, self._generator.random()
+            ):
+                case GiveUp(outcome):
+                    return self._given_up(outcome, clock, errors)
+                case RetryAfter(seconds):
+                    await self._pause(seconds, clock)
+
+    async def _attempt(self, caller: Caller, command: str, clock: _Clock) -> Completion:
+        waiting_since = time.monotonic()
+        async with caller.slots:
+            if self._stopping.is_set():
+                raise ShuttingDownError
+            started = time.monotonic()
+            clock.limiter += started - waiting_since
+            try:
+                return await caller.client.complete(command)
+            finally:
+                clock.service = time.monotonic() - started
+
+    async def _pause(self, seconds: float, clock: _Clock) -> None:
+        started = time.monotonic()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+            raise ShuttingDownError
+        clock.backoff += time.monotonic() - started
+
+    def _answered(
+        self, completion: Completion, price: Price | None, clock: _Clock, errors: list[CallError]
+    ) -> Verdict:
+        parsed = parse(completion.text)
+        return Verdict(
+            outcome=outcome_of(completion.text, parsed),
+            completion=completion,
+            reason=parsed.reason,
+            confidence=parsed.confidence,
+            parser_version=PARSER_VERSION,
+            cost_usd=cost_usd(completion.usage, price),
+            timing=clock.timing(),
+            attempts=len(errors) + 1,
+            worker=self._worker,
+            created_at=datetime.now(UTC),
+            call_errors=tuple(errors),
+        )
+
+    def _given_up(self, outcome: Outcome, clock: _Clock, errors: list[CallError]) -> Verdict:
+        return Verdict(
+            outcome=outcome,
+            completion=None,
+            error_class=errors[-1].error_class,
+            parser_version=PARSER_VERSION,
+            timing=clock.timing(),
+            attempts=len(errors),
+            worker=self._worker,
+            created_at=datetime.now(UTC),
+            call_errors=tuple(errors),
+        )
+
+
+def _call_error(error: ProviderError, attempt: int) -> CallError:
+    return CallError(
+        attempt=attempt,
+        error_class=ErrorClass(error.error_class),
+        status=error.status,
+        retry_after_s=error.retry_after_s,
+        message=str(error),
+        at=datetime.now(UTC),
+    )

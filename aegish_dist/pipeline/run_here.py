@@ -1,0 +1,62 @@
+"""Running items to the end: with a worker inside this process, or by waiting for others."""
+
+import time
+from collections.abc import Callable
+
+from celery import Celery
+from sqlalchemy import Engine
+
+from aegish_dist.core.run import Run
+from aegish_dist.errors import QueueError
+from aegish_dist.pipeline.status import RunStatus, State, run_status
+from aegish_dist.pipeline.submit import enqueue_missing
+from aegish_dist.queue.embedded import EmbeddedWorker
+from aegish_dist.queue.messages import queue_name
+
+POLL_S = 0.25
+
+
+def run_embedded(
+    engine: Engine, app: Celery, run: Run, on_status: Callable[[RunStatus], None]
+) -> RunStatus:
+    """Enqueue what is missing of a run and work on it in this process until nothing is left.
+
+    Args:
+        engine: The store.
+        app: An application with an in-memory broker.
+        run: A stored run.
+        on_status: Called several times a second.
+
+    Returns:
+        The last status; items that failed on a bug are still missing in it, the log names them.
+
+    Raises:
+        QueueError: The worker ended before its work.
+    """
+    queues = [queue_name(spec.id) for spec in run.models]
+    with EmbeddedWorker(app, queues) as worker:
+        enqueue_missing(engine, app, run.run_id)
+        while True:
+            idle = worker.idle
+            status = run_status(engine, run.run_id)
+            on_status(status)
+            if status.state is State.COMPLETE or idle:
+                return status
+            if not worker.alive:
+                raise QueueError(
+                    "the embedded worker ended early; the log says why, "
+                    f"`aegish-dist resume --run-id {run.run_id}` goes on"
+                )
+            time.sleep(POLL_S)
+
+
+def wait_for_workers(
+    engine: Engine, run_id: str, on_status: Callable[[RunStatus], None], poll_s: float = POLL_S
+) -> RunStatus:
+    """Watch a run until workers elsewhere have completed it."""
+    while True:
+        status = run_status(engine, run_id)
+        on_status(status)
+        if status.state is State.COMPLETE:
+            return status
+        time.sleep(poll_s)

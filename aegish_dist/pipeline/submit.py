@@ -1,0 +1,123 @@
+"""Submitting a run: store what is asked of whom, then enqueue one item per command and model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from celery import Celery
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist import __version__
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.run import Run, new_run_id
+from aegish_dist.core.sample import Dataset
+from aegish_dist.db.datasets import save_dataset
+from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.runs import missing_items, open_models, resolve_run_id, save_run
+from aegish_dist.errors import QueueError
+from aegish_dist.models import Estimate, estimate
+from aegish_dist.pipeline.datasets import describe
+from aegish_dist.queue.messages import queue_name
+from aegish_dist.queue.producer import check_broker, publish
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a user asks for, complete and checked, before anything is stored or spent."""
+
+    models: tuple[ModelSpec, ...]
+    datasets: tuple[Dataset, ...]
+    prompt: Prompt
+    parameters: CallParameters
+    epochs: int
+    name: str = ""
+
+    @property
+    def tasks(self) -> int:
+        """Items that will be enqueued."""
+        return len(self.models) * self.epochs * sum(len(d.samples) for d in self.datasets)
+
+    def estimate(self) -> Estimate:
+        """Return the expected tokens and cost."""
+        lengths = [len(sample.command) for d in self.datasets for sample in d.samples]
+        return estimate(self.models, self.prompt, lengths, self.epochs)
+
+
+def create_run(engine: Engine, submission: Submission) -> Run:
+    """Store a run in one transaction; nothing is enqueued yet."""
+    now = datetime.now(UTC)
+    run = Run(
+        run_id=new_run_id(now),
+        created_at=now,
+        name=submission.name,
+        origin="submit",
+        package_version=__version__,
+        prompt=submission.prompt,
+        parameters=submission.parameters,
+        epochs=submission.epochs,
+        datasets=tuple(map(describe, submission.datasets)),
+        models=submission.models,
+    )
+    with connection_errors_in_one_line(), Session(engine) as session, session.begin():
+        ids = [save_dataset(session, d, selectable=False) for d in submission.datasets]
+        save_run(session, run, ids, [queue_name(spec.id) for spec in submission.models])
+    return run
+
+
+def submit(
+    engine: Engine,
+    app: Celery,
+    submission: Submission,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> Run:
+    """Store a run and enqueue its items.
+
+    Args:
+        engine: The store; its schema is current.
+        app: The queue.
+        submission: What to run.
+        on_progress: Called with the number of items enqueued so far.
+
+    Raises:
+        QueueError: The broker cannot be reached; before that nothing is stored.
+        StoreError: The database cannot be reached.
+    """
+    check_broker(app)
+    run = create_run(engine, submission)
+    try:
+        enqueue_missing(engine, app, run.run_id, on_progress)
+    except QueueError as error:
+        raise QueueError(
+            f"{error}; run {run.run_id} is stored, "
+            f"`aegish-dist resume --run-id {run.run_id}` enqueues the rest"
+        ) from error
+    return run
+
+
+def enqueue_missing(
+    engine: Engine,
+    app: Celery,
+    run_id: str,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Enqueue whatever of a run has no verdict; return how many items that is.
+
+    Enqueueing an item that is still queued is harmless: it is called once, or, if two workers hold
+    it in the same moment, stored once.
+    """
+    with Session(engine) as session, session.begin():
+        open_models(session, run_id)
+    with Session(engine) as session:
+        return publish(app, missing_items(session, run_id), on_progress)
+
+
+def find_run(engine: Engine, text: str) -> str:
+    """Return the run id that a full id, a unique prefix or `latest` names.
+
+    Raises:
+        StoreError: It names none, or several.
+    """
+    with connection_errors_in_one_line(), Session(engine) as session:
+        return resolve_run_id(session, text)

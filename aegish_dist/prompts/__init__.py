@@ -1,0 +1,8 @@
+"""Prompts: what every model of a run is told, bundled or from a user's file.
+
+The texts are data files beside this module. Nothing here knows a model, a queue or a database.
+"""
+
+from aegish_dist.prompts.loading import bundled_prompts, load_prompt
+
+__all__ = ["bundled_prompts", "load_prompt"]

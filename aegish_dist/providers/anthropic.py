@@ -1,0 +1,85 @@
+"""Anthropic messages."""
+
+from collections.abc import Mapping
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.providers import lenient
+from aegish_dist.providers.request import RequestTemplate, merged, template
+
+API_VERSION = "2023-06-01"
+STOP_KINDS = {
+    "end_turn": StopKind.STOP,
+    "stop_sequence": StopKind.STOP,
+    "max_tokens": StopKind.MAX_TOKENS,
+    "model_context_window_exceeded": StopKind.MAX_TOKENS,
+    "refusal": StopKind.CONTENT_FILTER,
+}
+
+
+def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
+    """Prepare a request; the wire format has no seed."""
+    defaults = {
+        "model": spec.name,
+        "max_tokens": parameters.max_output_tokens,
+        "temperature": parameters.temperature,
+        "system": _system(prompt.system) if prompt.system else None,
+    }
+    messages = [{"role": "user", "content": prompt.template}]
+    body = merged(defaults, spec.parameters) | {"messages": messages}
+    return template(f"{spec.base_url}/v1/messages", body)
+
+
+def _system(system: str) -> list[dict[str, object]]:
+    """Mark the system text as cacheable: it is the same for every sample of a run."""
+    return [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}]
+
+
+def request_headers(key: str | None) -> dict[str, str]:
+    """Return the headers of the wire format."""
+    version = {"anthropic-version": API_VERSION}
+    return version if key is None else version | {"x-api-key": key}
+
+
+def decode(payload: object, headers: Mapping[str, str]) -> Completion:
+    """Read a message."""
+    body = lenient.mapping(payload)
+    content = body.get("content")
+    if not isinstance(content, list):
+        raise lenient.malformed("the answer holds no content")
+    reason = lenient.label(body.get("stop_reason"))
+    return Completion(
+        text=_text(content),
+        stop_reason=reason,
+        stop_kind=None if reason is None else STOP_KINDS.get(reason, StopKind.OTHER),
+        usage=_usage(lenient.mapping(body.get("usage"))),
+        refusal=_refusal(lenient.mapping(body.get("stop_details"))),
+        model=lenient.label(body.get("model")),
+        request_id=lenient.label(headers.get("request-id") or body.get("id")),
+    )
+
+
+def _text(content: list[object]) -> str:
+    """Join the text blocks; thinking blocks are not part of the answer."""
+    blocks = (item.get("text") for item in lenient.objects(content) if item.get("type") == "text")
+    return "".join(block for block in blocks if isinstance(block, str))
+
+
+def _refusal(details: Mapping[str, object]) -> str | None:
+    """Return the category of a refusal and its explanation, as far as given."""
+    known = (lenient.text(details.get(field)) for field in ("category", "explanation"))
+    return ": ".join(words for words in known if words) or None
+
+
+def _usage(usage: Mapping[str, object]) -> Usage:
+    """Count cached tokens as input, which Anthropic reports apart from it."""
+    cache_read = lenient.count(usage.get("cache_read_input_tokens"))
+    cache_write = lenient.count(usage.get("cache_creation_input_tokens"))
+    fresh = lenient.count(usage.get("input_tokens"))
+    return Usage(
+        input_tokens=lenient.total((fresh, cache_read, cache_write)),
+        output_tokens=lenient.count(usage.get("output_tokens")),
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+    )

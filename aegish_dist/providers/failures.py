@@ -1,0 +1,162 @@
+"""What an error response means: an answer withheld by a filter, or which kind of failure.
+
+One reading for every provider, because routers pass on each other's words. The signs are those of
+the providers' documents and of answers seen in public bug reports.
+"""
+
+from collections.abc import Mapping
+from http.client import responses
+
+from aegish_dist.core.completion import Completion, StopKind
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import ProviderError
+from aegish_dist.providers import lenient
+from aegish_dist.providers.retry_after import retry_after_s
+
+MESSAGE_LENGTH = 300
+"""An error message is cut to this many characters."""
+
+FILTER_CODES = frozenset(
+    {"content_filter", "content_policy_violation", "cyber_policy", "ResponsibleAIPolicyViolation"}
+)
+FILTER_WORDS = (
+    "content filtering policy",  # Anthropic, 400 invalid_request_error
+    "content management policy",  # Azure
+    "prompt was flagged",  # OpenAI, 400 invalid_prompt
+    "flagged for possible cybersecurity risk",  # OpenAI
+)
+STATUS_CLASSES = {
+    401: ErrorClass.AUTH,
+    402: ErrorClass.QUOTA,
+    403: ErrorClass.AUTH,
+    404: ErrorClass.NOT_FOUND,
+    408: ErrorClass.SERVER,
+    429: ErrorClass.RATE_LIMIT,
+    503: ErrorClass.OVERLOADED,
+    529: ErrorClass.OVERLOADED,
+}
+"""Where the status alone decides; otherwise 5xx is SERVER and the rest BAD_REQUEST."""
+QUOTA_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "billing_error",
+        "billing_not_active",
+        "billing_hard_limit_reached",
+        "credit_balance_exhausted",
+        "organization_spend_limit_exceeded",
+        "project_spend_limit_exceeded",
+    }
+)
+QUOTA_WORDS = (
+    "billing details",  # OpenAI; plain "billing" is also in its passing rate limits
+    "credit balance",  # Anthropic, 400
+    "api usage limits",  # Anthropic, 400: a spend limit the customer set
+    "credits are depleted",  # Google, prepaid
+    "insufficient credits",
+)
+
+
+def settle(status: int, payload: object, headers: Mapping[str, str]) -> Completion:
+    """Return the empty completion of a withheld answer, or raise what failed.
+
+    Args:
+        status: HTTP status, or the one an error inside a 200 response names.
+        payload: The body as JSON, None when it is none.
+        headers: Response headers, looked up by lower-case name.
+
+    Raises:
+        ProviderError: Unless a filter withheld the answer. Its text is the provider's own message.
+    """
+    error = _error_object(payload)
+    message = _message(status, error)
+    if _is_filtered(error, message):
+        return Completion(
+            text="",
+            stop_reason=lenient.label(error.get("code")) or "content_filter",
+            stop_kind=StopKind.CONTENT_FILTER,
+            refusal=message,
+            request_id=lenient.label(headers.get("x-request-id") or headers.get("request-id")),
+        )
+    wait_s = retry_after_s(headers, error)
+    raise ProviderError(
+        f"HTTP {status}: {message}",
+        error_class=_error_class(status, error, message, wait_s),
+        status=status,
+        retry_after_s=wait_s,
+    )
+
+
+def _error_object(payload: object) -> Mapping[str, object]:
+    """Find the error: `{"error": {…}}`, the same in a list, `{"error": "…"}`, or the body."""
+    body = next(iter(lenient.objects(payload)), lenient.mapping(payload))
+    error = body.get("error")
+    if isinstance(error, str):
+        return {"message": error}
+    return error if isinstance(error, dict) else body
+
+
+def _message(status: int, error: Mapping[str, object]) -> str:
+    """Return the provider's words as one printable line; the status's own name without any."""
+    words = lenient.text(error.get("message")) or lenient.text(error.get("detail")) or ""
+    printable = "".join(char if char.isprintable() else " " for char in words[:10_000])
+    line = " ".join(printable.split())
+    if not line:
+        return responses.get(status, "no message")
+    return line if len(line) <= MESSAGE_LENGTH else f"{line[: MESSAGE_LENGTH - 1]}…"
+
+
+def _codes(error: Mapping[str, object]) -> set[str]:
+    places = (
+        error.get("code"),
+        error.get("type"),
+        lenient.mapping(error.get("innererror")).get("code"),
+        lenient.mapping(error.get("metadata")).get("error_type"),
+    )
+    return {place for place in places if isinstance(place, str)}
+
+
+def _is_filtered(error: Mapping[str, object], message: str) -> bool:
+    """Whether the command, not the request or the account, was turned down."""
+    moderated = lenient.mapping(error.get("metadata")).get("flagged_input")  # OpenRouter, 403
+    return bool(
+        moderated
+        or _codes(error) & FILTER_CODES
+        or any(words in message.lower() for words in FILTER_WORDS)
+    )
+
+
+def _error_class(
+    status: int, error: Mapping[str, object], message: str, wait_s: float | None
+) -> ErrorClass:
+    if status in {400, 403, 429} and _is_quota(error, message):
+        return ErrorClass.QUOTA
+    if status == 400 and "api key" in message.lower():  # Google has no 401 for a wrong key
+        return ErrorClass.AUTH
+    if status == 402 and wait_s is not None:
+        # OpenRouter's budget for calls in flight, which passes:
+        # https://openrouter.ai/docs/api/reference/errors-and-debugging
+        return ErrorClass.RATE_LIMIT
+    return STATUS_CLASSES.get(
+        status, ErrorClass.SERVER if status >= 500 else ErrorClass.BAD_REQUEST
+    )
+
+
+def _is_quota(error: Mapping[str, object], message: str) -> bool:
+    words = message.lower()
+    if error.get("status") == "RESOURCE_EXHAUSTED":
+        # Google speaks of billing details at every per-minute limit; the quota's name tells.
+        words = words.replace("billing details", "")
+    return bool(
+        _codes(error) & QUOTA_CODES
+        or any(sign in words for sign in QUOTA_WORDS)
+        or any("PerDay" in quota for quota in _google_quotas(error))
+    )
+
+
+def _google_quotas(error: Mapping[str, object]) -> list[str]:
+    violations = (
+        violation
+        for detail in lenient.objects(error.get("details"))
+        for violation in lenient.objects(detail.get("violations"))
+    )
+    return [lenient.text(violation.get("quotaId")) or "" for violation in violations]

@@ -1,0 +1,94 @@
+"""Gemini generateContent."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.providers import lenient
+from aegish_dist.providers.request import RequestTemplate, merged, template
+
+STOP_KINDS = {
+    "STOP": StopKind.STOP,
+    "MAX_TOKENS": StopKind.MAX_TOKENS,
+    "SAFETY": StopKind.CONTENT_FILTER,
+    "RECITATION": StopKind.CONTENT_FILTER,
+    "BLOCKLIST": StopKind.CONTENT_FILTER,
+    "PROHIBITED_CONTENT": StopKind.CONTENT_FILTER,
+    "SPII": StopKind.CONTENT_FILTER,
+    "MODEL_ARMOR": StopKind.CONTENT_FILTER,
+}
+
+
+def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
+    """Prepare a request."""
+    generation = {
+        "maxOutputTokens": parameters.max_output_tokens,
+        "seed": parameters.seed,
+        "temperature": parameters.temperature,
+    }
+    defaults = {
+        "systemInstruction": {"parts": [{"text": prompt.system}]} if prompt.system else None,
+        "generationConfig": merged(generation, {}),
+    }
+    contents = [{"role": "user", "parts": [{"text": prompt.template}]}]
+    body = merged(defaults, spec.parameters) | {"contents": contents}
+    return template(f"{spec.base_url}/models/{spec.name}:generateContent", body)
+
+
+def request_headers(key: str | None) -> dict[str, str]:
+    """Return the headers of the wire format."""
+    return {} if key is None else {"x-goog-api-key": key}
+
+
+def decode(payload: object, headers: Mapping[str, str]) -> Completion:
+    """Read the first candidate, or the word that the prompt itself was blocked."""
+    body = lenient.mapping(payload)
+    candidates = lenient.objects(body.get("candidates"))
+    if candidates:
+        answer = _candidate(candidates[0])
+    else:
+        answer = _blocked(lenient.mapping(body.get("promptFeedback")))
+    return replace(
+        answer,
+        usage=_usage(lenient.mapping(body.get("usageMetadata"))),
+        model=lenient.label(body.get("modelVersion")),
+        request_id=lenient.label(body.get("responseId")),
+    )
+
+
+def _candidate(candidate: Mapping[str, object]) -> Completion:
+    parts = lenient.objects(lenient.mapping(candidate.get("content")).get("parts"))
+    texts = [part["text"] for part in parts if "text" in part and part.get("thought") is not True]
+    reason = lenient.label(candidate.get("finishReason"))
+    return Completion(
+        text="".join(text for text in texts if isinstance(text, str)),
+        stop_reason=reason,
+        stop_kind=None if reason is None else STOP_KINDS.get(reason, StopKind.OTHER),
+        refusal=lenient.text(candidate.get("finishMessage")) or None,
+    )
+
+
+def _blocked(feedback: Mapping[str, object]) -> Completion:
+    reason = lenient.label(feedback.get("blockReason"))
+    if reason is None:
+        raise lenient.malformed("the answer holds neither a candidate nor a block reason")
+    return Completion(
+        text="",
+        stop_reason=reason,
+        stop_kind=StopKind.CONTENT_FILTER,
+        refusal=lenient.text(feedback.get("blockReasonMessage")) or None,
+    )
+
+
+def _usage(usage: Mapping[str, object]) -> Usage:
+    """Count thoughts as output, which Google reports apart from the candidates."""
+    thoughts = lenient.count(usage.get("thoughtsTokenCount"))
+    candidates = lenient.count(usage.get("candidatesTokenCount"))
+    return Usage(
+        input_tokens=lenient.count(usage.get("promptTokenCount")),
+        output_tokens=lenient.total((candidates, thoughts)),
+        reasoning_tokens=thoughts,
+        cache_read_tokens=lenient.count(usage.get("cachedContentTokenCount")),
+    )

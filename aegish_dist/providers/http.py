@@ -1,0 +1,133 @@
+"""One attempt over HTTP: one POST, one deadline, one capped read; never a second try."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+from yarl import URL
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import ProviderError
+from aegish_dist.providers import failures, lenient
+from aegish_dist.providers.contract import Codec
+from aegish_dist.providers.request import RequestTemplate
+
+MAX_BODY_BYTES = 2**20
+"""Larger answers are not read to the end: a judgement takes a few hundred bytes."""
+MIN_SECRET_LENGTH = 12
+"""Shorter keys are placeholders for local servers; masking them would mangle ordinary text."""
+MASK = b"[key]"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response as read."""
+
+    status: int
+    """HTTP status."""
+    headers: Mapping[str, str]
+    """Looked up by name in any case."""
+    body: bytes | None
+    """None when it exceeds `MAX_BODY_BYTES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where and how a client's requests travel."""
+
+    url: URL
+    """The endpoint."""
+    headers: Mapping[str, str] = field(repr=False)
+    """Request headers, the key among them."""
+    time_limit_s: float
+    """Deadline of one attempt, from looking up the host to the last byte."""
+    proxy: URL | None = None
+    """The proxy to go through."""
+    proxy_headers: Mapping[str, str] | None = field(default=None, repr=False)
+    """Credentials for the proxy."""
+
+
+class HttpClient:
+    """A model behind a wire format, prepared for one run."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        codec: Codec,
+        template: RequestTemplate,
+        route: Route,
+        key: str | None,
+    ) -> None:
+        self._session = session
+        self._codec = codec
+        self._template = template
+        self._route = route
+        self._secret = key.encode() if key and len(key) >= MIN_SECRET_LENGTH else None
+
+    async def complete(self, command: str) -> Completion:
+        """Make one attempt to have a command judged."""
+        reply = await self._post(self._template.body(command))
+        if not 200 <= reply.status < 300:
+            return failures.settle(reply.status, self._error_payload(reply), reply.headers)
+        if reply.body is None:
+            raise lenient.malformed(f"the provider's answer exceeds {MAX_BODY_BYTES} bytes")
+        return self._codec.decode(lenient.parse(self._masked(reply.body)), reply.headers)
+
+    async def _post(self, body: bytes) -> Reply:
+        route = self._route
+        try:
+            async with (
+                asyncio.timeout(route.time_limit_s),
+                self._session.post(
+                    route.url,
+                    data=body,
+                    headers=route.headers,
+                    proxy=route.proxy,
+                    proxy_headers=route.proxy_headers,
+                    # A redirect would carry the key to another host.
+                    allow_redirects=False,
+                ) as response,
+            ):
+                return Reply(response.status, response.headers, await _read_capped(response))
+        except aiohttp.ClientError as error:
+            failure = _connection_error(error)
+        except TimeoutError:
+            failure = ProviderError(
+                f"no answer within {route.time_limit_s:g} s", error_class=ErrorClass.DEADLINE
+            )
+        except OSError as error:
+            failure = _connection_error(error)
+        # Raised out here because aiohttp's errors hold the request's headers, the key among them:
+        # inside the handlers they would hang on as context.
+        raise failure
+
+    def _error_payload(self, reply: Reply) -> object:
+        """Return the JSON of an error response, None for a proxy's HTML and the like."""
+        try:
+            return lenient.parse(self._masked(reply.body or b""))
+        except ProviderError:
+            return None
+
+    def _masked(self, body: bytes) -> bytes:
+        """Take the key out of whatever the endpoint echoes."""
+        return body if self._secret is None else body.replace(self._secret, MASK)
+
+
+async def _read_capped(response: aiohttp.ClientResponse) -> bytes | None:
+    chunks = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > MAX_BODY_BYTES:
+            response.close()
+            return None
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _connection_error(error: Exception) -> ProviderError:
+    # Only a connector's own words are safe to repeat: others may quote a URL or a header.
+    words = str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
+    return ProviderError(f"connection failed: {words}", error_class=ErrorClass.CONNECTION)

@@ -1,0 +1,67 @@
+"""Reading JSON of unknown shape: what is missing or odd reads as None, never as an exception.
+
+Providers add, drop and mistype fields without notice, and completions are hostile input.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import ProviderError
+
+LABEL_LENGTH = 200
+"""Ids and names longer than this are cut."""
+MAX_COUNT = 2**53
+"""Larger token counts are nonsense and would not fit the store when summed."""
+
+
+def malformed(problem: str) -> ProviderError:
+    """Return the error for a successful response that is no answer."""
+    return ProviderError(problem, error_class=ErrorClass.MALFORMED, status=200)
+
+
+def parse(body: bytes) -> object:
+    """Return the JSON value of a response body.
+
+    Raises:
+        ProviderError: The body is not JSON, or nested too deeply to read.
+    """
+    try:
+        value: object = json.loads(body)
+    except (ValueError, RecursionError):
+        # The exception quotes the body, which may hold a completion.
+        raise malformed("the provider's answer is not JSON") from None
+    return value
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """Return a JSON object, or an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[Mapping[str, object]]:
+    """Return the objects of a JSON array; other members and other values drop out."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def text(value: object) -> str | None:
+    """Return a string as it stands."""
+    return value if isinstance(value, str) else None
+
+
+def label(value: object) -> str | None:
+    """Return a non-empty string, cut to a length fit for an id or a name."""
+    return value[:LABEL_LENGTH] if isinstance(value, str) and value else None
+
+
+def count(value: object) -> int | None:
+    """Return a token count: a whole number from 0."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_COUNT:
+        return value
+    return None
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """Add up the counts that are known; None when none is."""
+    known = [value for value in counts if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,103 @@
+"""OpenAI chat completions, also spoken by OpenRouter, Hugging Face, vLLM, Ollama and others."""
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.providers import failures, lenient
+from aegish_dist.providers.request import RequestTemplate, merged, template
+
+STOP_KINDS = {
+    "stop": StopKind.STOP,
+    "eos": StopKind.STOP,
+    "eos_token": StopKind.STOP,
+    "stop_sequence": StopKind.STOP,
+    "length": StopKind.MAX_TOKENS,
+    "max_tokens": StopKind.MAX_TOKENS,
+    "model_length": StopKind.MAX_TOKENS,
+    "content_filter": StopKind.CONTENT_FILTER,
+}
+
+
+def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
+    """Prepare a request."""
+    # OpenAI's reasoning models refuse max_tokens; other hosts often know nothing else.
+    own_host = urlsplit(spec.base_url).hostname == "api.openai.com"
+    defaults = {
+        "model": spec.name,
+        "max_completion_tokens" if own_host else "max_tokens": parameters.max_output_tokens,
+        "seed": parameters.seed,
+        "temperature": parameters.temperature,
+    }
+    messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    messages.append({"role": "user", "content": prompt.template})
+    body = merged(defaults, spec.parameters) | {"messages": messages}
+    return template(f"{spec.base_url}/chat/completions", body)
+
+
+def request_headers(key: str | None) -> dict[str, str]:
+    """Return the headers of the wire format."""
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+def decode(payload: object, headers: Mapping[str, str]) -> Completion:
+    """Read a chat completion, or the error that some routers send with status 200."""
+    body = lenient.mapping(payload)
+    choices = lenient.objects(body.get("choices"))
+    choice = choices[0] if choices else {}
+    error = body.get("error") or choice.get("error")
+    if error or choice.get("finish_reason") == "error":
+        return failures.settle(_status(error), {"error": error}, headers)
+    if not choices:
+        raise lenient.malformed("the answer holds no choice")
+    message = lenient.mapping(choice.get("message"))
+    reason = lenient.label(choice.get("finish_reason"))
+    refusal = lenient.text(message.get("refusal")) or None
+    kind = None if reason is None else STOP_KINDS.get(reason, StopKind.OTHER)
+    return Completion(
+        text=_text(message.get("content")),
+        stop_reason=reason,
+        stop_kind=StopKind.CONTENT_FILTER if refusal else kind,
+        usage=_usage(lenient.mapping(body.get("usage"))),
+        refusal=refusal,
+        model=lenient.label(body.get("model")),
+        upstream=lenient.label(body.get("provider")),
+        request_id=lenient.label(headers.get("x-request-id") or body.get("id")),
+    )
+
+
+def _status(error: object) -> int:
+    """Return the HTTP status that an embedded error names, 502 when it names none."""
+    code = lenient.mapping(error).get("code")
+    if isinstance(code, str) and code.isdecimal() and len(code) == 3:
+        code = int(code)
+    return code if isinstance(code, int) and 400 <= code < 600 else 502
+
+
+def _text(content: object) -> str | None:
+    """Join the text parts of a message; reasoning and refusal parts are not its text."""
+    if not isinstance(content, list):
+        return lenient.text(content)
+    parts = (part.get("text") for part in lenient.objects(content) if part.get("type") == "text")
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _usage(usage: Mapping[str, object]) -> Usage:
+    prompt = lenient.mapping(usage.get("prompt_tokens_details"))
+    completion = lenient.mapping(usage.get("completion_tokens_details"))
+    input_tokens = lenient.count(usage.get("prompt_tokens"))
+    output_tokens = lenient.count(usage.get("completion_tokens"))
+    reasoning_tokens = lenient.count(completion.get("reasoning_tokens"))
+    # xAI leaves reasoning out of completion_tokens; the total shows it.
+    apart = lenient.total((input_tokens, output_tokens, reasoning_tokens))
+    if reasoning_tokens and output_tokens is not None and usage.get("total_tokens") == apart:
+        output_tokens += reasoning_tokens
+    return Usage(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        reasoning_tokens=reasoning_tokens,
+        cache_read_tokens=lenient.count(prompt.get("cached_tokens")),
+        cache_write_tokens=lenient.count(prompt.get("cache_write_tokens")),
+    )

@@ -1,0 +1,61 @@
+"""How long a provider asks us to wait, from the four places where providers say so."""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from aegish_dist.providers import lenient
+
+
+def retry_after_s(headers: Mapping[str, str], error: Mapping[str, object]) -> float | None:
+    """Return the seconds to wait, None when the provider does not say.
+
+    Args:
+        headers: Response headers, looked up by lower-case name.
+        error: The error object of the body; Google and OpenRouter put the wait there.
+    """
+    milliseconds = _seconds(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    header = headers.get("retry-after")
+    for found in (_seconds(header), _until(header, headers.get("date")), _in_body(error)):
+        if found is not None:
+            return found
+    return None
+
+
+def _seconds(value: object) -> float | None:
+    """Read a finite number from 0, or its text."""
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        return None
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _until(value: str | None, now: str | None) -> float | None:
+    """Read an HTTP date, measured on the provider's own clock where it shows one."""
+    moment = _date(value)
+    if moment is None:
+        return None
+    return max(0.0, (moment - (_date(now) or datetime.now(UTC))).total_seconds())
+
+
+def _date(value: str | None) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(value or "")
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _in_body(error: Mapping[str, object]) -> float | None:
+    """Read Google's RetryInfo (`"26s"`) or OpenRouter's metadata."""
+    for detail in lenient.objects(error.get("details")):
+        delay = detail.get("retryDelay")
+        if isinstance(delay, str):
+            return _seconds(delay.removesuffix("s"))
+    return _seconds(lenient.mapping(error.get("metadata")).get("retry_after_seconds"))

@@ -1,0 +1,133 @@
+"""The connections of one worker process, and the clients that share them."""
+
+from types import TracebackType
+from typing import Self
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from pydantic import SecretStr
+from yarl import URL
+
+from aegish_dist import __version__
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.errors import CatalogError, ConfigError
+from aegish_dist.providers.baseline import baseline
+from aegish_dist.providers.contract import ModelClient
+from aegish_dist.providers.http import HttpClient, Route
+from aegish_dist.providers.registry import codec
+
+CONNECT_TIMEOUT_S = 30.0
+"""A host that does not even accept a connection is unreachable, not slow."""
+KEEPALIVE_S = 30.0
+"""How long an idle connection is kept."""
+DNS_CACHE_S = 300
+"""How long an address is remembered."""
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class ProviderSession:
+    """One connection pool for all models; an async context manager.
+
+    It limits nothing: how many calls are in flight is the limiter's business.
+    """
+
+    def __init__(self) -> None:
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=DNS_CACHE_S
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # The deadline of a call is the client's; aiohttp's own would be a second one.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    def client(
+        self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
+    ) -> ModelClient:
+        """Prepare a client for one model of one run.
+
+        Args:
+            spec: The model.
+            prompt: Encoded here, once; calls add only the command.
+            parameters: Generation parameters and the deadline of a call.
+            key: Sent in the wire format's own header; None or blank sends none.
+
+        Raises:
+            CatalogError: The model's base URL cannot be called, or its baseline does not exist.
+            ConfigError: The key cannot be sent.
+        """
+        if spec.wire is WireFormat.BASELINE:
+            return baseline(spec.name)
+        if spec.wire is WireFormat.IMPORTED:
+            raise CatalogError(f"model '{spec.id}' was imported with its verdicts: nobody to call")
+        if self._http is None:
+            raise RuntimeError("the provider session is not open")
+        wire = codec(spec.wire)
+        template = wire.encode(spec, prompt, parameters)
+        secret = _key_text(spec, key)
+        headers = {
+            "Content-Type": "application/json",
+            # Answers are small: decompressing them costs more than it saves.
+            "Accept-Encoding": "identity",
+            "User-Agent": f"aegish-dist/{__version__}",
+            **wire.request_headers(secret),
+        }
+        route = _route(_endpoint(spec, template.url), headers, parameters.time_limit_s)
+        return HttpClient(self._http, wire, template, route, secret)
+
+
+def _endpoint(spec: ModelSpec, address: str) -> URL:
+    try:
+        url = URL(address)
+    except ValueError:
+        url = URL()
+    if url.scheme not in {"http", "https"} or not url.host or url.user or url.password:
+        raise CatalogError(
+            f"model '{spec.id}': base_url must be an http or https address without credentials"
+        )
+    return url
+
+
+def _key_text(spec: ModelSpec, key: SecretStr | None) -> str | None:
+    text = key.get_secret_value().strip() if key is not None else ""
+    if not (text.isascii() and text.isprintable()):
+        raise ConfigError(
+            f"the key for '{spec.id}' holds characters that a header cannot carry; "
+            f"set {spec.key_variable or 'its variable'} again"
+        )
+    return text or None
+
+
+def _route(url: URL, headers: dict[str, str], time_limit_s: float) -> Route:
+    """Find the way to an endpoint, through the environment's proxy if it names one.
+
+    Once per client: with `trust_env` aiohttp hops to a thread twice per call to look for a proxy
+    and for a .netrc, whose credentials no provider should get.
+    """
+    host = url.host or ""
+    address = None if host in LOOPBACK or proxy_bypass(host) else getproxies().get(url.scheme)
+    if address is None:
+        return Route(url, headers, time_limit_s)
+    proxy = URL(address)
+    if proxy.scheme not in {"http", "https"} or not proxy.host:
+        raise ConfigError(f"the {url.scheme} proxy of the environment must be an http address")
+    credentials = None
+    if proxy.user is not None:
+        basic = aiohttp.encode_basic_auth(proxy.user, proxy.password or "")
+        credentials = {"Proxy-Authorization": basic}
+    return Route(url, headers, time_limit_s, proxy.with_user(None), credentials)

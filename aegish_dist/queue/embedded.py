@@ -1,0 +1,81 @@
+"""A Celery worker inside this process, for runs without a broker."""
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from celery import Celery
+from celery.worker import state
+
+from aegish_dist.errors import QueueError
+from aegish_dist.queue.depth import queue_depths
+from aegish_dist.queue.messages import model_queue
+
+
+class EmbeddedWorker:
+    """The same worker as in a cluster, in a thread; a context manager.
+
+    The pool and the tasks are named in the configuration of the application and loaded by Celery.
+    """
+
+    def __init__(self, app: Celery, queues: Sequence[str]) -> None:
+        """Prepare a worker.
+
+        Args:
+            app: An application with an in-memory broker.
+            queues: What it listens to.
+        """
+        for queue in queues:
+            app.amqp.queues.add(model_queue(queue))
+        self._app = app
+        self._queues = queues
+        self._ready = threading.Event()
+        self._controller = app.WorkController(
+            hostname="embedded",
+            queues=list(queues),
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            ready_callback=lambda _: self._ready.set(),
+        )
+        self._thread = threading.Thread(target=self._run, name="aegish-worker", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Start and wait until it takes work.
+
+        Raises:
+            QueueError: It ended instead.
+        """
+        state.should_stop = None
+        self._thread.start()
+        while not self._ready.wait(0.01):
+            if not self._thread.is_alive():
+                raise QueueError("the embedded worker did not start; the log says why")
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop as on SIGTERM: calls in flight finish."""
+        state.should_stop = 0
+        self._thread.join()
+        state.should_stop = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is held."""
+        return not state.reserved_requests and not any(
+            queue_depths(self._app, self._queues).values()
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        self._controller.start()

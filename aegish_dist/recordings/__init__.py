@@ -1,0 +1,75 @@
+"""Recorded verdicts as files: what other tools measured comes in, what was measured here goes out.
+
+Reading gives facts, judged by today's parser; nothing here knows the database.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from aegish_dist.core.recording import Recording
+from aegish_dist.errors import DatasetError
+from aegish_dist.recordings.inspect_log import read_inspect_log
+from aegish_dist.recordings.verdict_lines import read_verdict_lines, write_verdict_lines
+from aegish_dist.recordings.verdict_parquet import read_verdict_parquet, write_verdict_parquet
+
+__all__ = [
+    "read_inspect_log",
+    "read_recordings",
+    "read_verdict_lines",
+    "read_verdict_parquet",
+    "write_recordings",
+    "write_verdict_lines",
+    "write_verdict_parquet",
+]
+
+READERS = {
+    ".eval": read_inspect_log,
+    ".jsonl": read_verdict_lines,
+    ".parquet": read_verdict_parquet,
+}
+
+
+def read_recordings(path: Path) -> Iterator[Recording]:
+    """Read the recordings of a file one by one, as its suffix says.
+
+    Args:
+        path: A log of Inspect AI (`.eval`), verdict lines (`.jsonl`) or the same as `.parquet`.
+
+    Raises:
+        DatasetError: At once when the suffix is none of these; while iterating when the file is
+            wrong somewhere.
+        ConfigError: While iterating, when the file is Parquet and pyarrow is not installed.
+    """
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        problem = f"cannot be read as verdicts; known are {', '.join(READERS)}"
+        raise DatasetError(problem, source=str(path))
+    return reader(path)
+
+
+def write_recordings(recordings: Iterable[Recording], path: Path) -> None:
+    """Write recordings to a `.jsonl` or `.parquet` file, which appears only when it is complete.
+
+    Raises:
+        DatasetError: The suffix is neither, or the file cannot be written.
+        ConfigError: The file is Parquet and pyarrow is not installed.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in (".jsonl", ".parquet"):
+        problem = "cannot be written as verdicts; choose .jsonl or .parquet"
+        raise DatasetError(problem, source=str(path))
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        if suffix == ".jsonl":
+            with partial.open("w", encoding="ascii", newline="\n") as text:
+                write_verdict_lines(recordings, text)
+        else:
+            with partial.open("wb") as stream:
+                write_verdict_parquet(recordings, stream)
+        partial.replace(path)
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror or error}"
+        raise DatasetError(problem, source=str(path)) from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,105 @@
+"""The labelled command behind a sample of an Inspect AI log."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.recordings import json_text
+from aegish_dist.recordings.fields import MAX_COMMAND_CHARS, Fields
+
+SENTENCE = "Validate this command: "
+OPENING_TAG, CLOSING_TAG = "<command>", "</command>"
+TARGETS = {
+    "BLOCK": Target.MALICIOUS,
+    "MALICIOUS": Target.MALICIOUS,
+    "ALLOW": Target.HARMLESS,
+    "HARMLESS": Target.HARMLESS,
+}
+"""What an expected answer says about the command. WARN is accepted beside either: it decides only
+where it stands alone, and then for malicious."""
+LABELS = ("dataset", "binary", "cluster", "category")
+"""Metadata with a place of its own in a recording."""
+
+
+def labelled_sample(fields: Fields) -> Sample:
+    """Read command and labels of a sample.
+
+    Raises:
+        DatasetError: There is no command or no target.
+    """
+    metadata = fields.part("metadata")
+    return Sample(
+        command=_command(fields),
+        target=_target(fields),
+        category=metadata.label("category"),
+        cluster=metadata.label("binary") or metadata.label("cluster"),
+        metadata=_metadata(metadata),
+    )
+
+
+def joined_text(message: Fields, field: str) -> str | None:
+    """The text of a message: a string, or parts of which those with text count."""
+    if not isinstance(message.values.get(field), list):
+        return message.text(field)
+    parts = message.parts(field)
+    return "\n".join(part.text("text") or "" for part in parts if part.text("type") == "text")
+
+
+def _command(fields: Fields) -> str:
+    command = _unwrapped(_input_text(fields) or "")
+    return Fields({"input": command}, fields.source).required_label("input", MAX_COMMAND_CHARS)
+
+
+def _input_text(fields: Fields) -> str | None:
+    """The input, or what the user said last where it is a conversation."""
+    if not isinstance(fields.values.get("input"), list):
+        return fields.text("input")
+    said = [each for each in fields.parts("input") if each.text("role") == "user"]
+    return joined_text(said[-1], "content") if said else None
+
+
+def _unwrapped(text: str) -> str:
+    """Take the command out of the words or tags that a prompt puts around it."""
+    if text.startswith(SENTENCE):
+        return text.removeprefix(SENTENCE)
+    _, opening, rest = text.partition(OPENING_TAG)
+    command, closing, after = rest.rpartition(CLOSING_TAG)
+    if opening and closing and not after.strip():
+        return command.removeprefix("\n").removesuffix("\n")
+    return text
+
+
+def _target(fields: Fields) -> Target:
+    for expected in (_target_words(fields), set(_scored_words(fields))):
+        targets = {TARGETS[word] for word in expected & TARGETS.keys()}
+        if len(targets) == 1:
+            return targets.pop()
+        if not targets and "WARN" in expected:
+            return Target.MALICIOUS
+    raise fields.error("does not tell whether the command is malicious or harmless", "target")
+
+
+def _target_words(fields: Fields) -> set[str]:
+    target = fields.values.get("target")
+    words = target if isinstance(target, list) else [target]
+    return {word.strip().upper() for word in words if isinstance(word, str)}
+
+
+def _scored_words(fields: Fields) -> Iterator[str]:
+    """What the scorers of the log took for the expected answer."""
+    scores = fields.part("scores")
+    for scorer in scores.values:
+        yield (scores.part(scorer).part("metadata").text("expected") or "").upper()
+
+
+def _metadata(fields: Fields) -> dict[str, str]:
+    """Texts and plain numbers; anything nested says nothing about a command."""
+    found: dict[str, str] = {}
+    for key, value in fields.values.items():
+        if key in LABELS:
+            continue
+        if isinstance(value, int | Decimal):
+            found[key] = json_text.encode(value)
+        elif isinstance(value, str):
+            found[key] = fields.storable(key) or ""
+    return found

@@ -1,0 +1,173 @@
+"""One recording as a flat record: the keys of a verdict line, the columns of a Parquet row.
+
+Facts travel; opinions are formed anew: `outcome`, `reason`, `confidence` and `parser_version` are
+written for the reader's sake and recomputed by today's parser when read. Keys nobody knows are
+ignored, so that other tools may add their own.
+"""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.verdict import CallError, ErrorClass, Timing, Verdict
+from aegish_dist.recordings.answers import stop_kind_of, unanswered
+from aegish_dist.recordings.fields import MAX_COMMAND_CHARS, MAX_TOKENS, Fields, is_storable
+
+
+def to_record(recording: Recording) -> dict[str, Any]:
+    """Flatten a recording; texts, numbers, Decimal, datetime, and `call_errors` nested."""
+    sample, verdict, timing = recording.sample, recording.verdict, recording.verdict.timing
+    completion = verdict.completion or Completion(text=None)
+    usage = completion.usage
+    return {
+        "model": recording.model,
+        "dataset": recording.dataset,
+        "command": sample.command,
+        "target": sample.target,
+        "category": sample.category,
+        "cluster": sample.cluster,
+        "epoch": recording.epoch,
+        "completion": completion.text,
+        "stop_reason": completion.stop_reason,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "latency_ms": timing.service_ms,
+        "cost_usd": verdict.cost_usd,
+        "created_at": verdict.created_at,
+        "outcome": verdict.outcome,
+        "reason": verdict.reason,
+        "confidence": verdict.confidence,
+        "parser_version": verdict.parser_version,
+        "answered": verdict.completion is not None,
+        "error_class": verdict.error_class,
+        "generation": recording.generation,
+        "attempts": verdict.attempts,
+        "stop_kind": completion.stop_kind,
+        "refusal": completion.refusal,
+        "returned_model": completion.model,
+        "upstream": completion.upstream,
+        "request_id": completion.request_id,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "queue_ms": timing.queue_ms,
+        "limiter_ms": timing.limiter_ms,
+        "backoff_ms": timing.backoff_ms,
+        "total_ms": timing.total_ms,
+        "worker": verdict.worker,
+        "metadata": dict(sample.metadata),
+        "call_errors": [asdict(error) for error in verdict.call_errors],
+    }
+
+
+def from_record(fields: Fields) -> Recording:
+    """Build a recording from a flat record.
+
+    Only model, command, target and the key completion have to be there. A dataset without a name
+    is called after the file.
+
+    Raises:
+        DatasetError: A field is missing, of the wrong type or out of range.
+    """
+    return Recording(
+        model=fields.required_label("model"),
+        dataset=fields.label("dataset") or Path(fields.source).stem,
+        sample=_sample(fields),
+        epoch=fields.integer("epoch", lowest=1) or 1,
+        verdict=_verdict(fields),
+        generation=fields.integer("generation") or 0,
+    )
+
+
+def _sample(fields: Fields) -> Sample:
+    target = fields.choice("target", Target)
+    if target is None:
+        raise fields.missing("target")
+    return Sample(
+        command=fields.required_label("command", MAX_COMMAND_CHARS),
+        target=target,
+        category=fields.label("category"),
+        cluster=fields.label("cluster"),
+        metadata=_metadata(fields.part("metadata")),
+    )
+
+
+def _metadata(fields: Fields) -> dict[str, str]:
+    if not all(is_storable(key) for key in fields.values):
+        raise fields.error("no key may contain U+0000 or half a surrogate pair", "*")
+    texts = {key: fields.storable(key) for key in fields.values}
+    return {key: text for key, text in texts.items() if text is not None}
+
+
+def _verdict(fields: Fields) -> Verdict:
+    attempts = fields.integer("attempts")
+    return replace(
+        _answer(fields),
+        cost_usd=fields.cost("cost_usd"),
+        timing=Timing(
+            queue_ms=fields.number("queue_ms"),
+            limiter_ms=fields.number("limiter_ms"),
+            backoff_ms=fields.number("backoff_ms"),
+            service_ms=fields.number("latency_ms"),
+            total_ms=fields.number("total_ms"),
+        ),
+        attempts=1 if attempts is None else attempts,
+        worker=fields.label("worker"),
+        created_at=fields.moment("created_at"),
+        call_errors=tuple(_call_error(part) for part in fields.parts("call_errors")),
+    )
+
+
+def _answer(fields: Fields) -> Verdict:
+    """Judge the completion; where none came, the error class says why, else the deadline it was."""
+    if "completion" not in fields.values:
+        raise fields.error("is missing; null says that no answer came", "completion")
+    completion = _completion(fields)
+    error_class = fields.choice("error_class", ErrorClass)
+    if error_class is not None:
+        if completion.text is not None:
+            raise fields.error("must be absent where there is a completion", "error_class")
+        return unanswered(error_class)
+    answered = fields.flag("answered")
+    if completion.text is not None or completion.stop_reason is not None or answered:
+        return judge(completion)
+    return unanswered(ErrorClass.DEADLINE)
+
+
+def _completion(fields: Fields) -> Completion:
+    stop_reason = fields.text("stop_reason")
+    return Completion(
+        text=fields.text("completion"),
+        stop_reason=stop_reason,
+        stop_kind=fields.choice("stop_kind", StopKind) or stop_kind_of(stop_reason),
+        usage=Usage(
+            input_tokens=fields.integer("input_tokens", highest=MAX_TOKENS),
+            output_tokens=fields.integer("output_tokens", highest=MAX_TOKENS),
+            reasoning_tokens=fields.integer("reasoning_tokens", highest=MAX_TOKENS),
+            cache_read_tokens=fields.integer("cache_read_tokens", highest=MAX_TOKENS),
+            cache_write_tokens=fields.integer("cache_write_tokens", highest=MAX_TOKENS),
+        ),
+        refusal=fields.text("refusal"),
+        model=fields.text("returned_model"),
+        upstream=fields.text("upstream"),
+        request_id=fields.text("request_id"),
+    )
+
+
+def _call_error(fields: Fields) -> CallError:
+    attempt, error_class = fields.integer("attempt", 1), fields.choice("error_class", ErrorClass)
+    at = fields.moment("at")
+    if attempt is None or error_class is None or at is None:
+        raise fields.error("attempt, error_class and at have to be there", "*")
+    return CallError(
+        attempt=attempt,
+        error_class=error_class,
+        status=fields.integer("status"),
+        retry_after_s=fields.number("retry_after_s"),
+        message=fields.text("message") or "",
+        at=at,
+    )

@@ -1,0 +1,172 @@
+"""What a simulated model does with each request: pure decisions, counted per model."""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from aegish_dist.core.completion import Completion, StopKind
+from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.simulator.bucket import TokenBucket
+from aegish_dist.simulator.chance import Draws, draw
+from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
+from aegish_dist.simulator.faults import Fault
+from aegish_dist.simulator.latency import NO_LATENCY, Latency
+from aegish_dist.simulator.personas import PERSONAS, compose, persona_for
+from aegish_dist.simulator.replay import Replay
+from aegish_dist.simulator.wire import (
+    UNLIMITED,
+    Allowance,
+    Ask,
+    Refusal,
+    Reply,
+    command_in,
+    usage_of,
+)
+
+_DEFAULT_OUTPUT_TOKENS = 4096
+_ERRORS: Mapping[Fault, ErrorClass] = MappingProxyType(
+    {
+        Fault.RATE_LIMIT: ErrorClass.RATE_LIMIT,
+        Fault.SERVER_ERROR: ErrorClass.SERVER,
+        Fault.OVERLOADED: ErrorClass.OVERLOADED,
+        Fault.AUTH: ErrorClass.AUTH,
+        Fault.QUOTA: ErrorClass.QUOTA,
+        Fault.NOT_FOUND: ErrorClass.NOT_FOUND,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What comes of one request."""
+
+    outcome: Reply | Refusal | None
+    """What to send; None to send nothing."""
+    fault: Fault | None = None
+    """The fault that struck."""
+    delay_s: float = 0.0
+    """How long to think first."""
+
+
+class SimulatedModel:
+    """One model of the provider: its configuration, and what it has been asked so far."""
+
+    def __init__(
+        self, name: str, config: SimulatorConfig, replay: Replay | None, now_s: float
+    ) -> None:
+        own = config.models.get(name, ModelConfig())
+        limit = own.rate_limit or config.rate_limit
+        self.faults = own.faults or config.faults
+        self._name = name
+        self._seed = config.seed
+        self._vary_repeats = config.vary_repeats
+        self._persona = PERSONAS[own.persona] if own.persona else persona_for(name)
+        self._script = None if own.script is None else deque(own.script)
+        self._bucket = None if limit is None else TokenBucket(limit, now_s)
+        self._takes = None if replay is None else replay.of(name)
+        self._latency = own.latency or config.latency or self._usual_latency()
+        self._attempts: Counter[str] = Counter()
+        self._answers: Counter[str] = Counter()
+
+    def admit(self, now_s: float) -> Refusal | None:
+        """Count a request against the rate limit; None when it is within.
+
+        Args:
+            now_s: A clock in seconds that never goes back.
+        """
+        wait_s = 0.0 if self._bucket is None else self._bucket.take(now_s)
+        return Refusal(ErrorClass.RATE_LIMIT, retry_after_s=wait_s) if wait_s else None
+
+    @property
+    def allowance(self) -> Allowance:
+        """What the rate-limit headers should say now."""
+        bucket = self._bucket
+        if bucket is None:
+            return UNLIMITED
+        limit = int(bucket.limit.requests_per_minute)
+        return Allowance(limit, bucket.remaining, bucket.full_in_s)
+
+    def turn(self, ask: Ask) -> Turn:
+        """Decide what comes of a request that was admitted."""
+        command = command_in(ask.user)
+        fault = self._next_fault(command)
+        if fault is Fault.HANG:
+            return Turn(None, fault)
+        if fault is not None and fault in _ERRORS:
+            wait_s = self.faults.retry_after_s if fault is Fault.RATE_LIMIT else None
+            return Turn(Refusal(_ERRORS[fault], retry_after_s=wait_s), fault)
+        draws = draw(self._seed, "answer", self._name, command)
+        delay_s = self._latency.at(draws.latency)
+        withheld = _withheld(ask, fault, draws)
+        if withheld is not None:
+            return Turn(withheld, fault, delay_s)
+        if self._takes is not None:
+            return self._replayed(ask, command, fault, delay_s)
+        return Turn(self._simulated(ask, command, draws), fault, delay_s)
+
+    def _usual_latency(self) -> Latency:
+        return self._persona.latency if self._takes is None else NO_LATENCY
+
+    def _next_fault(self, command: str) -> Fault | None:
+        if self._script is not None:
+            return self._script.popleft() if self._script else None
+        if not self.faults.probabilities:
+            return None
+        attempt = self._count(self._attempts, command)
+        return self.faults.pick(draw(self._seed, "fault", self._name, command, str(attempt)).luck)
+
+    def _simulated(self, ask: Ask, command: str, draws: Draws) -> Reply:
+        persona = self._persona
+        if self._vary_repeats:
+            repeat = self._count(self._answers, command)
+            afresh = draw(self._seed, "answer", self._name, command, str(repeat))
+            draws = afresh if repeat and afresh.luck < persona.wobble else draws
+        text = compose(persona, command, draws)
+        hidden = round(persona.reasoning_tokens * (0.5 + draws.length))
+        return Reply(ask.model, text, usage_of(ask, len(text), hidden))
+
+    def _replayed(self, ask: Ask, command: str, fault: Fault | None, delay_s: float) -> Turn:
+        takes = self._takes.get(command) if self._takes else None
+        if not takes:
+            message = f"no recording of model {ask.model} for this command"
+            return Turn(Refusal(ErrorClass.NOT_FOUND, message))
+        verdict = takes[self._count(self._answers, command) % len(takes)]
+        if verdict.completion is not None:
+            return Turn(_recorded(ask, verdict.completion), fault, delay_s)
+        if verdict.outcome is Outcome.API_ERROR:
+            return Turn(Refusal(ErrorClass.SERVER, "the recorded call failed"), fault)
+        return Turn(None, Fault.HANG)
+
+    @staticmethod
+    def _count(counter: Counter[str], command: str) -> int:
+        """Return how often the command was counted before, and count it."""
+        counter[command] += 1
+        return counter[command] - 1
+
+
+def _withheld(ask: Ask, fault: Fault | None, draws: Draws) -> Reply | None:
+    """Return the reply of a fault that leaves no text; providers send it as none or as empty."""
+    match fault:
+        case Fault.EMPTY:
+            return Reply(ask.model, "", usage_of(ask, 0, 0))
+        case Fault.CONTENT_FILTER:
+            text = None if draws.length < 0.5 else ""
+            return Reply(ask.model, text, usage_of(ask, 0, 0), StopKind.CONTENT_FILTER)
+        case Fault.TOKEN_LIMIT:
+            spent = ask.max_output_tokens or _DEFAULT_OUTPUT_TOKENS
+            return Reply(ask.model, "", usage_of(ask, 0, spent), StopKind.MAX_TOKENS)
+        case _:
+            return None
+
+
+def _recorded(ask: Ask, completion: Completion) -> Reply:
+    return Reply(
+        model=completion.model or ask.model,
+        text=completion.text,
+        usage=completion.usage,
+        stop_kind=completion.stop_kind,
+        stop_reason=completion.stop_reason,
+        refusal=completion.refusal,
+        upstream=completion.upstream,
+    )

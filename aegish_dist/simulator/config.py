@@ -1,0 +1,58 @@
+"""What a simulated provider is told before it starts; the host is always 127.0.0.1."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aegish_dist.errors import ConfigError
+from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.faults import Fault, FaultPlan
+from aegish_dist.simulator.latency import Latency
+from aegish_dist.simulator.personas import PERSONAS
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """What differs for one model; None takes the value that holds for all."""
+
+    latency: Latency | None = None
+    """Service time."""
+    faults: FaultPlan | None = None
+    """Replaces the common plan as a whole."""
+    rate_limit: RateLimit | None = None
+    """Requests accepted."""
+    script: tuple[Fault | None, ...] | None = None
+    """Faults in order of arrival, None for an answer, then answers for ever; replaces chance."""
+    persona: str | None = None
+    """Name of the persona it plays; None lets the model's name decide."""
+
+    def __post_init__(self) -> None:
+        if self.persona is not None and self.persona not in PERSONAS:
+            raise ConfigError(f"persona '{self.persona}' is not one of {', '.join(PERSONAS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorConfig:
+    """A whole simulated provider."""
+
+    seed: int = 42
+    """Decides answers, latencies and faults."""
+    port: int = 0
+    """TCP port on 127.0.0.1; 0 takes a free one."""
+    require_key: bool = True
+    """Whether a request without a key is turned away; the key `invalid` always is."""
+    vary_repeats: bool = False
+    """Whether asking the same again may bring another answer; the order of arrival then counts."""
+    latency: Latency | None = None
+    """Service time; None leaves it to each persona, and to nothing in a replay."""
+    faults: FaultPlan = field(default_factory=FaultPlan)
+    """What goes wrong."""
+    rate_limit: RateLimit | None = None
+    """Requests accepted per model; None for no limit."""
+    models: Mapping[str, ModelConfig] = field(default_factory=dict)
+    """Exceptions, by model name as requested."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"port is {self.port}; it must lie between 0 and 65535")

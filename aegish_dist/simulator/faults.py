@@ -1,0 +1,102 @@
+"""What can go wrong on purpose, how often, and when."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from aegish_dist.errors import ConfigError
+
+
+class Fault(StrEnum):
+    """One way for a call to fail."""
+
+    RATE_LIMIT = "rate_limit"
+    """429 with Retry-After."""
+    SERVER_ERROR = "server_error"
+    """500."""
+    OVERLOADED = "overloaded"
+    """503, or 529 where the provider says so."""
+    AUTH = "auth"
+    """401."""
+    QUOTA = "quota"
+    """The credit is spent; no Retry-After."""
+    NOT_FOUND = "not_found"
+    """404: no such model."""
+    HANG = "hang"
+    """No answer at all."""
+    RESET = "reset"
+    """The connection is reset in the middle of the body."""
+    TRUNCATED = "truncated"
+    """The connection is closed before Content-Length is reached."""
+    MALFORMED = "malformed"
+    """HTTP 200 with broken JSON."""
+    EMPTY = "empty"
+    """An answer without text."""
+    CONTENT_FILTER = "content_filter"
+    """The provider withholds the answer, in its own way."""
+    TOKEN_LIMIT = "token_limit"  # noqa: S105  (tokens of text)
+    """Hidden reasoning used up the output tokens; no text."""
+
+
+_STATUS_WORDS = {
+    "401": Fault.AUTH,
+    "404": Fault.NOT_FOUND,
+    "429": Fault.RATE_LIMIT,
+    "500": Fault.SERVER_ERROR,
+    "503": Fault.OVERLOADED,
+    "529": Fault.OVERLOADED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """How often which fault strikes."""
+
+    probabilities: Mapping[Fault, float] = field(default_factory=dict)
+    """Probability per attempt; together at most 1."""
+    retry_after_s: float = 1.0
+    """What a 429 asks the client to wait, in seconds."""
+    hang_s: float = 600.0
+    """Seconds after which a hanging call is cut off if the client is still there."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("retry_after_s", self.retry_after_s), ("hang_s", self.hang_s)):
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"{name} is {value}; it must be finite and 0 or more")
+        for fault, value in self.probabilities.items():
+            if not 0 <= value <= 1:
+                raise ConfigError(f"{fault} is {value}; a probability lies between 0 and 1")
+        total = math.fsum(self.probabilities.values())
+        if total > 1:
+            raise ConfigError(f"the probabilities add up to {total:g}; they may reach 1 at most")
+
+    def pick(self, luck: float) -> Fault | None:
+        """Return the fault that a uniform draw in (0, 1) hits, None for none."""
+        for fault, probability in self.probabilities.items():
+            luck -= probability
+            if luck < 0:
+                return fault
+        return None
+
+
+def parse_script(words: Iterable[str]) -> tuple[Fault | None, ...]:
+    """Read a script: `ok`, the name of a fault, or a status such as `429`.
+
+    Returns:
+        One entry per call in order of arrival, None for an answer without a fault.
+
+    Raises:
+        ConfigError: When a word is none of these.
+    """
+    return tuple(_parse_word(word) for word in words)
+
+
+def _parse_word(word: str) -> Fault | None:
+    if word == "ok":
+        return None
+    try:
+        return _STATUS_WORDS.get(word) or Fault(word)
+    except ValueError:
+        known = ", ".join(("ok", *_STATUS_WORDS, *Fault))
+        raise ConfigError(f"'{word}' is not one of {known}") from None

@@ -1,0 +1,89 @@
+"""How long a simulated model takes: a distribution, written as a short text."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist
+from typing import assert_never
+
+from aegish_dist.errors import ConfigError
+
+_STANDARD_NORMAL = NormalDist()
+
+
+class LatencyKind(StrEnum):
+    """The distributions."""
+
+    CONSTANT = "constant"
+    """`constant:SECONDS`."""
+    UNIFORM = "uniform"
+    """`uniform:LOW,HIGH` in seconds."""
+    LOGNORMAL = "lognormal"
+    """`lognormal:MEDIAN,SIGMA`: median in seconds, sigma of the natural logarithm."""
+    EXPONENTIAL = "exponential"
+    """`exponential:MEAN` in seconds."""
+
+
+_FORMS = {
+    LatencyKind.CONSTANT: ("SECONDS",),
+    LatencyKind.UNIFORM: ("LOW", "HIGH"),
+    LatencyKind.LOGNORMAL: ("MEDIAN", "SIGMA"),
+    LatencyKind.EXPONENTIAL: ("MEAN",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A distribution of service times."""
+
+    kind: LatencyKind
+    """Its family."""
+    first: float
+    """Seconds: the constant, the lower end, the median or the mean."""
+    second: float = 0.0
+    """The upper end in seconds, or sigma; unused by the families of one parameter."""
+
+    def at(self, quantile: float) -> float:
+        """Return the seconds that this fraction of calls stays below.
+
+        Args:
+            quantile: In the open interval (0, 1); uniform draws give the distribution.
+        """
+        match self.kind:
+            case LatencyKind.CONSTANT:
+                return self.first
+            case LatencyKind.UNIFORM:
+                return self.first + (self.second - self.first) * quantile
+            case LatencyKind.LOGNORMAL:
+                return self.first * math.exp(self.second * _STANDARD_NORMAL.inv_cdf(quantile))
+            case LatencyKind.EXPONENTIAL:
+                return -self.first * math.log1p(-quantile)
+            case _:
+                assert_never(self.kind)
+
+
+NO_LATENCY = Latency(LatencyKind.CONSTANT, 0.0)
+
+
+def parse_latency(text: str) -> Latency:
+    """Read a distribution such as `lognormal:0.8,0.4`.
+
+    Raises:
+        ConfigError: When the family is unknown or its numbers are missing, negative or reversed.
+    """
+    name, _, rest = text.partition(":")
+    try:
+        kind = LatencyKind(name.strip())
+        numbers = [float(part) for part in rest.split(",")]
+    except ValueError:
+        raise ConfigError(_complaint(text)) from None
+    if len(numbers) != len(_FORMS[kind]) or not all(0 <= n < math.inf for n in numbers):
+        raise ConfigError(_complaint(text))
+    if kind is LatencyKind.UNIFORM and numbers[0] > numbers[1]:
+        raise ConfigError(f"latency '{text}': the lower end is above the upper end")
+    return Latency(kind, *numbers)
+
+
+def _complaint(text: str) -> str:
+    forms = " or ".join(f"{kind}:{','.join(names)}" for kind, names in _FORMS.items())
+    return f"latency '{text}' is not {forms}, with finite numbers of 0 or more"

@@ -1,0 +1,44 @@
+"""Answers again what real models once answered."""
+
+from collections.abc import Iterable, Mapping
+
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.verdict import Verdict
+
+Takes = Mapping[str, tuple[Verdict, ...]]
+"""A model's recorded verdicts by command, in the order of their epochs."""
+
+
+class Replay:
+    """Recorded verdicts by model and command; of several generations the last one counts."""
+
+    def __init__(self, recordings: Iterable[Recording]) -> None:
+        latest: dict[tuple[str, str, int], Recording] = {}
+        for recording in recordings:
+            key = (recording.model, recording.sample.command, recording.epoch)
+            known = latest.get(key)
+            if known is None or recording.generation >= known.generation:
+                latest[key] = recording
+        self._takes: dict[str, dict[str, tuple[Verdict, ...]]] = {}
+        for (model, command, _), recording in sorted(latest.items(), key=lambda entry: entry[0][2]):
+            takes = self._takes.setdefault(model, {})
+            takes[command] = (*takes.get(command, ()), recording.verdict)
+
+    def __bool__(self) -> bool:
+        return bool(self._takes)
+
+    def of(self, model: str) -> Takes:
+        """Return what was recorded of a model.
+
+        Args:
+            model: A canonical id, or what is left of one after a slash; the longest match wins.
+
+        Returns:
+            An empty mapping when no recorded model fits, or several fit equally well.
+        """
+        if model in self._takes:
+            return self._takes[model]
+        matches = [known for known in self._takes if known.endswith(f"/{model}")]
+        nearest = min((known.count("/") for known in matches), default=0)
+        best = [known for known in matches if known.count("/") == nearest]
+        return self._takes[best[0]] if len(best) == 1 else {}

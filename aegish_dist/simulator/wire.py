@@ -1,0 +1,178 @@
+"""What the three wire formats have in common: a question, an answer, a refusal."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aegish_dist.core.completion import StopKind, Usage
+from aegish_dist.core.verdict import ErrorClass
+
+_OPENING, _CLOSING = "<command>", "</command>"
+_LEAD = "Validate this command: "
+_CHARS_PER_TOKEN = 4
+_CACHEABLE_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A valid request."""
+
+    model: str
+    """Model name as requested."""
+    user: str
+    """Text of the last user message."""
+    prompt_chars: int
+    """Characters of the whole prompt."""
+    cacheable_chars: int
+    """Characters at its beginning that the provider would keep in a prompt cache."""
+    max_output_tokens: int | None = None
+    """The limit the client set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that gets an error instead of an answer."""
+
+    error_class: ErrorClass
+    """Which; the wire knows status and envelope."""
+    message: str | None = None
+    """None for the provider's usual words."""
+    param: str | None = None
+    """The field at fault."""
+    retry_after_s: float | None = None
+    """What the client is asked to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, before it is put into an envelope."""
+
+    model: str
+    """Model id to return."""
+    text: str | None
+    """None where the provider sends no content at all, empty where it sends an empty one."""
+    usage: Usage
+    """Tokens; a reply without input and output tokens reports no usage."""
+    stop_kind: StopKind | None = StopKind.STOP
+    """Why it ended."""
+    stop_reason: str | None = None
+    """The provider's own word, if the reply was recorded; used where the wire knows it."""
+    refusal: str | None = None
+    """Refusal or filter detail."""
+    upstream: str | None = None
+    """Host behind a router."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What rate-limit headers say."""
+
+    limit: int
+    """Requests per minute."""
+    remaining: int
+    """Requests accepted now."""
+    reset_s: float
+    """Seconds until `remaining` is full again."""
+
+
+# A client may steer by these headers: without a limit they have to say so.
+UNLIMITED = Allowance(limit=100_000_000, remaining=100_000_000, reset_s=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """How a provider words one class of error."""
+
+    status: int
+    """HTTP status."""
+    type: str
+    """Its type or status word."""
+    message: str
+    """Its usual words; `{model}` stands for the model name."""
+    code: str | None = None
+    """Its code, where there is one."""
+
+
+class Wire(Protocol):
+    """One provider's protocol."""
+
+    key_header: str
+    """Request header that carries the key."""
+    errors: Mapping[ErrorClass, ErrorForm]
+    """Every class of `Refusal`."""
+
+    def read(self, body: dict[str, Any], model: str) -> Ask | Refusal:
+        """Validate a request body; `model` is the name in the path, empty if it is not there."""
+
+    def answer(self, reply: Reply, call_id: str, now_s: float) -> dict[str, Any]:
+        """Return the body of HTTP 200; `now_s` is Unix time."""
+
+    def error(self, refusal: Refusal, message: str, call_id: str) -> dict[str, Any]:
+        """Return the body of an error."""
+
+    def headers(self, call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
+        """Return request id and rate-limit headers; `now_s` is Unix time."""
+
+
+def command_in(text: str) -> str:
+    """Return the command a user message asks about.
+
+    It stands between `<command>` and the last `</command>` (a command may contain the tags; a line
+    break just inside them belongs to the template), else after `Validate this command: `, else it
+    is the whole text.
+    """
+    start, end = text.find(_OPENING) + len(_OPENING), text.rfind(_CLOSING)
+    if len(_OPENING) <= start <= end:
+        command = text[start:end]
+        framed = len(command) > 1 and command[0] == command[-1] == "\n"
+        return command[1:-1] if framed else command
+    _, found, command = text.partition(_LEAD)
+    return command if found else text
+
+
+def text_of(content: object) -> str | None:
+    """Return the text of a message: a string, or a list of parts with a `text`; None if neither."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return None
+    texts = [part.get("text", "") for part in content if isinstance(part, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def stop_word(reply: Reply, words: Mapping[StopKind, str], native: Collection[str]) -> str | None:
+    """Return the stop reason in a provider's own word.
+
+    A recorded reason from elsewhere is translated by its kind; without a translation it stays as it
+    is, since routers pass on all sorts of words.
+
+    Args:
+        reply: The reply.
+        words: The provider's word for each kind.
+        native: Every word the provider knows.
+    """
+    if reply.stop_kind is None or reply.stop_reason in native:
+        return reply.stop_reason
+    return words.get(reply.stop_kind, reply.stop_reason)
+
+
+def as_limit(value: object) -> int | None:
+    """Return an output limit if it is one."""
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def tokens_in(chars: int) -> int:
+    """Approximate the tokens of so many characters."""
+    return -(-chars // _CHARS_PER_TOKEN)
+
+
+def usage_of(ask: Ask, output_chars: int, reasoning_tokens: int) -> Usage:
+    """Return the tokens of a call; the cache counts as warm from the first call on."""
+    cacheable = tokens_in(ask.cacheable_chars)
+    return Usage(
+        input_tokens=tokens_in(ask.prompt_chars),
+        output_tokens=tokens_in(output_chars) + reasoning_tokens,
+        reasoning_tokens=reasoning_tokens,
+        cache_read_tokens=cacheable if cacheable >= _CACHEABLE_TOKENS else 0,
+        cache_write_tokens=0,
+    )

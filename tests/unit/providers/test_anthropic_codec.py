@@ -1,0 +1,136 @@
+"""The Anthropic wire format, against payloads shaped as the service sends them."""
+
+import json
+
+import pytest
+
+from aegish_dist.core.completion import StopKind, Usage
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import ProviderError
+from aegish_dist.providers import anthropic
+
+PROMPT = Prompt("guard", "Judge shell commands.", "<command>{command}</command>")
+
+
+def spec(**parameters):
+    return ModelSpec(
+        "anthropic/claude-haiku-4-5",
+        WireFormat.ANTHROPIC,
+        "claude-haiku-4-5",
+        "https://api.anthropic.com",
+        parameters=parameters,
+    )
+
+
+def message(content, stop_reason="end_turn", **fields):
+    return {
+        "id": "msg_01",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-haiku-4-5-20251001",
+        "content": content,
+        "stop_reason": stop_reason,
+        "stop_sequence": None,
+        **fields,
+    }
+
+
+def test_request_marks_the_system_text_as_cacheable_and_has_no_seed():
+    template = anthropic.encode(spec(), PROMPT, CallParameters(temperature=0.0))
+    assert template.url == "https://api.anthropic.com/v1/messages"
+    assert json.loads(template.body("ls")) == {
+        "model": "claude-haiku-4-5",
+        "max_tokens": 4096,
+        "temperature": 0.0,
+        "system": [
+            {
+                "type": "text",
+                "text": "Judge shell commands.",
+                "cache_control": {"type": "ephemeral"},
+            }
+        ],
+        "messages": [{"role": "user", "content": "<command>ls</command>"}],
+    }
+
+
+def test_an_empty_system_text_is_left_out():
+    template = anthropic.encode(spec(), Prompt("bare", "", "{command}"), CallParameters())
+    assert "system" not in json.loads(template.body("ls"))
+
+
+def test_parameters_of_the_model_are_added():
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    template = anthropic.encode(spec(thinking=thinking), PROMPT, CallParameters())
+    assert json.loads(template.body("ls"))["thinking"] == thinking
+
+
+def test_version_is_always_sent_and_the_key_in_its_own_header():
+    assert anthropic.request_headers(None) == {"anthropic-version": "2023-06-01"}
+    assert anthropic.request_headers("k")["x-api-key"] == "k"
+
+
+def test_decode_counts_cached_tokens_as_input():
+    answer = anthropic.decode(
+        message(
+            [{"type": "text", "text": '{"action": "ALLOW"}'}],
+            usage={
+                "input_tokens": 21,
+                "cache_creation_input_tokens": 100,
+                "cache_read_input_tokens": 3000,
+                "output_tokens": 40,
+                "service_tier": "standard",
+            },
+        ),
+        {"request-id": "req_011"},
+    )
+    assert answer.text == '{"action": "ALLOW"}'
+    assert answer.usage == Usage(3121, 40, None, 3000, 100)
+    assert answer.model == "claude-haiku-4-5-20251001"
+    assert answer.request_id == "req_011"
+
+
+def test_text_blocks_are_joined_without_thinking():
+    content = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "text", "text": '{"action":'},
+        {"type": "text", "text": '"WARN"}'},
+    ]
+    assert anthropic.decode(message(content), {}).text == '{"action":"WARN"}'
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("end_turn", StopKind.STOP),
+        ("stop_sequence", StopKind.STOP),
+        ("max_tokens", StopKind.MAX_TOKENS),
+        ("model_context_window_exceeded", StopKind.MAX_TOKENS),
+        ("refusal", StopKind.CONTENT_FILTER),
+        ("pause_turn", StopKind.OTHER),
+        (None, None),
+    ],
+)
+def test_stop_reasons_are_normalised(reason, kind):
+    answer = anthropic.decode(message([], reason), {})
+    assert (answer.stop_reason, answer.stop_kind) == (reason, kind)
+
+
+def test_a_refusal_carries_its_category_and_explanation():
+    details = {"type": "refusal", "category": "cyber", "explanation": "Looks like an attack."}
+    answer = anthropic.decode(message([], "refusal", stop_details=details), {})
+    assert answer.text == ""
+    assert answer.refusal == "cyber: Looks like an attack."
+    assert answer.request_id == "msg_01"
+
+
+def test_missing_usage_reads_as_unknown():
+    assert anthropic.decode(message([]), {}).usage == Usage()
+
+
+@pytest.mark.parametrize("payload", [None, [], {}, {"content": "text"}, {"type": "error"}])
+def test_payloads_without_content_are_malformed(payload):
+    with pytest.raises(ProviderError) as caught:
+        anthropic.decode(payload, {})
+    assert caught.value.error_class == ErrorClass.MALFORMED

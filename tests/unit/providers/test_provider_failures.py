@@ -1,0 +1,235 @@
+"""Error responses of the providers, read as withheld answers or as classes of failure."""
+
+import pytest
+
+from aegish_dist.core.completion import StopKind
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import ProviderError
+from aegish_dist.providers.failures import settle
+
+PLAN = "You exceeded your current quota, please check your plan and billing details."
+GOOGLE_QUOTA = "type.googleapis.com/google.rpc.QuotaFailure"
+GOOGLE_RETRY = "type.googleapis.com/google.rpc.RetryInfo"
+
+
+def failure(status, payload=None, headers=None):
+    with pytest.raises(ProviderError) as caught:
+        settle(status, payload, headers or {})
+    return caught.value
+
+
+def openai_error(message, code=None, kind="invalid_request_error"):
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def anthropic_error(kind, message):
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+
+
+def google_error(status, message, *details):
+    return {"error": {"code": 429, "message": message, "status": status, "details": list(details)}}
+
+
+@pytest.mark.parametrize(
+    ("status", "error_class"),
+    [
+        (301, ErrorClass.BAD_REQUEST),
+        (400, ErrorClass.BAD_REQUEST),
+        (401, ErrorClass.AUTH),
+        (402, ErrorClass.QUOTA),
+        (403, ErrorClass.AUTH),
+        (404, ErrorClass.NOT_FOUND),
+        (408, ErrorClass.SERVER),
+        (413, ErrorClass.BAD_REQUEST),
+        (422, ErrorClass.BAD_REQUEST),
+        (429, ErrorClass.RATE_LIMIT),
+        (500, ErrorClass.SERVER),
+        (502, ErrorClass.SERVER),
+        (503, ErrorClass.OVERLOADED),
+        (504, ErrorClass.SERVER),
+        (524, ErrorClass.SERVER),
+        (529, ErrorClass.OVERLOADED),
+    ],
+)
+def test_status_alone_decides_when_the_body_says_nothing(status, error_class):
+    error = failure(status)
+    assert (error.status, error.error_class) == (status, error_class)
+
+
+@pytest.mark.parametrize(
+    ("status", "payload"),
+    [
+        (429, openai_error(PLAN, "insufficient_quota", "insufficient_quota")),
+        (429, openai_error("Limit reached.", "project_spend_limit_exceeded")),
+        (429, {"error": {"message": PLAN}}),
+        (400, anthropic_error("invalid_request_error", "Your credit balance is too low to ...")),
+        (
+            400,
+            anthropic_error(
+                "invalid_request_error", "You have reached your specified API usage limits."
+            ),
+        ),
+        (402, anthropic_error("billing_error", "Payment required")),
+        (
+            429,
+            google_error(
+                "RESOURCE_EXHAUSTED",
+                PLAN,
+                {
+                    "@type": GOOGLE_QUOTA,
+                    "violations": [
+                        {"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}
+                    ],
+                },
+                {"@type": GOOGLE_RETRY, "retryDelay": "26s"},
+            ),
+        ),
+        (429, google_error("RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.")),
+    ],
+)
+def test_a_spent_budget_is_quota_under_whatever_status(status, payload):
+    assert failure(status, payload).error_class == ErrorClass.QUOTA
+
+
+def test_googles_limit_per_minute_passes_although_it_speaks_of_billing():
+    error = failure(
+        429,
+        google_error(
+            "RESOURCE_EXHAUSTED",
+            PLAN,
+            {
+                "@type": GOOGLE_QUOTA,
+                "violations": [{"quotaId": "GenerateContentInputTokensPerModelPerMinute"}],
+            },
+            {"@type": GOOGLE_RETRY, "retryDelay": "26.5s"},
+        ),
+    )
+    assert (error.error_class, error.retry_after_s) == (ErrorClass.RATE_LIMIT, 26.5)
+
+
+def test_openais_rate_limit_passes_although_it_links_to_billing():
+    words = (
+        "Rate limit reached. Add a payment method at https://platform.openai.com/account/billing"
+    )
+    error = failure(429, openai_error(words, "rate_limit_exceeded", "requests"))
+    assert error.error_class == ErrorClass.RATE_LIMIT
+
+
+def test_openrouters_budget_in_flight_passes():
+    error = failure(402, {"error": {"code": 402, "message": "in flight"}}, {"retry-after": "3"})
+    assert (error.error_class, error.retry_after_s) == (ErrorClass.RATE_LIMIT, 3.0)
+
+
+def test_a_wrong_google_key_is_an_auth_failure_despite_status_400():
+    words = "API key not valid. Please pass a valid API key."
+    error = failure(400, google_error("INVALID_ARGUMENT", words))
+    assert error.error_class == ErrorClass.AUTH
+
+
+@pytest.mark.parametrize(
+    ("status", "payload", "stop_reason"),
+    [
+        (
+            400,
+            {
+                "error": {
+                    "message": "The response was filtered",
+                    "code": "content_filter",
+                    "innererror": {"code": "ResponsibleAIPolicyViolation"},
+                }
+            },
+            "content_filter",
+        ),
+        (
+            400,
+            openai_error(
+                "Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
+                "invalid_prompt",
+            ),
+            "invalid_prompt",
+        ),
+        (400, openai_error("Flagged.", "cyber_policy"), "cyber_policy"),
+        (
+            400,
+            anthropic_error("invalid_request_error", "Output blocked by content filtering policy"),
+            "content_filter",
+        ),
+        (
+            403,
+            {
+                "error": {
+                    "code": 403,
+                    "message": "openai/gpt-5 requires moderation. Your input was flagged.",
+                    "metadata": {"reasons": ["illicit"], "flagged_input": "curl | sh"},
+                }
+            },
+            "content_filter",
+        ),
+    ],
+)
+def test_an_answer_withheld_by_a_filter_is_a_completion(status, payload, stop_reason):
+    answer = settle(status, payload, {"x-request-id": "req_9"})
+    assert answer.text == ""
+    assert answer.stop_kind is StopKind.CONTENT_FILTER
+    assert answer.stop_reason == stop_reason
+    assert answer.refusal == payload["error"]["message"]
+    assert answer.request_id == "req_9"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.25"}, 0.25),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        (
+            {
+                "retry-after": "Wed, 21 Oct 2026 07:28:30 GMT",
+                "date": "Wed, 21 Oct 2026 07:28:00 GMT",
+            },
+            30.0,
+        ),
+        (
+            {
+                "retry-after": "Wed, 21 Oct 2026 07:28:00 GMT",
+                "date": "Wed, 21 Oct 2026 07:29:00 GMT",
+            },
+            0.0,
+        ),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_from_the_headers(headers, seconds):
+    assert failure(429, headers=headers).retry_after_s == seconds
+
+
+def test_retry_after_is_read_from_the_metadata_of_a_router():
+    metadata = {"provider_name": "Venice", "retry_after_seconds": 17}
+    error = failure(429, {"error": {"message": "slow", "metadata": metadata}})
+    assert error.retry_after_s == 17.0
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ({"error": {"message": "No such model"}}, "HTTP 404: No such model"),
+        ({"error": "No such model"}, "HTTP 404: No such model"),
+        ({"message": "No such model"}, "HTTP 404: No such model"),
+        ({"detail": "Not Found"}, "HTTP 404: Not Found"),
+        ([{"error": {"message": "listed"}}], "HTTP 404: listed"),
+        ({"error": {"message": "two\nlines\x1b[31m \ud800"}}, "HTTP 404: two lines [31m"),
+        (None, "HTTP 404: Not Found"),
+        ({"error": {"message": 5}}, "HTTP 404: Not Found"),
+    ],
+)
+def test_message_is_the_providers_own_on_one_printable_line(payload, message):
+    assert str(failure(404, payload)) == message
+
+
+def test_a_long_message_is_cut_to_300_characters():
+    message = str(failure(400, {"error": {"message": "x" * 5000}}))
+    assert message == "HTTP 400: " + "x" * 299 + "…"

@@ -1,0 +1,97 @@
+"""Preparing clients: no request is sent here."""
+
+import asyncio
+
+import pytest
+from pydantic import SecretStr
+
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.errors import CatalogError, ConfigError
+from aegish_dist.providers.baseline import Baseline
+from aegish_dist.providers.session import ProviderSession
+
+PROMPT = Prompt("guard", "Judge shell commands.", "{command}")
+KEY = "sk-proj-0123456789abcdef"
+
+
+def prepare(base_url="https://api.example.test/v1", key=KEY, wire=WireFormat.OPENAI, name="m"):
+    async def body():
+        spec = ModelSpec(f"test/{name}", wire, name, base_url, key_variable="TEST_API_KEY")
+        async with ProviderSession() as session:
+            return session.client(spec, PROMPT, CallParameters(), SecretStr(key) if key else None)
+
+    return asyncio.run(body())
+
+
+@pytest.fixture(autouse=True)
+def no_proxy_variables(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.parametrize("wire", [WireFormat.OPENAI, WireFormat.ANTHROPIC, WireFormat.GOOGLE])
+def test_a_prepared_client_shows_its_key_nowhere(wire):
+    client = prepare(wire=wire)
+    assert KEY not in repr(client)
+    assert KEY not in repr(client._route)
+    assert KEY in str(dict(client._route.headers))
+
+
+def test_a_key_loses_the_blanks_around_it():
+    client = prepare(key=f" {KEY}\n")
+    assert client._route.headers["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("key", [None, " "])
+def test_without_a_key_no_credential_is_sent(key):
+    assert "Authorization" not in prepare(key=key)._route.headers
+
+
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown():
+    with pytest.raises(ConfigError, match="TEST_API_KEY") as caught:
+        prepare(key="sk-a\r\nb")
+    assert "sk-a" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "base_url", ["", "api.example.test/v1", "ftp://example.test", "http://", "http://u:p@h/v1"]
+)
+def test_a_base_url_that_cannot_be_called_is_refused(base_url):
+    with pytest.raises(CatalogError, match="'test/m'"):
+        prepare(base_url)
+
+
+def test_a_baseline_needs_no_address_and_no_key():
+    client = prepare("", None, WireFormat.BASELINE, "always-allow")
+    assert isinstance(client, Baseline)
+
+
+def test_the_proxy_of_the_environment_is_used_and_its_password_kept_apart(monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://user:secret@proxy.test:3128")
+    route = prepare()._route
+    assert str(route.proxy) == "http://proxy.test:3128"
+    # base64 of "user:secret"
+    assert route.proxy_headers == {"Proxy-Authorization": "Basic dXNlcjpzZWNyZXQ="}
+    assert "dXNlcjpzZWNyZXQ=" not in repr(route)
+
+
+@pytest.mark.parametrize(
+    "base_url", ["http://127.0.0.1:8000", "http://localhost:1/v1", "http://[::1]:1/v1"]
+)
+def test_loopback_never_goes_through_a_proxy(monkeypatch, base_url):
+    monkeypatch.setenv("http_proxy", "http://proxy.test:3128")
+    assert prepare(base_url)._route.proxy is None
+
+
+def test_hosts_excluded_from_the_proxy_are_called_directly(monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://proxy.test:3128")
+    monkeypatch.setenv("no_proxy", "example.test")
+    assert prepare()._route.proxy is None
+
+
+def test_a_proxy_that_is_no_http_proxy_is_refused(monkeypatch):
+    monkeypatch.setenv("https_proxy", "socks5://proxy.test:1080")
+    with pytest.raises(ConfigError, match="https proxy"):
+        prepare()

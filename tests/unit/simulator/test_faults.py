@@ -1,0 +1,46 @@
+"""Fault plans and scripts."""
+
+import pytest
+
+from aegish_dist.errors import ConfigError
+from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script
+
+
+def test_pick_divides_the_unit_interval() -> None:
+    """Each fault owns an interval as long as its probability, and the rest is no fault."""
+    plan = FaultPlan({Fault.RATE_LIMIT: 0.25, Fault.HANG: 0.5})
+    picks = [plan.pick(luck) for luck in (0.1, 0.24, 0.26, 0.74, 0.76, 0.99)]
+    limit, hang = Fault.RATE_LIMIT, Fault.HANG
+    assert picks == [limit, limit, hang, hang, None, None]
+
+
+def test_an_empty_plan_never_strikes() -> None:
+    """Without probabilities there is no fault."""
+    assert FaultPlan().pick(1e-12) is None
+
+
+@pytest.mark.parametrize(
+    ("chances", "problem"),
+    [
+        ({Fault.RESET: 1.1}, "reset is 1.1"),
+        ({Fault.RESET: -0.1}, "reset is -0.1"),
+        ({Fault.RESET: float("nan")}, "reset is nan"),
+        ({Fault.RESET: 0.6, Fault.HANG: 0.6}, "add up to 1.2"),
+    ],
+)
+def test_impossible_probabilities_are_refused(chances: dict[Fault, float], problem: str) -> None:
+    """A probability outside [0, 1] or a sum above 1 is a configuration error."""
+    with pytest.raises(ConfigError, match=problem):
+        FaultPlan(chances)
+
+
+def test_script_words() -> None:
+    """A script mixes ok, statuses and names of faults."""
+    script = parse_script(["ok", "429", "529", "hang", "content_filter"])
+    assert script == (None, Fault.RATE_LIMIT, Fault.OVERLOADED, Fault.HANG, Fault.CONTENT_FILTER)
+
+
+def test_unknown_script_word() -> None:
+    """A word that is no fault is named."""
+    with pytest.raises(ConfigError, match="'418' is not one of ok, 401"):
+        parse_script(["ok", "418"])

@@ -1,0 +1,113 @@
+"""Scenario files."""
+
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.errors import ConfigError
+from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
+from aegish_dist.simulator.faults import Fault, FaultPlan
+from aegish_dist.simulator.latency import parse_latency
+from aegish_dist.simulator.scenario import read_scenario
+
+COMPLETE = """
+seed = 7
+port = 8080
+require_key = false
+vary_repeats = true
+latency = "lognormal:0.8,0.4"
+
+[faults]
+rate_limit = 0.02
+hang = 0
+retry_after_s = 0.5
+hang_s = 30
+
+[rate_limit]
+requests_per_minute = 600
+burst = 20
+
+[models."simulated/hasty"]
+latency = "constant:0"
+script = ["ok", 429, "hang"]
+persona = "careful"
+
+[models."a/b:c"]
+faults = { reset = 1.0 }
+rate_limit = { requests_per_minute = 1.5 }
+"""
+
+
+def read(tmp_path: Path, text: str) -> SimulatorConfig:
+    """Write a scenario and read it."""
+    path = tmp_path / "scenario.toml"
+    path.write_text(text)
+    return read_scenario(path)
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    """A complete file becomes a complete configuration."""
+    assert read(tmp_path, COMPLETE) == SimulatorConfig(
+        seed=7,
+        port=8080,
+        require_key=False,
+        vary_repeats=True,
+        latency=parse_latency("lognormal:0.8,0.4"),
+        faults=FaultPlan({Fault.RATE_LIMIT: 0.02, Fault.HANG: 0.0}, retry_after_s=0.5, hang_s=30.0),
+        rate_limit=RateLimit(600.0, 20),
+        models={
+            "simulated/hasty": ModelConfig(
+                latency=parse_latency("constant:0"),
+                script=(None, Fault.RATE_LIMIT, Fault.HANG),
+                persona="careful",
+            ),
+            "a/b:c": ModelConfig(faults=FaultPlan({Fault.RESET: 1.0}), rate_limit=RateLimit(1.5)),
+        },
+    )
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    """Without keys the defaults hold."""
+    assert read(tmp_path, "") == SimulatorConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seed =", "scenario.toml: is not TOML"),
+        ("sed = 1", "scenario.toml: sed: unknown key"),
+        ("seed = 1.5", "scenario.toml: seed: 1.5 is not an integer"),
+        ("seed = true", "seed: True is not an integer"),
+        ("port = 70000", "port is 70000"),
+        ("require_key = 1", "require_key: 1 is not true or false"),
+        ("latency = 1", "latency: 1 is not a text"),
+        ("latency = 'slow'", "latency: latency 'slow' is not"),
+        ("faults = 1", "faults: is not a table"),
+        ("[faults]\nfire = 1", "faults: fire: unknown key"),
+        ("[faults]\nreset = 'x'", "faults: reset: 'x' is not a number"),
+        ("[faults]\nreset = 2", "faults: reset is 2"),
+        ("[faults]\nhang_s = -1", "faults: hang_s is -1"),
+        ("[rate_limit]\nburst = 2", "rate_limit: requests_per_minute is missing"),
+        ("[models.m]\nscript = 'ok'", 'models: "m": script: is not a list'),
+        ("[models.m]\nscript = ['no']", "\"m\": script: 'no' is not one of"),
+        ("[models.m]\npersona = 'me'", "\"m\": persona 'me' is not one of"),
+        ("[models.m]\nseed = 1", '"m": seed: unknown key'),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
+    """A wrong file brings one line with file and key."""
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    assert problem in str(caught.value)
+    assert "scenario.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    """A missing file and one that is not UTF-8 are configuration errors."""
+    with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read"):
+        read_scenario(tmp_path / "absent.toml")
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9")
+    with pytest.raises(ConfigError, match=r"latin\.toml: is not TOML"):
+        read_scenario(tmp_path / "latin.toml")

@@ -1,0 +1,327 @@
+"""What the wire formats have in common, and their envelopes."""
+
+from typing import Any
+
+import pytest
+
+from aegish_dist.core.completion import StopKind, Usage
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.simulator.anthropic import AnthropicWire
+from aegish_dist.simulator.google import GoogleWire
+from aegish_dist.simulator.openai import OpenAIWire
+from aegish_dist.simulator.wire import (
+    Allowance,
+    Ask,
+    Refusal,
+    Reply,
+    Wire,
+    command_in,
+    tokens_in,
+    usage_of,
+)
+
+USAGE = Usage(1_000, 50, 30, 600, 100)
+OPENAI, ANTHROPIC, GOOGLE = OpenAIWire(), AnthropicWire(), GoogleWire()
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("Judge: <command>ls -l</command> now", "ls -l"),
+        ("<command>echo '</command>'; id</command>", "echo '</command>'; id"),
+        ("<command>echo '<command>'</command>", "echo '<command>'"),
+        ("<command>\nls\nid\n</command>", "ls\nid"),
+        ("<command>\nls</command>", "\nls"),
+        ("<command>\n</command>", "\n"),
+        ("<command></command>", ""),
+        ("Validate this command: ls | wc", "ls | wc"),
+        ("Validate this command: echo Validate this command: x", "echo Validate this command: x"),
+        ("uname -a", "uname -a"),
+        ("</command> <command>", "</command> <command>"),
+        ("<command>ls", "<command>ls"),
+        ("<command>\0\ud800</command>", "\0\ud800"),
+    ],
+)
+def test_command_in(text: str, command: str) -> None:
+    """The command is found between tags, after the lead, or is the whole text."""
+    assert command_in(text) == command
+
+
+def test_tokens_are_a_quarter_of_the_characters() -> None:
+    """Four characters are a token, begun ones count."""
+    assert [tokens_in(n) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
+
+
+def test_a_long_prefix_counts_as_cached() -> None:
+    """From 1,024 tokens on the prefix is read from the cache."""
+    assert usage_of(Ask("m", "u", 4_100, 4_096), 8, 5) == Usage(1_025, 7, 5, 1_024, 0)
+    assert usage_of(Ask("m", "u", 4_096, 4_092), 8, 0) == Usage(1_024, 2, 0, 0, 0)
+
+
+VALID: list[tuple[Wire, dict[str, Any]]] = [
+    (
+        OPENAI,
+        {
+            "model": "m",
+            "max_completion_tokens": 64,
+            "messages": [
+                {"role": "system", "content": "12345678"},
+                {"role": "user", "content": "old"},
+                {"role": "user", "content": [{"type": "text", "text": "abc"}]},
+            ],
+        },
+    ),
+    (
+        ANTHROPIC,
+        {
+            "model": "m",
+            "max_tokens": 64,
+            "system": [
+                {"type": "text", "text": "1234567", "cache_control": {"type": "ephemeral"}},
+                {"type": "text", "text": "8"},
+            ],
+            "messages": [
+                {"role": "user", "content": "old"},
+                {"role": "user", "content": [{"type": "text", "text": "abc"}]},
+            ],
+        },
+    ),
+    (
+        GOOGLE,
+        {
+            "systemInstruction": {"parts": [{"text": "1234567"}, {"text": "8"}]},
+            "contents": [
+                {"parts": [{"text": "old"}]},
+                {"role": "user", "parts": [{"text": "abc"}]},
+            ],
+            "generationConfig": {"maxOutputTokens": 64},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("wire", "body"), VALID)
+def test_requests_are_read_alike(wire: Wire, body: dict[str, Any]) -> None:
+    """Each format yields model, last user text, size and limit."""
+    ask = wire.read(body, "m")
+    assert isinstance(ask, Ask)
+    assert (ask.model, ask.user, ask.prompt_chars, ask.max_output_tokens) == ("m", "abc", 14, 64)
+
+
+def test_cacheable_prefixes() -> None:
+    """OpenAI caches all before the question, Anthropic up to its mark, Gemini the system text."""
+    sizes = [wire.read(body, "m") for wire, body in VALID]
+    assert [ask.cacheable_chars for ask in sizes if isinstance(ask, Ask)] == [11, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("wire", "model", "body"),
+    [
+        (OPENAI, "", {"messages": [{"role": "user", "content": "x"}]}),
+        (OPENAI, "", {"model": 5, "messages": [{"role": "user", "content": "x"}]}),
+        (OPENAI, "", {"model": "m"}),
+        (OPENAI, "", {"model": "m", "messages": []}),
+        (OPENAI, "", {"model": "m", "messages": "x"}),
+        (OPENAI, "", {"model": "m", "messages": ["x"]}),
+        (OPENAI, "", {"model": "m", "messages": [{"role": "user"}]}),
+        (ANTHROPIC, "", {"max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}),
+        (ANTHROPIC, "", {"model": "m", "messages": [{"role": "user", "content": "x"}]}),
+        (ANTHROPIC, "", {"model": "m", "max_tokens": "1", "messages": [{"content": "x"}]}),
+        (ANTHROPIC, "", {"model": "m", "max_tokens": 1}),
+        (ANTHROPIC, "", {"model": "m", "max_tokens": 1, "messages": {"a": 1}}),
+        (ANTHROPIC, "", {"model": "m", "max_tokens": 1, "messages": [{"role": "user"}]}),
+        (GOOGLE, "", {"contents": [{"parts": [{"text": "x"}]}]}),
+        (GOOGLE, "m", {}),
+        (GOOGLE, "m", {"contents": "x"}),
+        (GOOGLE, "m", {"contents": [{"role": "user"}]}),
+        (GOOGLE, "m", {"contents": ["x"]}),
+    ],
+)
+def test_wrong_requests_are_refused(wire: Wire, model: str, body: dict[str, Any]) -> None:
+    """A request without model, messages or text is a bad request."""
+    refusal = wire.read(body, model)
+    assert isinstance(refusal, Refusal)
+    assert refusal.error_class is ErrorClass.BAD_REQUEST
+    assert refusal.message
+
+
+def test_openai_answer() -> None:
+    """An answer has the envelope of a chat completion."""
+    body = OPENAI.answer(Reply("m-1", "hi", USAGE, upstream="host"), "abc", 12.9)
+    assert body == {
+        "id": "chatcmpl-abc",
+        "object": "chat.completion",
+        "created": 12,
+        "model": "m-1",
+        "provider": "host",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "hi", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 1_000,
+            "completion_tokens": 50,
+            "total_tokens": 1_050,
+            "prompt_tokens_details": {"cached_tokens": 600},
+            "completion_tokens_details": {"reasoning_tokens": 30},
+        },
+    }
+
+
+def test_anthropic_answer() -> None:
+    """An answer has the envelope of a message, and cached tokens are counted apart."""
+    body = ANTHROPIC.answer(Reply("m-1", "hi", USAGE), "abc", 0)
+    assert body == {
+        "id": "msg_abc",
+        "type": "message",
+        "role": "assistant",
+        "model": "m-1",
+        "content": [{"type": "text", "text": "hi"}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 300,
+            "cache_creation_input_tokens": 100,
+            "cache_read_input_tokens": 600,
+            "output_tokens": 50,
+        },
+    }
+
+
+def test_google_answer() -> None:
+    """An answer has the envelope of a generation, and thoughts are counted apart."""
+    body = GOOGLE.answer(Reply("m-1", "hi", USAGE), "abc", 0)
+    assert body == {
+        "modelVersion": "m-1",
+        "responseId": "abc",
+        "candidates": [
+            {
+                "index": 0,
+                "content": {"role": "model", "parts": [{"text": "hi"}]},
+                "finishReason": "STOP",
+            }
+        ],
+        "usageMetadata": {
+            "promptTokenCount": 1_000,
+            "candidatesTokenCount": 20,
+            "totalTokenCount": 1_050,
+            "thoughtsTokenCount": 30,
+            "cachedContentTokenCount": 600,
+        },
+    }
+
+
+def test_unreported_usage_stays_unreported() -> None:
+    """A reply without token counts has no usage field in any format."""
+    reply = Reply("m", "hi", Usage())
+    for wire, field in ((OPENAI, "usage"), (ANTHROPIC, "usage"), (GOOGLE, "usageMetadata")):
+        assert field not in wire.answer(reply, "x", 0)
+
+
+def stop_reason(wire: Wire, reply: Reply) -> object:
+    """Return the stop reason where the format has it."""
+    body = wire.answer(reply, "x", 0)
+    if wire is OPENAI:
+        return body["choices"][0]["finish_reason"]
+    return body["stop_reason"] if wire is ANTHROPIC else body["candidates"][0].get("finishReason")
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "words"),
+    [
+        (StopKind.STOP, None, ("stop", "end_turn", "STOP")),
+        (StopKind.MAX_TOKENS, "model_length", ("length", "max_tokens", "MAX_TOKENS")),
+        (StopKind.CONTENT_FILTER, "filtered", ("content_filter", "refusal", "SAFETY")),
+        (StopKind.OTHER, "odd", ("odd", "odd", "OTHER")),
+        (None, None, (None, None, None)),
+        (None, "odd", ("odd", "odd", "odd")),
+    ],
+)
+def test_stop_reasons_are_translated(
+    kind: StopKind | None, raw: str | None, words: tuple[str | None, ...]
+) -> None:
+    """A foreign stop reason becomes the provider's own word."""
+    reply = Reply("m", "text", Usage(), kind, raw)
+    assert tuple(stop_reason(wire, reply) for wire in (OPENAI, ANTHROPIC, GOOGLE)) == words
+
+
+@pytest.mark.parametrize(
+    ("wire", "kind", "raw"),
+    [
+        (OPENAI, StopKind.OTHER, "tool_calls"),
+        (ANTHROPIC, StopKind.STOP, "stop_sequence"),
+        (ANTHROPIC, StopKind.MAX_TOKENS, "model_context_window_exceeded"),
+        (GOOGLE, StopKind.CONTENT_FILTER, "PROHIBITED_CONTENT"),
+    ],
+)
+def test_native_stop_reasons_are_kept(wire: Wire, kind: StopKind, raw: str) -> None:
+    """A word the provider knows is returned as recorded."""
+    assert stop_reason(wire, Reply("m", "text", Usage(), kind, raw)) == raw
+
+
+def test_withheld_answers() -> None:
+    """Each provider shows a filtered answer and its explanation in its own way."""
+    reply = Reply("m", None, Usage(), StopKind.CONTENT_FILTER, refusal="no")
+    message = OPENAI.answer(reply, "x", 0)["choices"][0]["message"]
+    assert (message["content"], message["refusal"]) == (None, "no")
+    body = ANTHROPIC.answer(reply, "x", 0)
+    assert (body["content"], body["stop_details"]["explanation"]) == ([], "no")
+    blocked = GOOGLE.answer(reply, "x", 0)
+    assert "candidates" not in blocked
+    assert blocked["promptFeedback"] == {"blockReason": "SAFETY", "blockReasonMessage": "no"}
+    cut = GOOGLE.answer(Reply("m", "", Usage(), StopKind.CONTENT_FILTER, refusal="no"), "x", 0)
+    assert cut["candidates"][0]["finishReason"] == "SAFETY"
+    assert cut["candidates"][0]["finishMessage"] == "no"
+
+
+def test_error_envelopes() -> None:
+    """Each provider words an error in its own envelope."""
+    refusal = Refusal(ErrorClass.RATE_LIMIT, retry_after_s=1.5)
+    assert OPENAI.error(refusal, "slow", "x") == {
+        "error": {
+            "message": "slow",
+            "type": "requests",
+            "param": None,
+            "code": "rate_limit_exceeded",
+        }
+    }
+    assert ANTHROPIC.error(refusal, "slow", "x") == {
+        "type": "error",
+        "error": {"type": "rate_limit_error", "message": "slow"},
+        "request_id": "req_x",
+    }
+    error = GOOGLE.error(refusal, "slow", "x")["error"]
+    assert (error["code"], error["status"]) == (429, "RESOURCE_EXHAUSTED")
+    assert error["details"][0]["retryDelay"] == "1.500s"
+
+
+def test_rate_limit_headers() -> None:
+    """OpenAI writes durations, Anthropic moments, Gemini nothing."""
+    allowance = Allowance(limit=600, remaining=7, reset_s=90.0)
+    assert OPENAI.headers("x", allowance, 0) == {
+        "x-request-id": "req_x",
+        "x-ratelimit-limit-requests": "600",
+        "x-ratelimit-remaining-requests": "7",
+        "x-ratelimit-reset-requests": "1m30s",
+    }
+    assert ANTHROPIC.headers("x", allowance, 0) == {
+        "request-id": "req_x",
+        "anthropic-ratelimit-requests-limit": "600",
+        "anthropic-ratelimit-requests-remaining": "7",
+        "anthropic-ratelimit-requests-reset": "1970-01-01T00:01:30Z",
+    }
+    assert GOOGLE.headers("x", allowance, 0) == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [(0.0, "0s"), (0.12, "120ms"), (1.5, "1.5s"), (59.99, "59.99s"), (120.0, "2m0s")],
+)
+def test_openai_durations(seconds: float, written: str) -> None:
+    """Durations are written in minutes, seconds or milliseconds."""
+    headers = OPENAI.headers("x", Allowance(1, 1, seconds), 0)
+    assert headers["x-ratelimit-reset-requests"] == written
