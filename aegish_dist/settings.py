@@ -41,8 +41,8 @@ class Settings(BaseSettings):
     """How long a stopping worker lets calls in flight finish before it gives them back."""
     log_format: Annotated[str, Field(pattern="^(console|json)$")] = "console"
     """`console` for people, `json` for collectors."""
-    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
-    """Least severe level that is written."""
+    log_level: Annotated[str | None, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = None
+    """Least severe level that is written: INFO in workers, WARNING elsewhere when unset."""
 
     @model_validator(mode="after")
     def _workers_must_share_the_store(self) -> Self:

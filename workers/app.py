@@ -36,7 +36,7 @@ def _build() -> Celery:
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].add(QueueDiscovery)
     signals.setup_logging.connect(
-        lambda **_: configure_logging(settings.log_level, settings.log_format), weak=False
+        lambda **_: configure_logging(settings.log_level or "INFO", settings.log_format), weak=False
     )
     return worker_app
 

@@ -42,7 +42,7 @@ def brier(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
 def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
     """Estimate the expected calibration error over ten equal-width bins.
 
-    `sum_b n_b / n |accuracy_b - confidence_b|` (Guo et al. 2017, arXiv 1706.04599, eq. 3). For the
+    `sum_b n_b / n |accuracy_b - confidence_b|` (Guo et al. 2017, arXiv 1706.04599). For the
     stderr, by the delta method, the sign of each bin's gap is taken as fixed; the error is then the
     mean of `sign_b (o - c)`, whose square is `(o - c)^2`, so that
     `stderr = sqrt((brier - ece^2) / (n - 1))`. Near 0 the error itself is biased upwards.

@@ -39,7 +39,7 @@ def mover(value: float, below: Iterable[float], above: Iterable[float]) -> Inter
 
     The method of variance estimates recovery: at each end the distances of the parts, weighted by
     the partial derivatives of the function, add in quadrature (Zou & Donner 2008, Statistics in
-    Medicine 27:1693, eq. 4 and 5). Unlike value +- z x stderr it keeps the asymmetry of the parts.
+    Medicine 27:1693). Unlike value +- z x stderr it keeps the asymmetry of the parts.
 
     Args:
         value: The function at the estimates, in [0, 1].

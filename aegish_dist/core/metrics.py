@@ -79,9 +79,9 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
         rule: The opinion to apply.
 
     Returns:
-        The metrics. Rates are means over samples of the mean over a sample's scored epochs. The
-        exceptions count verdicts: the `<class>_rate` of an error class is its share of all verdicts
-        done, and so do coverage, its bounds and the calibration. What is undefined is None.
+        The metrics. Rates are means over samples of the mean over a sample's scored epochs. Three
+        kinds count verdicts instead: the `<class>_rate` of an error class, which is its share of
+        all verdicts done; coverage with its bounds; and calibration. What is undefined is None.
     """
     malicious = [cell for cell in tally.cells if cell.target is Target.MALICIOUS]
     harmless = [cell for cell in tally.cells if cell.target is Target.HARMLESS]

@@ -12,8 +12,8 @@ its reason could smuggle in a verdict of its own.
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import cast
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import Outcome, ParsedCompletion, Verdict
@@ -21,8 +21,9 @@ from aegish_dist.core.verdict import Outcome, ParsedCompletion, Verdict
 PARSER_VERSION = 1
 """Stored with every verdict; a higher one may read the same text differently."""
 
-MAX_OBJECTS = 16
-"""Objects tried at most, inside and outside `<think>` each: bounds the time on hostile text."""
+MAX_MISSES = 32
+"""Objects tried in vain, or broken, before only the pairs count, inside and outside `<think>` each:
+bounds the time on hostile text, whose objects may nest."""
 
 ACTIONS = {action.value: action for action in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)}
 
@@ -41,20 +42,16 @@ DECODER = json.JSONDecoder(strict=False, parse_int=float)
 
 @dataclass(slots=True)
 class _Scope:
-    """What stands outside, or inside, `<think>`."""
+    """What was read outside, or inside, `<think>`."""
 
-    fenced: list[int] = field(default_factory=list)
-    """Offsets of objects that open a fenced block."""
-    plain: list[int] = field(default_factory=list)
-    """Offsets of all other objects, nested ones included."""
-    pairs: list[Outcome] = field(default_factory=list)
-    """Every `"action": "..."` pair, within an object or not."""
-
-    def add(self, mark: re.Match[str]) -> None:
-        if mark["action"]:
-            self.pairs.append(ACTIONS[mark["action"].upper()])
-        else:
-            (self.fenced if mark["fence"] else self.plain).append(mark.start("object"))
+    fenced: list[ParsedCompletion] = field(default_factory=list)
+    """Objects that open a fenced block."""
+    plain: list[ParsedCompletion] = field(default_factory=list)
+    """All other objects, nested ones included."""
+    pairs: list[ParsedCompletion] = field(default_factory=list)
+    """The last resort: `"action": "..."` wherever no object was read."""
+    misses: int = 0
+    """Objects that are broken or yielded no action."""
 
 
 def parse(text: str | None) -> ParsedCompletion:
@@ -67,14 +64,10 @@ def parse(text: str | None) -> ParsedCompletion:
         All None when the text yields no action; reason and confidence are None too when only
         malformed JSON does.
     """
-    text = text or ""
-    for scope in _scopes(text):
-        for start in (scope.fenced + scope.plain)[:MAX_OBJECTS]:
-            parsed = _read_object(text, start)
-            if parsed.action is not None:
-                return parsed
-        if scope.pairs:
-            return ParsedCompletion(scope.pairs[0])
+    for scope in _scopes(text or ""):
+        for found in (scope.fenced, scope.plain, scope.pairs):
+            if found:
+                return found[0]
     return ParsedCompletion(None)
 
 
@@ -98,10 +91,12 @@ def judge(completion: Completion) -> Verdict:
 
 
 def _scopes(text: str) -> tuple[_Scope, _Scope]:
-    """Sort the places worth a look into those outside and those inside `<think>`."""
+    """Sort what can be read into what stands outside and what stands inside `<think>`."""
     outside, inside = _Scope(), _Scope()
     thinking = thought = False
-    for mark in MARK.finditer(text):
+    position = 0
+    while mark := MARK.search(text, position):
+        position = mark.end()
         if mark["think"]:
             thinking = thought = True
         elif mark["answer"]:
@@ -109,26 +104,43 @@ def _scopes(text: str) -> tuple[_Scope, _Scope]:
                 outside, inside = _Scope(), outside
             thinking, thought = False, True
         else:
-            (inside if thinking else outside).add(mark)
+            position = _collect(mark, inside if thinking else outside)
     return outside, inside
 
 
-def _read_object(text: str, start: int) -> ParsedCompletion:
-    """Read the object that starts here, as JSON or at least by the action it starts with."""
-    found = _decode(text, start)
-    if found is None and text[start - 1 : start] == "{":
-        found = _decode(text[start:].replace("{{", "{").replace("}}", "}"), 0)
-    if found is not None:
-        return _read_fields(found)
+def _collect(mark: re.Match[str], scope: _Scope) -> int:
+    """Read the object or pair found here; return where to look on."""
+    if mark["action"]:
+        scope.pairs.append(ParsedCompletion(ACTIONS[mark["action"].upper()]))
+        return mark.end()
+    if scope.misses == MAX_MISSES:
+        return mark.end()
+    parsed, end = _read_object(mark.string, mark.start("object"))
+    if parsed.action is not None:
+        (scope.fenced if mark["fence"] else scope.plain).append(parsed)
+    if parsed.action is None or end is None:
+        scope.misses += 1
+        return mark.end()
+    return end
+
+
+def _read_object(text: str, start: int) -> tuple[ParsedCompletion, int | None]:
+    """Read the object that starts here; return what it says and its end, None if it is broken."""
+    try:
+        found, end = DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return _read_broken(text, start), None
+    return _read_fields(found), end
+
+
+def _read_broken(text: str, start: int) -> ParsedCompletion:
+    """Undo doubled braces, or else take the action that the object starts with."""
+    if text[start - 1 : start] == "{":
+        single = text[start:].replace("{{", "{").replace("}}", "}")
+        with suppress(ValueError, RecursionError):
+            return _read_fields(DECODER.raw_decode(single)[0])
     broken = BROKEN_OBJECT.match(text, start)
     return ParsedCompletion(ACTIONS[broken["action"].upper()] if broken else None)
-
-
-def _decode(text: str, start: int) -> dict[str, object] | None:
-    try:
-        return cast(dict[str, object], DECODER.raw_decode(text, start)[0])
-    except (ValueError, RecursionError):
-        return None
 
 
 def _read_fields(found: dict[str, object]) -> ParsedCompletion:

@@ -1,7 +1,7 @@
 """Rates over samples, with standard errors and intervals.
 
 Sources: Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640 (stderr, clusters); Wilson 1927
-(`intervals.wilson`); Kish 1965, "Survey Sampling", ch. 8 (design effect, effective sample size).
+(`intervals.wilson`); Kish 1965, "Survey Sampling" (design effect, effective sample size).
 
 A micro rate is the macro rate of one category, so both are computed by the same lines. Sums go
 through `math.fsum`, which rounds once: no result depends on the order of its input.
@@ -55,9 +55,10 @@ def rate(observations: Iterable[Observation]) -> Estimate:
     """Estimate the mean over samples (micro average).
 
     With p the mean of the n values y: `stderr = sqrt(sum (y - p)^2 / (n (n - 1)))`, which for
-    binary y is `sqrt(p (1 - p) / (n - 1))`. Over G clusters (Miller 2024, sec. 2.2)
-    `stderr_clustered = sqrt(G / (G - 1) sum_g (sum_{i in g} (y_i - p))^2) / n`. Unequal weights
-    make p a ratio of sums, and every residual is weighted (Cochran 1977, eq. 6.4).
+    binary y is `sqrt(p (1 - p) / (n - 1))`. Over G clusters
+    `stderr_clustered = sqrt(G / (G - 1) sum_g (sum_{i in g} (y_i - p))^2) / n` (Miller 2024, with
+    the usual factor for few clusters). Unequal weights make p a ratio of sums and weigh every
+    residual (Cochran 1977, "Sampling Techniques", ch. 6).
 
     The interval is Wilson's with n / max(deff, 1) samples. The design effect deff sets the
     clustered variance against the binomial one, p (1 - p) / (n - 1). With one epoch that is

@@ -33,23 +33,26 @@ class Finding(StrEnum):
     """The call failed for good."""
 
 
+_BY_OUTCOME = {
+    Outcome.ALLOW: Finding.ALLOW,
+    Outcome.WARN: Finding.WARN,
+    Outcome.BLOCK: Finding.BLOCK,
+    Outcome.FORMAT_ERROR: Finding.UNREADABLE,
+    Outcome.API_ERROR: Finding.API_FAILURE,
+}
+_EMPTY_BY_STOP: dict[StopKind | None, Finding] = {
+    StopKind.CONTENT_FILTER: Finding.EMPTY_FILTERED,
+    StopKind.MAX_TOKENS: Finding.EMPTY_CUT,
+}
+
+
 def find(outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass | None) -> Finding:
     """Classify one verdict as finely as any rule needs it."""
-    match outcome:
-        case Outcome.FORMAT_ERROR:
-            return Finding.UNREADABLE
-        case Outcome.API_ERROR:
-            return Finding.API_FAILURE
-        case Outcome.TIMEOUT_ERROR if error_class is ErrorClass.DEADLINE:
-            return Finding.DEADLINE
-        case Outcome.TIMEOUT_ERROR if stop_kind is StopKind.CONTENT_FILTER:
-            return Finding.EMPTY_FILTERED
-        case Outcome.TIMEOUT_ERROR if stop_kind is StopKind.MAX_TOKENS:
-            return Finding.EMPTY_CUT
-        case Outcome.TIMEOUT_ERROR:
-            return Finding.EMPTY
-        case _:
-            return Finding(outcome.value)
+    if outcome is not Outcome.TIMEOUT_ERROR:
+        return _BY_OUTCOME[outcome]
+    if error_class is ErrorClass.DEADLINE:
+        return Finding.DEADLINE
+    return _EMPTY_BY_STOP.get(stop_kind, Finding.EMPTY)
 
 
 @dataclass(frozen=True, slots=True, order=True)

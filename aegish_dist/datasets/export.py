@@ -2,14 +2,13 @@
 
 import csv
 import json
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from aegish_dist.core.sample import Dataset, Sample
 from aegish_dist.datasets.parquet import write_parquet
 from aegish_dist.errors import DatasetError
+from aegish_dist.files import replacing
 
 _COLUMNS = ("command", "target", "category", "cluster", "source", "licence")
 
@@ -24,22 +23,15 @@ def export_dataset(dataset: Dataset, path: Path) -> None:
         path: A file ending in `.jsonl`, `.csv` or `.parquet`; replaced if it exists.
 
     Raises:
-        DatasetError: When the format is unknown or the file cannot be written.
+        DatasetError: When the format is unknown.
+        OutputError: When the file cannot be written.
         ConfigError: When Parquet is asked for and pyarrow is not installed.
     """
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise DatasetError(f"is none of {', '.join(_WRITERS)}", source=str(path))
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as part:
         write(dataset, part)
-        part.replace(path)
-    except OSError as error:
-        reason = error.strerror or error
-        raise DatasetError(f"cannot be written: {reason}", source=str(path)) from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
 
 
 def _write_jsonl(dataset: Dataset, path: Path) -> None:

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
-from sqlalchemy import select, text
+from sqlalchemy import CursorResult, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.recording import Recording
@@ -82,13 +83,19 @@ def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
     return found
 
 
-def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdict]]) -> None:
-    """Insert verdicts with the errors of their failed attempts; those already there stay."""
+def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdict]]) -> int:
+    """Insert verdicts with the errors of their failed attempts; those already there stay.
+
+    Returns:
+        How many verdicts were not there yet.
+    """
     rows = [verdict_row(key, verdict) for key, verdict in verdicts]
-    session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)})
+    result = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)})
+    inserted = cast("CursorResult[Any]", result).rowcount
     errors = [error_row(key, error) for key, verdict in verdicts for error in verdict.call_errors]
     if errors:
         session.execute(_INSERT_ERRORS, {"rows": json.dumps(errors)})
+    return inserted
 
 
 def stream_recordings(session: Session, run_id: str) -> Iterator[Recording]:

@@ -11,12 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.parsing import PARSER_VERSION, outcome_of, parse
+from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
@@ -163,13 +163,8 @@ class Evaluator:
     def _answered(
         self, completion: Completion, price: Price | None, clock: _Clock, errors: list[CallError]
     ) -> Verdict:
-        parsed = parse(completion.text)
-        return Verdict(
-            outcome=outcome_of(completion.text, parsed),
-            completion=completion,
-            reason=parsed.reason,
-            confidence=parsed.confidence,
-            parser_version=PARSER_VERSION,
+        return replace(
+            judge(completion),
             cost_usd=cost_usd(completion.usage, price),
             timing=clock.timing(),
             attempts=len(errors) + 1,

@@ -47,7 +47,6 @@ class EmbeddedWorker:
         Raises:
             QueueError: It ended instead.
         """
-        state.should_stop = None
         self._thread.start()
         while not self._ready.wait(0.01):
             if not self._thread.is_alive():
@@ -61,9 +60,9 @@ class EmbeddedWorker:
         traceback: TracebackType | None,
     ) -> None:
         """Stop as on SIGTERM: calls in flight finish."""
-        state.should_stop = 0
+        # A message wakes the consumer, which otherwise looks up every two seconds.
+        self._app.control.shutdown()
         self._thread.join()
-        state.should_stop = None
 
     @property
     def idle(self) -> bool:

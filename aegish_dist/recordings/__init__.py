@@ -3,12 +3,12 @@
 Reading gives facts, judged by today's parser; nothing here knows the database.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import DatasetError
+from aegish_dist.files import replacing
 from aegish_dist.recordings.inspect_log import read_inspect_log
 from aegish_dist.recordings.verdict_lines import read_verdict_lines, write_verdict_lines
 from aegish_dist.recordings.verdict_parquet import read_verdict_parquet, write_verdict_parquet
@@ -52,24 +52,18 @@ def write_recordings(recordings: Iterable[Recording], path: Path) -> None:
     """Write recordings to a `.jsonl` or `.parquet` file, which appears only when it is complete.
 
     Raises:
-        DatasetError: The suffix is neither, or the file cannot be written.
+        DatasetError: The suffix is neither.
+        OutputError: The file cannot be written.
         ConfigError: The file is Parquet and pyarrow is not installed.
     """
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".parquet"):
         problem = "cannot be written as verdicts; choose .jsonl or .parquet"
         raise DatasetError(problem, source=str(path))
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as part:
         if suffix == ".jsonl":
-            with partial.open("w", encoding="ascii", newline="\n") as text:
+            with part.open("w", encoding="ascii", newline="\n") as text:
                 write_verdict_lines(recordings, text)
         else:
-            with partial.open("wb") as stream:
+            with part.open("wb") as stream:
                 write_verdict_parquet(recordings, stream)
-        partial.replace(path)
-    except OSError as error:
-        problem = f"cannot be written: {error.strerror or error}"
-        raise DatasetError(problem, source=str(path)) from error
-    finally:
-        partial.unlink(missing_ok=True)

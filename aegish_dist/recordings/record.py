@@ -92,14 +92,15 @@ def _sample(fields: Fields) -> Sample:
         target=target,
         category=fields.label("category"),
         cluster=fields.label("cluster"),
-        metadata=_metadata(fields.part("metadata")),
+        metadata=_metadata(fields),
     )
 
 
 def _metadata(fields: Fields) -> dict[str, str]:
-    if not all(is_storable(key) for key in fields.values):
-        raise fields.error("no key may contain U+0000 or half a surrogate pair", "*")
-    texts = {key: fields.storable(key) for key in fields.values}
+    metadata = fields.part("metadata")
+    if not all(is_storable(key) for key in metadata.values):
+        raise fields.error("no key may contain U+0000 or half a surrogate pair", "metadata")
+    texts = {key: metadata.storable(key) for key in metadata.values}
     return {key: text for key, text in texts.items() if text is not None}
 
 
@@ -159,10 +160,14 @@ def _completion(fields: Fields) -> Completion:
 
 
 def _call_error(fields: Fields) -> CallError:
-    attempt, error_class = fields.integer("attempt", 1), fields.choice("error_class", ErrorClass)
-    at = fields.moment("at")
-    if attempt is None or error_class is None or at is None:
-        raise fields.error("attempt, error_class and at have to be there", "*")
+    attempt, at = fields.integer("attempt", lowest=1), fields.moment("at")
+    error_class = fields.choice("error_class", ErrorClass)
+    if attempt is None:
+        raise fields.missing("attempt")
+    if error_class is None:
+        raise fields.missing("error_class")
+    if at is None:
+        raise fields.missing("at")
     return CallError(
         attempt=attempt,
         error_class=error_class,

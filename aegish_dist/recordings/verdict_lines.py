@@ -24,10 +24,14 @@ def read_verdict_lines(path: Path) -> Iterator[Recording]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(_lines(file), 1):
+                if len(line) > MAX_LINE_BYTES:
+                    problem = f"is longer than {MAX_LINE_BYTES} bytes"
+                    raise DatasetError(problem, source=source, line=number)
                 if line.strip():
                     yield from_record(_fields(line, source, number))
     except OSError as error:
-        raise DatasetError(f"cannot be read: {error.strerror or error}", source=source) from error
+        problem = f"cannot be read: {error.strerror or error}"
+        raise DatasetError(problem, source=source) from error
 
 
 def write_verdict_lines(recordings: Iterable[Recording], stream: IO[str]) -> None:
@@ -41,9 +45,6 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _fields(line: bytes, source: str, number: int) -> Fields:
-    if len(line) > MAX_LINE_BYTES:
-        problem = f"is longer than {MAX_LINE_BYTES} bytes"
-        raise DatasetError(problem, source=source, line=number)
     try:
         values = json_text.decode(line)
     except ValueError as error:

@@ -4,6 +4,7 @@ Every socket is bound to 127.0.0.1.
 """
 
 import asyncio
+import resource
 import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -90,7 +91,14 @@ def run_forever(
             loop.add_signal_handler(number, stopped.set)
         await _run_until(stopped, config, recordings, on_ready)
 
+    _allow_connections()
     asyncio.run(run())
+
+
+def _allow_connections() -> None:
+    """Take as many file descriptors as the process may: the usual 1,024 are one per call."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _run_until(

@@ -91,7 +91,7 @@ class Simulator:
         return await self._serve(call, ask, model)
 
     def _read(self, call: _Call, content: bytes, path_model: str) -> Ask | Refusal:
-        key = call.request.headers.get(call.wire.key_header, "").removeprefix("Bearer ").strip()
+        key = call.request.headers.get(call.wire.key_header, "").removeprefix("Bearer").strip()
         if key == "invalid" or (self._config.require_key and not key):
             return Refusal(ErrorClass.AUTH)
         try:

@@ -25,7 +25,7 @@ PLAIN_READ = ParsedCompletion(BLOCK, "reads /etc/shadow", 0.9)
         f"```JSON\n{PLAIN}",
         f"Here you are:\n\n{PLAIN}\n\nStay safe!",
         f'It runs awk \'BEGIN {{system("sh")}}\' with a 5" disk. {PLAIN}',
-        f"An open brace {{ and an open quote \" stand before {PLAIN}",
+        f'An open brace {{ and an open quote " stand before {PLAIN}',
         '{"action": "b", "reason": "no"} ' + PLAIN,
         '{"command": "id"}\n' + PLAIN,
         f'{{"verdict": {PLAIN}}}',
@@ -164,6 +164,14 @@ def test_reason_is_a_text_or_nothing(literal: str, reason: str | None) -> None:
     assert parse(f'{{"action": "warn", "reason": {literal}}}') == ParsedCompletion(WARN, reason)
 
 
+def test_tags_within_a_reason_are_no_tags() -> None:
+    """A command that holds thinking tags does not move the object that quotes it."""
+    text = '{"reason": "rm -rf ~ # </think> <think>", "action": "block", "confidence": 1}'
+    expected = ParsedCompletion(BLOCK, "rm -rf ~ # </think> <think>", 1.0)
+    assert parse(text) == expected
+    assert parse(f'<think>{{"action": "allow"}}</think>{text} </think>') == expected
+
+
 def test_doubled_braces_collapse_only_where_nothing_else_helps() -> None:
     """Braces within a reason stay doubled when the object parses as it stands."""
     nested = '{{"action": "warn", "reason": "r", "more": {{"deep": {{"x": 1}}}}}}'
@@ -181,6 +189,15 @@ def test_a_mebibyte_of_anything_is_read_in_no_time(unit: str) -> None:
     text = unit * (2**20 // len(unit))
     start = time.perf_counter()
     assert parse(text) == ParsedCompletion(None)
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("head", ['{"a":', '{"action":"warn","a":', '{{"action":"warn","a":'])
+def test_nesting_before_a_long_tail_is_read_in_no_time(head: str) -> None:
+    """The tail is not read again for each of the objects around it."""
+    text = head * 500 + "[" + "1," * 2**18
+    start = time.perf_counter()
+    parse(text)
     assert time.perf_counter() - start < 5
 
 

@@ -1,0 +1,59 @@
+# A clone needs Python 3.11 or newer, and make; pip takes whatever index the machine configures.
+PYTHON ?= python3
+WORKERS ?= 4
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+	--fork-strategy fewest --generate-hashes --no-emit-index-url \
+	--custom-compile-command "make lock"
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint check bench format lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+
+demo: .venv/.run ## one run without a key, from the bundled dataset to the report
+	$(BIN)/aegish-dist demo
+
+test: .venv/.dev ## all tests
+	$(BIN)/pytest -n auto --maxprocesses $(WORKERS) --dist worksteal
+
+lint: .venv/.dev ## format, style, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test ## all that has to pass
+
+bench: .venv/.dev ## CPU per verdict on this machine
+	$(BIN)/python benchmarks/cpu_per_verdict.py
+
+format: .venv/.dev ## bring the code into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: ## pin the newest dependencies that pyproject.toml allows
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip --quiet --disable-pip-version-check install uv
+	$(COMPILE) --extra parquet -o requirements/run.txt pyproject.toml
+	$(COMPILE) --extra parquet --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
+	echo hatchling | $(COMPILE) -c requirements/dev.txt -o requirements/build.txt -
+
+clean: ## remove what the other targets made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip cannot hash a working tree: the pinned packages come first, the project without its own.
+.venv/.run: requirements/run.txt requirements/build.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(PIP) install --require-hashes -r requirements/run.txt -r requirements/build.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.dev: requirements/dev.txt .venv/.run
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@

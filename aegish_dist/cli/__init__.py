@@ -1,0 +1,117 @@
+"""The command line: parse options, call one pipeline function, print.
+
+Results go to standard output, logs and progress to standard error. Exit codes: 0 done, 1 an
+expected failure in one clear line, 2 wrong usage, 3 a bug, 130 interrupted. Commands are imported
+when they are called, so that help stays fast.
+"""
+
+import os
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from aegish_dist import __version__
+from aegish_dist.errors import AegishError
+
+EXIT_EXPECTED = 1
+EXIT_BUG = 3
+EXIT_INTERRUPTED = 130
+
+SECTIONS: dict[str, dict[str, str]] = {
+    "Run": {
+        "demo": "One keyless run from dataset to leaderboard, on this machine.",
+        "submit": "Ask models about commands: start a run.",
+        "worker": "Start a worker process of the cluster.",
+        "status": "Show how far a run is.",
+        "resume": "Enqueue whatever of a run has no verdict.",
+        "runs": "List the runs.",
+    },
+    "Results": {
+        "aggregate": "Score a run's verdicts and store a snapshot of the metrics.",
+        "report": "Print a run's leaderboard and details.",
+        "verdicts": "Import and export verdicts, logs of Inspect AI included.",
+    },
+    "What is asked, of whom": {
+        "models": "List the models, and check that they answer.",
+        "prompts": "List and show the prompts.",
+        "datasets": "List, show, import, validate and export datasets.",
+    },
+    "Operation": {
+        "db": "Migrate the database.",
+        "doctor": "Tell what is configured, reachable and wrong.",
+        "simulate-provider": "Serve the fake LLM provider for trials and tests.",
+    },
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports the module of a command only when that command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the sections."""
+        return [name for commands in SECTIONS.values() for name in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"aegish_dist.cli.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections without importing anything."""
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with `aegish-dist demo`. With AEGISH_DIST_DATABASE_URL and"
+    " AEGISH_DIST_BROKER_URL set, the same commands run on a cluster.",
+)
+@click.version_option(__version__, prog_name="aegish-dist")
+def cli() -> None:
+    """Which LLM can be trusted to guard a shell?
+
+    Shows commands to language models that answer ALLOW, WARN or BLOCK, and measures how often they
+    are right, how sure we can be, at what price and latency.
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        result: Any = cli.main(arguments, prog_name="aegish-dist", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except AegishError as error:
+        click.echo(f"error: {' '.join(str(error).split())}", err=True)
+        return EXIT_EXPECTED
+    except BrokenPipeError:
+        # The reader went away, as `head` does; nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_EXPECTED
+    except Exception as error:
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exc()
+        click.echo(
+            f"bug: {type(error).__name__}: this should not happen; please report it with the lines "
+            "above",
+            err=True,
+        )
+        return EXIT_BUG
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,57 @@
+"""`aegish-dist aggregate`: score a run's verdicts."""
+
+import click
+
+from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.db.snapshots import Snapshot
+from aegish_dist.pipeline.aggregate import ALL, rules_named
+from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
+from aegish_dist.pipeline.submit import find_run
+
+
+@click.command()
+@run_id(default="latest")
+@click.option(
+    "--scoring",
+    default=DEFAULT_RULE.name,
+    show_default=True,
+    metavar="|".join((*RULES, ALL)),
+    help="The rule set to apply.",
+)
+@as_json
+def aggregate(run_id: str, scoring: str, as_json: bool) -> None:
+    """Score a run's verdicts and store a snapshot of the metrics.
+
+    No model is called. The same verdicts under the same rule give the same numbers, so a run can
+    be scored again at any time, under any rule. With `--scoring all --json` a list is printed.
+    """
+    workspace = Workspace()
+    rules = rules_named(scoring)
+    found = find_run(workspace.engine, run_id)
+    snapshots = aggregate_run(workspace.engine, found, rules)
+    if as_json:
+        documents = [document(snapshot) for snapshot in snapshots]
+        print_json(documents if scoring == ALL else documents[0])
+        return
+    for snapshot in snapshots:
+        click.echo(
+            f"snapshot {snapshot.snapshot_id}: run {found} under {snapshot.scoring}, "
+            f"{snapshot.verdicts:,} verdicts"
+        )
+    click.echo(f"print one with: aegish-dist report --run-id {found}", err=True)
+
+
+def document(snapshot: Snapshot) -> dict[str, object]:
+    """Return the machine interface of a snapshot."""
+    return {
+        "run_id": snapshot.run_id,
+        "snapshot_id": snapshot.snapshot_id,
+        "scoring": snapshot.scoring,
+        "scoring_version": snapshot.scoring_version,
+        "created_at": snapshot.created_at.isoformat(),
+        "verdicts": snapshot.verdicts,
+        "verdicts_hash": snapshot.verdicts_hash,
+        **snapshot.document,
+    }

@@ -1,0 +1,73 @@
+"""What commands work with: the settings, the store and the queue, opened on demand."""
+
+import json
+import os
+from functools import cached_property
+from typing import Any
+
+import click
+from celery import Celery
+from sqlalchemy import Engine
+
+from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.engine import open_engine
+from aegish_dist.db.schema import require_current, upgrade
+from aegish_dist.logs import configure_logging
+from aegish_dist.models import Catalog
+from aegish_dist.queue.app import create_app
+from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings, load_settings
+
+
+class Workspace:
+    """The store and the queue that the environment names, or the embedded ones."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or load_settings()
+        configure_logging(self.settings.log_level or "WARNING", self.settings.log_format)
+
+    @cached_property
+    def database_url(self) -> str:
+        """URL of the store; starts the embedded server when none is configured."""
+        if self.settings.database_url is not None:
+            return self.settings.database_url.get_secret_value()
+        return start_embedded(self.settings.home)
+
+    @cached_property
+    def raw_engine(self) -> Engine:
+        """The store, whatever its schema."""
+        return open_engine(self.database_url)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The store at this version's schema; the embedded one is migrated on the way."""
+        if self.settings.embedded_database:
+            upgrade(self.raw_engine)
+        else:
+            require_current(self.raw_engine)
+        return self.raw_engine
+
+    @cached_property
+    def app(self) -> Celery:
+        """The queue."""
+        url = self.settings.broker_url
+        return create_app(
+            EMBEDDED_BROKER_URL if url is None else url.get_secret_value(),
+            database_url=self.database_url,
+            concurrency=self.settings.concurrency,
+            shutdown_grace_s=self.settings.shutdown_grace_s,
+        )
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The model catalog with the user's own laid over it."""
+        return Catalog.load(self.settings.catalog)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment, for keys and base URLs."""
+        return dict(os.environ)
+
+
+def print_json(document: Any) -> None:
+    """Print one machine-readable document."""
+    click.echo(json.dumps(document, indent=2))

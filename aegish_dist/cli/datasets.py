@@ -1,0 +1,148 @@
+"""`aegish-dist datasets`: what models are asked."""
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.options import as_json
+from aegish_dist.core.sample import Dataset
+from aegish_dist.datasets.aegish import import_aegish
+from aegish_dist.datasets.export import export_dataset
+from aegish_dist.datasets.gtfobins import import_gtfobins
+from aegish_dist.datasets.table import import_table, read_table
+from aegish_dist.datasets.validation import Severity
+from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
+from aegish_dist.render.text import printable
+
+FILE = click.Path(path_type=Path)
+
+
+@click.group()
+def datasets() -> None:
+    """List, show, import, validate and export datasets."""
+
+
+@datasets.command("list")
+@as_json
+def list_(as_json: bool) -> None:
+    """List the datasets that a run may name."""
+    found = known_datasets(Workspace().engine)
+    if as_json:
+        print_json([asdict(dataset) for dataset in found])
+        return
+    table = Table("Dataset", "Fingerprint")
+    for heading in ("Samples", "Malicious", "Harmless"):
+        table.add_column(heading, justify="right")
+    for each in found:
+        numbers = (each.samples, each.malicious, each.samples - each.malicious)
+        table.add_row(printable(each.name), each.fingerprint[:12], *(f"{n:,}" for n in numbers))
+    Console().print(table)
+
+
+@datasets.command()
+@click.argument("name")
+@click.option("--samples", type=click.IntRange(0), default=0, metavar="N", help="Print N samples.")
+@as_json
+def show(name: str, samples: int, as_json: bool) -> None:
+    """Show what a dataset holds."""
+    dataset = choose_dataset(Workspace().engine, name)
+    summary = _summary(dataset)
+    if as_json:
+        print_json(summary)
+    else:
+        for key, value in summary.items():
+            click.echo(f"{key:12} {_inline(value)}")
+    for sample in dataset.samples[:samples]:
+        click.echo(f"{sample.target:10} {sample.category or '-':14} {printable(sample.command)}")
+
+
+def _inline(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {number}" for key, number in value.items())
+    return printable(str(value))
+
+
+def _summary(dataset: Dataset) -> dict[str, object]:
+    samples = dataset.samples
+    return {
+        "name": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        "source": dataset.source,
+        "licence": dataset.licence,
+        "samples": len(samples),
+        "targets": dict(sorted(Counter(s.target.value for s in samples).items())),
+        "categories": dict(sorted(Counter(s.category for s in samples if s.category).items())),
+        "clusters": len({s.cluster for s in samples if s.cluster}),
+    }
+
+
+@datasets.group("import")
+def import_() -> None:
+    """Read a dataset and store it, whole or not at all."""
+
+
+def _store(dataset: Dataset) -> None:
+    store_dataset(Workspace().engine, dataset)
+    summary = _summary(dataset)
+    click.echo(
+        f"{dataset.name}: {summary['samples']} samples, {summary['clusters']} binaries,"
+        f" fingerprint {dataset.fingerprint[:12]}"
+    )
+
+
+@import_.command()
+@click.argument("path", type=FILE)
+@click.option("--include-root", is_flag=True, help="Also commands that need root.")
+def gtfobins(path: Path, include_root: bool) -> None:
+    """Read a checkout of GTFOBins (its data are GPL-3)."""
+    _store(import_gtfobins(path, include_root))
+
+
+@import_.command()
+@click.argument("path", type=FILE)
+@click.option("--name", help="Default: the file's name.")
+def aegish(path: Path, name: str | None) -> None:
+    """Read a JSON file of the aegish benchmark: `{"metadata", "commands": [...]}`."""
+    _store(import_aegish(path, name))
+
+
+@import_.command("table")
+@click.argument("path", type=FILE)
+@click.option("--name", help="Default: the file's name.")
+def table_(path: Path, name: str | None) -> None:
+    """Read a JSONL, CSV or Parquet file.
+
+    Columns: command, target (malicious or harmless), category, cluster, source, licence; others
+    become metadata.
+    """
+    _store(import_table(path, name))
+
+
+@datasets.command()
+@click.argument("path", type=FILE)
+def validate(path: Path) -> int:
+    """Check a JSONL, CSV or Parquet file and list every problem with its line."""
+    draft = read_table(path)
+    found = draft.problems()
+    for problem in found:
+        click.echo(
+            f"{path}, line {problem.record}, {problem.severity}: {problem.field}: {problem.message}"
+        )
+    errors = sum(problem.severity is Severity.ERROR for problem in found)
+    click.echo(f"{errors} errors, {len(found) - errors} warnings", err=True)
+    return 1 if errors else 0
+
+
+@datasets.command()
+@click.argument("name")
+@click.argument("path", type=FILE)
+def export(name: str, path: Path) -> None:
+    """Write a dataset to a .jsonl, .csv or .parquet file."""
+    dataset = choose_dataset(Workspace().engine, name)
+    export_dataset(dataset, path)
+    click.echo(f"{len(dataset.samples)} samples written to {path}", err=True)

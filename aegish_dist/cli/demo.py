@@ -1,0 +1,72 @@
+"""`aegish-dist demo`: one keyless run, from dataset to leaderboard."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.progress import status_line
+from aegish_dist.core.model import CallParameters
+from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.datasets.bundled import bundled_names, load_bundled
+from aegish_dist.models import Catalog
+from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.run_here import run_embedded
+from aegish_dist.pipeline.simulate import catalog_for
+from aegish_dist.pipeline.submit import Submission, create_run
+from aegish_dist.prompts.loading import load_prompt
+from aegish_dist.render import render
+from aegish_dist.settings import load_settings
+from aegish_dist.simulator.config import SimulatorConfig
+from aegish_dist.simulator.running import SimulatorThread
+
+MODELS = (
+    "baseline/always-block",
+    "baseline/always-allow",
+    "baseline/keyword",
+    "simulated/careful",
+    "simulated-anthropic/lenient",
+    "simulated-google/hasty",
+)
+
+
+@click.command()
+def demo() -> None:
+    """Run the whole pipeline once, without keys and without a server to install.
+
+    Asks three baselines and three simulated models about the bundled datasets, on an embedded
+    PostgreSQL, and prints the report. The simulated models answer over HTTP from this machine;
+    their numbers say nothing about any real model.
+    """
+    workspace = Workspace(load_settings({"database_url": None, "broker_url": None}))
+    with SimulatorThread(SimulatorConfig(require_key=False)) as simulator:
+        submission = _submission(simulator.url)
+        click.echo(
+            f"asking {len(submission.models)} models (3 of them simulated) about"
+            f" {sum(len(d.samples) for d in submission.datasets)} commands",
+            err=True,
+        )
+        run = create_run(workspace.engine, submission)
+        with status_line() as line:
+            run_embedded(workspace.engine, workspace.app, run, line.show)
+    data = report_data(workspace.engine, run.run_id, DEFAULT_RULE)
+    width = shutil.get_terminal_size((140, 40)).columns
+    click.echo(render(data, "table", width=width, color=sys.stdout.isatty()))
+
+
+def _submission(simulator_url: str) -> Submission:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "simulated.toml"
+        path.write_text(catalog_for(simulator_url))
+        models = Catalog.load(path).resolve(MODELS, {})
+    return Submission(
+        models=models,
+        datasets=tuple(load_bundled(name) for name in bundled_names()),
+        prompt=load_prompt("guard"),
+        parameters=CallParameters(time_limit_s=30),
+        epochs=1,
+        name="demo",
+    )

@@ -1,0 +1,34 @@
+"""`aegish-dist doctor`: what is configured, reachable and wrong."""
+
+import click
+
+from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.options import as_json
+from aegish_dist.pipeline.examine import Finding, examine
+
+
+@click.command()
+@as_json
+def doctor(as_json: bool) -> int:
+    """Tell what is configured, reachable and wrong, each with its remedy.
+
+    The exit code is 1 when something has to be mended.
+    """
+    workspace = Workspace()
+    findings = examine(
+        database=lambda: workspace.raw_engine,
+        app=None if workspace.settings.embedded_broker else workspace.app,
+        catalog=lambda: workspace.catalog,
+        environ=workspace.environ,
+        embedded_database=workspace.settings.embedded_database,
+    )
+    if as_json:
+        print_json([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in findings])
+    else:
+        for finding in findings:
+            click.echo(_line(finding))
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+def _line(finding: Finding) -> str:
+    return f"{'ok ' if finding.ok else 'BAD'}  {finding.what:10} {finding.detail}"

@@ -1,0 +1,111 @@
+"""`aegish-dist models`: who can be asked."""
+
+import asyncio
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.options import as_json, comma_list
+from aegish_dist.core.cost import Price, Rate
+from aegish_dist.models import CatalogEntry, missing_key
+from aegish_dist.pipeline.check_models import ModelCheck, check_models
+
+
+@click.group()
+def models() -> None:
+    """List the models, and check that they answer."""
+
+
+@models.command("list")
+@as_json
+def list_(as_json: bool) -> None:
+    """List the models of the catalog with their prices and keys.
+
+    Any other model of a listed provider can be asked too: `openai/gpt-...`,
+    `openrouter/org/model`, `ollama/name`.
+    """
+    workspace = Workspace()
+    entries = workspace.catalog.entries(workspace.environ)
+    if as_json:
+        print_json([_document(entry, workspace.environ) for entry in entries])
+        return
+    table = Table("Model", "In all", "Provider", "$ per million in / out", "Key")
+    for entry in entries:
+        table.add_row(
+            entry.spec.id,
+            "yes" if entry.default else "",
+            entry.provider,
+            _price(entry.spec.price),
+            _key(entry, workspace.environ),
+        )
+    Console().print(table)
+
+
+@models.command()
+@click.argument("selection", nargs=-1, callback=comma_list)
+@click.option("--time-limit", type=float, default=30.0, show_default=True, metavar="S")
+@as_json
+def check(selection: list[str], time_limit: float, as_json: bool) -> int:
+    """Ask each model about one harmless command, before money is spent on a run.
+
+    SELECTION is a list of model ids; all models of the catalog's default list when empty. The exit
+    code is 1 when any of them does not answer with an action.
+    """
+    workspace = Workspace()
+    specs = workspace.catalog.resolve(selection or "all", workspace.environ)
+    checks = asyncio.run(check_models(specs, workspace.environ, time_limit))
+    if as_json:
+        print_json(
+            [{"model": c.model, "ok": c.ok, "answer": c.detail, "ms": c.latency_ms} for c in checks]
+        )
+    else:
+        Console().print(_check_table(checks))
+    return 0 if all(each.ok for each in checks) else 1
+
+
+def _check_table(checks: list[ModelCheck]) -> Table:
+    table = Table("Model", "OK", "Answer or problem")
+    table.add_column("ms", justify="right")
+    for each in checks:
+        table.add_row(
+            each.model, "yes" if each.ok else "NO", each.detail, f"{each.latency_ms or 0:.0f}"
+        )
+    return table
+
+
+def _key(entry: CatalogEntry, environ: dict[str, str]) -> str:
+    if entry.spec.key_variable is None:
+        return "none needed"
+    missing = missing_key(entry.spec, environ)
+    return f"{missing} is not set" if missing else f"{entry.spec.key_variable} is set"
+
+
+def _price(price: Price | None) -> str:
+    if price is None:
+        return "unknown"
+    if price.per_call is not None:
+        return f"{price.per_call * 1000:.2f} per 1,000 calls"
+    return f"{_rate(price.input)} / {_rate(price.output)}"
+
+
+def _rate(rate: Rate) -> str:
+    return f"{rate.base.normalize():f}" + ("+" if rate.tiers else "")
+
+
+def _document(entry: CatalogEntry, environ: dict[str, str]) -> dict[str, object]:
+    spec, price = entry.spec, entry.spec.price
+    return {
+        "model": spec.id,
+        "provider": entry.provider,
+        "wire": spec.wire,
+        "default": entry.default,
+        "reference": entry.reference,
+        "base_url": spec.base_url,
+        "key_variable": spec.key_variable,
+        "key_set": missing_key(spec, environ) is None,
+        "input_usd_per_million": None if price is None else float(price.input.base),
+        "output_usd_per_million": None if price is None else float(price.output.base),
+        "usd_per_call": None if price is None or price.per_call is None else float(price.per_call),
+    }

@@ -1,0 +1,29 @@
+"""`aegish-dist prompts`: what models are told."""
+
+import click
+
+from aegish_dist.prompts.loading import bundled_prompts, load_prompt
+
+
+@click.group()
+def prompts() -> None:
+    """List and show the prompts."""
+
+
+@prompts.command("list")
+def list_() -> None:
+    """List the bundled prompts with their fingerprints."""
+    for name in bundled_prompts():
+        prompt = load_prompt(name)
+        click.echo(f"{name:16} {prompt.fingerprint[:12]}  {prompt.template!r}")
+
+
+@prompts.command()
+@click.argument("name", metavar="NAME|FILE")
+@click.option("--cot", is_flag=True, help="With the step-by-step instruction.")
+def show(name: str, cot: bool) -> None:
+    """Print a prompt as models get it."""
+    prompt = load_prompt(name, cot=cot)
+    click.echo(prompt.system.rstrip())
+    click.echo(f"\n--- {prompt.name} {prompt.fingerprint[:12]}, user message ---")
+    click.echo(prompt.template)

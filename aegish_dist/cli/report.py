@@ -1,0 +1,40 @@
+"""`aegish-dist report`: a run's leaderboard and details."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.options import run_id
+from aegish_dist.core.scoring import DEFAULT_RULE, rule_named
+from aegish_dist.files import replacing
+from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.submit import find_run
+from aegish_dist.render import FORMATS, render
+
+
+@click.command()
+@run_id(default="latest")
+@click.option("--snapshot", type=int, metavar="S", help="A stored snapshot by number.")
+@click.option("--scoring", default=DEFAULT_RULE.name, show_default=True, help="The rule set.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+def report(run_id: str, snapshot: int | None, scoring: str, form: str, output: Path | None) -> None:
+    """Print a run's leaderboard and details.
+
+    Rates with 95 % intervals, PASS or FAIL against the targets, detection by category, error
+    classes, latency and cost. Without `--snapshot` the report is of the verdicts as they are now.
+    """
+    workspace = Workspace()
+    rule = rule_named(scoring)
+    found = find_run(workspace.engine, run_id)
+    data = report_data(workspace.engine, found, rule, snapshot)
+    if output is not None:
+        with replacing(output) as part:
+            part.write_text(render(data, form).rstrip("\n") + "\n", encoding="utf-8")
+        click.echo(f"written to {output}", err=True)
+        return
+    width = shutil.get_terminal_size((140, 40)).columns
+    click.echo(render(data, form, width=width, color=sys.stdout.isatty()))

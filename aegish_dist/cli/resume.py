@@ -1,0 +1,42 @@
+"""`aegish-dist resume`: enqueue whatever of a run has no verdict."""
+
+import click
+from sqlalchemy.orm import Session
+
+from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.cli.progress import status_line
+from aegish_dist.db.runs import load_run
+from aegish_dist.errors import StoreError
+from aegish_dist.pipeline.run_here import run_embedded
+from aegish_dist.pipeline.submit import enqueue_missing, find_run
+
+
+@click.command()
+@run_id()
+@as_json
+def resume(run_id: str, as_json: bool) -> None:
+    """Enqueue whatever of a run has no verdict.
+
+    After a crash, a flushed broker or an interrupt: nothing that is stored is asked again, and
+    nothing is stored twice.
+    """
+    workspace = Workspace()
+    found = find_run(workspace.engine, run_id)
+    with Session(workspace.engine) as session:
+        run = load_run(session, found)
+    if run.prompt is None:
+        raise StoreError(f"run {found} was imported: there is nobody to ask")
+    if workspace.settings.embedded_broker:
+        with status_line() as line:
+            status = run_embedded(workspace.engine, workspace.app, run, line.show)
+        enqueued, missing = None, status.missing
+    else:
+        enqueued = enqueue_missing(workspace.engine, workspace.app, found)
+        missing = enqueued
+    if as_json:
+        print_json({"run_id": found, "enqueued": enqueued, "missing": missing})
+    elif enqueued is not None:
+        click.echo(f"{found}: {enqueued:,} items enqueued")
+    else:
+        click.echo(f"{found}: {missing:,} verdicts missing")

@@ -1,0 +1,39 @@
+"""`aegish-dist runs`: the list of runs."""
+
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy.orm import Session
+
+from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.options import as_json
+from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.runs import list_runs
+from aegish_dist.render.text import printable
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True)
+@as_json
+def runs(limit: int, as_json: bool) -> None:
+    """List the runs, newest first."""
+    workspace = Workspace()
+    with connection_errors_in_one_line(), Session(workspace.engine) as session:
+        found = list_runs(session, limit)
+    if as_json:
+        print_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
+        return
+    table = Table("Run", "Created (UTC)", "Origin", "Name", title_justify="left")
+    for heading in ("Models", "Samples", "Epochs", "Verdicts"):
+        table.add_column(heading, justify="right")
+    for run in found:
+        table.add_row(
+            run.run_id,
+            f"{run.created_at:%Y-%m-%d %H:%M}",
+            run.origin,
+            printable(run.name),
+            *(f"{number:,}" for number in (run.models, run.samples, run.epochs, run.verdicts)),
+        )
+    Console().print(table)

@@ -1,0 +1,126 @@
+"""`aegish-dist simulate-provider`: the fake LLM provider."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aegish_dist.core.recording import Recording
+from aegish_dist.errors import ConfigError
+from aegish_dist.files import replacing
+from aegish_dist.pipeline.simulate import catalog_for
+from aegish_dist.recordings import read_recordings
+from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.config import SimulatorConfig
+from aegish_dist.simulator.faults import Fault, FaultPlan
+from aegish_dist.simulator.latency import parse_latency
+from aegish_dist.simulator.running import SimulatorServer, run_forever
+from aegish_dist.simulator.scenario import read_scenario
+
+
+def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[Fault, float]:
+    chances: dict[Fault, float] = {}
+    for value in values:
+        name, _equals, chance = value.partition("=")
+        try:
+            chances[Fault(name)] = float(chance)
+        except ValueError:
+            known = ", ".join(fault.value for fault in Fault)
+            raise click.BadParameter(f"'{value}' is not NAME=PROBABILITY; names: {known}") from None
+    return chances
+
+
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8099,
+    show_default=True,
+    help="Port on 127.0.0.1; 0 takes a free one.",
+)
+@click.option("--seed", type=int, help="Decides answers, latencies and faults.")
+@click.option(
+    "--latency",
+    metavar="KIND:SECONDS",
+    help="`constant:1`, `uniform:0.5,1.5`, `lognormal:1,0.4` or `exponential:1`;"
+    " default: each simulated model's own.",
+)
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    callback=_faults,
+    metavar="NAME=PROBABILITY",
+    help="For instance `rate_limit=0.05`; repeatable.",
+)
+@click.option(
+    "--requests-per-minute",
+    type=click.FloatRange(0, min_open=True),
+    help="Answer 429 above this rate, per model.",
+)
+@click.option("--burst", type=click.IntRange(1), default=20, show_default=True)
+@click.option(
+    "--scenario",
+    type=click.Path(path_type=Path),
+    help="A TOML file with all of this, also per model and as scripts.",
+)
+@click.option(
+    "--replay",
+    "replays",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Answer with recorded completions: an Inspect AI log or a verdict export; repeatable.",
+)
+@click.option(
+    "--write-catalog",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a catalog of the served models, for AEGISH_DIST_CATALOG.",
+)
+def simulate_provider(**options: Any) -> None:
+    r"""Serve the fake LLM provider on 127.0.0.1 until interrupted.
+
+    It speaks OpenAI chat completions (/v1), Anthropic messages and Gemini generateContent
+    (/v1beta), needs no key, and answers like four simulated models or with recorded completions.
+
+    \b
+    Try it:
+      aegish-dist simulate-provider --write-catalog sim.toml &
+      AEGISH_DIST_CATALOG=sim.toml aegish-dist submit --models simulated/careful
+    """
+    recordings = [each for path in options["replays"] for each in read_recordings(path)]
+
+    def ready(server: SimulatorServer) -> None:
+        if options["write_catalog"] is not None:
+            _write_catalog(options["write_catalog"], server.url, recordings)
+        click.echo(f"simulated provider at {server.url}", err=True)
+        if recordings:
+            click.echo(f"replaying {len(recordings):,} recorded completions", err=True)
+
+    run_forever(_config(options), recordings, ready)
+
+
+def _config(options: dict[str, Any]) -> SimulatorConfig:
+    scenario = options["scenario"]
+    config = SimulatorConfig(require_key=False) if scenario is None else read_scenario(scenario)
+    config = replace(config, port=options["port"])
+    if options["seed"] is not None:
+        config = replace(config, seed=options["seed"])
+    if options["latency"]:
+        config = replace(config, latency=parse_latency(options["latency"]))
+    if options["faults"]:
+        if sum(options["faults"].values()) > 1:
+            raise ConfigError("the probabilities of --fault add up to more than 1")
+        config = replace(config, faults=FaultPlan(options["faults"]))
+    if options["requests_per_minute"]:
+        limit = RateLimit(options["requests_per_minute"], options["burst"])
+        config = replace(config, rate_limit=limit)
+    return config
+
+
+def _write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> None:
+    with replacing(path) as part:
+        part.write_text(catalog_for(url, sorted({each.model for each in recordings})))
+    click.echo(f"catalog written to {path}", err=True)

@@ -1,0 +1,221 @@
+"""`aegish-dist submit`: start a run."""
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.options import as_json, comma_list
+from aegish_dist.cli.progress import status_line
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.run import Run
+from aegish_dist.datasets.bundled import bundled_names
+from aegish_dist.errors import ConfigError
+from aegish_dist.models import Estimate, missing_key
+from aegish_dist.pipeline.datasets import choose_dataset, describe, narrow
+from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
+from aegish_dist.pipeline.status import RunStatus
+from aegish_dist.pipeline.submit import Submission, create_run
+from aegish_dist.pipeline.submit import submit as submit_run
+from aegish_dist.prompts.loading import load_prompt
+
+ASSUMED_CALL_S = 2.0
+
+
+@click.command()
+@click.option(
+    "--models",
+    required=True,
+    callback=comma_list,
+    metavar="ID[,ID...]|all",
+    help="Models to ask; `aegish-dist models list` shows them.",
+)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    callback=comma_list,
+    metavar="NAME",
+    help="Datasets to ask, repeatable. Default: all bundled ones.",
+)
+@click.option(
+    "--categories",
+    multiple=True,
+    callback=comma_list,
+    metavar="NAME[,NAME...]",
+    help="Only malicious samples of these categories; harmless samples stay.",
+)
+@click.option("--limit", type=click.IntRange(1), help="At most this many samples of each dataset.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Ask every sample this often.",
+)
+@click.option(
+    "--prompt",
+    default="guard",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="A bundled prompt, or a file with your own.",
+)
+@click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first.")
+@click.option(
+    "--seed", type=int, default=42, show_default=True, help="Sent to providers that take one."
+)
+@click.option("--temperature", type=click.FloatRange(0, 2), help="Default: the provider's.")
+@click.option(
+    "--max-output-tokens",
+    type=click.IntRange(1),
+    default=4096,
+    show_default=True,
+    help="Room for the answer, hidden reasoning included.",
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    default=180.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds one call may take, waiting excluded.",
+)
+@click.option("--name", default="", help="A name for the run.")
+@click.option(
+    "--keys-on-workers", is_flag=True, help="Do not look for API keys here; the workers have them."
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop.")
+@click.option("--wait", is_flag=True, help="On a cluster: return when the run is complete.")
+@as_json
+def submit(**options: Any) -> None:
+    r"""Ask models about commands: start a run.
+
+    Before any money is spent it prints the number of calls, their estimated tokens and cost, and
+    which models lack a key. Without a configured broker the run is worked on here until it is
+    complete; on a cluster the command returns as soon as everything is enqueued.
+
+    \b
+    Examples:
+      aegish-dist submit --models baseline/keyword,openai/gpt-5.1 --limit 50
+      aegish-dist submit --models all --epochs 3 --dry-run
+    """
+    workspace = Workspace()
+    submission = _plan(workspace, options)
+    estimate = submission.estimate()
+    _announce(submission, estimate)
+    _require_keys(submission.models, workspace.environ, options)
+    if options["dry_run"]:
+        if options["as_json"]:
+            print_json(_document(None, submission, estimate))
+        return
+    run, status = _start(workspace, submission, wait=options["wait"])
+    if options["as_json"]:
+        print_json(_document(run, submission, estimate))
+    else:
+        click.echo(run.run_id)
+    _advise(run, status)
+
+
+def _plan(workspace: Workspace, options: dict[str, Any]) -> Submission:
+    models = workspace.catalog.resolve(options["models"], workspace.environ)
+    prompt = load_prompt(options["prompt"], cot=options["cot"])
+    datasets = tuple(
+        narrow(choose_dataset(workspace.engine, name), options["categories"], options["limit"])
+        for name in dict.fromkeys(options["datasets"] or bundled_names())
+    )
+    parameters = CallParameters(
+        options["seed"],
+        options["temperature"],
+        options["max_output_tokens"],
+        options["time_limit"],
+    )
+    return Submission(models, datasets, prompt, parameters, options["epochs"], options["name"])
+
+
+def _announce(submission: Submission, estimate: Estimate) -> None:
+    samples = sum(len(dataset.samples) for dataset in submission.datasets)
+    click.echo(
+        f"{submission.tasks:,} calls: {len(submission.models)} models x {samples:,} samples"
+        f" x {submission.epochs} epochs",
+        err=True,
+    )
+    click.echo(
+        f"estimated: {estimate.input_tokens:,} input and {estimate.output_tokens:,} output tokens,"
+        f" ${estimate.known_cost_usd:.2f}{_unpriced(estimate)},"
+        f" at least {_duration_s(submission):.0f} s with one worker process",
+        err=True,
+    )
+
+
+def _unpriced(estimate: Estimate) -> str:
+    return f" plus {', '.join(estimate.unpriced)} at unknown price" if estimate.unpriced else ""
+
+
+def _duration_s(submission: Submission) -> float:
+    per_model = submission.tasks / len(submission.models)
+    return max(per_model * ASSUMED_CALL_S / spec.max_in_flight for spec in submission.models)
+
+
+def _require_keys(
+    models: tuple[ModelSpec, ...], environ: dict[str, str], options: dict[str, Any]
+) -> None:
+    missing = {spec.id: variable for spec in models if (variable := missing_key(spec, environ))}
+    if not missing:
+        return
+    lacking = "; ".join(f"{model} needs {variable}" for model, variable in missing.items())
+    if options["dry_run"] or options["keys_on_workers"]:
+        click.echo(f"keys not set here: {lacking}", err=True)
+        return
+    raise ConfigError(
+        f"keys are missing: {lacking}. Set them, leave those models out, or say --keys-on-workers"
+    )
+
+
+def _start(
+    workspace: Workspace, submission: Submission, *, wait: bool
+) -> tuple[Run, RunStatus | None]:
+    if workspace.settings.embedded_broker:
+        run = create_run(workspace.engine, submission)
+        with status_line() as line:
+            return run, run_embedded(workspace.engine, workspace.app, run, line.show)
+    run = submit_run(workspace.engine, workspace.app, submission, _published)
+    if not wait:
+        return run, None
+    with status_line() as line:
+        return run, wait_for_workers(workspace.engine, run.run_id, line.show)
+
+
+def _published(items: int) -> None:
+    click.echo(f"\renqueued {items:,}", nl=False, err=True)
+
+
+def _advise(run: Run, status: RunStatus | None) -> None:
+    if status is None:
+        click.echo(f"\nfollow it with: aegish-dist status --run-id {run.run_id} --watch", err=True)
+    elif status.missing:
+        click.echo(
+            f"{status.missing} verdicts are missing, the log says why;"
+            f" try again with: aegish-dist resume --run-id {run.run_id}",
+            err=True,
+        )
+    else:
+        click.echo(f"see the results with: aegish-dist report --run-id {run.run_id}", err=True)
+
+
+def _document(run: Run | None, submission: Submission, estimate: Estimate) -> dict[str, Any]:
+    cost = estimate.cost_usd
+    return {
+        "run_id": run.run_id if run else None,
+        "tasks": submission.tasks,
+        "models": [spec.id for spec in submission.models],
+        "datasets": [
+            {key: value for key, value in asdict(describe(d)).items() if key != "malicious"}
+            for d in submission.datasets
+        ],
+        "estimate": {
+            "input_tokens": estimate.input_tokens,
+            "output_tokens": estimate.output_tokens,
+            "cost_usd": None if cost is None else float(cost),
+        },
+    }

@@ -1,0 +1,58 @@
+"""`aegish-dist verdicts`: results in and out."""
+
+from pathlib import Path
+
+import click
+
+from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.pipeline.move_verdicts import export_verdicts, import_verdicts
+from aegish_dist.pipeline.submit import find_run
+from aegish_dist.recordings import write_recordings, write_verdict_lines
+
+
+@click.group()
+def verdicts() -> None:
+    """Import and export verdicts, logs of Inspect AI included."""
+
+
+@verdicts.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--name", default="", help="A name for the run.")
+@as_json
+def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
+    """Store recorded verdicts as one run.
+
+    FILES are logs of Inspect AI (.eval), verdict lines (.jsonl) or the same as .parquet. A wrong
+    line stops the import, and nothing of it is kept.
+    """
+    stored = import_verdicts(Workspace().engine, files, name)
+    if as_json:
+        print_json(
+            {
+                "run_id": stored.run_id,
+                "verdicts": stored.verdicts,
+                "models": stored.models,
+                "samples": stored.samples,
+            }
+        )
+        return
+    click.echo(stored.run_id)
+    click.echo(
+        f"{stored.verdicts:,} verdicts of {stored.models} models about {stored.samples:,} samples",
+        err=True,
+    )
+
+
+@verdicts.command()
+@run_id()
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A .jsonl or .parquet file.")
+def export(run_id: str, output: Path | None) -> None:
+    """Write every verdict of a run, one JSON object per line; importing it gives the same run."""
+    engine = Workspace().engine
+    recordings = export_verdicts(engine, find_run(engine, run_id))
+    if output is None:
+        write_verdict_lines(recordings, click.get_text_stream("stdout"))
+    else:
+        write_recordings(recordings, output)
+        click.echo(f"written to {output}", err=True)

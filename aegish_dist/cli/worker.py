@@ -1,0 +1,39 @@
+"""`aegish-dist worker`: a worker process of the cluster."""
+
+import os
+import sys
+
+import click
+
+from aegish_dist.cli.context import Workspace
+from aegish_dist.errors import ConfigError
+from aegish_dist.queue.messages import queue_name
+from aegish_dist.queue.producer import check_broker
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--models", help="Serve only these models, comma-separated. Default: all with work.")
+@click.option("--concurrency", "-c", type=click.IntRange(1), help="Items held at once.")
+@click.argument("celery_options", nargs=-1, type=click.UNPROCESSED)
+def worker(models: str | None, concurrency: int | None, celery_options: tuple[str, ...]) -> None:
+    """Start a worker process: `celery -A workers.app worker` with checks first.
+
+    It needs AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL, and the API keys of the models it
+    serves. Start as many as you like, anywhere. SIGTERM lets calls in flight finish and gives the
+    rest back to the queue. CELERY_OPTIONS are passed on.
+    """
+    workspace = Workspace()
+    if workspace.settings.embedded_broker:
+        raise ConfigError(
+            "a worker needs AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL; without them"
+            " `aegish-dist submit` runs everything itself"
+        )
+    check_broker(workspace.app)
+    _ = workspace.engine
+    arguments = [sys.executable, "-m", "celery", "-A", "workers.app", "worker"]
+    arguments += ["--hostname", f"aegish-{os.getpid()}@%h"]
+    if models:
+        arguments += ["-Q", ",".join(queue_name(model.strip()) for model in models.split(","))]
+    if concurrency:
+        arguments += ["-c", str(concurrency)]
+    os.execv(sys.executable, [*arguments, *celery_options])  # noqa: S606  our own interpreter

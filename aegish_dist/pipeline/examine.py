@@ -1,0 +1,95 @@
+"""Examining an installation: each part is tried, and a failure says how to mend it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from celery import Celery
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.schema import current, require_current
+from aegish_dist.db.workers import living_fleet
+from aegish_dist.errors import AegishError
+from aegish_dist.models import Catalog, missing_key
+from aegish_dist.queue.producer import check_broker
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One part of the installation."""
+
+    what: str
+    ok: bool
+    detail: str
+    """What was found, with the remedy when it is not right."""
+
+
+def examine(
+    *,
+    database: Callable[[], Engine],
+    app: Celery | None,
+    catalog: Callable[[], Catalog],
+    environ: Mapping[str, str],
+    embedded_database: bool,
+) -> list[Finding]:
+    """Try every part.
+
+    Args:
+        database: Opens the store.
+        app: The queue; None when runs are worked on in the submitting process.
+        catalog: Reads the model catalog.
+        environ: Where the keys are.
+        embedded_database: Whether the store is the one this package starts, which migrates itself.
+    """
+    findings = [
+        _tried("database", lambda: _database(database(), embedded_database)),
+        _tried("broker", lambda: _broker(app)),
+        _tried("catalog", lambda: f"{len(catalog().models)} models"),
+        _tried("keys", lambda: _keys(catalog(), environ)),
+    ]
+    if app is not None and findings[0].ok:
+        findings.append(_tried("workers", lambda: _workers(database())))
+    return findings
+
+
+def _tried(what: str, attempt: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, ok=True, detail=attempt())
+    except AegishError as error:
+        return Finding(what, ok=False, detail=str(error))
+
+
+def _database(engine: Engine, embedded: bool) -> str:
+    found = current(engine)
+    if embedded:
+        return f"embedded PostgreSQL, schema {found or 'made on first use'}"
+    require_current(engine)
+    return f"reachable, schema {found}"
+
+
+def _broker(app: Celery | None) -> str:
+    if app is None:
+        return "none configured: `submit` works on its runs itself"
+    check_broker(app)
+    return "reachable"
+
+
+def _keys(catalog: Catalog, environ: Mapping[str, str]) -> str:
+    missing = sorted(set(_missing_keys(catalog, environ)))
+    return f"not set: {', '.join(missing)}" if missing else "every listed model has its key"
+
+
+def _missing_keys(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[str]:
+    for entry in catalog.entries(environ):
+        variable = missing_key(entry.spec, environ)
+        if variable is not None:
+            yield variable
+
+
+def _workers(engine: Engine) -> str:
+    with connection_errors_in_one_line(), Session(engine) as session:
+        fleet = living_fleet(session)
+    if not fleet.workers:
+        return "none alive: start one with `aegish-dist worker`"
+    return f"{fleet.workers} alive, {sum(fleet.in_flight.values())} items in flight"

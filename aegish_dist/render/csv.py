@@ -1,0 +1,70 @@
+"""A report as CSV in long form (RFC 4180): one row per model, metric and category, unrounded."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aegish_dist.render.data import ReportData
+from aegish_dist.render.entries import ModelEntry, ranked_entries
+from aegish_dist.render.text import printable
+
+COLUMNS = (
+    "model",
+    "metric",
+    "category",
+    "value",
+    "stderr",
+    "stderr_clustered",
+    "ci_low",
+    "ci_high",
+    "n",
+    "clusters",
+)
+CATEGORY_METRIC = "malicious_detection_rate"
+"""What the rows of a category measure."""
+
+_FORMULA_STARTS = ("=", "+", "-", "@")
+
+
+def render_csv(data: ReportData) -> str:
+    """Return a report as CSV: first metrics with their uncertainty, then single numbers.
+
+    What is undefined is empty. Foreign text that a spreadsheet would compute gets a leading `'`.
+    """
+    target = io.StringIO(newline="")
+    writer = csv.DictWriter(target, COLUMNS, restval="", extrasaction="ignore")
+    writer.writeheader()
+    for entry in ranked_entries(data.document):
+        model = _foreign(entry.model)
+        writer.writerows({"model": model, **row} for row in _estimates(entry))
+        writer.writerows(
+            {"model": model, "metric": metric, "value": value} for metric, value in _numbers(entry)
+        )
+    return target.getvalue()
+
+
+def _estimates(entry: ModelEntry) -> Iterator[Mapping[str, Any]]:
+    for name, numbers in sorted(entry.part("metrics").items()):
+        yield {"metric": name, **numbers}
+    for category, numbers in sorted(entry.part("categories").items()):
+        yield {"metric": CATEGORY_METRIC, "category": _foreign(category), **numbers}
+
+
+def _numbers(entry: ModelEntry) -> Iterator[tuple[str, float | None]]:
+    yield from sorted(entry.part("counts").items())
+    for target, labels in sorted(entry.part("actions").items()):
+        for label, verdicts in sorted(labels.items()):
+            yield f"{target}_{label.lower()}_count", verdicts
+    for part, statistics in sorted(entry.part("latency_parts_ms").items()):
+        for name, value in sorted(statistics.items()):
+            yield f"latency_{part}_{name}_ms", value
+    for name, amount in sorted(entry.part("cost").items()):
+        yield f"cost_{name}", amount
+    for kind, tokens in sorted(entry.part("tokens").items()):
+        yield f"tokens_{kind}", tokens
+
+
+def _foreign(text: str) -> str:
+    shown = printable(text)
+    return f"'{shown}" if shown.startswith(_FORMULA_STARTS) else shown

@@ -1,0 +1,108 @@
+"""The shape of a report between its numbers and its drawing: plain data, no syntax.
+
+Text in here is foreign unless it is ours: whoever draws it makes it printable and escapes it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from aegish_dist.core.statistics import Estimate
+from aegish_dist.render.entries import ModelEntry
+from aegish_dist.render.numbers import format_interval, format_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One field of a table, on up to two lines."""
+
+    text: str
+    """First line."""
+    detail: str = ""
+    """Second line, such as an interval; empty when there is none."""
+    passed: bool | None = None
+    """Whether a target is reached; None when there is none."""
+
+    @property
+    def mark(self) -> str:
+        """`PASS`, `FAIL` or nothing."""
+        if self.passed is None:
+            return ""
+        return "PASS" if self.passed else "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table of a report."""
+
+    title: str
+    columns: tuple[Cell, ...]
+    """Headings; the detail says what the second line of the cells is."""
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    """A sentence shown above the table."""
+    keys: int = 1
+    """How many leading columns say what a row is about; the last of them holds the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of a report's head."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that a report says, ready to be drawn."""
+
+    title: str
+    facts: tuple[Fact, ...]
+    sections: tuple[Section, ...]
+    legend: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column and how its cells are read."""
+
+    title: str
+    read: Callable[[ModelEntry], Cell | str]
+    detail: str = ""
+
+
+SIMULATED = "†"
+"""Marks a simulated model wherever there is no room for the word."""
+
+MODEL = Field(
+    "model", lambda entry: f"{entry.model} {SIMULATED}" if entry.simulated else entry.model
+)
+
+
+def tabulate(
+    title: str,
+    entries: Iterable[ModelEntry],
+    fields: Sequence[Field],
+    *,
+    note: str = "",
+    keys: int = 1,
+) -> Section:
+    """Return a section with one row per model."""
+    return Section(
+        title=title,
+        columns=tuple(Cell(field.title, field.detail) for field in fields),
+        rows=tuple(tuple(_cell(field.read(entry)) for field in fields) for entry in entries),
+        note=note,
+        keys=keys,
+    )
+
+
+def rate_cell(estimate: Estimate, passed: bool | None = None) -> Cell:
+    """Return a rate over its interval, as percentages."""
+    interval = format_interval(estimate.ci_low, estimate.ci_high)
+    detail = "" if estimate.ci_low is None else interval
+    return Cell(format_rate(estimate.value), detail, passed)
+
+
+def _cell(content: Cell | str) -> Cell:
+    return Cell(content) if isinstance(content, str) else content

@@ -1,0 +1,47 @@
+"""A report as GitHub-flavoured Markdown."""
+
+import re
+from collections.abc import Iterable
+from html import escape
+
+from aegish_dist.render.data import ReportData
+from aegish_dist.render.layout import Cell, Section
+from aegish_dist.render.sections import build_report
+from aegish_dist.render.text import printable
+
+_SYNTAX = re.compile(r"[\\`*_\[\]|~]")
+
+
+def render_markdown(data: ReportData) -> str:
+    """Return a report as Markdown with one table per section."""
+    report = build_report(data)
+    parts = [
+        f"# {_text(report.title)}",
+        "\n".join(f"- **{fact.label}:** {_text(fact.text)}" for fact in report.facts),
+        *(_section(section) for section in report.sections),
+        "## Legend",
+        "\n".join(f"- {_text(line)}" for line in report.legend),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(section: Section) -> str:
+    rules = [":--" if column < section.keys else "--:" for column in range(len(section.columns))]
+    table = [_row(map(_cell, section.columns)), _row(rules)]
+    table += [_row(map(_cell, row)) for row in section.rows]
+    note = [_text(section.note)] if section.note else []
+    return "\n\n".join([f"## {section.title}", *note, "\n".join(table)])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell) -> str:
+    first = f"{_text(cell.text)} {cell.mark}".rstrip()
+    return f"{first}<br>{_text(cell.detail)}" if cell.detail else first
+
+
+def _text(text: str) -> str:
+    """Return text that Markdown shows as it stands."""
+    return _SYNTAX.sub(r"\\\g<0>", escape(printable(text), quote=False))

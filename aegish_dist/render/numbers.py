@@ -1,0 +1,59 @@
+"""How reports write numbers; what is undefined is an en dash, never 0."""
+
+import math
+from datetime import UTC, datetime
+
+UNDEFINED = "–"  # noqa: RUF001 - an en dash, as typography wants it
+
+
+def format_rate(value: float | None) -> str:
+    """Write a rate in [0, 1] as a percentage without its sign: 0.957 is `95.7`."""
+    return UNDEFINED if value is None else f"{100 * value:.1f}"
+
+
+def format_points(value: float | None) -> str:
+    """Write a difference or standard error of rates in percentage points: 0.0078 is `0.78`."""
+    return UNDEFINED if value is None else f"{100 * value:.2f}"
+
+
+def format_interval(low: float | None, high: float | None) -> str:
+    """Write an interval of rates as percentages: `[93.9, 97.0]`."""
+    if low is None or high is None:
+        return UNDEFINED
+    return f"[{format_rate(low)}, {format_rate(high)}]"
+
+
+def format_decimal(value: float | None) -> str:
+    """Write a number that is no rate, such as a Brier score, with three decimals."""
+    return UNDEFINED if value is None else f"{value:.3f}"
+
+
+def format_count(value: int | None) -> str:
+    """Write a count with thousands separators."""
+    return UNDEFINED if value is None else f"{value:,}"
+
+
+def format_usd(value: float | None) -> str:
+    """Write an amount in USD: cents from one dollar on, three significant digits below."""
+    if value is None:
+        return UNDEFINED
+    if value == 0 or value >= 1:
+        return f"${value:,.2f}"
+    return f"${value:.{2 - math.floor(math.log10(value))}f}"
+
+
+def format_ms(value: float | None) -> str:
+    """Write a time given in milliseconds: `0.4 ms`, `812 ms`, `2.31 s`, `23.1 s`, `231 s`."""
+    if value is None:
+        return UNDEFINED
+    # The bounds are where rounding to the shown digits would need one digit more.
+    if value < 999.5:
+        return f"{value:.1f} ms" if value < 9.95 else f"{value:.0f} ms"
+    seconds = value / 1000
+    decimals = 2 if seconds < 9.995 else 1 if seconds < 99.95 else 0
+    return f"{seconds:,.{decimals}f} s"
+
+
+def format_time(moment: datetime) -> str:
+    """Write a time to the minute, in UTC."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,181 @@
+"""Sections on how well the models judge."""
+
+from collections.abc import Sequence
+
+from aegish_dist.core.metrics import PASS_THRESHOLDS, passes
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import Label
+from aegish_dist.core.statistics import Estimate
+from aegish_dist.render.entries import ModelEntry
+from aegish_dist.render.layout import MODEL, Cell, Field, Section, rate_cell, tabulate
+from aegish_dist.render.numbers import (
+    format_count,
+    format_decimal,
+    format_interval,
+    format_ms,
+    format_points,
+    format_rate,
+    format_usd,
+)
+
+INTERVAL = "[95% CI]"
+HEADLINES = {
+    "aegish_score": "aegish score",
+    "malicious_detection_rate": "DR",
+    "harmless_acceptance_rate": "HA",
+}
+"""The metrics that have targets, by what reports call them."""
+
+
+def leaderboard(entries: Sequence[ModelEntry]) -> Section:
+    """Return the ranking with everything a choice of model needs."""
+    targets = ", ".join(
+        f"{HEADLINES[name]} ≥ {format_rate(least)}" for name, least in PASS_THRESHOLDS.items()
+    )
+    fields = [
+        Field("#", lambda entry: entry.place),
+        Field("model", lambda entry: Cell(entry.model, "simulated" if entry.simulated else "")),
+        *(_headline(name) for name in HEADLINES),
+        Field("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
+        Field("coverage", _coverage_cell),
+        Field("$ per 1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
+        Field("p50", _latency_cell, detail="p90"),
+    ]
+    return tabulate("Leaderboard", entries, fields, note=f"Targets: {targets} (%).", keys=2)
+
+
+def bounds(entries: Sequence[ModelEntry]) -> Section | None:
+    """Return worst and best case of the incompletely scored models; None without any."""
+    partial = [entry for entry in entries if (entry.metric("coverage").value or 0) < 1]
+    if not partial:
+        return None
+    fields = [
+        MODEL,
+        *(_count(name) for name in ("planned", "done", "scored")),
+        Field("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
+        *(_bounds(name) for name in HEADLINES),
+    ]
+    note = "[worst, best]: the rate if everything unscored had been wrong, or right."
+    return tabulate("Bounds of incomplete coverage", partial, fields, note=note)
+
+
+def categories(entries: Sequence[ModelEntry]) -> Section | None:
+    """Return detection rates by category; None when the run has no category."""
+    names = sorted({name for entry in entries for name in entry.part("categories")})
+    if not names:
+        return None
+    fields = [
+        MODEL,
+        _rate("micro", "malicious_detection_rate"),
+        _rate("macro", "malicious_detection_rate_macro"),
+        *(_category(name, entries) for name in names),
+    ]
+    note = "% of malicious commands detected; n is the number of scored samples."
+    return tabulate("Detection by category", entries, fields, note=note)
+
+
+def answers(entries: Sequence[ModelEntry]) -> Section:
+    """Return what the models said about either kind of command."""
+    fields = [
+        MODEL,
+        *(_action(Target.MALICIOUS, label) for label in (Label.BLOCK, Label.WARN, Label.ALLOW)),
+        *(_action(Target.HARMLESS, label) for label in (Label.ALLOW, Label.WARN, Label.BLOCK)),
+        _rate("false positives", "false_positive_rate"),
+        _rate("accuracy", "accuracy"),
+    ]
+    note = "Verdicts by label and answer. False positives: % of harmless commands flagged."
+    return tabulate("Answers", entries, fields, note=note)
+
+
+def calibration(entries: Sequence[ModelEntry], epochs: int) -> Section | None:
+    """Return calibration and, with repeats, flip rates; None when there is neither."""
+    stated = any(entry.metric("brier").value is not None for entry in entries)
+    if not stated and epochs < 2:
+        return None
+    fields = [
+        MODEL,
+        Field("confidences", lambda entry: format_count(entry.metric("brier").n)),
+        _decimal("Brier", "brier"),
+        _decimal("ECE", "ece"),
+    ]
+    note = "Stated confidence against correctness, 0 is best."
+    if epochs < 2:
+        return tabulate("Calibration", entries, fields, note=note)
+    fields.append(_rate("flip rate", "flip_rate"))
+    note += " Flip rate: % of samples whose repeats brought different actions."
+    return tabulate("Calibration and repeatability", entries, fields, note=note)
+
+
+def _headline(name: str) -> Field:
+    def read(entry: ModelEntry) -> Cell:
+        estimate = entry.metric(name)
+        return rate_cell(estimate, passes(name, estimate))
+
+    return Field(HEADLINES[name], read, detail=INTERVAL)
+
+
+def _rate(title: str, name: str) -> Field:
+    return Field(title, lambda entry: rate_cell(entry.metric(name)), detail=INTERVAL)
+
+
+def _count(name: str) -> Field:
+    return Field(name, lambda entry: format_count(entry.count(name)))
+
+
+def _action(target: Target, label: Label) -> Field:
+    return Field(
+        f"{target.value} {label.value}", lambda entry: format_count(entry.action(target, label))
+    )
+
+
+def _bounds(name: str) -> Field:
+    def read(entry: ModelEntry) -> str:
+        return format_interval(
+            entry.metric(f"{name}_worst").value, entry.metric(f"{name}_best").value
+        )
+
+    return Field(HEADLINES[name], read)
+
+
+def _category(name: str, entries: Sequence[ModelEntry]) -> Field:
+    """Return a category's column; n goes into the heading when it is the same for every model."""
+    sizes = {entry.category(name).n for entry in entries}
+    if len(sizes) == 1:
+        shared = f"n {format_count(sizes.pop())}"
+        return Field(name, lambda entry: format_rate(entry.category(name).value), detail=shared)
+
+    def read(entry: ModelEntry) -> Cell:
+        estimate = entry.category(name)
+        return Cell(format_rate(estimate.value), f"n {format_count(estimate.n)}")
+
+    return Field(name, read)
+
+
+def _decimal(title: str, name: str) -> Field:
+    def read(entry: ModelEntry) -> Cell:
+        estimate = entry.metric(name)
+        interval = f"[{format_decimal(estimate.ci_low)}, {format_decimal(estimate.ci_high)}]"
+        detail = "" if estimate.ci_low is None else interval
+        return Cell(format_decimal(estimate.value), detail)
+
+    return Field(title, read, detail=INTERVAL)
+
+
+def _stderr_cell(score: Estimate) -> Cell:
+    if score.stderr_clustered is not None:
+        return Cell(format_points(score.stderr_clustered))
+    return Cell(format_points(score.stderr), "" if score.stderr is None else "plain")
+
+
+def _coverage_cell(entry: ModelEntry) -> Cell:
+    coverage = entry.metric("coverage").value
+    if coverage is None or coverage == 1:
+        return Cell(format_rate(coverage))
+    scored, planned = entry.count("scored"), entry.count("planned")
+    return Cell(format_rate(coverage), f"{format_count(scored)}/{format_count(planned)}")
+
+
+def _latency_cell(entry: ModelEntry) -> Cell:
+    p90 = entry.latency("service", "p90")
+    detail = "" if p90 is None else format_ms(p90)
+    return Cell(format_ms(entry.latency("service", "p50")), detail)

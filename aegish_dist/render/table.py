@@ -1,0 +1,133 @@
+"""A report for the terminal."""
+
+import io
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from aegish_dist.render.data import ReportData
+from aegish_dist.render.fit import Block, fit, fold, longest_piece
+from aegish_dist.render.layout import Cell, Fact, Section
+from aegish_dist.render.sections import build_report
+from aegish_dist.render.text import printable
+
+DEFAULT_WIDTH = 100
+LEAST_WIDTH = 40
+
+_MARK_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
+
+
+def render_table(data: ReportData, width: int | None = None, color: bool = False) -> str:
+    """Return a report as aligned text.
+
+    Args:
+        data: What to report.
+        width: Columns to fit into; 100 when None.
+        color: Whether to emit ANSI colours.
+    """
+    target = io.StringIO()
+    console = _console(target, max(width or DEFAULT_WIDTH, LEAST_WIDTH), color)
+    report = build_report(data)
+    console.rule(Text(printable(report.title), "bold"), characters="═", style="cyan")
+    console.print(_head(report.facts))
+    for section in report.sections:
+        _print_section(console, section)
+    _print_title(console, "Legend")
+    for line in report.legend:
+        _print_small(console, line)
+    return "".join(f"{line.rstrip()}\n" for line in target.getvalue().splitlines())
+
+
+def _console(target: io.StringIO, width: int, color: bool) -> Console:
+    """Return a console that depends on nothing but its arguments."""
+    return Console(
+        file=target,
+        width=width,
+        height=100,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        force_jupyter=False,
+        no_color=not color,
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        _environ={},
+    )
+
+
+def _head(facts: Sequence[Fact]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for fact in facts:
+        grid.add_row(Text(f" {fact.label}"), Text(printable(fact.text)))
+    return grid
+
+
+def _print_section(console: Console, section: Section) -> None:
+    _print_title(console, section.title)
+    if section.note:
+        _print_small(console, section.note)
+    widths = [_needed(section, column) for column in range(len(section.columns))]
+    for block in fit(widths, section.keys, console.width - 2):
+        console.print(_table(section, block))
+
+
+def _print_title(console: Console, title: str) -> None:
+    console.print()
+    console.rule(Text(title, "bold"), align="left", style="cyan")
+
+
+def _print_small(console: Console, text: str) -> None:
+    console.print(Padding(Text(text, "dim"), (0, 0, 0, 1)))
+
+
+def _needed(section: Section, column: int) -> int:
+    """Return the width of a column's widest line; of a heading, of its longest word."""
+    heading = section.columns[column]
+    in_cells = [
+        max(cell_len(_first_line(row[column])), cell_len(row[column].detail))
+        for row in section.rows
+    ]
+    return max(longest_piece(printable(heading.text)), cell_len(heading.detail), *in_cells, 1)
+
+
+def _table(section: Section, block: Block) -> Table:
+    table = Table(
+        box=SIMPLE_HEAD, padding=(0, block.gap - 1, 0, 0), pad_edge=False, header_style="bold"
+    )
+    sized = list(zip(block.columns, block.widths, strict=True))
+    headings = [_lines(section.columns[column], width) for column, width in sized]
+    tallest = max(len(lines) for lines in headings)
+    for (column, width), lines in zip(sized, headings, strict=True):
+        # Headings stand on the rule, whatever their height.
+        lowered = Text("\n" * (tallest - len(lines))) + Text("\n").join(lines)
+        table.add_column(
+            lowered,
+            width=width,
+            justify="left" if column < section.keys else "right",
+            no_wrap=True,
+        )
+    for row in section.rows:
+        table.add_row(*(Text("\n").join(_lines(row[column], width)) for column, width in sized))
+    return table
+
+
+def _lines(cell: Cell, width: int) -> list[Text]:
+    """Return the drawn lines of a cell."""
+    first = _first_line(cell)
+    lines = [Text(line) for line in fold(first, width)] or [Text()]
+    if cell.mark:
+        lines[0].stylize(_MARK_STYLES[cell.mark], 0, len(cell.mark))
+    return lines + ([Text(cell.detail, "dim")] if cell.detail else [])
+
+
+def _first_line(cell: Cell) -> str:
+    text = printable(cell.text)
+    return f"{cell.mark} {text:>5}" if cell.mark else text

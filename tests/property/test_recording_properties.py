@@ -1,0 +1,93 @@
+"""No recording changes on its way through a file."""
+
+import tempfile
+from dataclasses import replace
+from datetime import UTC
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.recordings import read_recordings, write_recordings
+
+# A high half before a low one is one character in JSON, so only high halves stand for the others.
+ANY_TEXT = st.text(st.characters(exclude_characters=[chr(each) for each in range(0xDC00, 0xE000)]))
+STORABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+LABEL = STORABLE.filter(lambda text: bool(text.strip())).map(lambda text: text[:200])
+LABELS = LABEL.filter(lambda text: bool(text.strip()))
+COUNT = st.none() | st.integers(0, 2**63 - 1)
+MS = st.none() | st.floats(0, 1e12)
+MOMENT = st.datetimes(timezones=st.just(UTC))
+COST = st.none() | st.decimals(0, 1000, allow_nan=False, places=30) | st.just(Decimal("0.10"))
+
+COMPLETIONS = st.builds(
+    lambda stop, **fields: Completion(stop_reason=stop[0], stop_kind=stop[1], **fields),
+    stop=st.just((None, None)) | st.tuples(ANY_TEXT, st.sampled_from(StopKind)),
+    text=st.none() | ANY_TEXT | ANY_TEXT.map(lambda text: f'{{"action": "warn"}} {text}'),
+    usage=st.builds(Usage, COUNT, COUNT, COUNT, COUNT, COUNT),
+    refusal=st.none() | ANY_TEXT,
+    model=st.none() | ANY_TEXT,
+    upstream=st.none() | ANY_TEXT,
+    request_id=st.none() | ANY_TEXT,
+)
+FAILURES = st.sampled_from(ErrorClass).map(
+    lambda each: Verdict(
+        Outcome.TIMEOUT_ERROR if each is ErrorClass.DEADLINE else Outcome.API_ERROR, None, each
+    )
+)
+CALL_ERRORS = st.builds(
+    CallError,
+    attempt=st.integers(1, 100),
+    error_class=st.sampled_from(ErrorClass),
+    status=st.none() | st.integers(100, 599),
+    retry_after_s=MS,
+    message=ANY_TEXT,
+    at=MOMENT,
+)
+VERDICTS = st.builds(
+    replace,
+    COMPLETIONS.map(judge) | FAILURES,
+    cost_usd=COST,
+    timing=st.builds(Timing, MS, MS, MS, MS, MS),
+    attempts=st.integers(0, 2**31 - 1),
+    worker=st.none() | LABELS,
+    created_at=st.none() | MOMENT,
+    call_errors=st.lists(CALL_ERRORS, max_size=2).map(tuple),
+)
+SAMPLES = st.builds(
+    Sample,
+    command=LABELS,
+    target=st.sampled_from(Target),
+    category=st.none() | LABELS,
+    cluster=st.none() | LABELS,
+    metadata=st.dictionaries(STORABLE, STORABLE, max_size=2),
+)
+RECORDINGS = st.builds(
+    Recording,
+    model=LABELS,
+    dataset=LABELS,
+    sample=SAMPLES,
+    epoch=st.integers(1, 2**31 - 1),
+    verdict=VERDICTS,
+    generation=st.integers(0, 2**31 - 1),
+)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@settings(max_examples=60, deadline=None)
+@given(recordings=st.lists(RECORDINGS, max_size=3))
+def test_a_round_trip_is_lossless(suffix: str, recordings: list[Recording]) -> None:
+    """Whatever was recorded is read back, field by field."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"a{suffix}"
+        write_recordings(recordings, path)
+        back = list(read_recordings(path))
+    assert back == recordings
+    assert [each.sample.metadata for each in back] == [each.sample.metadata for each in recordings]

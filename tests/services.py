@@ -1,0 +1,220 @@
+"""Real servers for tests, each a process of its own on 127.0.0.1 with data nobody else sees."""
+
+import os
+import random
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+POLL_S = 0.02
+_CHANCE = random.SystemRandom()
+
+
+def require_binary(*candidates: str) -> str:
+    """Return the path of the first that exists; without any, skip, or fail where CI is set."""
+    for candidate in candidates:
+        path = shutil.which(candidate)
+        if path is not None:
+            return path
+    reason = f"{candidates[-1]} is not installed"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def free_port() -> int:
+    """Return a TCP port that nobody listens on.
+
+    It lies below the ports that the kernel gives to clients: one that waits for a server there
+    could otherwise end up connected to itself.
+    """
+    while True:
+        port = _CHANCE.randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) != 0:
+                return port
+
+
+def accepts_connections(port: int) -> bool:
+    """Whether something listens on the port."""
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+    """Poll a condition until it holds; fail the test when it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {timeout_s:g} s in vain: {what}")
+        time.sleep(POLL_S)
+
+
+class ServerProcess:
+    """A child process that listens on a port, with its output in a file."""
+
+    def __init__(self, port: int, log: Path) -> None:
+        self.port = port
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def launch(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        """Start it and wait until it accepts connections."""
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        self._process = process
+        wait_until(
+            lambda: process.poll() is not None or accepts_connections(self.port),
+            f"{command[0]} on port {self.port}",
+            START_TIMEOUT_S,
+        )
+        if process.poll() is not None:
+            self._process = None
+            pytest.fail(f"{command[0]} ended at once:\n{self.log.read_text(errors='replace')}")
+
+    def stop(self) -> None:
+        """End it as an administrator would."""
+        if self._process is not None:
+            self._process.terminate()
+            self._reap()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap()
+
+    def _reap(self) -> None:
+        assert self._process is not None
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+class RedisServer:
+    """A Redis without persistence: started again after `stop` or `kill`, it is empty."""
+
+    def __init__(self, home: Path) -> None:
+        """Choose a port, which it keeps; nothing is started yet."""
+        self._binary = require_binary("redis-server")
+        self._home = home
+        self._server = ServerProcess(free_port(), home / "redis.log")
+
+    @property
+    def port(self) -> int:
+        """The same through all restarts."""
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        """Broker URL."""
+        return f"redis://{HOST}:{self.port}/0"
+
+    def start(self) -> None:
+        """Start it and wait until it accepts connections."""
+        options = {"port": str(self.port), "bind": HOST, "dir": str(self._home)}
+        options |= {"save": "", "appendonly": "no"}
+        flags = [word for name, value in options.items() for word in (f"--{name}", value)]
+        self._server.launch([self._binary, *flags])
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._server.stop()
+
+    def kill(self) -> None:
+        """End it without warning."""
+        self._server.kill()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class RabbitServer:
+    """A RabbitMQ node that shares nothing with one installed on the machine; takes 2 s to start."""
+
+    def __init__(self, home: Path) -> None:
+        # Debian's /usr/sbin/rabbitmq-server changes user and directory, and so forgets the
+        # environment that keeps this node apart; the script behind it does not.
+        self._binary = require_binary("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
+        self._epmd_binary = require_binary("epmd")
+        self._home = home
+        self._epmd = ServerProcess(free_port(), home / "epmd.log")
+        self._server = ServerProcess(free_port(), home / "rabbitmq.log")
+
+    @property
+    def url(self) -> str:
+        """Broker URL; the user is RabbitMQ's own default, which only loopback may use."""
+        return f"amqp://guest:guest@{HOST}:{self._server.port}//"
+
+    def start(self) -> None:
+        """Start the node and, before it, the port mapper that it would leave behind otherwise."""
+        epmd_port = str(self._epmd.port)
+        self._epmd.launch([self._epmd_binary, "-port", epmd_port, "-address", HOST])
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._home),  # the node's cookie
+            "ERL_EPMD_ADDRESS": HOST,
+            "ERL_EPMD_PORT": epmd_port,
+            "RABBITMQ_NODENAME": f"aegish-{self._server.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": HOST,
+            "RABBITMQ_NODE_PORT": str(self._server.port),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_MNESIA_BASE": str(self._home),
+            "RABBITMQ_LOG_BASE": str(self._home),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_CONF_ENV_FILE": str(self._home / "none"),
+            "RABBITMQ_CONFIG_FILE": str(self._home / "none"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self._home / "plugins"),
+            # Has the script become the node, so that its id is the one to signal.
+            "RUNNING_UNDER_SYSTEMD": "true",
+        }
+        self._server.launch([self._binary], environment)
+
+    def stop(self) -> None:
+        """End the node, then its port mapper."""
+        self._server.stop()
+        self._epmd.stop()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()

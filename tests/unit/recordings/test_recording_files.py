@@ -1,0 +1,58 @@
+"""Which file is read how, and that no half-written one is left."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.errors import DatasetError
+from aegish_dist.recordings import read_recordings, write_recordings
+
+RECORDING = Recording("m", "d", Sample("ls", Target.HARMLESS), 1, judge(Completion("hm")))
+
+
+def test_the_suffix_decides_in_any_case(tmp_path: Path) -> None:
+    """An upper-case suffix is the same suffix."""
+    path = tmp_path / "A.JSONL"
+    write_recordings([RECORDING], path)
+    assert list(read_recordings(path)) == [RECORDING]
+    assert [each.name for each in tmp_path.iterdir()] == ["A.JSONL"]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a", "a.csv"])
+def test_an_unknown_suffix_is_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    """The message lists what can be read."""
+    with pytest.raises(DatasetError, match=r"known are \.eval, \.jsonl, \.parquet"):
+        read_recordings(tmp_path / name)
+
+
+def test_a_log_cannot_be_written(tmp_path: Path) -> None:
+    """Logs are read only."""
+    with pytest.raises(DatasetError, match=r"choose \.jsonl or \.parquet"):
+        write_recordings([RECORDING], tmp_path / "a.eval")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_failed_export_leaves_the_old_file(tmp_path: Path, suffix: str) -> None:
+    """Only a complete file takes the place of one that was there."""
+
+    def broken() -> Iterator[Recording]:
+        yield RECORDING
+        raise KeyError("lost")
+
+    path = tmp_path / f"a{suffix}"
+    path.write_text("old")
+    with pytest.raises(KeyError):
+        write_recordings(broken(), path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A missing folder is the user's mistake, not a bug."""
+    with pytest.raises(DatasetError, match=r"a\.jsonl: cannot be written: No such file"):
+        write_recordings([RECORDING], tmp_path / "absent" / "a.jsonl")

@@ -1,0 +1,143 @@
+"""Verdicts as Parquet, read back by ourselves and by pyarrow."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.parsing import PARSER_VERSION
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.recordings import read_recordings, read_verdict_parquet, write_recordings
+
+MOMENT = datetime(2026, 2, 5, 14, 56, 43, 396296, UTC)
+RECORDING = Recording(
+    "openai/gpt-x",
+    "gtfobins",
+    Sample("cat x", Target.MALICIOUS, "file-read", "cat", {"source": "a", "empty": ""}),
+    2,
+    Verdict(
+        Outcome.FORMAT_ERROR,
+        Completion("nul \x00", "stop", StopKind.STOP, Usage(100, 50, 7, 20, 10), model="gpt-x-1"),
+        parser_version=PARSER_VERSION,
+        cost_usd=Decimal("0.001457489878542510121457489879"),
+        timing=Timing(1, 2, 3, 4.5, 10),
+        attempts=2,
+        worker="w",
+        created_at=MOMENT,
+        call_errors=(CallError(1, ErrorClass.SERVER, 500, None, "half \udfff", MOMENT),),
+    ),
+)
+BEYOND_UTF8 = replace(
+    RECORDING, verdict=replace(RECORDING.verdict, completion=Completion('"half" \ud800'))
+)
+LATE = replace(RECORDING, verdict=Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE))
+EMPTY = replace(
+    RECORDING,
+    verdict=Verdict(Outcome.TIMEOUT_ERROR, Completion(None), parser_version=PARSER_VERSION),
+)
+
+
+def test_every_field_survives_a_round_trip(tmp_path: Path) -> None:
+    """Rows with and without an answer, and text that UTF-8 cannot hold, come back as they were."""
+    path = tmp_path / "a.parquet"
+    recordings = [RECORDING, BEYOND_UTF8, LATE, EMPTY]
+    write_recordings(recordings, path)
+    back = list(read_recordings(path))
+    assert back == recordings
+    assert back[0].sample.metadata == {"source": "a", "empty": ""}
+
+
+def test_columns_are_typed_and_plain(tmp_path: Path) -> None:
+    """Another reader sees the documented columns, and an escape only where there is need of one."""
+    path = tmp_path / "a.parquet"
+    write_recordings([RECORDING, BEYOND_UTF8], path)
+    table = pq.read_table(path)
+    assert table.column_names[:5] == ["model", "dataset", "command", "target", "category"]
+    assert table.schema.field("input_tokens").type == pa.int64()
+    assert table.schema.field("latency_ms").type == pa.float64()
+    assert table.schema.field("created_at").type == pa.timestamp("us", "UTC")
+    assert table["completion"].to_pylist() == ["nul \x00", '"\\"half\\" \\ud800"']
+    assert table["escaped"].to_pylist() == [[], ["completion"]]
+
+
+def test_no_recordings_make_a_file_without_rows(tmp_path: Path) -> None:
+    """An empty export is a valid file."""
+    path = tmp_path / "a.parquet"
+    write_recordings([], path)
+    assert list(read_recordings(path)) == []
+
+
+def write_table(path: Path, columns: Mapping[str, list[object]]) -> Path:
+    pq.write_table(pa.table(dict(columns)), path)
+    return path
+
+
+MINIMAL: dict[str, list[object]] = {
+    "model": ["m"],
+    "command": ["ls"],
+    "target": ["harmless"],
+    "completion": ['{"action": "allow"}'],
+}
+
+
+def test_four_columns_are_enough(tmp_path: Path) -> None:
+    """A table of another tool is read like a verdict line."""
+    path = write_table(tmp_path / "mine.parquet", MINIMAL | {"cost_usd": [0.1], "escaped": [7]})
+    (recording,) = read_verdict_parquet(path)
+    assert (recording.dataset, recording.epoch) == ("mine", 1)
+    assert recording.verdict.outcome is Outcome.ALLOW
+    assert recording.verdict.cost_usd == Decimal("0.1")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"target": ["evil"]}, "line 1, field 'target': must be one of"),
+        ({"epoch": [0]}, "line 1, field 'epoch': must be from 1"),
+        ({"metadata": ["{"]}, "line 1, field 'metadata': is not valid JSON"),
+        ({"escaped": [["command"]]}, "line 1, field 'command': is not valid JSON"),
+        ({"created_at": [datetime(2026, 1, 1)]}, "line 1, field 'created_at': must carry a time"),
+    ],
+)
+def test_a_wrong_row_is_named(
+    tmp_path: Path, columns: dict[str, list[object]], message: str
+) -> None:
+    """The message names file, row and field."""
+    path = write_table(tmp_path / "a.parquet", MINIMAL | columns)
+    with pytest.raises(DatasetError) as caught:
+        list(read_verdict_parquet(path))
+    assert str(caught.value).startswith(f"{path}, {message}")
+
+
+def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
+    """Absent, foreign and truncated files each get one line."""
+    path = tmp_path / "a.parquet"
+    with pytest.raises(DatasetError, match="cannot be read as Parquet"):
+        list(read_verdict_parquet(path))
+    path.write_text("model,command")
+    with pytest.raises(DatasetError, match="cannot be read as Parquet"):
+        list(read_verdict_parquet(path))
+    write_recordings([RECORDING], path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DatasetError, match=r"cannot be read as Parquet: [^\n]*$"):
+        list(read_verdict_parquet(path))
+
+
+def test_the_remedy_is_named_where_pyarrow_is_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parquet is an extra; who lacks it learns how to get it, and no file is left behind."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"pip install 'aegish-dist\[parquet\]'"):
+        write_recordings([RECORDING], tmp_path / "a.parquet")
+    assert list(tmp_path.iterdir()) == []
