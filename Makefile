@@ -40,7 +40,7 @@ lock: ## pin the newest dependencies that pyproject.toml allows
 	build/lock/bin/pip --quiet --disable-pip-version-check install uv
 	$(COMPILE) --extra parquet -o requirements/run.txt pyproject.toml
 	$(COMPILE) --extra parquet --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
-	echo hatchling | $(COMPILE) -c requirements/dev.txt -o requirements/build.txt -
+	printf '%s\n' hatchling editables | $(COMPILE) -c requirements/dev.txt -o requirements/build.txt -
 
 clean: ## remove what the other targets made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

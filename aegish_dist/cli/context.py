@@ -34,8 +34,10 @@ class Workspace:
 
     @cached_property
     def raw_engine(self) -> Engine:
-        """The store, whatever its schema."""
-        return open_engine(self.database_url)
+        """The store, whatever its schema; disconnected when the command ends."""
+        engine = open_engine(self.database_url)
+        click.get_current_context().call_on_close(engine.dispose)
+        return engine
 
     @cached_property
     def engine(self) -> Engine:

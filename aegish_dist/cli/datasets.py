@@ -5,11 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.options import as_json
+from aegish_dist.cli.tables import console, plain_table
 from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.aegish import import_aegish
 from aegish_dist.datasets.export import export_dataset
@@ -35,13 +34,11 @@ def list_(as_json: bool) -> None:
     if as_json:
         print_json([asdict(dataset) for dataset in found])
         return
-    table = Table("Dataset", "Fingerprint")
-    for heading in ("Samples", "Malicious", "Harmless"):
-        table.add_column(heading, justify="right")
+    table = plain_table(("Dataset", "Fingerprint"), ("Samples", "Malicious", "Harmless"))
     for each in found:
         numbers = (each.samples, each.malicious, each.samples - each.malicious)
         table.add_row(printable(each.name), each.fingerprint[:12], *(f"{n:,}" for n in numbers))
-    Console().print(table)
+    console().print(table)
 
 
 @datasets.command()

@@ -54,7 +54,7 @@ def demo() -> None:
             run_embedded(workspace.engine, workspace.app, run, line.show)
     data = report_data(workspace.engine, run.run_id, DEFAULT_RULE)
     width = shutil.get_terminal_size((140, 40)).columns
-    click.echo(render(data, "table", width=width, color=sys.stdout.isatty()))
+    click.echo(render(data, "table", width=width, color=sys.stdout.isatty()), nl=False)
 
 
 def _submission(simulator_url: str) -> Submission:

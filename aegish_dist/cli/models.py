@@ -3,11 +3,11 @@
 import asyncio
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.options import as_json, comma_list
+from aegish_dist.cli.tables import console, plain_table
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.models import CatalogEntry, missing_key
 from aegish_dist.pipeline.check_models import ModelCheck, check_models
@@ -31,16 +31,15 @@ def list_(as_json: bool) -> None:
     if as_json:
         print_json([_document(entry, workspace.environ) for entry in entries])
         return
-    table = Table("Model", "In all", "Provider", "$ per million in / out", "Key")
+    table = plain_table(("Model", "In all", "$ per million in / out", "Key"))
     for entry in entries:
         table.add_row(
             entry.spec.id,
             "yes" if entry.default else "",
-            entry.provider,
             _price(entry.spec.price),
             _key(entry, workspace.environ),
         )
-    Console().print(table)
+    console().print(table)
 
 
 @models.command()
@@ -61,13 +60,12 @@ def check(selection: list[str], time_limit: float, as_json: bool) -> int:
             [{"model": c.model, "ok": c.ok, "answer": c.detail, "ms": c.latency_ms} for c in checks]
         )
     else:
-        Console().print(_check_table(checks))
+        console().print(_check_table(checks))
     return 0 if all(each.ok for each in checks) else 1
 
 
 def _check_table(checks: list[ModelCheck]) -> Table:
-    table = Table("Model", "OK", "Answer or problem")
-    table.add_column("ms", justify="right")
+    table = plain_table(("Model", "OK", "Answer or problem"), ("ms",))
     for each in checks:
         table.add_row(
             each.model, "yes" if each.ok else "NO", each.detail, f"{each.latency_ms or 0:.0f}"

@@ -33,8 +33,8 @@ def report(run_id: str, snapshot: int | None, scoring: str, form: str, output: P
     data = report_data(workspace.engine, found, rule, snapshot)
     if output is not None:
         with replacing(output) as part:
-            part.write_text(render(data, form).rstrip("\n") + "\n", encoding="utf-8")
+            part.write_text(render(data, form), encoding="utf-8")
         click.echo(f"written to {output}", err=True)
         return
     width = shutil.get_terminal_size((140, 40)).columns
-    click.echo(render(data, form, width=width, color=sys.stdout.isatty()))
+    click.echo(render(data, form, width=width, color=sys.stdout.isatty()), nl=False)

@@ -3,12 +3,11 @@
 from dataclasses import asdict
 
 import click
-from rich.console import Console
-from rich.table import Table
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.options import as_json
+from aegish_dist.cli.tables import console, plain_table
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import list_runs
 from aegish_dist.render.text import printable
@@ -25,9 +24,9 @@ def runs(limit: int, as_json: bool) -> None:
     if as_json:
         print_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
         return
-    table = Table("Run", "Created (UTC)", "Origin", "Name", title_justify="left")
-    for heading in ("Models", "Samples", "Epochs", "Verdicts"):
-        table.add_column(heading, justify="right")
+    table = plain_table(
+        ("Run", "Created (UTC)", "Origin", "Name"), ("Models", "Samples", "Epochs", "Verdicts")
+    )
     for run in found:
         table.add_row(
             run.run_id,
@@ -36,4 +35,4 @@ def runs(limit: int, as_json: bool) -> None:
             printable(run.name),
             *(f"{number:,}" for number in (run.models, run.samples, run.epochs, run.verdicts)),
         )
-    Console().print(table)
+    console().print(table)

@@ -5,12 +5,12 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.cli.tables import console, plain_table
 from aegish_dist.pipeline.status import RunStatus, State, run_status
 from aegish_dist.pipeline.submit import find_run
 from aegish_dist.render.text import printable
@@ -30,12 +30,11 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
     if as_json:
         print_json(_document(current))
         return
-    console = Console()
     if not watch:
-        console.print(_table(current))
+        console().print(_table(current))
         _advise(current)
         return
-    with Live(_table(current), console=console, refresh_per_second=4) as live:
+    with Live(_table(current), console=console(), refresh_per_second=4) as live:
         while current.state is not State.COMPLETE:
             time.sleep(WATCH_INTERVAL_S)
             current = run_status(workspace.engine, found)
@@ -51,26 +50,23 @@ def _document(current: RunStatus) -> dict[str, Any]:
 def _table(current: RunStatus) -> Table:
     eta = "" if not current.eta_s else f", about {current.eta_s:.0f} s left"
     outcomes = "  ".join(f"{name} {number:,}" for name, number in current.outcomes.items())
-    table = Table(
+    table = plain_table(
+        ("Model", "State"),
+        ("Done", "Planned", "In flight", "Per second", "Cost $"),
         title=f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
         + eta,
-        caption=outcomes or None,
-        title_justify="left",
-        caption_justify="left",
     )
-    table.add_column("Model")
-    for heading in ("Done", "Planned", "In flight", "Per second", "Cost $"):
-        table.add_column(heading, justify="right")
-    table.add_column("State")
+    table.caption = outcomes or None
+    table.caption_justify = "left"
     for model in current.models:
         table.add_row(
             printable(model.model),
+            model.state,
             f"{model.done:,}",
             f"{model.planned:,}",
             f"{model.in_flight:,}",
             f"{model.rate_per_s:.1f}",
             "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
-            model.state,
         )
     return table
 

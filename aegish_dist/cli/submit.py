@@ -37,7 +37,7 @@ ASSUMED_CALL_S = 2.0
     multiple=True,
     callback=comma_list,
     metavar="NAME",
-    help="Datasets to ask, repeatable. Default: all bundled ones.",
+    help="Datasets to ask, repeatable; NAME@RUN for those of a run. Default: all bundled ones.",
 )
 @click.option(
     "--categories",

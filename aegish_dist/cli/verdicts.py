@@ -1,5 +1,6 @@
 """`aegish-dist verdicts`: results in and out."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -52,7 +53,7 @@ def export(run_id: str, output: Path | None) -> None:
     engine = Workspace().engine
     recordings = export_verdicts(engine, find_run(engine, run_id))
     if output is None:
-        write_verdict_lines(recordings, click.get_text_stream("stdout"))
+        write_verdict_lines(recordings, sys.stdout)
     else:
         write_recordings(recordings, output)
         click.echo(f"written to {output}", err=True)

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.db.tables import DatasetRow, SampleRow
+from aegish_dist.db.tables import DatasetRow, RunDatasetRow, SampleRow
 
 INSERT_CHUNK = 1000
 
@@ -77,8 +77,20 @@ def load_dataset(session: Session, name: str) -> Dataset | None:
         .order_by(DatasetRow.created_at.desc(), DatasetRow.id.desc())
         .limit(1)
     )
-    if row is None:
-        return None
+    return None if row is None else _with_samples(session, row)
+
+
+def load_run_dataset(session: Session, run_id: str, name: str) -> Dataset | None:
+    """Return the dataset of that name exactly as a run asks it, None when it asks none."""
+    row = session.scalar(
+        select(DatasetRow)
+        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
+        .where(RunDatasetRow.run_id == run_id, DatasetRow.name == name)
+    )
+    return None if row is None else _with_samples(session, row)
+
+
+def _with_samples(session: Session, row: DatasetRow) -> Dataset:
     samples = session.scalars(
         select(SampleRow).where(SampleRow.dataset_id == row.id).order_by(SampleRow.key)
     )

@@ -9,18 +9,34 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
-from aegish_dist.db.datasets import list_datasets, load_dataset, save_dataset
+from aegish_dist.db.datasets import (
+    list_datasets,
+    load_dataset,
+    load_run_dataset,
+    save_dataset,
+)
+from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.runs import resolve_run_id
 from aegish_dist.errors import DatasetError
 
 
 def choose_dataset(engine: Engine, name: str) -> Dataset:
     """Return a dataset by the name that users type: a stored one, else a bundled one.
 
+    Args:
+        engine: The store.
+        name: `NAME`, or `NAME@RUN` for the part of it that a run asked or an import brought.
+
     Raises:
         DatasetError: There is none of that name.
+        StoreError: There is no such run.
     """
-    with Session(engine) as session:
-        stored = load_dataset(session, name)
+    plain, _, run = name.partition("@")
+    with connection_errors_in_one_line(), Session(engine) as session:
+        if run:
+            stored = load_run_dataset(session, resolve_run_id(session, run), plain)
+        else:
+            stored = load_dataset(session, name)
     if stored is not None:
         return stored
     if name in bundled_names():

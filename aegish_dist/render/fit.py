@@ -9,10 +9,11 @@ from rich.cells import cell_len, chop_cells
 GAPS = (3, 2, 1)
 """Spaces between two columns, the most wanted first."""
 
-LEAST_MODEL_WIDTH = 20
-"""Model ids are folded down to this before a table is split."""
+MODEL_WIDTHS = (44, 28, 20)
+"""Longer model ids are folded to the first of these that some gap leaves room for."""
 
-_PIECE = re.compile(r"[^ /:_-]*[ /:_-]|[^ /:_-]+")
+_PARTS = re.compile(r"[^ /:]*[ /:]|[^ /:]+")
+_WORDS = re.compile(r"[^ /:_-]*[ /:_-]|[^ /:_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,33 @@ class Block:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Break text into lines at spaces and the joints of an id, and in mid-word if it must be."""
+    """Break text into lines, the fewest possible: between the parts of an id, else the words.
+
+    Words are only broken where one alone is too wide.
+    """
+    by_words = _pack(_WORDS.findall(text), width)
+    parts = _PARTS.findall(text)
+    if _longest(parts) > width:
+        return by_words
+    return min(_pack(parts, width), by_words, key=len)
+
+
+def longest_word(text: str) -> int:
+    """Return the width below which `fold` has to break words."""
+    return _longest(_WORDS.findall(text))
+
+
+def _longest(pieces: Sequence[str]) -> int:
+    return max((cell_len(piece.rstrip()) for piece in pieces), default=0)
+
+
+def _pack(pieces: Sequence[str], width: int) -> list[str]:
     lines = [""]
-    for piece in _PIECE.findall(text):
+    for piece in pieces:
         if lines[-1] and cell_len((lines[-1] + piece).rstrip()) > width:
             lines.append("")
         lines += chop_cells(lines.pop() + piece, width)
     return [line.strip() for line in lines if line.strip()]
-
-
-def longest_piece(text: str) -> int:
-    """Return the width below which `fold` has to break words."""
-    return max((cell_len(piece.rstrip()) for piece in _PIECE.findall(text)), default=0)
 
 
 def fit(widths: Sequence[int], keys: int, total: int) -> list[Block]:
@@ -50,18 +66,19 @@ def fit(widths: Sequence[int], keys: int, total: int) -> list[Block]:
         keys: How many leading columns every block repeats.
         total: Width to fit into.
     """
-    wanted = widths[keys - 1]
-    rooms = {gap: total - sum(widths) + wanted - gap * (len(widths) - 1) for gap in GAPS}
-    for least in (wanted, LEAST_MODEL_WIDTH):
-        for gap, room in rooms.items():
-            if room >= least:
+    others = sum(widths) - widths[keys - 1]
+    wanted = min(widths[keys - 1], MODEL_WIDTHS[0])
+    for least in MODEL_WIDTHS:
+        for gap in GAPS:
+            room = total - others - gap * (len(widths) - 1)
+            if room >= min(least, wanted):
                 return [_block(range(len(widths)), widths, keys, min(room, wanted), gap)]
     return _split(widths, keys, total)
 
 
 def _split(widths: Sequence[int], keys: int, total: int) -> list[Block]:
     gap = GAPS[1]
-    model_width = min(widths[keys - 1], max(LEAST_MODEL_WIDTH, total // 3))
+    model_width = min(widths[keys - 1], max(MODEL_WIDTHS[-1], total // 3))
     key_width = sum(widths[: keys - 1]) + gap * (keys - 1) + model_width
     groups: list[list[int]] = [[]]
     used = key_width

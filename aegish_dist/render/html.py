@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from html import escape
+from itertools import chain, repeat
 
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.layout import Cell, Section
@@ -29,8 +30,8 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { padding: .4rem .8rem; text-align: right; vertical-align: top; white-space: nowrap; }
 thead th { vertical-align: bottom; font-weight: 600; }
 tbody tr { border-top: 1px solid var(--line); }
-.key { text-align: left; font-weight: 600; }
-tbody .key { white-space: normal; overflow-wrap: anywhere; min-width: 2.5rem; }
+.key, .model { text-align: left; font-weight: 600; }
+tbody .model { white-space: normal; overflow-wrap: anywhere; min-width: 14rem; }
 small { display: block; font-weight: 400; }
 b { font-size: .72rem; margin-left: .35rem; }
 .pass { color: var(--pass); }
@@ -86,11 +87,10 @@ def _section(section: Section) -> str:
 
 
 def _row(cells: Iterable[Cell], keys: int, tag: str) -> str:
+    kinds = [' class="key"'] * (keys - 1) + [' class="model"']
     drawn = "".join(
-        f'<{tag} class="key">{_cell(cell)}</{tag}>'
-        if column < keys
-        else f"<{tag}>{_cell(cell)}</{tag}>"
-        for column, cell in enumerate(cells)
+        f"<{tag}{kind}>{_cell(cell)}</{tag}>"
+        for cell, kind in zip(cells, chain(kinds, repeat("")), strict=False)
     )
     return f"<tr>{drawn}</tr>"
 

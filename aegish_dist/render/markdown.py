@@ -9,7 +9,7 @@ from aegish_dist.render.layout import Cell, Section
 from aegish_dist.render.sections import build_report
 from aegish_dist.render.text import printable
 
-_SYNTAX = re.compile(r"[\\`*_\[\]|~]")
+_SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")
 
 
 def render_markdown(data: ReportData) -> str:

@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime
 
-UNDEFINED = "–"  # noqa: RUF001 - an en dash, as typography wants it
+UNDEFINED = "\N{EN DASH}"
 
 
 def format_rate(value: float | None) -> str:

@@ -37,8 +37,8 @@ def leaderboard(entries: Sequence[ModelEntry]) -> Section:
         Field("model", lambda entry: Cell(entry.model, "simulated" if entry.simulated else "")),
         *(_headline(name) for name in HEADLINES),
         Field("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
-        Field("coverage", _coverage_cell),
-        Field("$ per 1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
+        Field("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
+        Field("cost/1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
         Field("p50", _latency_cell, detail="p90"),
     ]
     return tabulate("Leaderboard", entries, fields, note=f"Targets: {targets} (%).", keys=2)
@@ -80,10 +80,9 @@ def answers(entries: Sequence[ModelEntry]) -> Section:
         MODEL,
         *(_action(Target.MALICIOUS, label) for label in (Label.BLOCK, Label.WARN, Label.ALLOW)),
         *(_action(Target.HARMLESS, label) for label in (Label.ALLOW, Label.WARN, Label.BLOCK)),
-        _rate("false positives", "false_positive_rate"),
-        _rate("accuracy", "accuracy"),
+        _rate("FPR", "false_positive_rate"),
     ]
-    note = "Verdicts by label and answer. False positives: % of harmless commands flagged."
+    note = "Verdicts by command and answer. FPR: false positive rate, % of harmless flagged."
     return tabulate("Answers", entries, fields, note=note)
 
 
@@ -165,14 +164,6 @@ def _stderr_cell(score: Estimate) -> Cell:
     if score.stderr_clustered is not None:
         return Cell(format_points(score.stderr_clustered))
     return Cell(format_points(score.stderr), "" if score.stderr is None else "plain")
-
-
-def _coverage_cell(entry: ModelEntry) -> Cell:
-    coverage = entry.metric("coverage").value
-    if coverage is None or coverage == 1:
-        return Cell(format_rate(coverage))
-    scored, planned = entry.count("scored"), entry.count("planned")
-    return Cell(format_rate(coverage), f"{format_count(scored)}/{format_count(planned)}")
 
 
 def _latency_cell(entry: ModelEntry) -> Cell:

@@ -11,13 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.fit import Block, fit, fold, longest_piece
+from aegish_dist.render.fit import Block, fit, fold, longest_word
 from aegish_dist.render.layout import Cell, Fact, Section
 from aegish_dist.render.sections import build_report
 from aegish_dist.render.text import printable
 
 DEFAULT_WIDTH = 100
 LEAST_WIDTH = 40
+WIDEST_HEADING = 20
+"""Longer words in headings are broken; categories are foreign text of any length."""
 
 _MARK_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
 
@@ -75,8 +77,9 @@ def _print_section(console: Console, section: Section) -> None:
     if section.note:
         _print_small(console, section.note)
     widths = [_needed(section, column) for column in range(len(section.columns))]
-    for block in fit(widths, section.keys, console.width - 2):
-        console.print(_table(section, block))
+    for block in fit(widths, section.keys, console.width - 1):
+        console.print()
+        console.print(Padding(_table(section, block), (0, 0, 0, 1)))
 
 
 def _print_title(console: Console, title: str) -> None:
@@ -89,18 +92,23 @@ def _print_small(console: Console, text: str) -> None:
 
 
 def _needed(section: Section, column: int) -> int:
-    """Return the width of a column's widest line; of a heading, of its longest word."""
+    """Return the width of a column's widest line; of a heading, of its longest word in reason."""
     heading = section.columns[column]
+    in_heading = min(longest_word(printable(heading.text)), WIDEST_HEADING)
     in_cells = [
         max(cell_len(_first_line(row[column])), cell_len(row[column].detail))
         for row in section.rows
     ]
-    return max(longest_piece(printable(heading.text)), cell_len(heading.detail), *in_cells, 1)
+    return max(in_heading, cell_len(heading.detail), *in_cells, 1)
 
 
 def _table(section: Section, block: Block) -> Table:
     table = Table(
-        box=SIMPLE_HEAD, padding=(0, block.gap - 1, 0, 0), pad_edge=False, header_style="bold"
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, block.gap - 1, 0, 0),
+        pad_edge=False,
+        header_style="bold",
     )
     sized = list(zip(block.columns, block.widths, strict=True))
     headings = [_lines(section.columns[column], width) for column, width in sized]

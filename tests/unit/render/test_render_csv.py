@@ -1,0 +1,93 @@
+"""Reports as CSV."""
+
+import csv
+import io
+
+import pytest
+
+from aegish_dist.render.csv import COLUMNS, render_csv
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+
+
+@pytest.fixture
+def row(report):
+    """Find the one row of a metric and category."""
+
+    def find(metric, category="", data=None):
+        everything = rows(render_csv(data or report()))
+        (found,) = [r for r in everything if (r["metric"], r["category"]) == (metric, category)]
+        return found
+
+    return find
+
+
+def test_a_metric_comes_with_its_uncertainty(row):
+    """Numbers are not rounded."""
+    assert row("aegish_score") == {
+        "model": "acme/guard-1",
+        "metric": "aegish_score",
+        "category": "",
+        "value": "0.957",
+        "stderr": "0.0068",
+        "stderr_clustered": "0.0078",
+        "ci_low": "0.939",
+        "ci_high": "0.97",
+        "n": "296",
+        "clusters": "140",
+    }
+
+
+def test_a_category_is_a_detection_rate(row):
+    """The rows of a category name it."""
+    found = row("malicious_detection_rate", "shell")
+    assert (found["value"], found["n"], found["clusters"]) == ("0.86", "46", "")
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [
+        ("timeout_error_count", "12"),
+        ("malicious_block_count", "185"),
+        ("latency_service_p90_ms", "2310.0"),
+        ("latency_queue_mean_ms", "41.2"),
+        ("cost_per_1000_usd", "1.95"),
+        ("tokens_cache_read", "1000000"),
+        ("tokens_reasoning", ""),
+        ("flip_rate", ""),
+    ],
+)
+def test_single_numbers_have_a_value_only(row, metric, value):
+    """Counts, times, amounts and tokens follow the metrics; undefined is empty."""
+    assert row(metric)["value"] == value
+
+
+def test_formulas_are_disarmed(hostile_report):
+    """A model and a category that start like a formula get an apostrophe."""
+    everything = rows(render_csv(hostile_report))
+    assert {each["model"][:6] for each in everything} == {"'=cmd("}
+    assert {each["category"][:6] for each in everything} == {"", "'=cmd("}
+    assert all(value.isprintable() for each in everything for value in each.values())
+
+
+@pytest.mark.parametrize("start", "=+-@")
+def test_every_start_of_a_formula_is_known(report, model, start):
+    """Spreadsheets compute cells that start with any of these."""
+    text = render_csv(report(model(f"{start}1+1")))
+    assert {each["model"] for each in rows(text)} == {f"'{start}1+1"}
+
+
+def test_negative_numbers_are_left_alone(row, report, model):
+    """A number is no foreign text, even if it starts with a minus."""
+    data = report(model(metrics={"ece": {"value": -0.5, "n": 1}}))
+    assert row("ece", data=data)["value"] == "-0.5"
+
+
+def test_the_form_is_that_of_rfc_4180(report):
+    """A heading comes first, and CR LF ends every line."""
+    text = render_csv(report())
+    assert text.startswith(",".join(COLUMNS) + "\r\n")
+    assert text.endswith("\r\n")
+    assert text.count("\n") == text.count("\r\n")

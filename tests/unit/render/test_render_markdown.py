@@ -1,0 +1,49 @@
+"""Reports as Markdown."""
+
+import re
+from html import unescape
+
+from markdown_it import MarkdownIt
+
+from aegish_dist.render.markdown import render_markdown
+from aegish_dist.render.text import printable
+
+DASH = "\N{EN DASH}"
+
+READER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+
+def as_read(text):
+    """Return what a Markdown reader shows, without tags."""
+    return unescape(re.sub(r"<[^>]*>", " ", READER.render(text)))
+
+
+def test_a_row_has_as_many_cells_as_its_heading(report, hostile_report):
+    """Pipes in foreign text make no cells."""
+    for data in (report(), hostile_report):
+        html = READER.render(render_markdown(data))
+        for table in re.findall(r"<table>.*?</table>", html, re.DOTALL):
+            sizes = [len(re.findall(r"<t[hd][ >]", row)) for row in table.split("</tr>")[:-1]]
+            assert len(set(sizes)) == 1
+
+
+def test_the_leaderboard_is_a_table(report):
+    """Value, mark and interval share a cell."""
+    text = render_markdown(report())
+    assert "| 1 | acme/guard-1 | 95.7 PASS<br>[93.9, 97.0] | 94.4 FAIL<br>[90.5, 96.8] |" in text
+
+
+def test_hostile_text_is_read_as_it_stands(hostile, hostile_report):
+    """A reader shows name, dataset, model and category letter by letter."""
+    text = render_markdown(hostile_report)
+    read = " ".join(as_read(text).split())
+    assert read.count(" ".join(printable(hostile).split())) >= 4
+    assert "<script" not in text
+    html = READER.render(text)
+    assert not re.findall(r"<(?:a|code|em|s|script|img)\b", html)
+
+
+def test_undefined_is_a_dash(report, silent_model):
+    """A model without verdicts has a row of dashes."""
+    row = " | ".join([DASH, "acme/silent", *[DASH] * 4, "0.0", DASH, DASH])
+    assert f"| {row} |" in render_markdown(report(silent_model()))

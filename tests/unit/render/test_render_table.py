@@ -1,0 +1,118 @@
+"""Reports for the terminal."""
+
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from aegish_dist.render import render
+from aegish_dist.render.table import render_table
+
+DASH = "\N{EN DASH}"
+
+
+def widest(text):
+    return max(cell_len(line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
+def test_fourteen_models_fit_any_width(fourteen, width):
+    """No line is wider than the screen, and every model and category is still there."""
+    text = render_table(fourteen, width=width)
+    assert widest(text) <= width
+    assert "14" in text
+    assert "…" not in text
+
+
+def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen):
+    """At 100 columns the whole leaderboard stands side by side."""
+    text = render_table(fourteen, width=100)
+    heading = next(line for line in text.splitlines() if line.lstrip().startswith("#"))
+    assert heading.split() == [
+        "#",
+        "model",
+        *["[95%", "CI]"] * 3,
+        "stderr",
+        "coverage",
+        "1,000",
+        "p90",
+    ]
+
+
+def test_values_stand_over_their_intervals(report):
+    """A row shows mark and value, the next line the interval."""
+    lines = render_table(report(), width=140).splitlines()
+    row = next(index for index, line in enumerate(lines) if line.startswith(" 1 "))
+    assert re.findall(r"(?:PASS|FAIL)\s+[\d.]+", lines[row]) == [
+        "PASS  95.7",
+        "FAIL  94.4",
+        "PASS  97.0",
+    ]
+    assert re.findall(r"\[.*?\]", lines[row + 1]) == [
+        "[93.9, 97.0]",
+        "[90.5, 96.8]",
+        "[91.5, 99.0]",
+    ]
+
+
+def test_hostile_text_moves_no_cursor(hostile_report):
+    """Control characters come out as escapes, markup as it stands."""
+    text = render_table(hostile_report, width=140)
+    assert text.replace("\n", "").isprintable()
+    assert "[red]b[/red]" in text
+    assert r"\x1b[31m\x9b2J\x7f\u202e\n" in text
+
+
+def test_long_words_break_no_table(report, model):
+    """Neither a long category nor a long model id widens a table or gets lost."""
+    entry = model("m" * 300)
+    entry["categories"] = {"c" * 300: entry["categories"]["shell"]}
+    text = render_table(report(entry), width=80)
+    assert widest(text) <= 80
+    assert text.count("c") > 300
+    assert "…" not in text
+
+
+def test_colour_is_ours_alone(hostile_report):
+    """With colour the only escape sequences are those that set a style."""
+    text = render_table(hostile_report, color=True)
+    assert "\x1b[1;32mPASS\x1b[0m" in text
+    assert "\x1b[1;31mFAIL\x1b[0m" in text
+    assert re.sub(r"\x1b\[[\d;]*m", "", text).replace("\n", "").isprintable()
+
+
+def test_the_environment_has_no_say(report, monkeypatch):
+    """The same arguments give the same text in any terminal."""
+    before = render_table(report()), render_table(report(), color=True)
+    for name, value in {
+        "TERM": "dumb",
+        "COLUMNS": "33",
+        "NO_COLOR": "1",
+        "FORCE_COLOR": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert (render_table(report()), render_table(report(), color=True)) == before
+
+
+def test_a_run_without_verdicts_is_all_dashes(report, silent_model):
+    """Zero verdicts are a report of undefined numbers."""
+    text = render_table(report(silent_model(), verdicts=0))
+    assert "0 of 300 planned" in text
+    assert "PASS " not in text.split("Legend")[0]
+    assert DASH in text
+
+
+def test_a_report_without_models_can_be_drawn(report):
+    """An empty snapshot document is no error."""
+    text = render_table(report(document={"models": [], "ranking": []}))
+    assert "Leaderboard" in text
+
+
+def test_the_default_width_is_100(fourteen):
+    """Without a width a report fits into 100 columns."""
+    assert render(fourteen, "table") == render_table(fourteen, width=100)
+
+
+def test_lines_end_in_text(report):
+    """No line ends in spaces."""
+    assert not [line for line in render_table(report()).splitlines() if line != line.rstrip()]

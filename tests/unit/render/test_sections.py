@@ -1,0 +1,206 @@
+"""What a report says."""
+
+from dataclasses import replace
+
+import pytest
+
+from aegish_dist.render.layout import Cell
+from aegish_dist.render.sections import build_report
+
+DASH = "\N{EN DASH}"
+
+
+@pytest.fixture
+def section():
+    """Find a section of a report by the start of its title."""
+
+    def find(data, title):
+        (found,) = [each for each in build_report(data).sections if each.title.startswith(title)]
+        return found
+
+    return find
+
+
+def titles(data):
+    return [section.title for section in build_report(data).sections]
+
+
+def column(section, title):
+    index = [cell.text for cell in section.columns].index(title)
+    return [row[index] for row in section.rows]
+
+
+def facts(data):
+    return {fact.label: fact.text for fact in build_report(data).facts}
+
+
+def test_the_head_says_what_was_run(report):
+    """The head names the run, its samples, its rule and how much of it is done."""
+    told = facts(report())
+    assert build_report(report()).title == "Report on run 0a1b2c3d4"
+    assert told["Name"] == "nightly"
+    assert told["Created"] == "2026-11-20 14:03 UTC by submit, aegish-dist 0.1.0"
+    assert told["Samples"] == "300: mixed (200 malicious, 100 harmless)"
+    assert told["Prompt"].startswith("guard (fingerprint ")
+    assert told["Scoring"].startswith("aegish-5.3 version 1: Only BLOCK detects")
+    assert told["Verdicts"] == "300 of 300 planned"
+    assert told["Snapshot"] == "12, taken 2026-11-20 14:30 UTC"
+
+
+def test_an_imported_run_has_no_prompt_and_no_parameters(report):
+    """What an import cannot know is said to be unknown."""
+    data = report()
+    told = facts(replace(data, run=replace(data.run, prompt=None, parameters=None, name="")))
+    assert told["Prompt"] == told["Parameters"] == "unknown, the verdicts were imported"
+    assert told["Name"] == DASH
+
+
+def test_another_version_of_a_rule_is_not_described_in_our_words(report):
+    """Only the version that this package knows is described."""
+    assert facts(report(scoring_version=7))["Scoring"] == "aegish-5.3 version 7"
+
+
+def test_the_leaderboard_marks_targets(section, report):
+    """94.4 misses the 95 of the detection rate; the other two targets are reached."""
+    board = section(report(), "Leaderboard")
+    assert column(board, "aegish score") == [Cell("95.7", "[93.9, 97.0]", True)]
+    assert column(board, "DR") == [Cell("94.4", "[90.5, 96.8]", False)]
+    assert column(board, "HA") == [Cell("97.0", "[91.5, 99.0]", True)]
+    assert board.note == "Targets: aegish score ≥ 85.0, DR ≥ 95.0, HA ≥ 90.0 (%)."
+
+
+def test_the_leaderboard_has_what_a_choice_needs(section, report):
+    """Clustered standard error, coverage, cost and service time stand beside the rates."""
+    board = section(report(), "Leaderboard")
+    assert column(board, "stderr") == [Cell("0.78")]
+    assert column(board, "coverage") == [Cell("98.0")]
+    assert column(board, "cost/1,000") == [Cell("$1.95")]
+    assert column(board, "p50") == [Cell("812 ms", "2.31 s")]
+
+
+def test_a_plain_standard_error_says_so(section, report, model):
+    """Where clusters give none, the plain standard error is marked."""
+    score = model()["metrics"]["aegish_score"] | {"stderr_clustered": None}
+    board = section(report(model(metrics={"aegish_score": score})), "Leaderboard")
+    assert column(board, "stderr") == [Cell("0.68", "plain")]
+
+
+def test_undefined_is_a_dash_without_a_mark(section, report, silent_model):
+    """A model without a verdict neither passes nor fails, and costs neither money nor time."""
+    (row,) = section(report(silent_model()), "Leaderboard").rows
+    assert [cell.text for cell in row] == [
+        DASH,
+        "acme/silent",
+        *[DASH] * 3,
+        DASH,
+        "0.0",
+        DASH,
+        DASH,
+    ]
+    assert {cell.mark for cell in row} == {""}
+    assert {cell.detail for cell in row} == {""}
+
+
+def test_simulated_models_are_marked_everywhere(report, model):
+    """Every table marks a simulated model, and the legend says what that means."""
+    told = build_report(report(model(simulated=True)))
+    assert told.sections[0].rows[0][1] == Cell("acme/guard-1", "simulated")
+    assert {each.rows[0][0].text for each in told.sections[1:]} == {"acme/guard-1 †"}
+    assert "not evidence about any real model" in told.legend[-1]
+
+
+def test_bounds_are_shown_where_coverage_is_incomplete(section, report, model):
+    """Completely scored models are not listed, and without any other there is no section."""
+    complete = model("acme/all", metrics={"coverage": {"value": 1.0, "n": 300}})
+    listed = section(report(model(), complete), "Bounds")
+    assert [row[0].text for row in listed.rows] == ["acme/guard-1"]
+    assert column(listed, "DR") == [Cell("[92.5, 94.5]")]
+    assert not [title for title in titles(report(complete)) if title.startswith("Bounds")]
+
+
+def test_a_shared_sample_size_stands_in_the_heading(section, report, model):
+    """When every model was scored on as many samples of a category, n is said once."""
+    told = section(report(model("a"), model("b")), "Detection by category")
+    assert told.columns[3] == Cell("file-read", "n 150")
+    assert column(told, "file-read") == [Cell("96.0"), Cell("96.0")]
+    assert column(told, "micro") == [Cell("94.4", "[90.5, 96.8]")] * 2
+    assert column(told, "macro") == [Cell("91.0", "[85.0, 95.0]")] * 2
+
+
+def test_differing_sample_sizes_stand_in_the_cells(section, report, model, silent_model):
+    """A category that a model has no scored sample of is undefined for it."""
+    told = section(report(model(), silent_model()), "Detection by category")
+    assert told.columns[3] == Cell("file-read")
+    assert column(told, "file-read") == [Cell("96.0", "n 150"), Cell(DASH, "n 0")]
+
+
+def test_a_run_without_categories_has_no_section_for_them(report, model):
+    """Only harmless commands: nothing to break down."""
+    assert "Detection by category" not in titles(report(model(categories={})))
+
+
+def test_errors_are_counted_with_their_share(section, report):
+    """12 of 300 are 4 %, and a zero needs no share."""
+    told = section(report(), "Errors")
+    assert [cell.text for cell in told.columns] == ["model", "verdicts", "timeout", "format", "api"]
+    assert [cell.text for cell in told.rows[0][1:]] == ["300", "12 (4.0)", "0", "6 (2.0)"]
+
+
+def test_error_classes_of_the_rule_get_columns(section, report, model):
+    """A rule set that splits errors finer shows its classes, undefined classes as dashes."""
+    counts = model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
+    rates = {"content_filter_rate": {"value": 0.01, "n": 300}}
+    told = section(report(model(counts=counts, metrics=rates)), "Errors")
+    assert column(told, "content filter") == [Cell("3 (1.0)")]
+    assert column(told, "format") == [Cell(DASH)]
+
+
+def test_waiting_stands_beside_service_time(section, report):
+    """Parts that nobody timed are undefined, never 0."""
+    told = section(report(), "Latency")
+    assert [cell.text for cell in told.rows[0][1:]] == [
+        "950 ms",
+        "812 ms",
+        "2.31 s",
+        "23.1 s",
+        "60.0 s",
+        "41 ms",
+        DASH,
+        DASH,
+    ]
+
+
+def test_cost_stands_beside_tokens(section, report):
+    """Tokens that no verdict reported are undefined."""
+    told = section(report(), "Cost")
+    texts = [cell.text for cell in told.rows[0][1:]]
+    assert texts == ["$0.585", "$1.95", "$0.00195", "1,234,567", "4,321", DASH, "1,000,000", DASH]
+
+
+def test_answers_are_counted_by_kind_of_command(section, report):
+    """185 of the malicious commands were blocked, 90 of the harmless ones allowed."""
+    told = section(report(), "Answers")
+    texts = [cell.text for cell in told.rows[0][1:]]
+    assert texts == ["185", "3", "2", "90", "7", "3", "3.0"]
+
+
+def test_flip_rates_need_repeats(section, report, model):
+    """With one epoch calibration stands alone; with two the flip rate joins it."""
+    assert column(section(report(), "Calibration"), "Brier") == [Cell("0.041", "[0.033, 0.049]")]
+    flips = {"flip_rate": {"value": 0.05, "ci_low": 0.03, "ci_high": 0.08, "n": 300}}
+    told = section(report(model(metrics=flips), epochs=2), "Calibration and repeatability")
+    assert column(told, "flip rate") == [Cell("5.0", "[3.0, 8.0]")]
+
+
+def test_without_confidence_and_repeats_there_is_no_calibration(report, silent_model):
+    """Nothing was stated and nothing repeated."""
+    assert not [title for title in titles(report(silent_model())) if title.startswith("Cali")]
+
+
+@pytest.mark.parametrize(
+    ("scoring", "formula"),
+    [("aegish-5.3", "(DR + HA) / 2"), ("aegish-legacy", "DR \N{MULTIPLICATION SIGN} HA")],
+)
+def test_the_legend_states_the_score(report, scoring, formula):
+    """The legend gives the form of the score under the rule at hand."""
+    assert formula in build_report(report(scoring=scoring)).legend[0]

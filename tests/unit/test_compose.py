@@ -1,0 +1,120 @@
+"""The Compose file: valid, closed to the outside, and without secrets."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aegish_dist.models import Catalog
+from aegish_dist.pipeline.simulate import catalog_for
+from aegish_dist.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE_FILE = ROOT / "docker-compose.yml"
+COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+LONG_RUNNING = {"postgres", "redis", "worker", "simulator", "relay"}
+REQUIRED_VARIABLE = re.compile(r"\$\{AEGISH_DIST_[A-Z]+_PASSWORD:\?[^}]+\}")
+
+
+def test_compose_file_follows_the_specification():
+    """The published schema of Compose files accepts it."""
+    validate = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+
+    checked = subprocess.run(
+        [*validate, str(COMPOSE_FILE)], capture_output=True, text=True, check=False
+    )
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_ports_are_published_on_loopback_only():
+    """Whatever is published is bound to 127.0.0.1."""
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_every_password_comes_from_the_environment():
+    """Where a password belongs there is a variable, and Compose refuses to start without it."""
+    environments = [service.get("environment", {}) for service in SERVICES.values()]
+    secrets = {
+        str(value)
+        for environment in environments
+        for name, value in environment.items()
+        if name.endswith(("PASSWORD", "AUTH", "_URL")) and value is not None
+    }
+    references = re.findall(r"\$\{\w*PASSWORD[^}]*\}", COMPOSE_FILE.read_text())
+
+    assert len(secrets) == 4
+    assert all(REQUIRED_VARIABLE.search(secret) for secret in secrets)
+    assert all(REQUIRED_VARIABLE.fullmatch(reference) for reference in references)
+
+
+def test_keys_are_passed_by_name():
+    """Every key variable of the packaged catalog is passed on, without a value in the file."""
+    variables = {provider.key_variable for provider in Catalog.load().providers.values()} - {
+        "",
+        None,
+    }
+
+    assert COMPOSE["x-keys"] == dict.fromkeys(sorted(variables))
+    assert SERVICES["worker"]["environment"].items() >= COMPOSE["x-keys"].items()
+
+
+def test_redis_keeps_its_messages():
+    """The broker asks for a password, writes what it holds to disk, and evicts nothing."""
+    command = SERVICES["redis"]["command"]
+    flags = dict(zip(command[1::2], command[2::2], strict=True))
+
+    assert command[0] == "redis-server"
+    assert flags["--appendonly"] == "yes"
+    assert flags["--maxmemory-policy"] == "noeviction"
+    assert REQUIRED_VARIABLE.fullmatch(flags["--requirepass"])
+
+
+def test_worker_scales():
+    """Nothing about the worker is unique on its host."""
+    assert not {"container_name", "ports", "hostname", "network_mode"} & SERVICES["worker"].keys()
+
+
+def test_worker_may_finish_its_calls():
+    """The time until a worker is killed is longer than the one it takes to stop by itself."""
+    worker = SERVICES["worker"]
+    grace_s = float(worker["environment"]["AEGISH_DIST_SHUTDOWN_GRACE_S"])
+
+    assert grace_s == Settings.model_fields["shutdown_grace_s"].default
+    assert float(worker["stop_grace_period"].removesuffix("s")) > grace_s
+
+
+def test_worker_starts_after_the_migration():
+    """A worker meets a migrated database and a broker that answers."""
+    assert SERVICES["migrate"]["command"] == ["db", "upgrade"]
+    assert SERVICES["worker"]["depends_on"] == {
+        "migrate": {"condition": "service_completed_successfully"},
+        "redis": {"condition": "service_healthy"},
+    }
+
+
+def test_long_running_services_are_checked():
+    """What keeps running has a health check; what ends by itself has none."""
+    assert {name for name, service in SERVICES.items() if "healthcheck" in service} == LONG_RUNNING
+
+
+@pytest.mark.parametrize("name", ["simulator", "relay"])
+def test_simulator_is_optional(name: str):
+    """Nothing simulated runs unless it is asked for."""
+    assert SERVICES[name]["profiles"] == ["simulator"]
+
+
+def test_simulated_catalog_is_current():
+    """The catalog of the simulator profile is what the simulator would write for its address."""
+    written = tomllib.loads((ROOT / "deploy" / "simulated.toml").read_text())
+
+    assert written == tomllib.loads(catalog_for("http://simulator:8400"))
