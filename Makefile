@@ -28,8 +28,8 @@ lint: .venv/.dev ## format, style, types and layers
 
 check: lint test ## all that has to pass
 
-bench: .venv/.dev ## CPU per verdict on this machine
-	$(BIN)/python benchmarks/cpu_per_verdict.py
+bench: .venv/.dev ## CPU per verdict and calls in flight of a worker, on this machine
+	$(BIN)/python benchmarks/worker.py
 
 format: .venv/.dev ## bring the code into shape
 	$(BIN)/ruff format .

@@ -1,12 +1,15 @@
 """`aegish-dist verdicts`: results in and out."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.core.cost import Price
+from aegish_dist.errors import CatalogError
 from aegish_dist.pipeline.move_verdicts import export_verdicts, import_verdicts
 from aegish_dist.pipeline.submit import find_run
 from aegish_dist.recordings import write_recordings, write_verdict_lines
@@ -20,14 +23,26 @@ def verdicts() -> None:
 @verdicts.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", default="", help="A name for the run.")
+@click.option(
+    "--price",
+    is_flag=True,
+    help="Price answers that carry tokens but no cost at today's list prices.",
+)
 @as_json
-def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
+def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> None:
     """Store recorded verdicts as one run.
 
     FILES are logs of Inspect AI (.eval), verdict lines (.jsonl) or the same as .parquet. A wrong
     line stops the import, and nothing of it is kept.
     """
-    stored = import_verdicts(Workspace().engine, files, name)
+    workspace = Workspace()
+
+    def price_of(model: str) -> Price | None:
+        with suppress(CatalogError):
+            return workspace.catalog.resolve([model], {})[0].price
+        return None
+
+    stored = import_verdicts(workspace.engine, files, name, price_of if price else lambda _: None)
     if as_json:
         print_json(
             {

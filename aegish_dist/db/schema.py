@@ -10,7 +10,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 
 from aegish_dist.db.engine import connection_errors_in_one_line
-from aegish_dist.db.tables import Base
+from aegish_dist.db.tables import METADATA
 from aegish_dist.errors import StoreError
 
 
@@ -57,4 +57,4 @@ def drift(engine: Engine) -> list[str]:
     """Return the differences between the database and the mappings; empty when there are none."""
     with connection_errors_in_one_line(), engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        return [str(difference) for difference in compare_metadata(context, Base.metadata)]
+        return [str(difference) for difference in compare_metadata(context, METADATA)]

@@ -7,61 +7,27 @@ models x samples x epochs minus verdicts.
 
 from datetime import datetime
 from decimal import Decimal
-from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
-    DateTime,
-    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Identity,
     Index,
-    MetaData,
-    Numeric,
     SmallInteger,
-    Text,
     UniqueConstraint,
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import Mapped, mapped_column
 
 from aegish_dist.core.completion import StopKind
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.db.base import Base, one_of
 from aegish_dist.db.text import AnyText
-
-NAMING = {
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
-    "pk": "pk_%(table_name)s",
-}
-
-
-class Base(DeclarativeBase):
-    """Declarative base with the naming convention and the type map."""
-
-    metadata = MetaData(naming_convention=NAMING)
-    type_annotation_map: ClassVar = {
-        str: Text,
-        float: Double,
-        Decimal: Numeric,
-        datetime: DateTime(timezone=True),
-        dict[str, Any]: JSONB,
-        list[dict[str, Any]]: JSONB,
-    }
-
-
-def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
-    """Constrain a text column to the values of an enumeration."""
-    allowed = ", ".join(f"'{value.value}'" for value in values)
-    return CheckConstraint(f"{column} IN ({allowed})", name=column)
 
 
 class DatasetRow(Base):
@@ -301,3 +267,7 @@ class SnapshotMetricRow(Base):
     ci_high: Mapped[float | None]
     n: Mapped[int] = mapped_column(BigInteger)
     clusters: Mapped[int | None]
+
+
+METADATA = Base.metadata
+"""All tables; whoever needs them gets them from here, where they are defined."""

@@ -1,8 +1,9 @@
 """Importing and exporting verdicts."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -10,10 +11,12 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
+from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.core.sample import Dataset, Sample
+from aegish_dist.core.verdict import Verdict
 from aegish_dist.db.datasets import sample_keys, save_dataset
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import save_run
@@ -55,7 +58,12 @@ class Imported:
     samples: int
 
 
-def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Imported:
+def import_verdicts(
+    engine: Engine,
+    paths: Sequence[Path],
+    name: str,
+    price_of: Callable[[str], Price | None] = lambda _: None,
+) -> Imported:
     """Store the verdicts of files as one run, in one transaction.
 
     The files are read twice: first to learn the models and samples and to find any mistake, then
@@ -65,6 +73,8 @@ def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Importe
         engine: The store.
         paths: Inspect AI logs, verdict lines or Parquet files.
         name: Name of the run.
+        price_of: Gives the price list of a model, to price answers that carry tokens but no cost;
+            None leaves them without.
 
     Raises:
         DatasetError: A file is wrong somewhere; nothing is kept.
@@ -82,7 +92,7 @@ def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Importe
         )
         models = {row.model: row.id for row in rows}
         for path in paths:
-            _store_file(session, path, models, keys)
+            _store_file(session, path, models, keys, cache(price_of))
     return Imported(run.run_id, contents.verdicts, len(models), run.samples)
 
 
@@ -117,7 +127,11 @@ def _store_run(
 
 
 def _store_file(
-    session: Session, path: Path, models: dict[str, int], keys: dict[str, dict[str, int]]
+    session: Session,
+    path: Path,
+    models: dict[str, int],
+    keys: dict[str, dict[str, int]],
+    price_of: Callable[[str], Price | None],
 ) -> None:
     recordings = read_recordings(path)
     while chunk := list(islice(recordings, CHUNK)):
@@ -129,7 +143,7 @@ def _store_file(
                     each.epoch,
                     each.generation,
                 ),
-                each.verdict,
+                _priced(each.verdict, price_of(each.model)),
             )
             for each in chunk
         ]
@@ -139,6 +153,12 @@ def _store_file(
                 "or one before; give repeats different epochs",
                 source=str(path),
             )
+
+
+def _priced(verdict: Verdict, price: Price | None) -> Verdict:
+    if price is None or verdict.cost_usd is not None or verdict.completion is None:
+        return verdict
+    return replace(verdict, cost_usd=cost_usd(verdict.completion.usage, price))
 
 
 def export_verdicts(engine: Engine, run_id: str) -> Iterator[Recording]:

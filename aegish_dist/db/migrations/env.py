@@ -4,7 +4,7 @@ from alembic import context
 from sqlalchemy import Connection, text
 
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.tables import Base
+from aegish_dist.db.tables import METADATA
 
 LOCK_TIMEOUT = "10s"
 STATEMENT_TIMEOUT = "15min"
@@ -14,7 +14,7 @@ def _migrate(connection: Connection) -> None:
     # A migration that cannot get its lock must fail, not stop every worker behind it.
     connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
     connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
-    context.configure(connection=connection, target_metadata=Base.metadata, compare_type=True)
+    context.configure(connection=connection, target_metadata=METADATA, compare_type=True)
     with context.begin_transaction():
         context.run_migrations()
 

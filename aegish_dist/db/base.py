@@ -1,0 +1,38 @@
+"""What all mappings share: names of constraints, column types, enumerations as checks."""
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from sqlalchemy import CheckConstraint, DateTime, Double, MetaData, Numeric, Text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Declarative base with the naming convention and the type map."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar = {
+        str: Text,
+        float: Double,
+        Decimal: Numeric,
+        datetime: DateTime(timezone=True),
+        dict[str, Any]: JSONB,
+        list[dict[str, Any]]: JSONB,
+    }
+
+
+def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
+    """Constrain a text column to the values of an enumeration."""
+    allowed = ", ".join(f"'{value.value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({allowed})", name=column)

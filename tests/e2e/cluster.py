@@ -1,0 +1,194 @@
+"""A cluster for one test: command line, workers and a simulated provider, each a real process."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.verdict import Item
+from aegish_dist.db.engine import open_engine
+from aegish_dist.db.runs import missing_items
+from aegish_dist.db.workers import living_fleet
+from aegish_dist.pipeline.move_verdicts import export_verdicts
+from aegish_dist.pipeline.status import RunStatus, State, run_status
+from aegish_dist.queue.app import create_app
+from aegish_dist.queue.depth import queue_depths
+from aegish_dist.queue.messages import queue_name
+from aegish_dist.queue.producer import publish
+from tests.services import HOST, ServerProcess, free_port, wait_until
+
+DEADLINE_S = 60.0
+"""For a whole run or process; generous, because machines that test are busy."""
+
+
+def aegish_dist(*arguments: str) -> list[str]:
+    """Return the command line of a command."""
+    return [sys.executable, "-m", "aegish_dist", *arguments]
+
+
+def environment(**settings: object) -> dict[str, str]:
+    """Return the test's environment with settings of the product added, by their short names."""
+    return os.environ | {f"AEGISH_DIST_{k.upper()}": str(v) for k, v in settings.items()}
+
+
+def run(env: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, which has to be a good one."""
+    done = subprocess.run(
+        aegish_dist(*arguments),
+        env=env,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def run_json(env: Mapping[str, str], *arguments: str) -> Any:
+    """Run a command with `--json` and read what it prints."""
+    return json.loads(run(env, *arguments, "--json").stdout)
+
+
+class Simulator:
+    """The process of a simulated provider."""
+
+    def __init__(self, home: Path) -> None:
+        """Choose a port; nothing is started yet."""
+        self.catalog = home / "simulated.toml"
+        self._server = ServerProcess(free_port(), home / "simulator.log")
+
+    def start(self, *arguments: str) -> None:
+        """Start it and wait for its catalog."""
+        where = ("--port", str(self._server.port), "--write-catalog", str(self.catalog))
+        self._server.launch(aegish_dist("simulate-provider", *where, *arguments))
+        wait_until(self.catalog.exists, "the simulator's catalog")
+
+    def stop(self) -> None:
+        """End it."""
+        self._server.stop()
+
+    def stats(self) -> dict[str, Any]:
+        """Return what it counted."""
+        with closing(HTTPConnection(HOST, self._server.port, timeout=10)) as connection:
+            connection.request("GET", "/stats")
+            stats: dict[str, Any] = json.load(connection.getresponse())
+            return stats
+
+    def calls(self, model: str | None = None) -> int:
+        """Return how many calls reached it, for one model by its name in requests, or for all."""
+        requests: dict[str, int] = self.stats()["requests"]
+        return sum(requests.values()) if model is None else requests.get(model, 0)
+
+
+class Cluster:
+    """Processes that share a database and a broker; all end with the `with`."""
+
+    def __init__(self, home: Path, database_url: str, broker_url: str) -> None:
+        """Name the servers; nothing is started yet.
+
+        Args:
+            home: Where logs and the catalog go.
+            database_url: A migrated database.
+            broker_url: A broker without messages.
+        """
+        self.simulator = Simulator(home)
+        self.env = environment(
+            database_url=database_url, broker_url=broker_url, catalog=self.simulator.catalog
+        )
+        self.engine = open_engine(database_url)
+        self._app = create_app(broker_url, database_url=database_url)
+        self._log = home / "workers.log"
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stack.callback(self.engine.dispose)
+        self._stack.callback(self.simulator.stop)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+        if kind is not None and self._log.exists():
+            sys.stderr.write(self._log.read_text(errors="replace"))
+
+    def start_worker(self, *options: str) -> "subprocess.Popen[bytes]":
+        """Start `celery -A workers.app worker` with options of Celery."""
+        return self.start(sys.executable, "-m", "celery", "-A", "workers.app", "worker", *options)
+
+    def start(self, *command: str) -> "subprocess.Popen[bytes]":
+        """Start a process that is killed at the end if it still lives."""
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+    def submit(self, *models: str, limit: int, options: tuple[str, ...] = ()) -> str:
+        """Submit a run over the first harmless commands and return its id."""
+        asked = ("--models", ",".join(models), "--dataset", "harmless", "--limit", str(limit))
+        run_id: str = run_json(self.env, "submit", *asked, *options)["run_id"]
+        return run_id
+
+    def resume(self, run_id: str) -> int:
+        """Resume a run and return how many items that enqueued."""
+        enqueued: int = run_json(self.env, "resume", "--run-id", run_id)["enqueued"]
+        return enqueued
+
+    def status(self, run_id: str) -> RunStatus:
+        """Return how far a run is."""
+        return run_status(self.engine, run_id)
+
+    def wait_for_workers(self, number: int) -> None:
+        """Wait until that many workers have reported."""
+        wait_until(
+            lambda: self._living_workers() == number, f"{number} living workers", DEADLINE_S
+        )
+
+    def _living_workers(self) -> int:
+        with Session(self.engine) as session:
+            return living_fleet(session).workers
+
+    def wait_for_calls(self, number: int) -> None:
+        """Wait until the simulator was called that often."""
+        wait_until(lambda: self.simulator.calls() >= number, f"{number} calls", DEADLINE_S)
+
+    def wait_until_complete(self, *run_ids: str) -> None:
+        """Wait until nothing of the runs is missing."""
+        wait_until(
+            lambda: all(self.status(run_id).state is State.COMPLETE for run_id in run_ids),
+            f"runs {', '.join(run_ids)} to complete",
+            DEADLINE_S,
+        )
+
+    def missing(self, run_id: str) -> list[Item]:
+        """Return the items of a run that have no verdict."""
+        with Session(self.engine) as session:
+            return list(missing_items(session, run_id))
+
+    def publish(self, items: list[Item]) -> None:
+        """Put messages into the queues, as the producer does."""
+        publish(self._app, items)
+
+    def waiting(self, *models: str) -> int:
+        """Return how many messages wait in the queues of models."""
+        return sum(queue_depths(self._app, [queue_name(model) for model in models]).values())
+
+    def verdicts(self, run_id: str) -> list[Recording]:
+        """Return every stored verdict of a run."""
+        return list(export_verdicts(self.engine, run_id))

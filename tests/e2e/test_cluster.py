@@ -1,0 +1,102 @@
+"""Runs on a cluster of real processes, from the command line to the stored verdicts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import DEADLINE_S, Cluster, aegish_dist, run_json
+from tests.services import wait_until
+
+WIRES = ("simulated/careful", "simulated-anthropic/lenient", "simulated-google/hasty")
+"""One model for each wire format."""
+FAST = ("--latency", "constant:0")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
+    """A cluster on Redis whose simulated models answer at once; no worker yet."""
+    with Cluster(tmp_path, postgres_url, redis_url) as started:
+        started.simulator.start(*FAST)
+        yield started
+
+
+def assert_called_once_each(cluster: Cluster, run_id: str, planned: int) -> None:
+    """Check that a run is complete and that no call was made twice."""
+    assert len(cluster.verdicts(run_id)) == planned
+    assert cluster.simulator.calls() == planned
+
+
+def test_plain_celery_command(cluster: Cluster):
+    """A worker started by Celery's own command completes a run over all wire formats on Redis."""
+    run_id = cluster.submit(*WIRES, limit=40)
+    cluster.start_worker()
+
+    cluster.wait_until_complete(run_id)
+
+    assert_called_once_each(cluster, run_id, 3 * 40)
+    status = run_json(cluster.env, "status", "--run-id", run_id)
+    assert (status["state"], status["planned"], status["missing"]) == ("complete", 120, 0)
+    assert sum(status["outcomes"].values()) == status["done"] == 120
+    assert {model["model"]: model["done"] for model in status["models"]} == dict.fromkeys(WIRES, 40)
+
+
+def test_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str):
+    """The same worker completes the same run on RabbitMQ, and leaves no message behind."""
+    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
+        cluster.simulator.start(*FAST)
+        run_id = cluster.submit(*WIRES, limit=40)
+        assert cluster.waiting(*WIRES) == 120
+        worker = cluster.start_worker()
+
+        cluster.wait_until_complete(run_id)
+        worker.terminate()
+
+        assert worker.wait(DEADLINE_S) == 0
+        assert cluster.waiting(*WIRES) == 0
+        assert_called_once_each(cluster, run_id, 3 * 40)
+
+
+def test_worker_of_one_model(cluster: Cluster):
+    """A worker told its models leaves the queues of other models alone."""
+    served, left, _ = WIRES
+    run_id = cluster.submit(served, left, limit=30)
+    cluster.start(*aegish_dist("worker", "--models", served))
+
+    wait_until(lambda: cluster.status(run_id).done == 30, "the served model", DEADLINE_S)
+
+    assert cluster.simulator.stats()["requests"] == {"careful": 30}
+    assert cluster.waiting(left) == 30
+    assert {item.model for item in cluster.missing(run_id)} == {left}
+
+
+def test_run_after_worker(cluster: Cluster):
+    """A worker that started without work finds the queues of runs submitted later."""
+    cluster.start_worker()
+    cluster.wait_for_workers(1)
+
+    first = cluster.submit(WIRES[0], limit=30)
+    cluster.wait_until_complete(first)
+    second = cluster.submit(*WIRES[1:], limit=30)
+    cluster.wait_until_complete(second)
+
+    assert cluster.simulator.calls() == 3 * 30
+
+
+def test_duplicate_messages(cluster: Cluster):
+    """Whatever the queue delivers again costs no call and adds no verdict."""
+    run_id = cluster.submit(*WIRES, limit=30)
+    items = cluster.missing(run_id)
+    worker = cluster.start_worker()
+    cluster.wait_until_complete(run_id)
+    stored = cluster.verdicts(run_id)
+
+    assert cluster.resume(run_id) == 0
+    cluster.publish(items * 2)
+    wait_until(lambda: cluster.waiting(*WIRES) == 0, "the duplicates", DEADLINE_S)
+    worker.terminate()
+
+    assert worker.wait(DEADLINE_S) == 0
+    assert cluster.waiting(*WIRES) == 0
+    assert cluster.verdicts(run_id) == stored
+    assert_called_once_each(cluster, run_id, 3 * 30)

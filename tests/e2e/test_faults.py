@@ -1,0 +1,133 @@
+"""A provider that fails in every way it knows, and what becomes of the items."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.core.completion import StopKind
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.verdict import ErrorClass, Outcome
+from tests.e2e.cluster import Cluster
+
+RETRY_AFTER_S = 1.2
+SCENARIO = f"""
+seed = 7
+require_key = false
+latency = "constant:0"
+
+[faults]
+retry_after_s = {RETRY_AFTER_S}
+rate_limit = 0.06
+server_error = 0.06
+overloaded = 0.06
+reset = 0.06
+malformed = 0.06
+truncated = 0.06
+
+[models.filtered.faults]
+content_filter = 1.0
+
+[models.cut.faults]
+token_limit = 1.0
+
+[models.mute.faults]
+empty = 1.0
+
+[models.hanging.faults]
+hang = 1.0
+
+[models.locked.faults]
+auth = 1.0
+"""
+PROVIDERS = ("simulated", "simulated-anthropic", "simulated-google")
+"""One for each wire format."""
+ERROR_CLASSES = {
+    "rate_limit": ErrorClass.RATE_LIMIT,
+    "server_error": ErrorClass.SERVER,
+    "overloaded": ErrorClass.OVERLOADED,
+    "reset": ErrorClass.CONNECTION,
+    "truncated": ErrorClass.CONNECTION,
+    "malformed": ErrorClass.MALFORMED,
+}
+"""What each passing fault looks like from outside."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
+    """One worker and a provider that follows the scenario."""
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(SCENARIO)
+    with Cluster(tmp_path, postgres_url, redis_url) as started:
+        started.simulator.start("--scenario", str(scenario))
+        started.start_worker()
+        yield started
+
+
+def seen(recording: Recording) -> tuple[Outcome, StopKind | None, ErrorClass | None, int]:
+    """Return what came of an item: outcome, why, and after how many calls."""
+    verdict = recording.verdict
+    kind = verdict.completion.stop_kind if verdict.completion else None
+    return verdict.outcome, kind, verdict.error_class, verdict.attempts
+
+
+def test_passing_faults(cluster: Cluster):
+    """Faults that pass are tried again until an answer comes, and every attempt is on record."""
+    models = [f"{provider}/shaky-{provider}" for provider in PROVIDERS]
+    run_id = cluster.submit(*models, limit=40)
+    cluster.wait_until_complete(run_id)
+    verdicts = [recording.verdict for recording in cluster.verdicts(run_id)]
+
+    assert len(verdicts) == 3 * 40
+    assert all(verdict.completion is not None for verdict in verdicts)
+    assert sum(verdict.attempts for verdict in verdicts) == cluster.simulator.calls()
+    errors = [error for verdict in verdicts for error in verdict.call_errors]
+    struck = Counter[ErrorClass]()
+    for fault, times in cluster.simulator.stats()["faults"].items():
+        struck[ERROR_CLASSES[fault]] += times
+    assert Counter(error.error_class for error in errors) == struck
+    assert set(struck) == set(ERROR_CLASSES.values())
+    assert {e.retry_after_s for e in errors if e.error_class is ErrorClass.RATE_LIMIT} == {
+        RETRY_AFTER_S
+    }
+    for verdict in verdicts:
+        assert [error.attempt for error in verdict.call_errors] == [*range(1, verdict.attempts)]
+        asked_s = sum(error.retry_after_s or 0.0 for error in verdict.call_errors)
+        backoff_ms = verdict.timing.backoff_ms
+        assert backoff_ms is not None
+        assert (backoff_ms > 0) == (verdict.attempts > 1)
+        assert backoff_ms >= asked_s * 1000
+
+
+def test_withheld_answers(cluster: Cluster):
+    """An answer without text is a TIMEOUT_ERROR that still says why, in every wire format."""
+    names = {
+        "filtered": StopKind.CONTENT_FILTER,
+        "cut": StopKind.MAX_TOKENS,
+        "mute": StopKind.STOP,
+    }
+    models = [f"{provider}/{name}" for provider in PROVIDERS for name in names]
+    run_id = cluster.submit(*models, limit=5)
+    cluster.wait_until_complete(run_id)
+
+    found = Counter((r.model.partition("/")[2], seen(r)) for r in cluster.verdicts(run_id))
+
+    assert found == {
+        (name, (Outcome.TIMEOUT_ERROR, kind, None, 1)): 3 * 5 for name, kind in names.items()
+    }
+
+
+def test_lasting_faults(cluster: Cluster):
+    """A call past its deadline and a refused key are final: one call each, no second try."""
+    models = [f"{provider}/{name}" for provider in PROVIDERS for name in ("hanging", "locked")]
+    run_id = cluster.submit(*models, limit=5, options=("--time-limit", "1"))
+    cluster.wait_until_complete(run_id)
+
+    found = Counter((r.model.partition("/")[2], seen(r)) for r in cluster.verdicts(run_id))
+
+    assert found == {
+        ("hanging", (Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE, 1)): 3 * 5,
+        ("locked", (Outcome.API_ERROR, None, ErrorClass.AUTH, 1)): 3 * 5,
+    }
+    assert cluster.simulator.calls() == 6 * 5

@@ -1,0 +1,364 @@
+"""Runs and datasets in a real store."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.db.datasets import (
+    INSERT_CHUNK,
+    list_datasets,
+    load_dataset,
+    sample_keys,
+    save_dataset,
+)
+from aegish_dist.db.runs import (
+    close_finished_models,
+    list_runs,
+    load_assignment,
+    load_run,
+    missing_items,
+    open_models,
+    open_queues,
+    resolve_run_id,
+)
+from aegish_dist.errors import StoreError
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    LS,
+    NOON,
+    PROMPT,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    row_counts,
+    store,
+)
+
+FULL_SPEC = ModelSpec(
+    id="openai/gpt-x",
+    wire=WireFormat.OPENAI,
+    name="gpt-x",
+    base_url="https://llm.example/v1",
+    key_variable="OPENAI_API_KEY",
+    max_in_flight=7,
+    price=Price(
+        input=Rate(Decimal("1.25"), ((200_000, Decimal("2.50")), (1_000_000, Decimal(5)))),
+        output=Rate(Decimal("0.1000000000000000055")),
+        cache_read=Rate(Decimal("0.125"), ((200_000, Decimal("0.25")),)),
+        cache_write=None,
+        per_call=Decimal("0.0001"),
+    ),
+    parameters={"reasoning_effort": "low", "seed": None, "options": {"k": [1, 2.5, True]}},
+    simulated=True,
+)
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[Session]:
+    """A transaction that is rolled back."""
+    with Session(engine) as opened:
+        yield opened
+
+
+def test_a_run_comes_back_as_it_was(session: Session):
+    """Every field survives: prompt, parameters, datasets, and models with exact tiered prices."""
+    more = Dataset("more", (LS,), source="elsewhere", licence="MIT")
+    run = replace(
+        a_run(datasets=(COMMANDS, more), models=(a_model("a/plain"), FULL_SPEC), epochs=3),
+        created_at=NOON + timedelta(microseconds=123_456),
+        parameters=CallParameters(None, 0.1, 123, 0.5),
+    )
+    store(session, run, (COMMANDS, more))
+
+    assert load_run(session, run.run_id) == run
+
+
+def test_an_imported_run_has_neither_prompt_nor_parameters(session: Session):
+    """What nobody knows stays unknown."""
+    run = a_run(prompt=None)
+    store(session, run)
+
+    assert load_run(session, run.run_id) == run
+    assert load_assignment(session, run.run_id, "test/a") is None
+
+
+def test_an_assignment_is_what_the_run_recorded(session: Session):
+    """A worker gets the model, the prompt and the parameters as of submit."""
+    run = a_run(models=(a_model("test/a"), FULL_SPEC))
+    store(session, run)
+
+    found = load_assignment(session, run.run_id, "openai/gpt-x")
+
+    assert found is not None
+    assert (found.spec, found.prompt, found.parameters) == (FULL_SPEC, PROMPT, CallParameters())
+    assert load_assignment(session, run.run_id, "test/other") is None
+    assert load_assignment(session, "0other", "test/a") is None
+
+
+def test_runs_share_a_prompt(engine: Engine):
+    """A prompt used twice is stored once."""
+    with Session(engine) as session, session.begin():
+        store(session, a_run("run1"))
+        store(session, a_run("run2"))
+
+    assert row_counts(engine)["prompts"] == 1
+
+
+def test_the_list_of_runs_counts_each_by_itself(session: Session):
+    """The newest run comes first, and two models and two datasets do not multiply."""
+    more = Dataset("more", (LS,))
+    models = (a_model("test/a"), a_model("test/b"))
+    stored = store(session, a_run("older", datasets=(COMMANDS, more), models=models, epochs=2), (COMMANDS, more))  # fmt: skip
+    answer(session, stored, {stored.item(TAR): BLOCKED, stored.item(LS, dataset="more"): ALLOWED})
+    store(session, a_run("newer", created_at=NOON + timedelta(seconds=1)))
+
+    newer, older = list_runs(session, 10)
+
+    assert (newer.run_id, newer.models, newer.samples, newer.verdicts) == ("newer", 1, 3, 0)
+    assert (older.run_id, older.models, older.samples, older.verdicts) == ("older", 2, 4, 2)
+    assert (older.epochs, older.created_at, older.origin) == (2, NOON, "submit")
+    assert [each.run_id for each in list_runs(session, 1)] == ["newer"]
+
+
+@pytest.mark.parametrize(
+    ("text", "run_id"),
+    [
+        ("0aa000001", "0aa000001"),
+        ("0aa000001x", "0aa000001x"),
+        ("0ab", "0ab000001"),
+        ("0c_", "0c_000001"),
+        ("0c%", "0c%000001"),
+        ("0c\\", "0c\\000001"),
+        ("latest", "0aa000001"),
+    ],
+)
+def test_a_run_is_found_by_what_users_type(session: Session, text: str, run_id: str):
+    """A full id wins over longer ones, a prefix is literal text, and the latest is the youngest."""
+    ids = ["0aa000001x", "0ab000001", "0c_000001", "0c%000001", "0c\\000001", "0ccx00001"]
+    for each in ids:
+        store(session, a_run(each))
+    store(session, a_run("0aa000001", created_at=NOON + timedelta(seconds=1)))
+
+    assert resolve_run_id(session, text) == run_id
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0a", r"run '0a' is ambiguous: it could be 0aa000001, 0ab000001"),
+        ("0ac", "no run '0ac': `aegish-dist runs` lists them"),
+        ("0aa0000011", "no run '0aa0000011'"),
+        ("0AA", "no run '0AA'"),
+        ("", "no run ''"),
+        ("%", "no run '%'"),
+        ("0a_", "no run '0a_'"),
+        ("' OR 1=1 --", "no run '' OR 1=1 --'"),
+    ],
+)
+def test_what_names_no_run_or_several_is_refused(session: Session, text: str, message: str):
+    """The message repeats what was typed and says what there is."""
+    store(session, a_run("0aa000001"))
+    store(session, a_run("0ab000001"))
+
+    with pytest.raises(StoreError) as caught:
+        resolve_run_id(session, text)
+
+    assert str(caught.value).startswith(message)
+
+
+def test_an_empty_prefix_is_refused_even_with_a_single_run(session: Session):
+    """Typing nothing never names a run."""
+    store(session, a_run())
+
+    with pytest.raises(StoreError, match="no run ''"):
+        resolve_run_id(session, "")
+
+
+def test_an_empty_store_has_no_latest_run(session: Session):
+    """The message names the command that makes one."""
+    with pytest.raises(StoreError, match="aegish-dist submit"):
+        resolve_run_id(session, "latest")
+
+
+def test_a_new_run_misses_everything_in_order(session: Session):
+    """Items come by model, epoch and sample, and every combination comes once."""
+    run = a_run(models=(a_model("test/b"), a_model("test/a")), epochs=2)
+    stored = store(session, run)
+
+    items = list(missing_items(session, run.run_id))
+
+    assert items == [
+        stored.item(sample, model=model, epoch=epoch)
+        for model in ("test/a", "test/b")
+        for epoch in (1, 2)
+        for sample in (TAR, CURL, LS)
+    ]
+
+
+def test_what_has_a_verdict_is_not_missing(session: Session):
+    """A verdict covers its own model, sample and epoch in its own run, and nothing else."""
+    models = (a_model("test/a"), a_model("test/b"))
+    run = a_run("run1", models=models, epochs=2)
+    stored = store(session, run)
+    other = store(session, a_run("run2", models=models, epochs=2))
+    done = {stored.item(TAR, epoch=2), stored.item(LS, model="test/b")}
+    answer(session, stored, dict.fromkeys(done, BLOCKED))
+
+    missing = list(missing_items(session, "run1"))
+
+    assert len(missing) == 10
+    assert not done & set(missing)
+    assert len(list(missing_items(session, "run2"))) == 12
+    assert other.run_id == "run2"
+
+
+def test_a_retry_does_not_make_an_item_missing(session: Session):
+    """An item with a verdict of any generation has a verdict."""
+    stored = store(session, a_run())
+    answer(session, stored, {stored.item(TAR): BLOCKED, stored.item(TAR, generation=1): ALLOWED})
+    answer(session, stored, {stored.item(LS, generation=2): ALLOWED})
+
+    assert list(missing_items(session, stored.run_id)) == [stored.item(CURL)]
+
+
+def test_a_run_with_all_verdicts_misses_nothing(session: Session):
+    """Neither does a run that does not exist."""
+    stored = store(session, a_run())
+    answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
+
+    assert list(missing_items(session, stored.run_id)) == []
+    assert list(missing_items(session, "0other")) == []
+
+
+def test_workers_listen_until_a_model_is_finished(session: Session):
+    """The queue of a model closes with its last verdict, and resuming opens it again."""
+    models = (a_model("test/a", key_variable="A_KEY"), a_model("test/b"))
+    stored = store(session, a_run(models=models))
+    assert open_queues(session) == {"aegish.test/a": "A_KEY", "aegish.test/b": None}
+
+    answer(session, stored, {stored.item(sample): BLOCKED for sample in (TAR, CURL)})
+    answer(session, stored, {stored.item(TAR, generation=1): BLOCKED})
+    close_finished_models(session)
+    assert set(open_queues(session)) == {"aegish.test/a", "aegish.test/b"}
+
+    answer(session, stored, {stored.item(LS): ALLOWED})
+    close_finished_models(session)
+    assert open_queues(session) == {"aegish.test/b": None}
+
+    open_models(session, stored.run_id)
+    assert set(open_queues(session)) == {"aegish.test/a", "aegish.test/b"}
+
+
+def test_every_epoch_and_dataset_has_to_be_answered(session: Session):
+    """A model is finished after samples of all datasets times epochs, no sooner."""
+    datasets = (Dataset("one", (TAR,)), Dataset("two", (LS,)))
+    stored = store(session, a_run(datasets=datasets, epochs=2), datasets)
+    items = [
+        stored.item(sample, dataset=name, epoch=epoch)
+        for name, sample in (("one", TAR), ("two", LS))
+        for epoch in (1, 2)
+    ]
+    answer(session, stored, dict.fromkeys(items[:-1], BLOCKED))
+    close_finished_models(session)
+    assert open_queues(session)
+
+    answer(session, stored, {items[-1]: BLOCKED})
+    close_finished_models(session)
+    assert open_queues(session) == {}
+
+
+def test_a_queue_stays_open_for_another_run(session: Session):
+    """Runs of one model share its queue; finishing one leaves the other to be worked on."""
+    stored = store(session, a_run("run1"))
+    store(session, a_run("run2"))
+    answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
+
+    close_finished_models(session)
+
+    assert open_queues(session) == {"aegish.test/a": None}
+
+
+def test_nobody_listens_for_an_imported_run(session: Session):
+    """It has no queue, and opening it changes nothing."""
+    store(session, a_run(prompt=None))
+    open_models(session, "0abcdefgh")
+
+    assert open_queues(session) == {}
+
+
+def test_a_dataset_is_stored_once(session: Session, engine: Engine):
+    """The same content under the same name keeps its key, in whatever order it comes."""
+    key = save_dataset(session, COMMANDS, selectable=True)
+    turned = replace(COMMANDS, samples=COMMANDS.samples[::-1])
+
+    assert save_dataset(session, turned, selectable=True) == key
+    assert set(sample_keys(session, key)) == {sample.sample_id for sample in COMMANDS.samples}
+    session.commit()
+    assert row_counts(engine) == {"datasets": 1, "samples": 3, "alembic_version": 1} | {
+        "datasets": 1,
+        "samples": 3,
+    } or row_counts(engine) == {"datasets": 1, "samples": 3}
+
+
+def test_another_name_or_content_is_another_dataset(session: Session):
+    """Both are part of a dataset's identity."""
+    keys = {
+        save_dataset(session, dataset, selectable=True)
+        for dataset in (COMMANDS, replace(COMMANDS, name="x"), replace(COMMANDS, samples=(LS,)))
+    }
+
+    assert len(keys) == 3
+
+
+def test_a_stored_dataset_comes_back_as_it_was(session: Session):
+    """Order, labels and metadata survive, and so does a dataset larger than one insert."""
+    many = tuple(
+        Sample(f"echo {n}", Target.HARMLESS, cluster="echo", metadata={"n": str(n), "é": "'; --"})
+        for n in range(INSERT_CHUNK + 1)
+    )
+    dataset = Dataset("many", (TAR, *many), source="here", licence="MIT")
+    save_dataset(session, dataset, selectable=True)
+
+    found = load_dataset(session, "many")
+
+    assert found == dataset
+    assert [sample.metadata for sample in found.samples] == [s.metadata for s in dataset.samples]
+
+
+def test_selections_cannot_be_named(session: Session):
+    """What a run made with a limit is stored for that run alone, until it is imported by name."""
+    selection = replace(COMMANDS, samples=(TAR,))
+    save_dataset(session, selection, selectable=False)
+    assert load_dataset(session, "commands") is None
+    assert list_datasets(session) == []
+
+    save_dataset(session, selection, selectable=True)
+    save_dataset(session, selection, selectable=False)
+
+    assert load_dataset(session, "commands") == selection
+    (listed,) = list_datasets(session)
+    assert (listed.name, listed.samples, listed.malicious) == ("commands", 1, 1)
+    assert listed.fingerprint == selection.fingerprint
+
+
+def test_the_newest_dataset_of_a_name_is_meant(session: Session):
+    """Importing a changed file under the old name takes the name over; selections do not."""
+    save_dataset(session, COMMANDS, selectable=True)
+    newer = replace(COMMANDS, samples=(TAR, LS))
+    save_dataset(session, newer, selectable=True)
+    save_dataset(session, replace(COMMANDS, samples=(LS,)), selectable=False)
+
+    assert load_dataset(session, "commands") == newer
+    assert load_dataset(session, "Commands") is None
