@@ -7,19 +7,37 @@ below takes plain values. With nothing set, everything runs embedded on this mac
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 import platformdirs
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from aegish_dist.errors import ConfigError
 
 PREFIX = "AEGISH_DIST_"
 EMBEDDED_BROKER_URL = "memory://localhost/"
+BROKER_SCHEMES = ("redis", "rediss", "amqp", "amqps")
 
 
 def _blank_is_unset(value: object) -> object:
     return None if isinstance(value, str) and not value.strip() else value
+
+
+def _names_a_broker(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises when it is no number
+    except ValueError:
+        return False
+    return parts.scheme in BROKER_SCHEMES and bool(parts.hostname)
 
 
 class Settings(BaseSettings):
@@ -43,6 +61,16 @@ class Settings(BaseSettings):
     """`console` for people, `json` for collectors."""
     log_level: Annotated[str | None, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = None
     """Least severe level that is written: INFO in workers, WARNING elsewhere when unset."""
+
+    @field_validator("broker_url")
+    @classmethod
+    def _broker_can_be_spoken_to(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not _names_a_broker(url.get_secret_value()):
+            raise ValueError(
+                "not the URL of a broker: use redis://HOST:6379/0 or"
+                " amqp://USER:PASSWORD@HOST:5672//"
+            )
+        return url
 
     @model_validator(mode="after")
     def _workers_must_share_the_store(self) -> Self:

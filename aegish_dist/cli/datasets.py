@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aegish_dist.cli.context import Workspace, print_json
-from aegish_dist.cli.options import as_json
+from aegish_dist.cli.options import Utf8, as_json
 from aegish_dist.cli.tables import console, plain_table
 from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.aegish import import_aegish
@@ -42,19 +42,19 @@ def list_(as_json: bool) -> None:
 
 
 @datasets.command()
-@click.argument("name")
+@click.argument("name", type=Utf8())
 @click.option("--samples", type=click.IntRange(0), default=0, metavar="N", help="Print N samples.")
 @as_json
 def show(name: str, samples: int, as_json: bool) -> None:
     """Show what a dataset holds."""
     dataset = choose_dataset(Workspace().engine, name)
-    summary = _summary(dataset)
+    summary, shown = _summary(dataset), dataset.samples[:samples]
     if as_json:
-        print_json(summary)
-    else:
-        for key, value in summary.items():
-            click.echo(f"{key:12} {_inline(value)}")
-    for sample in dataset.samples[:samples]:
+        print_json({**summary, "examples": [asdict(sample) for sample in shown]})
+        return
+    for key, value in summary.items():
+        click.echo(f"{key:12} {_inline(value)}")
+    for sample in shown:
         click.echo(f"{sample.target:10} {sample.category or '-':14} {printable(sample.command)}")
 
 
@@ -104,7 +104,10 @@ def gtfobins(path: Path, include_root: bool) -> None:
 @click.argument("path", type=FILE)
 @click.option("--name", help="Default: the file's name.")
 def aegish(path: Path, name: str | None) -> None:
-    """Read a JSON file of the aegish benchmark: `{"metadata", "commands": [...]}`."""
+    """Read a JSON file of the aegish benchmark.
+
+    Its form is `{"metadata": {...}, "commands": [{"command", "binary", "category"}, ...]}`.
+    """
     _store(import_aegish(path, name))
 
 
@@ -123,7 +126,10 @@ def table_(path: Path, name: str | None) -> None:
 @datasets.command()
 @click.argument("path", type=FILE)
 def validate(path: Path) -> int:
-    """Check a JSONL, CSV or Parquet file and list every problem with its line."""
+    """Check the labels of a JSONL, CSV or Parquet file.
+
+    Lists every problem with its line. The exit code is 1 when one of them would stop an import.
+    """
     draft = read_table(path)
     found = draft.problems()
     for problem in found:
@@ -136,7 +142,7 @@ def validate(path: Path) -> int:
 
 
 @datasets.command()
-@click.argument("name")
+@click.argument("name", type=Utf8())
 @click.argument("path", type=FILE)
 def export(name: str, path: Path) -> None:
     """Write a dataset to a .jsonl, .csv or .parquet file."""

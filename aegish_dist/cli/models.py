@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 
 from aegish_dist.cli.context import Workspace, print_json
-from aegish_dist.cli.options import as_json, comma_list
+from aegish_dist.cli.options import FiniteRange, as_json, comma_list
 from aegish_dist.cli.tables import console, plain_table
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.models import CatalogEntry, missing_key
@@ -44,13 +44,21 @@ def list_(as_json: bool) -> None:
 
 @models.command()
 @click.argument("selection", nargs=-1, callback=comma_list)
-@click.option("--time-limit", type=float, default=30.0, show_default=True, metavar="S")
+@click.option(
+    "--time-limit",
+    type=FiniteRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds each call may take.",
+)
 @as_json
 def check(selection: list[str], time_limit: float, as_json: bool) -> int:
-    """Ask each model about one harmless command, before money is spent on a run.
+    """Ask each model about one harmless command.
 
-    SELECTION is a list of model ids; all models of the catalog's default list when empty. The exit
-    code is 1 when any of them does not answer with an action.
+    Finds a missing key or a wrong id before money is spent on a run. SELECTION is a list of model
+    ids; all models of the catalog's default list when empty. The exit code is 1 when any of them
+    does not answer with an action.
     """
     workspace = Workspace()
     specs = workspace.catalog.resolve(selection or "all", workspace.environ)

@@ -1,11 +1,42 @@
 """Options that several commands share."""
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Utf8(click.types.StringParamType):
+    """Text that the store can hold; what a shell passes on may be any bytes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what is not UTF-8."""
+        text = str(super().convert(value, param, ctx))
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail("it is not UTF-8", param, ctx)
+        return text
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers; `nan`, which no bound keeps out, and `inf` are none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Refuse what is not a finite number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+MAX_INTEGER = 2**31 - 1
+"""The largest that PostgreSQL's `integer` holds."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -17,6 +48,7 @@ def run_id(*, default: str | None = None) -> Callable[[Function], Function]:
         required=default is None,
         default=default,
         show_default=default is not None,
+        type=Utf8(),
         metavar="R",
         help="A run's id, a unique prefix of it, or `latest`.",
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aegish_dist.cli.context import Workspace
-from aegish_dist.cli.options import run_id
+from aegish_dist.cli.options import MAX_INTEGER, run_id
 from aegish_dist.core.scoring import DEFAULT_RULE, rule_named
 from aegish_dist.files import replacing
 from aegish_dist.pipeline.report import report_data
@@ -17,7 +17,12 @@ from aegish_dist.render import FORMATS, render
 
 @click.command()
 @run_id(default="latest")
-@click.option("--snapshot", type=int, metavar="S", help="A stored snapshot by number.")
+@click.option(
+    "--snapshot",
+    type=click.IntRange(1, MAX_INTEGER),
+    metavar="S",
+    help="A stored snapshot by number.",
+)
 @click.option("--scoring", default=DEFAULT_RULE.name, show_default=True, help="The rule set.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
@@ -30,11 +35,12 @@ def report(run_id: str, snapshot: int | None, scoring: str, form: str, output: P
     workspace = Workspace()
     rule = rule_named(scoring)
     found = find_run(workspace.engine, run_id)
-    data = report_data(workspace.engine, found, rule, snapshot)
-    if output is not None:
-        with replacing(output) as part:
-            part.write_text(render(data, form), encoding="utf-8")
-        click.echo(f"written to {output}", err=True)
+    if output is None:
+        data = report_data(workspace.engine, found, rule, snapshot)
+        width = shutil.get_terminal_size((140, 40)).columns
+        click.echo(render(data, form, width=width, color=sys.stdout.isatty()), nl=False)
         return
-    width = shutil.get_terminal_size((140, 40)).columns
-    click.echo(render(data, form, width=width, color=sys.stdout.isatty()), nl=False)
+    # Opened first, so that a path that cannot be written leaves no snapshot behind.
+    with replacing(output) as part, part.open("w", encoding="utf-8") as stream:
+        stream.write(render(report_data(workspace.engine, found, rule, snapshot), form))
+    click.echo(f"written to {output}", err=True)

@@ -6,7 +6,7 @@ import click
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli.context import Workspace, print_json
-from aegish_dist.cli.options import as_json
+from aegish_dist.cli.options import MAX_INTEGER, as_json
 from aegish_dist.cli.tables import console, plain_table
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import list_runs
@@ -14,7 +14,7 @@ from aegish_dist.render.text import printable
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(1, MAX_INTEGER), default=20, show_default=True)
 @as_json
 def runs(limit: int, as_json: bool) -> None:
     """List the runs, newest first."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.options import FiniteRange
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import ConfigError
 from aegish_dist.files import replacing
@@ -32,7 +33,13 @@ def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
     return chances
 
 
-@click.command()
+EXAMPLE = """\b
+Try it:
+  aegish-dist simulate-provider --write-catalog sim.toml &
+  AEGISH_DIST_CATALOG=sim.toml aegish-dist submit --models simulated/careful"""
+
+
+@click.command(epilog=EXAMPLE)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -57,7 +64,7 @@ def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
 )
 @click.option(
     "--requests-per-minute",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     help="Answer 429 above this rate, per model.",
 )
 @click.option("--burst", type=click.IntRange(1), default=20, show_default=True)
@@ -80,15 +87,10 @@ def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
     help="Write a catalog of the served models, for AEGISH_DIST_CATALOG.",
 )
 def simulate_provider(**options: Any) -> None:
-    r"""Serve the fake LLM provider on 127.0.0.1 until interrupted.
+    """Serve the fake LLM provider on 127.0.0.1 until interrupted.
 
     It speaks OpenAI chat completions (/v1), Anthropic messages and Gemini generateContent
     (/v1beta), needs no key, and answers like four simulated models or with recorded completions.
-
-    \b
-    Try it:
-      aegish-dist simulate-provider --write-catalog sim.toml &
-      AEGISH_DIST_CATALOG=sim.toml aegish-dist submit --models simulated/careful
     """
     recordings = [each for path in options["replays"] for each in read_recordings(path)]
 

@@ -6,24 +6,31 @@ from typing import Any
 import click
 
 from aegish_dist.cli.context import Workspace, print_json
-from aegish_dist.cli.options import as_json, comma_list
+from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list
 from aegish_dist.cli.progress import status_line
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Run
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import Estimate, missing_key
-from aegish_dist.pipeline.datasets import choose_dataset, describe, narrow
+from aegish_dist.pipeline.datasets import choose_dataset, describe, narrow, require_categories
 from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
 from aegish_dist.pipeline.status import RunStatus
 from aegish_dist.pipeline.submit import Submission, create_run
 from aegish_dist.pipeline.submit import submit as submit_run
 from aegish_dist.prompts.loading import load_prompt
+from aegish_dist.queue.producer import check_broker
 
 ASSUMED_CALL_S = 2.0
 
 
-@click.command()
+EXAMPLES = """\b
+Examples:
+  aegish-dist submit --models baseline/keyword,openai/gpt-5.1 --limit 50
+  aegish-dist submit --models all --epochs 3 --dry-run"""
+
+
+@click.command(epilog=EXAMPLES)
 @click.option(
     "--models",
     required=True,
@@ -35,6 +42,7 @@ ASSUMED_CALL_S = 2.0
     "--dataset",
     "datasets",
     multiple=True,
+    type=Utf8(),
     callback=comma_list,
     metavar="NAME",
     help="Datasets to ask, repeatable; NAME@RUN for those of a run. Default: all bundled ones.",
@@ -65,7 +73,7 @@ ASSUMED_CALL_S = 2.0
 @click.option(
     "--seed", type=int, default=42, show_default=True, help="Sent to providers that take one."
 )
-@click.option("--temperature", type=click.FloatRange(0, 2), help="Default: the provider's.")
+@click.option("--temperature", type=FiniteRange(0, 2), help="Default: the provider's.")
 @click.option(
     "--max-output-tokens",
     type=click.IntRange(1),
@@ -75,13 +83,13 @@ ASSUMED_CALL_S = 2.0
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=180.0,
     show_default=True,
     metavar="S",
     help="Seconds one call may take, waiting excluded.",
 )
-@click.option("--name", default="", help="A name for the run.")
+@click.option("--name", type=Utf8(), default="", help="A name for the run.")
 @click.option(
     "--keys-on-workers", is_flag=True, help="Do not look for API keys here; the workers have them."
 )
@@ -89,22 +97,19 @@ ASSUMED_CALL_S = 2.0
 @click.option("--wait", is_flag=True, help="On a cluster: return when the run is complete.")
 @as_json
 def submit(**options: Any) -> None:
-    r"""Ask models about commands: start a run.
+    """Ask models about commands: start a run.
 
     Before any money is spent it prints the number of calls, their estimated tokens and cost, and
     which models lack a key. Without a configured broker the run is worked on here until it is
     complete; on a cluster the command returns as soon as everything is enqueued.
-
-    \b
-    Examples:
-      aegish-dist submit --models baseline/keyword,openai/gpt-5.1 --limit 50
-      aegish-dist submit --models all --epochs 3 --dry-run
     """
     workspace = Workspace()
     submission = _plan(workspace, options)
     estimate = submission.estimate()
-    _announce(submission, estimate)
     _require_keys(submission.models, workspace.environ, options)
+    if not (options["dry_run"] or workspace.settings.embedded_broker):
+        check_broker(workspace.app)
+    _announce(submission, estimate)
     if options["dry_run"]:
         if options["as_json"]:
             print_json(_document(None, submission, estimate))
@@ -120,10 +125,12 @@ def submit(**options: Any) -> None:
 def _plan(workspace: Workspace, options: dict[str, Any]) -> Submission:
     models = workspace.catalog.resolve(options["models"], workspace.environ)
     prompt = load_prompt(options["prompt"], cot=options["cot"])
-    datasets = tuple(
-        narrow(choose_dataset(workspace.engine, name), options["categories"], options["limit"])
+    chosen = [
+        choose_dataset(workspace.engine, name)
         for name in dict.fromkeys(options["datasets"] or bundled_names())
-    )
+    ]
+    require_categories(chosen, options["categories"])
+    datasets = tuple(narrow(each, options["categories"], options["limit"]) for each in chosen)
     parameters = CallParameters(
         options["seed"],
         options["temperature"],

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aegish_dist.cli.context import Workspace, print_json
-from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.cli.options import Utf8, as_json, run_id
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError
 from aegish_dist.pipeline.move_verdicts import export_verdicts, import_verdicts
@@ -22,7 +22,7 @@ def verdicts() -> None:
 
 @verdicts.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--name", default="", help="A name for the run.")
+@click.option("--name", type=Utf8(), default="", help="A name for the run.")
 @click.option(
     "--price",
     is_flag=True,
@@ -64,7 +64,10 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
 @run_id()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A .jsonl or .parquet file.")
 def export(run_id: str, output: Path | None) -> None:
-    """Write every verdict of a run, one JSON object per line; importing it gives the same run."""
+    """Write every verdict of a run.
+
+    One JSON object per line; importing them gives the same run.
+    """
     engine = Workspace().engine
     recordings = export_verdicts(engine, find_run(engine, run_id))
     if output is None:

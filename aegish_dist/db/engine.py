@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from psycopg.errors import InsufficientPrivilege
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
 
 from aegish_dist.errors import ConfigError, StoreError
 
@@ -24,7 +25,7 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise ConfigError(
             "AEGISH_DIST_DATABASE_URL is not a database URL: "
             "use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
@@ -45,10 +46,14 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
 
 @contextmanager
 def connection_errors_in_one_line() -> Iterator[None]:
-    """Turn an unreachable database into a `StoreError` that says what to do."""
+    """Turn an unreachable or forbidden database into a `StoreError` that says what to do."""
     try:
         yield
-    except OperationalError as error:
+    except (OperationalError, ProgrammingError) as error:
+        if isinstance(error, ProgrammingError) and not isinstance(
+            error.orig, InsufficientPrivilege
+        ):
+            raise
         what = " ".join(str(error.orig).split())[:200]
         raise StoreError(
             f"the database cannot be used ({what}): check AEGISH_DIST_DATABASE_URL and that the "

@@ -27,17 +27,17 @@ LATEST = "latest"
 
 _MISSING = text(
     """
-    SELECT model.model, sample.key, epoch
+    SELECT model.model, sample.key, repeat.epoch
     FROM runs AS run
     JOIN run_models AS model ON model.run_id = run.id
     JOIN run_datasets AS asked ON asked.run_id = run.id
     JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
-    CROSS JOIN generate_series(1, run.epochs) AS epoch
+    CROSS JOIN generate_series(1, run.epochs) AS repeat (epoch)
     WHERE run.id = :run AND NOT EXISTS (
         SELECT FROM verdicts AS verdict
         WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
-          AND verdict.epoch = epoch)
-    ORDER BY model.model, epoch, sample.key
+          AND verdict.epoch = repeat.epoch)
+    ORDER BY model.model, repeat.epoch, sample.key
     """
 )
 

@@ -3,9 +3,8 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
-from sqlalchemy import CursorResult, select, text
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.recording import Recording
@@ -22,6 +21,7 @@ _LOOK_UP = text(
     FROM unnest(CAST(:runs AS text[]), CAST(:models AS text[]), CAST(:keys AS bigint[]),
                 CAST(:epochs AS smallint[]), CAST(:generations AS smallint[]))
          WITH ORDINALITY AS item (run, model, key, epoch, generation, number)
+    JOIN runs AS run ON run.id = item.run AND run.epochs >= item.epoch
     JOIN run_models AS model ON model.run_id = item.run AND model.model = item.model
     JOIN samples AS sample ON sample.key = item.key
     JOIN run_datasets AS asked
@@ -45,7 +45,10 @@ def _insert_json(table: str, columns: Sequence[str]) -> str:
     )
 
 
-_INSERT_VERDICTS = text(_insert_json("verdicts", _VERDICT_COLUMNS))
+_INSERT_VERDICTS = text(
+    _insert_json("verdicts", _VERDICT_COLUMNS)
+    + " RETURNING run_model_id, sample_key, epoch, generation"
+)
 _INSERT_ERRORS = text(_insert_json("call_errors", _ERROR_COLUMNS))
 
 
@@ -89,13 +92,18 @@ def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdi
     Returns:
         How many verdicts were not there yet.
     """
-    rows = [verdict_row(key, verdict) for key, verdict in verdicts]
-    result = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)})
-    inserted = cast("CursorResult[Any]", result).rowcount
-    errors = [error_row(key, error) for key, verdict in verdicts for error in verdict.call_errors]
+    firsts = dict(reversed(verdicts))
+    rows = [verdict_row(key, verdict) for key, verdict in firsts.items()]
+    inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)}).all()
+    # Errors of a verdict that came second say nothing about the one that was kept.
+    errors = [
+        error_row(key, error)
+        for key in (VerdictKey(*row) for row in inserted)
+        for error in firsts[key].call_errors
+    ]
     if errors:
         session.execute(_INSERT_ERRORS, {"rows": json.dumps(errors)})
-    return inserted
+    return len(inserted)
 
 
 def stream_recordings(session: Session, run_id: str) -> Iterator[Recording]:

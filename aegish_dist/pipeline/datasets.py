@@ -1,6 +1,6 @@
 """Choosing, importing and listing datasets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Engine
@@ -47,6 +47,21 @@ def choose_dataset(engine: Engine, name: str) -> Dataset:
     )
 
 
+def require_categories(datasets: Iterable[Dataset], categories: Iterable[str]) -> None:
+    """Refuse a category that occurs in none of the datasets: most likely it is misspelt.
+
+    Raises:
+        DatasetError: Names the first such category and those that there are.
+    """
+    known = {sample.category for each in datasets for sample in each.samples if sample.category}
+    for category in categories:
+        if category not in known:
+            raise DatasetError(
+                f"no such category; there are {', '.join(sorted(known)) or 'none'}",
+                source=category,
+            )
+
+
 def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Dataset:
     """Return the part of a dataset that a run asks; a part has a fingerprint of its own.
 
@@ -58,7 +73,7 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
             the file.
 
     Raises:
-        DatasetError: A category does not occur, or nothing is left.
+        DatasetError: Nothing is left.
     """
     samples = dataset.samples
     if categories and any(sample.target is Target.MALICIOUS for sample in samples):

@@ -60,7 +60,7 @@ def run_json(env: Mapping[str, str], *arguments: str) -> Any:
 
 
 class Simulator:
-    """The process of a simulated provider."""
+    """The process of a simulated provider; it ends with the `with`."""
 
     def __init__(self, home: Path) -> None:
         """Choose a port; nothing is started yet."""
@@ -73,8 +73,15 @@ class Simulator:
         self._server.launch(aegish_dist("simulate-provider", *where, *arguments))
         wait_until(self.catalog.exists, "the simulator's catalog")
 
-    def stop(self) -> None:
-        """End it."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._server.stop()
 
     def stats(self) -> dict[str, Any]:
@@ -112,7 +119,7 @@ class Cluster:
 
     def __enter__(self) -> Self:
         self._stack.callback(self.engine.dispose)
-        self._stack.callback(self.simulator.stop)
+        self._stack.enter_context(self.simulator)
         return self
 
     def __exit__(
@@ -140,7 +147,7 @@ class Cluster:
         return process
 
     def submit(self, *models: str, limit: int, options: tuple[str, ...] = ()) -> str:
-        """Submit a run over the first harmless commands and return its id."""
+        """Submit a run over so many harmless commands and return its id."""
         asked = ("--models", ",".join(models), "--dataset", "harmless", "--limit", str(limit))
         run_id: str = run_json(self.env, "submit", *asked, *options)["run_id"]
         return run_id
@@ -156,9 +163,7 @@ class Cluster:
 
     def wait_for_workers(self, number: int) -> None:
         """Wait until that many workers have reported."""
-        wait_until(
-            lambda: self._living_workers() == number, f"{number} living workers", DEADLINE_S
-        )
+        wait_until(lambda: self._living_workers() == number, f"{number} living workers", DEADLINE_S)
 
     def _living_workers(self) -> int:
         with Session(self.engine) as session:

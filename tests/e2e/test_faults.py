@@ -19,12 +19,12 @@ latency = "constant:0"
 
 [faults]
 retry_after_s = {RETRY_AFTER_S}
-rate_limit = 0.06
-server_error = 0.06
-overloaded = 0.06
-reset = 0.06
-malformed = 0.06
-truncated = 0.06
+rate_limit = 0.04
+server_error = 0.04
+overloaded = 0.04
+reset = 0.04
+malformed = 0.04
+truncated = 0.04
 
 [models.filtered.faults]
 content_filter = 1.0

@@ -1,6 +1,5 @@
 """Runs and datasets in a real store."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -63,13 +62,6 @@ FULL_SPEC = ModelSpec(
     parameters={"reasoning_effort": "low", "seed": None, "options": {"k": [1, 2.5, True]}},
     simulated=True,
 )
-
-
-@pytest.fixture
-def session(engine: Engine) -> Iterator[Session]:
-    """A transaction that is rolled back."""
-    with Session(engine) as opened:
-        yield opened
 
 
 def test_a_run_comes_back_as_it_was(session: Session):
@@ -212,7 +204,7 @@ def test_what_has_a_verdict_is_not_missing(session: Session):
     models = (a_model("test/a"), a_model("test/b"))
     run = a_run("run1", models=models, epochs=2)
     stored = store(session, run)
-    other = store(session, a_run("run2", models=models, epochs=2))
+    store(session, a_run("run2", models=models, epochs=2))
     done = {stored.item(TAR, epoch=2), stored.item(LS, model="test/b")}
     answer(session, stored, dict.fromkeys(done, BLOCKED))
 
@@ -221,7 +213,6 @@ def test_what_has_a_verdict_is_not_missing(session: Session):
     assert len(missing) == 10
     assert not done & set(missing)
     assert len(list(missing_items(session, "run2"))) == 12
-    assert other.run_id == "run2"
 
 
 def test_a_retry_does_not_make_an_item_missing(session: Session):
@@ -306,10 +297,7 @@ def test_a_dataset_is_stored_once(session: Session, engine: Engine):
     assert save_dataset(session, turned, selectable=True) == key
     assert set(sample_keys(session, key)) == {sample.sample_id for sample in COMMANDS.samples}
     session.commit()
-    assert row_counts(engine) == {"datasets": 1, "samples": 3, "alembic_version": 1} | {
-        "datasets": 1,
-        "samples": 3,
-    } or row_counts(engine) == {"datasets": 1, "samples": 3}
+    assert row_counts(engine) == {"datasets": 1, "samples": 3}
 
 
 def test_another_name_or_content_is_another_dataset(session: Session):

@@ -5,7 +5,7 @@ import pytest
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.datasets.export import export_dataset
 from aegish_dist.datasets.table import import_table
-from aegish_dist.errors import DatasetError
+from aegish_dist.errors import DatasetError, OutputError
 
 DATASET = Dataset(
     "mine",
@@ -71,8 +71,8 @@ def test_refuses_what_it_cannot_write(tmp_path):
     """An unknown format and a missing directory are one-line errors."""
     with pytest.raises(DatasetError, match=r"is none of \.jsonl, \.csv, \.parquet"):
         export_dataset(DATASET, tmp_path / "mine.txt")
-    with pytest.raises(DatasetError, match="cannot be written: No such file or directory"):
+    with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
         export_dataset(DATASET, tmp_path / "none" / "mine.jsonl")
     (tmp_path / "file").touch()
-    with pytest.raises(DatasetError, match="cannot be written: Not a directory"):
+    with pytest.raises(OutputError, match="cannot be written: Not a directory"):
         export_dataset(DATASET, tmp_path / "file" / "mine.jsonl")

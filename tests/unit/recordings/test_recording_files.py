@@ -9,7 +9,7 @@ from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.errors import DatasetError
+from aegish_dist.errors import DatasetError, OutputError
 from aegish_dist.recordings import read_recordings, write_recordings
 
 RECORDING = Recording("m", "d", Sample("ls", Target.HARMLESS), 1, judge(Completion("hm")))
@@ -54,5 +54,5 @@ def test_a_failed_export_leaves_the_old_file(tmp_path: Path, suffix: str) -> Non
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """A missing folder is the user's mistake, not a bug."""
-    with pytest.raises(DatasetError, match=r"a\.jsonl: cannot be written: No such file"):
+    with pytest.raises(OutputError, match=r"a\.jsonl cannot be written: No such file"):
         write_recordings([RECORDING], tmp_path / "absent" / "a.jsonl")

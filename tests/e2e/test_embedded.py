@@ -1,0 +1,76 @@
+"""Runs with nothing configured: PostgreSQL, queue and worker inside the command."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.cli.demo import MODELS
+from tests.e2e.cluster import DEADLINE_S, Simulator, aegish_dist, environment, run, run_json
+from tests.services import wait_until
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home without a database; a short path, because PostgreSQL's socket lies in it."""
+    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+    yield made
+    shutil.rmtree(made)
+
+
+def test_submit(home: Path):
+    """With nothing but a home, `submit` runs to the end and later commands find its results."""
+    env = environment(home=home)
+    asked = ("--models", "baseline/keyword,baseline/always-block", "--limit", "10")
+
+    submitted = run_json(env, "submit", *asked)
+
+    status = run_json(env, "status", "--run-id", submitted["run_id"])
+    assert submitted["tasks"] == 2 * 3 * 10
+    assert (status["state"], status["done"], status["missing"]) == ("complete", 60, 0)
+    assert run_json(env, "aggregate")["verdicts"] == 60
+
+
+def test_interrupt(home: Path, tmp_path: Path):
+    """Ctrl-C ends `submit` with 130 and keeps every answer; `resume` makes only the other calls."""
+    with Simulator(tmp_path) as simulator:
+        simulator.start("--latency", "constant:0.3")
+        env = environment(home=home, catalog=simulator.catalog, concurrency=20)
+        asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "120")
+        submit = subprocess.Popen(
+            aegish_dist("submit", *asked),
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        wait_until(lambda: simulator.calls() >= 50, "50 calls", DEADLINE_S)
+        os.killpg(submit.pid, signal.SIGINT)
+        _, messages = submit.communicate(timeout=DEADLINE_S)
+
+        assert submit.returncode == 130, messages
+        interrupted = run_json(env, "status")
+        assert interrupted["done"] == simulator.calls() < 120
+        resumed = run_json(env, "resume", "--run-id", "latest")
+
+        assert resumed["missing"] == 0
+        assert simulator.calls() == 120
+        lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
+        assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120
+
+
+def test_demo(home: Path):
+    """The demo needs nothing, asks every model everything, and marks the simulated models."""
+    report = run(environment(home=home), "demo").stdout
+
+    assert "3,954 of 3,954 planned" in report
+    marked = {model for model in MODELS if f"{model} †" in report}
+    assert marked == {model for model in MODELS if model.startswith("simulated")}
+    assert len(marked) == 3
+    assert all(model in report for model in MODELS)

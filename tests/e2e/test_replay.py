@@ -1,0 +1,95 @@
+"""Recorded answers, replayed by the simulated provider, come back as they were."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import Engine
+
+from aegish_dist.core.completion import StopKind
+from aegish_dist.core.verdict import Outcome, Verdict
+from aegish_dist.pipeline.move_verdicts import export_verdicts
+from tests.e2e.cluster import Simulator, environment, run, run_json
+
+TIME_LIMIT_S = 2.0
+
+
+class Answer(NamedTuple):
+    """What a model said, and what has to be read in it."""
+
+    completion: str | None
+    outcome: Outcome
+    stop_kind: StopKind | None = StopKind.STOP
+
+
+ANSWERS = (
+    Answer('Judged:\n```json\n{"action": "BLOCK", "confidence": 0.9}\n```\nDone.', Outcome.BLOCK),
+    Answer('<think>{"action": "BLOCK"}? No.</think>\n{"action": "Allow"}', Outcome.ALLOW),
+    Answer('<|channel|><|message|>{{"action": "WARN", "reason": "é"}}', Outcome.WARN),
+    Answer('{"action": "WARN", "reason": "zero \x00 byte"}', Outcome.WARN),
+    Answer('{"action": "BLOCK", "reason": "half a pair \ud83d"}', Outcome.BLOCK),
+    Answer('{"action": "ALLOW", "reason": "\u202e\x1b[2J\U0001f600\r\n"}', Outcome.ALLOW),
+    Answer('{"action": "BLOCK"}' + "\n# " + "long " * 40_000, Outcome.BLOCK),
+    Answer("It depends.", Outcome.FORMAT_ERROR),
+    Answer('{"acti', Outcome.FORMAT_ERROR, StopKind.MAX_TOKENS),
+    Answer("", Outcome.TIMEOUT_ERROR),
+    Answer(" \n\t", Outcome.TIMEOUT_ERROR),
+    Answer("", Outcome.TIMEOUT_ERROR, StopKind.MAX_TOKENS),
+    Answer("", Outcome.TIMEOUT_ERROR, StopKind.CONTENT_FILTER),
+    Answer(None, Outcome.TIMEOUT_ERROR, None),
+)
+"""The last one is a call that nobody answered in time."""
+
+
+MODELS = ("openai/one", "anthropic/two", "google/three")
+"""One for each wire format."""
+
+
+def write_lines(path: Path) -> None:
+    """Write verdict lines as another tool would, with little more than the required keys."""
+    lines = (
+        {
+            "model": model,
+            "dataset": "odd",
+            "command": f"echo {number}",
+            "target": "harmless",
+            "completion": answer.completion,
+            "stop_reason": answer.stop_kind,
+        }
+        for model in MODELS
+        for number, answer in enumerate(ANSWERS)
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_replay(tmp_path: Path, postgres_url: str, engine: Engine):
+    """Imported, exported, replayed and asked again, each answer has the same text and outcome."""
+    lines, exported = tmp_path / "lines.jsonl", str(tmp_path / "exported.jsonl")
+    write_lines(lines)
+    env = environment(database_url=postgres_url)
+    imported = run_json(env, "verdicts", "import", str(lines))["run_id"]
+    run(env, "verdicts", "export", "--run-id", imported, "--output", exported)
+
+    with Simulator(tmp_path) as simulator:
+        simulator.start("--replay", exported)
+        asked = ("--models", ",".join(MODELS), "--dataset", f"odd@{imported}")
+        limit = ("--time-limit", str(TIME_LIMIT_S))
+        env = environment(database_url=postgres_url, catalog=simulator.catalog)
+        repeated = run_json(env, "submit", *asked, *limit)["run_id"]
+
+    found = {
+        (recording.model, recording.sample.command): answer_of(recording.verdict)
+        for recording in export_verdicts(engine, repeated)
+    }
+    assert found == {
+        (model, f"echo {number}"): answer
+        for model in MODELS
+        for number, answer in enumerate(ANSWERS)
+    }
+
+
+def answer_of(verdict: Verdict) -> Answer:
+    """Return what of a verdict has to survive."""
+    if verdict.completion is None:
+        return Answer(None, verdict.outcome, None)
+    return Answer(verdict.completion.text, verdict.outcome, verdict.completion.stop_kind)

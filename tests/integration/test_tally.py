@@ -1,0 +1,376 @@
+"""Counting in SQL against counting by hand."""
+
+import itertools
+import random
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.tally import (
+    Cell,
+    ConfidenceCell,
+    Finding,
+    Latency,
+    ModelTally,
+    TokenTotals,
+    find,
+)
+from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
+from aegish_dist.db.tally import PARTS, identify_verdicts, tally
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    LS,
+    TAR,
+    StoredRun,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+
+KINDS = list(itertools.product(Outcome, [None, *StopKind], [None, *ErrorClass]))
+"""Every combination that the schema can hold, sensible or not."""
+ANSWERED = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
+MALICIOUS = tuple(
+    Sample(f"evil {n}", Target.MALICIOUS, ("shell", "upload")[n % 2], (None, "tar", "vi")[n % 3])
+    for n in range(len(KINDS) // 2)
+)
+HARMLESS = tuple(
+    Sample(f"fine {n}", Target.HARMLESS, None, (None, "ls")[n % 2]) for n in range(len(KINDS) // 2)
+)
+MIXED = Dataset("mixed", MALICIOUS + HARMLESS)
+
+Verdicts = Mapping[Item, Verdict]
+
+
+def a_verdict(chance: random.Random, kind: tuple[Outcome, StopKind | None, ErrorClass | None]) -> Verdict:  # fmt: skip
+    outcome, stop_kind, error_class = kind
+
+    def perhaps(value: object) -> object:
+        return value if chance.random() < 0.8 else None
+
+    def milliseconds() -> float | None:
+        return perhaps(chance.randrange(10_000_000) / 1000)  # type: ignore[return-value]
+
+    def tokens() -> int | None:
+        return perhaps(chance.randrange(2**40))  # type: ignore[return-value]
+
+    return Verdict(
+        outcome,
+        Completion("x", None, stop_kind, Usage(*(tokens() for _ in range(5)))),
+        error_class,
+        confidence=perhaps(chance.randrange(1001) / 1000),  # type: ignore[arg-type]
+        cost_usd=perhaps(Decimal(chance.randrange(10**12)).scaleb(-15)),  # type: ignore[arg-type]
+        timing=Timing(*(milliseconds() for _ in range(5))),
+    )
+
+
+def verdicts_of_every_kind(stored: StoredRun, seed: int, epochs: int, *, retried: bool) -> Verdicts:
+    """Answer every epoch of every sample, each kind at least once; some twice when retried."""
+    chance = random.Random(seed)
+    items = [
+        stored.item(sample, dataset="mixed", epoch=epoch)
+        for epoch in range(1, epochs + 1)
+        for sample in MIXED.samples
+    ]
+    verdicts = {
+        item: a_verdict(chance, kind)
+        for item, kind in zip(items, itertools.cycle(chance.sample(KINDS, len(KINDS))), strict=False)
+    }
+    if epochs > 1:
+        for item in chance.sample(items, len(items) // 3):
+            del verdicts[item]
+    if retried:
+        for item in chance.sample(list(verdicts), len(verdicts) // 4):
+            for generation in range(1, chance.randrange(2, 4)):
+                again = a_verdict(chance, chance.choice(KINDS))
+                verdicts[replace(item, generation=generation)] = again
+    return verdicts
+
+
+def newest(verdicts: Verdicts) -> Verdicts:
+    """Keep the highest generation of each item."""
+    in_order = sorted(verdicts, key=lambda item: item.generation)
+    latest = {replace(item, generation=0): item for item in in_order}
+    return {item: verdicts[item] for item in latest.values()}
+
+
+def count_cells(stored: StoredRun, verdicts: Verdicts) -> list[Cell]:
+    samples = {stored.samples["mixed"][each.sample_id]: each for each in MIXED.samples}
+    found: defaultdict[int, Counter[Finding]] = defaultdict(Counter)
+    for item, verdict in newest(verdicts).items():
+        stop_kind = verdict.completion and verdict.completion.stop_kind
+        found[item.sample_key][find(verdict.outcome, stop_kind, verdict.error_class)] += 1
+    kinds = Counter(
+        (samples[key].target, samples[key].category, samples[key].cluster, tuple(sorted(counts.items())))
+        for key, counts in found.items()
+    )  # fmt: skip
+    return [Cell(*kind, number) for kind, number in kinds.items()]
+
+
+def count_confidence(stored: StoredRun, verdicts: Verdicts) -> list[ConfidenceCell]:
+    targets = {stored.samples["mixed"][each.sample_id]: each.target for each in MIXED.samples}
+    stated: defaultdict[tuple[Target, Finding, int], list[Fraction]] = defaultdict(list)
+    for item, verdict in newest(verdicts).items():
+        if verdict.outcome in ANSWERED and verdict.confidence is not None:
+            c = Fraction(round(verdict.confidence * 1000), 1000)
+            position = min(int(c * 10), 9)
+            stated[targets[item.sample_key], Finding(verdict.outcome), position].append(c)
+
+    def total(values: Iterable[Fraction]) -> int:
+        return sum(round(value * 10**6) for value in values)
+
+    return [
+        ConfidenceCell(
+            *kind,
+            len(cs),
+            total(cs),
+            total(c**2 for c in cs),
+            total(c**4 for c in cs),
+            total((1 - c) ** 2 for c in cs),
+            total((1 - c) ** 4 for c in cs),
+        )
+        for kind, cs in stated.items()
+    ]
+
+
+def summarise(values: Sequence[float]) -> Latency:
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return Latency(statistics.fmean(values), cuts[49], cuts[89], cuts[98], max(values))
+
+
+def total(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+@pytest.mark.parametrize("retried", [False, True])
+@pytest.mark.parametrize(("epochs", "seed"), [(1, 1), (1, 2), (3, 3), (3, 4)])
+def test_sql_counts_what_the_core_counts(session: Session, epochs: int, seed: int, retried: bool):
+    """Over every kind of verdict, findings, confidence and time are those of the newest ones, and
+    tokens and costs those of all."""
+    run = a_run(datasets=(MIXED,), epochs=epochs)
+    stored = store(session, run, (MIXED,))
+    verdicts = verdicts_of_every_kind(stored, seed, epochs, retried=retried)
+    answer(session, stored, verdicts)
+
+    (counted,) = tally(session, run.run_id)
+
+    assert Counter(counted.cells) == Counter(count_cells(stored, verdicts))
+    assert counted.confidence == tuple(sorted(count_confidence(stored, verdicts)))
+    usages = [verdict.completion.usage for verdict in verdicts.values() if verdict.completion]
+    assert counted.tokens == TokenTotals(
+        total(usage.input_tokens for usage in usages),
+        total(usage.output_tokens for usage in usages),
+        total(usage.reasoning_tokens for usage in usages),
+        total(usage.cache_read_tokens for usage in usages),
+        total(usage.cache_write_tokens for usage in usages),
+    )
+    costs = [verdict.cost_usd for verdict in verdicts.values() if verdict.cost_usd is not None]
+    assert (counted.cost_usd, counted.priced_verdicts) == (sum(costs), len(costs))
+    assert set(counted.latency) == set(PARTS)
+    answered = [v.timing for v in newest(verdicts).values() if v.error_class is None]
+    for part, seen in counted.latency.items():
+        values = [getattr(timing, f"{part}_ms") for timing in answered]
+        expected = summarise([value for value in values if value is not None])
+        for number in Latency.__slots__:
+            assert getattr(seen, number) == pytest.approx(getattr(expected, number), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "position", "sums"),
+    [
+        (0.0, 0, (0, 0, 0, 1_000_000, 1_000_000)),
+        (1.0, 9, (1_000_000, 1_000_000, 1_000_000, 0, 0)),
+        (0.1, 1, (100_000, 10_000, 100, 810_000, 656_100)),
+        (0.0999, 0, (99_900, 9_980, 100, 810_180, 656_392)),
+        (0.3, 3, (300_000, 90_000, 8_100, 490_000, 240_100)),
+        (0.6, 6, (600_000, 360_000, 129_600, 160_000, 25_600)),
+        (0.7, 7, (700_000, 490_000, 240_100, 90_000, 8_100)),
+        (0.9, 9, (900_000, 810_000, 656_100, 10_000, 100)),
+        (5e-324, 0, (0, 0, 0, 1_000_000, 1_000_000)),
+    ],
+)
+def test_a_confidence_falls_into_its_bin(
+    session: Session, confidence: float, position: int, sums: tuple[int, ...]
+):
+    """A bin holds its lower edge, and the last one both; powers are in millionths."""
+    stored = store(session, a_run())
+    answer(session, stored, {stored.item(TAR): replace(BLOCKED, confidence=confidence)})
+
+    (counted,) = tally(session, stored.run_id)
+
+    assert counted.confidence == (
+        ConfidenceCell(Target.MALICIOUS, Finding.BLOCK, position, 1, *sums),
+    )
+
+
+def test_percentiles_are_interpolated(session: Session):
+    """Of 100, 200 and 400 ms the 90th percentile lies 0.8, the 99th 0.98 of the way to 400."""
+    stored = store(session, a_run())
+    times = {TAR: 200.0, CURL: 400.0, LS: 100.0}
+    answer(
+        session,
+        stored,
+        {stored.item(s): replace(BLOCKED, timing=Timing(service_ms=ms)) for s, ms in times.items()},
+    )
+
+    (counted,) = tally(session, stored.run_id)
+
+    assert set(counted.latency) == {"service"}
+    seen = counted.latency["service"]
+    assert (seen.mean, seen.p50, seen.max) == (pytest.approx(700 / 3), 200, 400)
+    assert (seen.p90, seen.p99) == (pytest.approx(360), pytest.approx(396))
+
+
+def test_time_without_an_answer_is_no_latency(session: Session):
+    """The wait for a call that failed, and the answer that a retry replaced, do not count."""
+    stored = store(session, a_run())
+
+    def lasting(service_ms: float, verdict: Verdict = BLOCKED) -> Verdict:
+        return replace(verdict, timing=Timing(service_ms=service_ms))
+
+    late = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
+    answer(
+        session,
+        stored,
+        {
+            stored.item(TAR): lasting(180_000, late),
+            stored.item(CURL): lasting(90_000),
+            stored.item(CURL, generation=1): lasting(10),
+        },
+    )
+
+    (counted,) = tally(session, stored.run_id)
+
+    assert counted.latency == {"service": Latency(10, 10, 10, 10, 10)}
+
+
+def test_every_model_of_a_run_is_tallied_by_itself(session: Session):
+    """Also one without a verdict; plans count samples of all datasets times epochs."""
+    more = Dataset("more", (LS, Sample("id", Target.HARMLESS)))
+    models = (a_model("test/b", simulated=True), a_model("test/a"))
+    run = a_run(models=models, datasets=(COMMANDS, more), epochs=2)
+    stored = store(session, run, (COMMANDS, more))
+    other = store(session, a_run("0other"))
+    answer(session, other, {other.item(TAR): BLOCKED})
+    answer(
+        session,
+        stored,
+        {
+            stored.item(LS, model="test/b"): ALLOWED,
+            stored.item(LS, model="test/b", dataset="more"): ALLOWED,
+        },
+    )
+
+    once = Cell(Target.HARMLESS, None, None, ((Finding.ALLOW, 1),), 2)
+    assert tally(session, run.run_id) == [
+        ModelTally("test/a", False, planned_malicious=4, planned_harmless=6, cells=()),
+        ModelTally("test/b", True, planned_malicious=4, planned_harmless=6, cells=(once,)),
+    ]
+
+
+def test_the_identity_of_verdicts_tells_every_outcome(session: Session):
+    """No two ways of answering two samples look alike."""
+    identities = set()
+    for number, outcomes in enumerate(itertools.product(Outcome, repeat=2)):
+        stored = store(session, a_run(f"run{number:06}"))
+        verdicts = {
+            stored.item(sample): Verdict(outcome, Completion("x"))
+            for sample, outcome in zip((TAR, LS), outcomes, strict=True)
+        }
+        answer(session, stored, verdicts)
+        identities.add(identify_verdicts(session, stored.run_id))
+
+    assert len(identities) == 36
+    assert {identity.verdicts for identity in identities} == {2}
+    assert len({identity.verdicts_hash for identity in identities}) == 36
+
+
+def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Session):
+    """Stop kind, error class, parser version, epoch, sample, model and generation all count."""
+    models = (a_model("test/a"), a_model("test/b"))
+    empty = Verdict(Outcome.TIMEOUT_ERROR, Completion(""))
+    late = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
+    item = store(session, a_run("base", models=models, epochs=2)).item(TAR)
+    variants = [
+        {item: empty},
+        {item: late},
+        {item: Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.SERVER)},
+        {item: replace(empty, parser_version=2)},
+        *({item: replace(empty, completion=Completion("", stop_kind=kind))} for kind in StopKind),
+        {replace(item, epoch=2): empty},
+        {replace(item, model="test/b"): empty},
+        {replace(item, sample_key=item.sample_key + 1): empty},
+        {item: late, replace(item, generation=1): empty},
+    ]
+    hashes = set()
+    for number, verdicts in enumerate(variants):
+        stored = store(session, a_run(f"run{number}", models=models, epochs=2))
+        answer(session, stored, verdicts)
+        hashes.add(identify_verdicts(session, stored.run_id).verdicts_hash)
+
+    assert len(hashes) == len(variants)
+
+
+def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session):
+    """The same verdicts, stored the other way round under another run, have the same identity."""
+    runs = [store(session, a_run(f"run{n}", datasets=(MIXED,), epochs=3), (MIXED,)) for n in (1, 2)]
+    verdicts = list(verdicts_of_every_kind(runs[0], 5, 3, retried=True).items())
+    for stored, ordered in zip(runs, (verdicts, verdicts[::-1]), strict=True):
+        for start in range(0, len(ordered), 300):
+            answer(session, stored, dict(ordered[start : start + 300]))
+
+    first, second = (identify_verdicts(session, stored.run_id) for stored in runs)
+
+    assert first == second
+    assert first.verdicts == len(newest(dict(verdicts)))
+    assert tally(session, "run1") == tally(session, "run2")
+
+
+def test_a_sample_in_two_datasets_has_two_verdicts(session: Session):
+    """What changes in both alike changes the identity."""
+    twice = (Dataset("one", (TAR,)), Dataset("two", (TAR,)))
+    hashes = set()
+    for run_id, verdict in (("run1", BLOCKED), ("run2", ALLOWED)):
+        stored = store(session, a_run(run_id, datasets=twice), twice)
+        answer(session, stored, {stored.item(TAR, dataset=d.name): verdict for d in twice})
+        hashes.add(identify_verdicts(session, run_id).verdicts_hash)
+
+    assert len(hashes) == 2
+
+
+def test_a_run_without_verdicts_has_an_identity_too(session: Session):
+    """Of no verdicts by no parser."""
+    stored = store(session, a_run())
+
+    identity = identify_verdicts(session, stored.run_id)
+
+    assert (identity.verdicts, identity.verdicts_hash) == (0, "0" * 16)
+    assert identity.parser_versions == ""
+
+
+def test_parser_versions_are_listed(session: Session):
+    """Those of the verdicts that count, each once."""
+    stored = store(session, a_run())
+    versions = {TAR: 2, CURL: 10, LS: 2}
+    answer(
+        session,
+        stored,
+        {stored.item(s): replace(BLOCKED, parser_version=v) for s, v in versions.items()},
+    )
+    assert set(identify_verdicts(session, stored.run_id).parser_versions.split(",")) == {"2", "10"}
+
+    answer(session, stored, {stored.item(CURL, generation=1): replace(BLOCKED, parser_version=2)})
+    assert identify_verdicts(session, stored.run_id).parser_versions == "2"

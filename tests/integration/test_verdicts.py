@@ -1,0 +1,322 @@
+"""Verdicts in a real store."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.recording import Recording
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.db.tables import CallErrorRow, VerdictRow
+from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdicts import insert_verdicts, look_up, stream_recordings
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    LS,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+
+LATER = datetime(2026, 3, 1, 13, 30, 15, 123_456, UTC)
+SLOW_DOWN = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down", LATER)
+NO_ANSWER = CallError(2, ErrorClass.CONNECTION, None, None, "", LATER)
+FULL = Verdict(
+    outcome=Outcome.BLOCK,
+    completion=Completion(
+        text='{"action": "block"}',
+        stop_reason="weird",
+        stop_kind=StopKind.OTHER,
+        usage=Usage(2**62, 2**63 - 1, 2**31, 2**31 - 1, 0),
+        refusal="no",
+        model="gpt-x-2026",
+        upstream="host",
+        request_id="req-1",
+    ),
+    reason="because",
+    confidence=0.1,
+    parser_version=7,
+    cost_usd=Decimal(108) / Decimal(74100),
+    timing=Timing(0.1, 0.2, 0.30000000000000004, 1234.5678901234567, 1e-7),
+    attempts=3,
+    worker="w1",
+    created_at=LATER,
+    call_errors=(SLOW_DOWN, NO_ANSWER),
+)
+
+
+def recorded(session: Session, verdict: Verdict) -> Verdict:
+    """Send a verdict through the store."""
+    stored = store(session, a_run())
+    answer(session, stored, {stored.item(TAR): verdict})
+    session.expire_all()
+    (recording,) = stream_recordings(session, stored.run_id)
+    return recording.verdict
+
+
+def test_items_are_found_in_one_go_and_in_order(session: Session):
+    """Each item gets its command and whether its verdict exists, unknown ones get None."""
+    models = (a_model("test/a"), a_model("test/b"))
+    stored = store(session, a_run(models=models, epochs=2))
+    done = stored.item(CURL, model="test/b", epoch=2)
+    answer(session, stored, {done: BLOCKED})
+    known = stored.item(LS)
+    items = [
+        known,
+        done,
+        replace(known, run_id="0other"),
+        replace(done, epoch=1),
+        replace(known, model="test/c"),
+        replace(done, generation=1),
+        replace(known, sample_key=2**62),
+        known,
+    ]
+
+    found = look_up(session, items)
+
+    assert [each and (each.command, each.done) for each in found] == [
+        (LS.command, False),
+        (CURL.command, True),
+        None,
+        (CURL.command, False),
+        None,
+        (CURL.command, False),
+        None,
+        (LS.command, False),
+    ]
+    assert [each.key for each in found if each] == [
+        stored.key(item) for item, each in zip(items, found, strict=True) if each
+    ]
+
+
+def test_a_sample_of_another_dataset_is_not_part_of_the_run(session: Session):
+    """A message cannot make a worker call a model about what its run never asked."""
+    others = Dataset("others", (Sample("id", Target.HARMLESS),))
+    foreign = store(session, a_run("run1", datasets=(others,)), (others,))
+    stored = store(session, a_run("run2"))
+    stray = foreign.item(others.samples[0], dataset="others")
+
+    assert look_up(session, [replace(stray, run_id=stored.run_id)]) == [None]
+    assert look_up(session, [stray]) != [None]
+
+
+def test_an_epoch_beyond_those_of_the_run_is_not_part_of_it(session: Session):
+    """Only the planned repeats are called."""
+    stored = store(session, a_run(epochs=2))
+
+    found = look_up(session, [stored.item(TAR, epoch=epoch) for epoch in (2, 3)])
+
+    assert [each is None for each in found] == [False, True]
+
+
+def test_looking_up_nothing_finds_nothing(session: Session):
+    """An empty group is no error."""
+    assert look_up(session, []) == []
+
+
+def test_the_first_verdict_of_an_item_stays(session: Session):
+    """A second delivery adds no row and changes none, and only new verdicts are counted."""
+    stored = store(session, a_run())
+    first = {stored.item(TAR): FULL, stored.item(LS): ALLOWED}
+    assert answer(session, stored, first) == 2
+
+    again = {stored.item(TAR): ALLOWED, stored.item(LS): BLOCKED, stored.item(CURL): BLOCKED}
+    assert answer(session, stored, again) == 1
+
+    verdicts = {r.sample: r.verdict for r in stream_recordings(session, stored.run_id)}
+    assert verdicts == {TAR: FULL, LS: ALLOWED, CURL: BLOCKED}
+
+
+def test_two_verdicts_of_one_item_in_one_group(session: Session):
+    """The earlier one of the group is kept."""
+    stored = store(session, a_run())
+    key = stored.key(stored.item(TAR))
+
+    assert insert_verdicts(session, [(key, ALLOWED), (key, FULL)]) == 1
+
+    (recording,) = stream_recordings(session, stored.run_id)
+    assert recording.verdict == ALLOWED
+
+
+def test_a_lost_verdict_leaves_no_failed_attempts(session: Session):
+    """The attempts of a second delivery are no facts about the verdict that was kept."""
+    stored = store(session, a_run())
+    answer(session, stored, {stored.item(TAR): BLOCKED})
+    answer(session, stored, {stored.item(TAR): FULL})
+
+    (recording,) = stream_recordings(session, stored.run_id)
+    assert recording.verdict == BLOCKED
+
+
+def test_a_group_may_be_empty(session: Session):
+    """Nothing is inserted."""
+    assert insert_verdicts(session, []) == 0
+
+
+def test_every_field_survives(session: Session):
+    """Counts beyond 32 bits, exact costs, all digits of times and every failed attempt."""
+    assert recorded(session, FULL) == FULL
+
+
+def test_a_time_of_another_zone_is_the_same_instant(session: Session):
+    """Only the instant is a fact."""
+    there = LATER.astimezone(timezone(timedelta(hours=-9, minutes=-30)))
+
+    assert recorded(session, replace(FULL, created_at=there)).created_at == LATER
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        Verdict(Outcome.ALLOW, Completion("")),
+        Verdict(Outcome.TIMEOUT_ERROR, Completion(None, "safety", StopKind.CONTENT_FILTER)),
+        Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE, attempts=0),
+        Verdict(Outcome.API_ERROR, None, ErrorClass.QUOTA, call_errors=(SLOW_DOWN,)),
+        replace(FULL, confidence=0.0, cost_usd=Decimal(0), timing=Timing(0.0, total_ms=0.0)),
+        replace(FULL, confidence=1.0, cost_usd=Decimal("1E-30")),
+    ],
+)
+def test_what_is_unknown_zero_or_empty_stays_so(session: Session, verdict: Verdict):
+    """None, 0 and an empty text are three different facts."""
+    assert recorded(session, verdict) == verdict
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("stop_kind", [None, *StopKind])
+def test_every_outcome_and_stop_kind_survives(
+    session: Session, outcome: Outcome, stop_kind: StopKind | None
+):
+    """Every value of the enumerations is one that the schema allows."""
+    verdict = Verdict(outcome, Completion("x", stop_kind=stop_kind))
+
+    assert recorded(session, verdict) == verdict
+
+
+@pytest.mark.parametrize("error_class", ErrorClass)
+def test_every_error_class_survives(session: Session, error_class: ErrorClass):
+    """As the reason of a verdict and as that of an attempt."""
+    error = replace(SLOW_DOWN, error_class=error_class)
+    verdict = Verdict(Outcome.API_ERROR, None, error_class, call_errors=(error,))
+
+    assert recorded(session, verdict) == verdict
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x00",
+        "a\x00b\x00",
+        "\ud800",
+        "\udfff\ud800 \ud83e\udda0",
+        "\ue000",
+        "\ue0000000 \ue000d800",
+        "\\u0000 \\x00 \\",
+        "🦠 \u2028 \r\n\t\x1b[31m \x7f \uffff \U0010ffff",
+        "'; DROP TABLE verdicts; -- \" :rows %s %(rows)s {finding}",
+        "x" * 100_000 + "\x00",
+    ],
+    ids=lambda text: ascii(text)[:24],
+)
+def test_any_text_of_a_provider_survives(session: Session, text: str):
+    """Hostile text comes back code point by code point, from every field that may hold it."""
+    completion = Completion(text, text, StopKind.OTHER, Usage(), text, text, text, text)
+    error = replace(SLOW_DOWN, message=text)
+    verdict = replace(FULL, completion=completion, reason=text, call_errors=(error,))
+
+    assert recorded(session, verdict) == verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "constraint"),
+    [
+        ({"outcome": "MAYBE"}, "outcome"),
+        ({"error_class": "bad_luck"}, "error_class"),
+        ({"completion": Completion("x", stop_kind="tired")}, "stop_kind"),
+        ({"confidence": 1.0000000000000002}, "confidence"),
+        ({"confidence": -0.1}, "confidence"),
+        ({"cost_usd": Decimal("-1E-20")}, "cost_usd"),
+        ({"attempts": -1}, "attempts"),
+        *(({"completion": Completion("x", usage=Usage(**{field: -1}))}, "tokens") for field in Usage.__slots__),
+        *(({"timing": Timing(**{field: -0.001})}, "timing") for field in Timing.__slots__),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_cannot_be_is_refused(session: Session, changes: dict[str, Any], constraint: str):
+    """The database itself refuses values out of range, whoever writes them."""
+    stored = store(session, a_run())
+
+    with pytest.raises(IntegrityError, match=f"ck_verdicts_{constraint}"):
+        answer(session, stored, {stored.item(TAR): replace(BLOCKED, **changes)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"epoch": 0}, "ck_verdicts_epoch"),
+        ({"generation": -1}, "ck_verdicts_generation"),
+        ({"sample_key": 2**62}, "fk_verdicts_sample_key_samples"),
+        ({"run_model_id": 2**30}, "fk_verdicts_run_model_id_run_models"),
+        ({"epoch": 2**15}, "out of range"),
+    ],
+)
+def test_a_verdict_about_nothing_is_refused(
+    session: Session, changes: dict[str, int], problem: str
+):
+    """A verdict belongs to a model of a run, a sample, and a positive epoch."""
+    stored = store(session, a_run())
+    key: VerdictKey = replace(stored.key(stored.item(TAR)), **changes)
+
+    with pytest.raises(DBAPIError, match=problem):
+        insert_verdicts(session, [(key, BLOCKED)])
+
+
+def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Session):
+    """By model, dataset, sample, epoch and generation, whatever order they were stored in."""
+    more = Dataset("a-first", (LS,))
+    models = (a_model("test/b"), a_model("test/a"))
+    run = a_run(models=models, datasets=(COMMANDS, more), epochs=2)
+    stored = store(session, run, (COMMANDS, more))
+    items = [
+        stored.item(LS, dataset="a-first", epoch=2),
+        stored.item(TAR),
+        stored.item(TAR, generation=1),
+        stored.item(TAR, generation=2),
+        stored.item(TAR, epoch=2),
+        stored.item(CURL),
+        stored.item(TAR, model="test/b"),
+    ]
+    for item in items[::-1]:
+        answer(session, stored, {item: BLOCKED})
+    other = store(session, a_run("0other"))
+    answer(session, other, {other.item(TAR): FULL})
+
+    assert list(stream_recordings(session, run.run_id)) == [
+        Recording("test/a", "a-first", LS, 2, BLOCKED, 0),
+        Recording("test/a", "commands", TAR, 1, BLOCKED, 0),
+        Recording("test/a", "commands", TAR, 1, BLOCKED, 1),
+        Recording("test/a", "commands", TAR, 1, BLOCKED, 2),
+        Recording("test/a", "commands", TAR, 2, BLOCKED, 0),
+        Recording("test/a", "commands", CURL, 1, BLOCKED, 0),
+        Recording("test/b", "commands", TAR, 1, BLOCKED, 0),
+    ]
+
+
+def test_a_verdict_is_stored_with_the_servers_time(session: Session):
+    """`stored_at` is the transaction's, never the worker's."""
+    stored = store(session, a_run())
+    answer(session, stored, {stored.item(TAR): FULL})
+
+    assert session.scalar(select(VerdictRow.stored_at)) == session.scalar(select(func.now()))
+    assert session.scalar(select(func.count()).select_from(CallErrorRow)) == 2
