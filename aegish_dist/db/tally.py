@@ -69,7 +69,8 @@ _CONFIDENCE = """
            sum(round(c ^ 4 * 1e6)::bigint), sum(round((1 - c) ^ 2 * 1e6)::bigint),
            sum(round((1 - c) ^ 4 * 1e6)::bigint)
     FROM (
-        SELECT model.model, sample.target, verdict.outcome AS finding, verdict.confidence AS c
+        SELECT model.model, sample.target, verdict.outcome AS finding,
+               greatest(verdict.confidence, 1e-9) AS c
         FROM verdicts AS verdict
         JOIN run_models AS model ON model.id = verdict.run_model_id
         JOIN samples AS sample ON sample.key = verdict.sample_key
@@ -78,6 +79,7 @@ _CONFIDENCE = """
     ) AS stated
     GROUP BY 1, 2, 3, 4
 """
+"""A confidence below 1e-9 adds nothing to sums in 1e-6, but its powers would underflow."""
 
 _SPENT = """
     SELECT model.model, sum(input_tokens), sum(output_tokens), sum(reasoning_tokens),
@@ -102,13 +104,14 @@ _LATENCY = """
 
 _FINGERPRINT = """
     SELECT count(*), coalesce(bit_xor(hashtextextended(concat_ws('|', model.model,
-             sample.sample_id, epoch, generation, outcome, error_class, stop_kind,
+             dataset.name, sample.sample_id, epoch, generation, outcome, error_class, stop_kind,
              parser_version), 0)), 0),
            coalesce(string_agg(DISTINCT parser_version::text, ',' ORDER BY parser_version::text),
                     '')
     FROM verdicts AS verdict
     JOIN run_models AS model ON model.id = verdict.run_model_id
     JOIN samples AS sample ON sample.key = verdict.sample_key
+    JOIN datasets AS dataset ON dataset.id = sample.dataset_id
     WHERE model.run_id = :run AND {newest}
 """
 
