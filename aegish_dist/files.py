@@ -15,7 +15,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: The file cannot be written there.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.parent / f".{path.name}.{os.getpid()}.part"  # not `with_name`: "." has no name
     try:
         yield part
         part.replace(path)

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
-    BeforeValidator,
     Field,
     SecretStr,
     ValidationError,
@@ -25,10 +24,6 @@ from aegish_dist.errors import ConfigError
 PREFIX = "AEGISH_DIST_"
 EMBEDDED_BROKER_URL = "memory://localhost/"
 BROKER_SCHEMES = ("redis", "rediss", "amqp", "amqps")
-
-
-def _blank_is_unset(value: object) -> object:
-    return None if isinstance(value, str) and not value.strip() else value
 
 
 def _names_a_broker(url: str) -> bool:
@@ -45,13 +40,13 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
 
-    database_url: Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)] = None
+    database_url: SecretStr | None = None
     """PostgreSQL URL; the embedded server when unset."""
-    broker_url: Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)] = None
+    broker_url: SecretStr | None = None
     """Redis or RabbitMQ URL; the worker runs inside `submit` when unset."""
     home: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("aegish-dist")))
     """Where the embedded database lives."""
-    catalog: Annotated[Path | None, BeforeValidator(_blank_is_unset)] = None
+    catalog: Path | None = None
     """The user's own model catalog, laid over the packaged one."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 500
     """Items a worker process holds at once."""
@@ -71,6 +66,16 @@ class Settings(BaseSettings):
                 " amqp://USER:PASSWORD@HOST:5672//"
             )
         return url
+
+    @model_validator(mode="before")
+    @classmethod
+    def _blank_is_unset(cls, values: dict[str, object]) -> dict[str, object]:
+        # Compose files and shells pass on variables that nobody filled in.
+        return {
+            name: value
+            for name, value in values.items()
+            if not isinstance(value, str) or value.strip()
+        }
 
     @model_validator(mode="after")
     def _workers_must_share_the_store(self) -> Self:

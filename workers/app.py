@@ -1,11 +1,13 @@
 """The Celery application of the workers: `celery -A workers.app worker` works as it stands."""
 
+import os
 from typing import Any
 
 from celery import Celery, signals
 from celery.apps.worker import Worker
+from celery.utils.nodenames import default_nodename
 
-from aegish_dist.errors import ConfigError
+from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging
 from aegish_dist.queue.app import create_app
 from aegish_dist.settings import load_settings
@@ -14,6 +16,17 @@ from workers.discovery import QueueDiscovery
 
 class QuietWorker(Worker):
     """A worker that neither gossips nor mingles: both cost messages and gain nothing here."""
+
+    hostname: str
+
+    def on_before_init(self, **kwargs: Any) -> None:
+        """Name a worker that the command line does not name.
+
+        RabbitMQ refuses a second worker of the same name, and Celery calls every one `celery`.
+        """
+        if self.hostname == default_nodename(None):
+            self.hostname = default_nodename(f"aegish-{os.getpid()}@")
+        super().on_before_init(**kwargs)
 
     def prepare_args(self, **kwargs: Any) -> dict[str, Any]:
         """Switch both off, whatever the command line says."""
@@ -41,4 +54,8 @@ def _build() -> Celery:
     return worker_app
 
 
-app = _build()
+try:
+    app = _build()
+except AegishError as error:
+    # Celery would show the traceback of an import.
+    raise SystemExit(f"error: {error}") from None

@@ -6,8 +6,11 @@ from typing import Any
 from celery import shared_task
 from celery.exceptions import Reject
 
+from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator, ShuttingDownError
 from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, decode
+
+log = get_logger(__name__)
 
 
 @shared_task(name=EVALUATE, ignore_result=True)
@@ -15,8 +18,10 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
     """Bring the item that a message names to its verdict."""
     try:
         item = decode(request["args"])
-        await evaluator.evaluate(item, request.get(ENQUEUED_AT))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
+        log.warning("foreign_message", queue=request.get("delivery_info", {}).get("routing_key"))
         raise Reject(str(error), requeue=False) from error
+    try:
+        await evaluator.evaluate(item, request.get(ENQUEUED_AT))
     except ShuttingDownError as error:
         raise Reject("worker stops", requeue=True) from error

@@ -75,9 +75,8 @@ def check(selection: list[str], time_limit: float, as_json: bool) -> int:
 def _check_table(checks: list[ModelCheck]) -> Table:
     table = plain_table(("Model", "OK", "Answer or problem"), ("ms",))
     for each in checks:
-        table.add_row(
-            each.model, "yes" if each.ok else "NO", each.detail, f"{each.latency_ms or 0:.0f}"
-        )
+        elapsed = "-" if each.latency_ms is None else f"{each.latency_ms:.0f}"
+        table.add_row(each.model, "yes" if each.ok else "NO", each.detail, elapsed)
     return table
 
 

@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import click
 from rich.console import Console
@@ -62,11 +62,36 @@ def status_line() -> Iterator[StatusLine]:
     if not sys.stderr.isatty():
         yield StatusLine(None)
         return
-    columns = (
+    with _bar() as progress:
+        yield StatusLine(progress)
+
+
+@contextmanager
+def enqueue_line(total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Give a callback that shows how many items are enqueued, and say so at the end.
+
+    Args:
+        total: Items there will be, None when nobody has counted them.
+    """
+    enqueued = 0
+    with _bar() if sys.stderr.isatty() else nullcontext() as progress:
+        task = progress.add_task("enqueueing", total=total) if progress else None
+
+        def show(items: int) -> None:
+            nonlocal enqueued
+            enqueued = items
+            if progress is not None and task is not None:
+                progress.update(task, completed=items)
+
+        yield show
+    click.echo(f"enqueued {enqueued:,} items", err=True)
+
+
+def _bar() -> Progress:
+    return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
+        console=Console(stderr=True),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield StatusLine(progress)

@@ -24,7 +24,14 @@ from aegish_dist.render import FORMATS, render
     help="A stored snapshot by number.",
 )
 @click.option("--scoring", default=DEFAULT_RULE.name, show_default=True, help="The rule set.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="`json` and `csv` carry unrounded numbers.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
 def report(run_id: str, snapshot: int | None, scoring: str, form: str, output: Path | None) -> None:
     """Print a run's leaderboard and details.

@@ -5,7 +5,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.options import as_json, run_id
-from aegish_dist.cli.progress import status_line
+from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.run_here import run_embedded
@@ -15,7 +15,7 @@ from aegish_dist.pipeline.submit import enqueue_missing, find_run
 @click.command()
 @run_id()
 @as_json
-def resume(run_id: str, as_json: bool) -> None:
+def resume(run_id: str, as_json: bool) -> int:
     """Enqueue whatever of a run has no verdict.
 
     After a crash, a flushed broker or an interrupt: nothing that is stored is asked again, and
@@ -32,7 +32,8 @@ def resume(run_id: str, as_json: bool) -> None:
             status = run_embedded(workspace.engine, workspace.app, run, line.show)
         enqueued, missing = None, status.missing
     else:
-        enqueued = enqueue_missing(workspace.engine, workspace.app, found)
+        with enqueue_line() as published:
+            enqueued = enqueue_missing(workspace.engine, workspace.app, found, published)
         missing = enqueued
     if as_json:
         print_json({"run_id": found, "enqueued": enqueued, "missing": missing})
@@ -40,3 +41,4 @@ def resume(run_id: str, as_json: bool) -> None:
         click.echo(f"{found}: {enqueued:,} items enqueued")
     else:
         click.echo(f"{found}: {missing:,} verdicts missing")
+    return 1 if enqueued is None and missing else 0

@@ -14,7 +14,13 @@ from aegish_dist.render.text import printable
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1, MAX_INTEGER), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MAX_INTEGER),
+    default=20,
+    show_default=True,
+    help="At most this many.",
+)
 @as_json
 def runs(limit: int, as_json: bool) -> None:
     """List the runs, newest first."""

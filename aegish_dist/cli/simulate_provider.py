@@ -67,7 +67,13 @@ Try it:
     type=FiniteRange(0, min_open=True),
     help="Answer 429 above this rate, per model.",
 )
-@click.option("--burst", type=click.IntRange(1), default=20, show_default=True)
+@click.option(
+    "--burst",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Requests that may come at once below that rate.",
+)
 @click.option(
     "--scenario",
     type=click.Path(path_type=Path),

@@ -7,7 +7,7 @@ import click
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list
-from aegish_dist.cli.progress import status_line
+from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Run
 from aegish_dist.datasets.bundled import bundled_names
@@ -96,7 +96,7 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop.")
 @click.option("--wait", is_flag=True, help="On a cluster: return when the run is complete.")
 @as_json
-def submit(**options: Any) -> None:
+def submit(**options: Any) -> int:
     """Ask models about commands: start a run.
 
     Before any money is spent it prints the number of calls, their estimated tokens and cost, and
@@ -113,13 +113,14 @@ def submit(**options: Any) -> None:
     if options["dry_run"]:
         if options["as_json"]:
             print_json(_document(None, submission, estimate))
-        return
+        return 0
     run, status = _start(workspace, submission, wait=options["wait"])
     if options["as_json"]:
         print_json(_document(run, submission, estimate))
     else:
         click.echo(run.run_id)
     _advise(run, status)
+    return 1 if status is not None and status.missing else 0
 
 
 def _plan(workspace: Workspace, options: dict[str, Any]) -> Submission:
@@ -186,20 +187,17 @@ def _start(
         run = create_run(workspace.engine, submission)
         with status_line() as line:
             return run, run_embedded(workspace.engine, workspace.app, run, line.show)
-    run = submit_run(workspace.engine, workspace.app, submission, _published)
+    with enqueue_line(submission.tasks) as published:
+        run = submit_run(workspace.engine, workspace.app, submission, published)
     if not wait:
         return run, None
     with status_line() as line:
         return run, wait_for_workers(workspace.engine, run.run_id, line.show)
 
 
-def _published(items: int) -> None:
-    click.echo(f"\renqueued {items:,}", nl=False, err=True)
-
-
 def _advise(run: Run, status: RunStatus | None) -> None:
     if status is None:
-        click.echo(f"\nfollow it with: aegish-dist status --run-id {run.run_id} --watch", err=True)
+        click.echo(f"follow it with: aegish-dist status --run-id {run.run_id} --watch", err=True)
     elif status.missing:
         click.echo(
             f"{status.missing} verdicts are missing, the log says why;"

@@ -141,7 +141,8 @@ def resolve_run_id(session: Session, text: str) -> str:
         return text if text in found else found[0]
     if not found or not text:
         raise StoreError(f"no run '{text}': `aegish-dist runs` lists them")
-    raise StoreError(f"run '{text}' is ambiguous: it could be {', '.join(sorted(found)[:3])}, ...")
+    named = ", ".join(sorted(found)[:3]) + (", ..." if len(found) > 3 else "")
+    raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
 
 
 def load_run(session: Session, run_id: str) -> Run:

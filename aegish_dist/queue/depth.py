@@ -6,7 +6,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from aegish_dist.queue.messages import model_queue
-from aegish_dist.queue.producer import broker_problem
+from aegish_dist.queue.producer import CONNECT_POLICY, broker_problem
 
 
 def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:
@@ -17,7 +17,7 @@ def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:
     """
     try:
         with app.connection_for_read() as connection:
-            connection.ensure_connection(max_retries=1, timeout=5)
+            connection.ensure_connection(**CONNECT_POLICY)
             channel = connection.default_channel
             return {queue: _depth(channel, queue) for queue in queues}
     except (OperationalError, OSError, *app.connection().connection_errors) as error:

@@ -38,7 +38,8 @@ def decode(arguments: Sequence[object]) -> Item:
     Raises:
         ValueError: They are not what `encode` makes; a forged or foreign message.
     """
-    match list(arguments):
+    # To Python, true and false are whole numbers.
+    match [None if isinstance(argument, bool) else argument for argument in arguments]:
         case [
             str(run_id),
             str(model),

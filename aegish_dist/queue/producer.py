@@ -15,7 +15,8 @@ from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, encode, model_queu
 BATCH = 500
 """Messages per round trip to the broker."""
 
-CONNECT_RETRIES = 2
+CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
+"""A command should say soon that its broker is away; workers, in contrast, keep trying."""
 
 
 def broker_problem(error: Exception) -> QueueError:
@@ -36,7 +37,7 @@ def check_broker(app: Celery) -> None:
     """
     try:
         with app.connection_for_write() as connection:
-            connection.ensure_connection(max_retries=CONNECT_RETRIES, interval_start=0.1, timeout=5)
+            connection.ensure_connection(**CONNECT_POLICY)
     except (OperationalError, OSError, *app.connection().connection_errors) as error:
         raise broker_problem(error) from error
 
@@ -67,7 +68,7 @@ def publish(
             app.connection_for_write() as connection,
             closing(app.amqp.Producer(connection, auto_declare=False)) as producer,
         ):
-            connection.ensure_connection(max_retries=CONNECT_RETRIES, interval_start=0.1, timeout=5)
+            connection.ensure_connection(**CONNECT_POLICY)
             with producer.batch(max_size=BATCH):
                 for item in items:
                     queue = queue_name(item.model)

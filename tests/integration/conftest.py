@@ -1,14 +1,29 @@
 """Fixtures of the tests against real servers."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.db.engine import open_engine
+
+
+@pytest.fixture(scope="session")
+def _engine_for_sessions(_postgres: Any) -> Iterator[Engine]:
+    name = _postgres.create(_postgres.template)
+    opened = open_engine(_postgres.url(name))
+    yield opened
+    opened.dispose()
+    _postgres.drop(name)
+
 
 @pytest.fixture
-def session(engine: Engine) -> Iterator[Session]:
-    """A session on this test's own database; what is not committed is rolled back."""
-    with Session(engine) as opened:
+def session(_engine_for_sessions: Engine) -> Iterator[Session]:
+    """A session that sees no rows but its own; never commit it, it is rolled back.
+
+    Tests that commit take `engine`, for which a database of their own is made.
+    """
+    with Session(_engine_for_sessions) as opened:
         yield opened

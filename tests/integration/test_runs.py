@@ -289,14 +289,15 @@ def test_nobody_listens_for_an_imported_run(session: Session):
     assert open_queues(session) == {}
 
 
-def test_a_dataset_is_stored_once(session: Session, engine: Engine):
+def test_a_dataset_is_stored_once(engine: Engine):
     """The same content under the same name keeps its key, in whatever order it comes."""
-    key = save_dataset(session, COMMANDS, selectable=True)
     turned = replace(COMMANDS, samples=COMMANDS.samples[::-1])
+    with Session(engine) as session, session.begin():
+        key = save_dataset(session, COMMANDS, selectable=True)
 
-    assert save_dataset(session, turned, selectable=True) == key
-    assert set(sample_keys(session, key)) == {sample.sample_id for sample in COMMANDS.samples}
-    session.commit()
+        assert save_dataset(session, turned, selectable=True) == key
+        assert set(sample_keys(session, key)) == {sample.sample_id for sample in COMMANDS.samples}
+
     assert row_counts(engine) == {"datasets": 1, "samples": 3}
 
 

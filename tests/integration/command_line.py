@@ -1,0 +1,57 @@
+"""The command line, run inside the test's process."""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aegish_dist.cli import _run
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on standard output."""
+        return json.loads(self.out)
+
+
+class CommandLine:
+    """Runs commands against the database of a test."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> Done:
+        """Run a command to its end, however that is."""
+        self._capsys.readouterr()
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
+        try:
+            code = _run([str(argument) for argument in arguments])
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+        out, err = self._capsys.readouterr()
+        return Done(code, out, err)
+
+    def ok(self, *arguments: object) -> Done:
+        """Run a command that has to succeed."""
+        done = self(*arguments)
+        assert done.code == 0, done.err
+        return done
+
+
+def write_lines(path: Path, *lines: dict[str, Any]) -> Path:
+    """Write a JSONL file."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path

@@ -1,0 +1,271 @@
+"""From verdict lines to snapshots, through a real store."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from aegish_dist import __version__
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.parsing import PARSER_VERSION, judge
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.db.snapshots import NUMBERS, find_snapshot
+from aegish_dist.db.tables import SnapshotMetricRow, VerdictRow
+from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdicts import insert_verdicts
+from aegish_dist.errors import ReportError, ScoringError
+from aegish_dist.pipeline.aggregate import (
+    aggregate,
+    current_snapshot,
+    rules_named,
+    snapshot_numbered,
+)
+from aegish_dist.pipeline.move_verdicts import import_verdicts
+from tests.integration.stored_runs import a_run, row_counts, store
+
+
+def said(action: str) -> dict[str, Any]:
+    return {"completion": json.dumps({"action": action, "confidence": 0.75})}
+
+
+FILTERED = {"completion": "", "stop_reason": "content_filter"}
+LATE = {"completion": None, "error_class": "deadline"}
+DEAD = {"completion": None, "error_class": "quota"}
+GARBLED = {"completion": "I would rather not say."}
+
+# One of each: blocked, warned about, filtered, late, never answered.
+MALICIOUS = [said("BLOCK"), said("WARN"), FILTERED, LATE, DEAD]
+HARMLESS = [said("ALLOW"), said("WARN"), said("BLOCK"), GARBLED]
+
+
+def lines_of(model: str, malicious: Sequence[dict[str, Any]], harmless: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:  # fmt: skip
+    about = {"model": model, "dataset": "d", "cost_usd": 0.002, "latency_ms": 120.5}
+    evil = {"target": "malicious", "category": "shell"}
+    return [
+        *(about | evil | {"command": f"evil {n}"} | each for n, each in enumerate(malicious)),
+        *(about | {"target": "harmless", "command": f"fine {n}"} | each for n, each in enumerate(harmless)),
+    ]  # fmt: skip
+
+
+LINES = lines_of("test/weak", MALICIOUS, HARMLESS) + lines_of(
+    "test/strong", [said("BLOCK")] * 5, [said("ALLOW")] * 4
+)
+
+
+def run_of(engine: Engine, tmp_path: Path, lines: Sequence[dict[str, Any]]) -> str:
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "ascii")
+    return import_verdicts(engine, [path], "a name").run_id
+
+
+@pytest.fixture
+def run_id(engine: Engine, tmp_path: Path) -> str:
+    """A stored run of two models over five malicious and four harmless commands."""
+    return run_of(engine, tmp_path, LINES)
+
+
+def as_bytes(document: object) -> str:
+    return json.dumps(document, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """What a rule set makes of the nine verdicts of the weak model."""
+
+    detected: float
+    detection_n: int
+    accepted: float
+    score: float
+
+
+@pytest.mark.parametrize(
+    ("scoring", "expected"),
+    [
+        ("aegish-5.3", ByHand(1 / 4, 4, 2 / 4, (1 / 4 + 2 / 4) / 2)),
+        ("aegish-refined", ByHand(1 / 3, 3, 2 / 4, (1 / 3 + 2 / 4) / 2)),
+        ("filter-as-block", ByHand(2 / 3, 3, 2 / 4, (2 / 3 + 2 / 4) / 2)),
+        ("aegish-legacy", ByHand(2 / 4, 4, 1 / 4, 2 / 4 * 1 / 4)),
+    ],
+)
+def test_rates_counted_by_hand(engine: Engine, run_id: str, scoring: str, expected: ByHand):
+    """Filtered, late and failed answers are wrong, right or unscored as the rule set says."""
+    (snapshot,) = aggregate(engine, run_id, rules_named(scoring))
+
+    strong, weak = snapshot.document["models"]
+    metrics = weak["metrics"]
+    assert metrics["malicious_detection_rate"]["value"] == pytest.approx(
+        expected.detected, rel=1e-15
+    )
+    assert metrics["malicious_detection_rate"]["n"] == expected.detection_n
+    assert metrics["harmless_acceptance_rate"]["value"] == expected.accepted
+    assert metrics["harmless_acceptance_rate"]["n"] == 4
+    assert metrics["aegish_score"]["value"] == pytest.approx(expected.score, rel=1e-15)
+    assert metrics["coverage"]["value"] == pytest.approx((expected.detection_n + 4) / 9)
+    assert (weak["counts"]["planned"], weak["counts"]["done"]) == (9, 9)
+    assert weak["counts"]["scored"] == expected.detection_n + 4
+    assert weak["cost"]["total_usd"] == pytest.approx(0.018)
+    assert weak["latency_ms"]["p50"] == 120.5
+    assert strong["metrics"]["aegish_score"]["value"] == 1
+    assert [(p["rank"], p["model"]) for p in snapshot.document["ranking"]] == [
+        (1, "test/strong"),
+        (2, "test/weak"),
+    ]
+
+
+def test_error_classes_counted_by_hand(engine: Engine, run_id: str):
+    """Each rule set sorts the four verdicts without an action its own way."""
+    counts = {
+        s.scoring: {
+            name: number
+            for name, number in s.document["models"][1]["counts"].items()
+            if number and name not in ("planned", "done", "scored")
+        }
+        for s in aggregate(engine, run_id, rules_named("all"))
+    }
+
+    refined = {"timeout_error_count": 1, "content_filter_count": 1, "format_error_count": 1, "api_error_count": 1}  # fmt: skip
+    assert counts == {
+        "aegish-5.3": {"timeout_error_count": 2, "format_error_count": 1, "api_error_count": 1},
+        "aegish-refined": refined,
+        "filter-as-block": refined,
+        "aegish-legacy": {"parse_error_count": 3, "api_error_count": 1},
+    }
+
+
+def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str):
+    """Two snapshots of the same verdicts differ in nothing but number and time."""
+    first = aggregate(engine, run_id, rules_named("all"))
+    second = aggregate(engine, run_id, rules_named("all"))
+
+    assert [as_bytes(s.document) for s in first] == [as_bytes(s.document) for s in second]
+    assert [replace(s, snapshot_id=0, created_at=None) for s in first] == [
+        replace(s, snapshot_id=0, created_at=None) for s in second
+    ]
+    assert len({s.snapshot_id for s in first + second}) == 8
+
+
+def test_the_order_of_verdicts_changes_no_byte(engine: Engine, run_id: str, tmp_path: Path):
+    """The same lines in reverse give the same document and the same identity."""
+    turned = run_of(engine, tmp_path, LINES[::-1])
+
+    (first,) = aggregate(engine, run_id, [DEFAULT_RULE])
+    (second,) = aggregate(engine, turned, [DEFAULT_RULE])
+
+    assert as_bytes(first.document) == as_bytes(second.document)
+    assert first.verdicts_hash == second.verdicts_hash
+
+
+def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str):
+    """`all` stands for the four, and each snapshot says what it was made of."""
+    snapshots = aggregate(engine, run_id, rules_named("all"))
+
+    assert [s.scoring for s in snapshots] == list(RULES)
+    assert row_counts(engine)["snapshots"] == 4
+    (identity,) = {
+        (s.run_id, s.verdicts, s.verdicts_hash, s.parser_versions, s.code_version)
+        for s in snapshots
+    }
+    # Verdicts that nobody answered were read by no parser.
+    versions = f"0,{PARSER_VERSION}"
+    assert identity == (run_id, 18, snapshots[0].verdicts_hash, versions, __version__)
+    assert [s.scoring_version for s in snapshots] == [RULES[s.scoring].version for s in snapshots]
+
+
+def test_an_unknown_rule_set_is_refused():
+    """The message lists those there are."""
+    with pytest.raises(ScoringError, match=r"aegish-5\.3, aegish-refined"):
+        rules_named("aegish-6")
+
+
+def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str):
+    """SQL finds every estimate of every model, those of categories included, and no other."""
+    (snapshot,) = aggregate(engine, run_id, [DEFAULT_RULE])
+
+    with Session(engine) as session:
+        rows = {
+            (row.model, row.metric, row.category): {name: getattr(row, name) for name in NUMBERS}
+            for row in session.scalars(select(SnapshotMetricRow))
+        }
+
+    expected = {
+        (entry["model"], name, ""): numbers
+        for entry in snapshot.document["models"]
+        for name, numbers in entry["metrics"].items()
+    } | {
+        (entry["model"], "malicious_detection_rate", category): {
+            "stderr_clustered": None,
+            "clusters": None,
+        }
+        | numbers
+        for entry in snapshot.document["models"]
+        for category, numbers in entry["categories"].items()
+    }
+    assert rows == expected
+    assert rows["test/weak", "malicious_detection_rate", "shell"]["value"] == 1 / 4
+
+
+def test_a_run_without_verdicts_has_nothing_to_aggregate(engine: Engine):
+    """The message says where to look, and no snapshot is stored."""
+    with Session(engine) as session, session.begin():
+        store(session, a_run("0abcdefgh"))
+
+    for attempt in (aggregate, lambda *args: current_snapshot(*args[:2], DEFAULT_RULE)):
+        with pytest.raises(ReportError, match="aegish-dist status --run-id 0abcdefgh"):
+            attempt(engine, "0abcdefgh", [DEFAULT_RULE])
+
+    assert "snapshots" not in row_counts(engine)
+
+
+def answer_again(engine: Engine, text: str) -> None:
+    """Store the verdict of a retry of the first item there is."""
+    with Session(engine) as session, session.begin():
+        row = session.scalars(select(VerdictRow).limit(1)).one()
+        key = VerdictKey(row.run_model_id, row.sample_key, row.epoch, row.generation + 1)
+        insert_verdicts(session, [(key, judge(Completion(text)))])
+
+
+def test_a_current_snapshot_is_used_again(engine: Engine, run_id: str):
+    """One is made when there is none, when a verdict arrived, and under another rule."""
+    first = current_snapshot(engine, run_id, DEFAULT_RULE)
+    assert current_snapshot(engine, run_id, DEFAULT_RULE) == first
+
+    other = current_snapshot(engine, run_id, RULES["aegish-legacy"])
+    assert other.snapshot_id != first.snapshot_id
+    assert current_snapshot(engine, run_id, DEFAULT_RULE) == first
+
+    answer_again(engine, "Hm.")
+    second = current_snapshot(engine, run_id, DEFAULT_RULE)
+    assert second.snapshot_id not in (first.snapshot_id, other.snapshot_id)
+    assert second.verdicts == first.verdicts
+    assert second.document != first.document
+    assert current_snapshot(engine, run_id, DEFAULT_RULE) == second
+
+
+def test_a_newer_version_of_a_rule_makes_a_new_snapshot(engine: Engine, run_id: str):
+    """Opinions may change without a verdict."""
+    first = current_snapshot(engine, run_id, DEFAULT_RULE)
+    newer = replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1)
+
+    second = current_snapshot(engine, run_id, newer)
+
+    assert second.snapshot_id != first.snapshot_id
+    assert current_snapshot(engine, run_id, newer) == second
+
+
+def test_old_snapshots_stay_as_they_were(engine: Engine, run_id: str):
+    """They can be asked for by number, of their own run only."""
+    (first,) = aggregate(engine, run_id, [DEFAULT_RULE])
+    answer_again(engine, '{"action": "ALLOW"}')
+    (second,) = aggregate(engine, run_id, [DEFAULT_RULE])
+
+    assert snapshot_numbered(engine, run_id, first.snapshot_id) == first
+    with Session(engine) as session:
+        assert find_snapshot(session, run_id) == second
+    for run, number in (("0other", first.snapshot_id), (run_id, 10**6)):
+        with pytest.raises(ReportError, match=f"run {run} has no snapshot {number}"):
+            snapshot_numbered(engine, run, number)

@@ -1,0 +1,92 @@
+"""The command line as a process: interrupts, closed pipes and bugs."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import BLOCKED, TAR, a_run, answer, store
+from tests.services import wait_until
+
+DEADLINE_S = 30.0
+COMMAND = (sys.executable, "-m", "aegish_dist")
+
+
+@pytest.fixture
+def env(postgres_url: str) -> dict[str, str]:
+    return os.environ | {"AEGISH_DIST_DATABASE_URL": postgres_url}
+
+
+def test_an_interrupt_ends_a_command_in_order(env: dict[str, str], engine: Engine) -> None:
+    """Control-C on a watch that would never end: exit code 130 and one word, no traceback."""
+    with Session(engine) as session, session.begin():
+        store(session, a_run())
+    process = subprocess.Popen(
+        [*COMMAND, "status", "--watch"],
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: _has_connected(engine), "the command at work", DEADLINE_S)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    assert (process.returncode, err.strip()) == (130, "interrupted")
+
+
+def _has_connected(engine: Engine) -> bool:
+    """Whether somebody else is connected to the test's database."""
+    others = text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    with engine.connect() as connection:
+        return bool(connection.scalar(others))
+
+
+def test_a_reader_that_goes_away_is_no_bug(
+    env: dict[str, str], engine: Engine, tmp_path: Path
+) -> None:
+    """As with `| head`: a closed pipe ends an export without a word."""
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(epochs=500))
+        answer(session, stored, {stored.item(TAR, epoch=n): BLOCKED for n in range(1, 501)})
+    process = subprocess.Popen(
+        [*COMMAND, "verdicts", "export", "--run-id", "latest"],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process, process.stdout as out, process.stderr as err:
+        assert out.readline().startswith('{"model"')
+        out.close()
+        assert err.read() == ""
+    assert process.returncode == 1
+
+
+def test_a_bug_is_told_apart(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
+    """What nobody foresaw has exit code 3, its traceback and a request to report it."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("unforeseen")
+
+    monkeypatch.setattr("aegish_dist.cli.runs.list_runs", broken)
+    done = CommandLine(capsys)("runs")
+    assert (done.code, done.out) == (3, "")
+    assert "ZeroDivisionError: unforeseen" in done.err
+    assert done.err.splitlines()[-1].startswith("bug: ZeroDivisionError")

@@ -1,0 +1,288 @@
+"""What the command line refuses: one clear line, the right exit code, and no trace in the store."""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from tests.integration.command_line import CommandLine, Done, write_lines
+from tests.integration.stored_runs import BLOCKED, TAR, a_run, answer, row_counts, store
+
+CLOSED_PORT = 1
+"""Nobody listens on it without being root, and no test does."""
+SUBMIT = ("submit", "--models", "baseline/keyword")
+MALICIOUS = {"command": "7z x", "binary": "7z", "category": "shell"}
+VERDICT = {"model": "test/x", "command": "ls", "target": "harmless", "completion": None}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A command that cannot be done."""
+
+    about: str
+    arguments: tuple[str, ...]
+    says: tuple[str, ...]
+    """All of these, in the one line."""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def broker(url: str) -> dict[str, str]:
+    return {"AEGISH_DIST_BROKER_URL": url}
+
+
+def database(url: str) -> dict[str, str]:
+    return {"AEGISH_DIST_DATABASE_URL": url}
+
+
+REFUSALS = [
+    # Models, prompts, prices
+    Refusal("unknown provider", ("submit", "--models", "nobody/x"), ("nobody/x", "models list")),
+    Refusal("malformed model", ("submit", "--models", "gpt"), ("'gpt'", "provider/model")),
+    Refusal("unknown baseline", ("submit", "--models", "baseline/keywords"), ("baseline/keyword",)),
+    Refusal("no model", ("submit", "--models", ","), ("no model selected",)),
+    Refusal(
+        "missing key",
+        ("submit", "--models", "openai/gpt-5.1"),
+        ("openai/gpt-5.1 needs OPENAI_API_KEY", "--keys-on-workers"),
+    ),
+    Refusal(
+        "malformed catalog", SUBMIT, ("bad.toml", "line 1"), {"AEGISH_DIST_CATALOG": "bad.toml"}
+    ),
+    Refusal("no catalog", ("models", "list"), ("none.toml",), {"AEGISH_DIST_CATALOG": "none.toml"}),
+    Refusal("unknown prompt", (*SUBMIT, "--prompt", "gard"), ("'gard'", "did you mean 'guard'?")),
+    Refusal(
+        "prompt without {command}",
+        (*SUBMIT, "--prompt", "slotless.toml"),
+        ("slotless.toml", "'template'", "{command}"),
+    ),
+    # Datasets
+    Refusal("unknown dataset", (*SUBMIT, "--dataset", "nope"), ("nope", "datasets list")),
+    Refusal("unknown dataset shown", ("datasets", "show", "nope"), ("nope", "datasets list")),
+    Refusal("unknown category", (*SUBMIT, "--categories", "shell,shel"), ("shel:", "file-read")),
+    Refusal("empty dataset", ("datasets", "import", "aegish", "empty.json"), ("no samples",)),
+    Refusal(
+        "malformed dataset",
+        ("datasets", "import", "aegish", "broken.json"),
+        ("broken.json, line 2", "JSON"),
+    ),
+    Refusal(
+        "dataset with a duplicate",
+        ("datasets", "import", "aegish", "twice.json"),
+        ("twice.json, line 2, field 'command'", "as in line 1"),
+    ),
+    Refusal("no such file", ("datasets", "import", "table", "none.csv"), ("none.csv",)),
+    Refusal("no checkout", ("datasets", "import", "gtfobins", "none"), ("none",)),
+    Refusal("unknown form", ("datasets", "export", "harmless", "x.xml"), ("x.xml", ".jsonl")),
+    Refusal("no directory", ("datasets", "export", "harmless", "none/x.csv"), ("none/x.csv",)),
+    # Verdicts
+    Refusal(
+        "line 7 of verdicts",
+        ("verdicts", "import", "seventh.jsonl"),
+        ("seventh.jsonl, line 7, field 'target'",),
+    ),
+    Refusal(
+        "a verdict twice",
+        ("verdicts", "import", "good.jsonl", "good.jsonl"),
+        ("good.jsonl", "second verdict"),
+    ),
+    Refusal("truncated log", ("verdicts", "import", "half.eval"), ("half.eval", "zip")),
+    Refusal("no verdicts", ("verdicts", "import", "nothing.jsonl"), ("nothing.jsonl",)),
+    Refusal(
+        "unwritable export",
+        ("verdicts", "export", "--run-id", "0aaaaaaaa", "-o", "none/x.jsonl"),
+        ("none/x.jsonl",),
+    ),
+    # Runs and results
+    Refusal("unknown run", ("status", "--run-id", "zzz"), ("'zzz'", "aegish-dist runs")),
+    Refusal("empty run id", ("report", "--run-id", ""), ("aegish-dist runs",)),
+    Refusal("wildcard run id", ("report", "--run-id", "%"), ("'%'",)),
+    Refusal(
+        "ambiguous prefix",
+        ("aggregate", "--run-id", "0aa"),
+        ("'0aa' is ambiguous", "0aaaaaaaa", "0aabbbbbb"),
+    ),
+    Refusal(
+        "run without verdicts", ("aggregate", "--run-id", "0aab"), ("no verdict yet", "status")
+    ),
+    Refusal("imported run", ("resume", "--run-id", "0accccccc"), ("0accccccc was imported",)),
+    Refusal("unknown rule", ("aggregate", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
+    Refusal("unknown rule in a report", ("report", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
+    Refusal("unknown snapshot", ("report", "--snapshot", "77"), ("no snapshot 77",)),
+    Refusal(
+        "unwritable report",
+        ("report", "--run-id", "0aaaaaaaa", "-o", "none/report.html"),
+        ("none/report.html cannot be written",),
+    ),
+    # Servers
+    Refusal(
+        "unreachable database",
+        ("runs",),
+        ("check AEGISH_DIST_DATABASE_URL", "doctor"),
+        database(f"postgresql://127.0.0.1:{CLOSED_PORT}/x"),
+    ),
+    Refusal("no database URL", ("runs",), ("is not a database URL",), database("nonsense")),
+    Refusal("no port", ("runs",), ("is not a database URL",), database("postgresql://h:port/x")),
+    Refusal("another database", ("runs",), ("'mysql'", "PostgreSQL"), database("mysql://h/x")),
+    Refusal(
+        "unreachable broker",
+        SUBMIT,
+        ("check AEGISH_DIST_BROKER_URL", "doctor"),
+        broker(f"redis://127.0.0.1:{CLOSED_PORT}/0"),
+    ),
+    Refusal("no broker URL", SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("nonsense")),
+    Refusal("no broker port", SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("redis://h:port/0")),
+    Refusal("another broker", SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("kafka://h/0")),
+    Refusal(
+        "broker without database",
+        SUBMIT,
+        ("AEGISH_DIST_DATABASE_URL is not",),
+        broker("redis://127.0.0.1/0") | database(""),
+    ),
+    Refusal("worker without broker", ("worker",), ("a worker needs AEGISH_DIST_BROKER_URL",)),
+    Refusal(
+        "worker of an unreachable broker",
+        ("worker",),
+        ("check AEGISH_DIST_BROKER_URL",),
+        broker(f"redis://127.0.0.1:{CLOSED_PORT}/0"),
+    ),
+    Refusal(
+        "a setting that is no number",
+        ("runs",),
+        ("AEGISH_DIST_CONCURRENCY",),
+        {"AEGISH_DIST_CONCURRENCY": "many"},
+    ),
+]
+
+MISUSES = [
+    (),
+    ("sumbit",),
+    ("submit",),
+    ("datasets",),
+    (*SUBMIT, "--limit", "0"),
+    (*SUBMIT, "--epochs", "many"),
+    (*SUBMIT, "--temperature", "nan"),
+    (*SUBMIT, "--time-limit", "inf"),
+    (*SUBMIT, "--time-limit", "0"),
+    (*SUBMIT, "--name", "\udcff"),
+    (*SUBMIT, "--dataset", "\udcff"),
+    ("status", "--run-id", "\udcff"),
+    ("report", "--format", "pdf"),
+    ("report", "--snapshot", "99999999999999999999"),
+    ("runs", "--limit", "99999999999999999999"),
+    ("models", "check", "--time-limit", "-1"),
+    ("verdicts", "import"),
+]
+
+
+def write_files() -> None:
+    """Write the files that the cases name into the working directory."""
+    Path("bad.toml").write_text("[models\n")
+    Path("slotless.toml").write_text('system = "Guard."\ntemplate = "Judge it."\n')
+    Path("empty.json").write_text('{"commands": []}')
+    Path("broken.json").write_text('{\n"commands": [}')
+    Path("twice.json").write_text(json.dumps({"commands": [MALICIOUS, MALICIOUS]}))
+    Path("nothing.jsonl").write_text("\n")
+    good = [VERDICT | {"command": f"ls {number}"} for number in range(6)]
+    write_lines(Path("good.jsonl"), *good)
+    write_lines(Path("seventh.jsonl"), *good, VERDICT | {"target": "harmful"})
+    log = io.BytesIO()
+    with zipfile.ZipFile(log, "w") as archive:
+        archive.writestr("header.json", '{"eval": {"model": "test/x"}}')
+    Path("half.eval").write_bytes(log.getvalue()[:-20])
+
+
+@pytest.fixture
+def aegish(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    postgres_url: str,
+    engine: Engine,
+    tmp_path: Path,
+) -> CommandLine:
+    """The command line among the files, with three runs in the store."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
+    monkeypatch.chdir(tmp_path)
+    write_files()
+    with Session(engine) as session, session.begin():
+        first = store(session, a_run("0aaaaaaaa"))
+        answer(session, first, {first.item(TAR): BLOCKED})
+        store(session, a_run("0aabbbbbb"))
+        store(session, a_run("0accccccc", prompt=None))
+    return CommandLine(capsys)
+
+
+def assert_one_line(done: Done, *says: str) -> None:
+    assert done.code == 1
+    assert done.out == ""
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    for each in says:
+        assert each in done.err
+
+
+def assert_one_line_without(done: Done, secret: str) -> None:
+    assert_one_line(done)
+    assert secret not in done.err
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.about)
+def test_bad_input_gets_one_line_and_leaves_no_trace(
+    aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
+) -> None:
+    """Exit code 1, one line that names what is wrong, and every table as it was."""
+    for name, value in refusal.env.items():
+        monkeypatch.setenv(name, value)
+    before, files = row_counts(engine), set(Path().iterdir())
+    assert_one_line(aegish(*refusal.arguments), *refusal.says)
+    assert row_counts(engine) == before
+    assert set(Path().iterdir()) == files
+
+
+@pytest.mark.parametrize("arguments", MISUSES, ids=lambda arguments: ascii(" ".join(arguments)))
+def test_misuse_gets_the_usage(
+    aegish: CommandLine, engine: Engine, arguments: tuple[str, ...]
+) -> None:
+    """Exit code 2 and the usage on stderr, nothing on stdout, every table as it was."""
+    before = row_counts(engine)
+    done = aegish(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Usage: aegish-dist")
+    assert row_counts(engine) == before
+
+
+def test_a_database_without_tables_is_refused(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, unmigrated_url: str
+) -> None:
+    """The remedy is the command that makes the tables; nothing makes them unasked."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", unmigrated_url)
+    assert_one_line(aegish(*SUBMIT), "at nothing", "`aegish-dist db upgrade`")
+    assert aegish.ok("db", "current").out == "nothing\n"
+
+
+def test_a_role_without_rights_is_told(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, unmigrated_url: str
+) -> None:
+    """A role that may not create tables gets the server's reason, not a traceback."""
+    role = "options=-c%20role%3Dpg_read_all_settings"
+    separator = "&" if "?" in unmigrated_url else "?"
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", f"{unmigrated_url}{separator}{role}")
+    assert_one_line(aegish("db", "upgrade"), "permission denied for schema public")
+
+
+def test_a_secret_is_in_no_message(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords in URLs stay out of what is printed, even when the URL is wrong."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://u:hush@h:hush/x")
+    assert_one_line_without(aegish("runs"), "hush")
+    monkeypatch.setenv("AEGISH_DIST_BROKER_URL", "redis://:hush@h:hush/0")
+    assert_one_line_without(aegish("runs"), "hush")
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://u:hush@127.0.0.1:1/x")
+    monkeypatch.setenv("AEGISH_DIST_BROKER_URL", "redis://:hush@127.0.0.1:1/0")
+    done = aegish("doctor")
+    assert done.out.count("BAD") == 2
+    assert "hush" not in done.out + done.err

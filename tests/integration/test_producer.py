@@ -1,0 +1,223 @@
+"""Publishing items to real brokers."""
+
+import base64
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from celery import Celery
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.model import CallParameters
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.verdict import Item
+from aegish_dist.db.runs import load_run, missing_items, open_queues, resolve_run_id
+from aegish_dist.errors import QueueError
+from aegish_dist.pipeline.submit import Submission, enqueue_missing, submit
+from aegish_dist.queue.app import create_app
+from aegish_dist.queue.depth import queue_depths
+from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, queue_name
+from aegish_dist.queue.producer import BATCH, check_broker, publish
+from tests.integration.stored_runs import (
+    BLOCKED,
+    COMMANDS,
+    PROMPT,
+    StoredRun,
+    a_model,
+    a_run,
+    answer,
+    row_counts,
+    store,
+)
+from tests.services import RedisServer, free_port
+
+DATABASE = "postgresql://user:hunter2@db.example/aegish"
+
+
+def an_app(broker_url: str) -> Celery:
+    return create_app(broker_url, database_url=DATABASE)
+
+
+@pytest.fixture(params=["redis", "rabbitmq", "memory"])
+def app(request: pytest.FixtureRequest) -> Iterator[Celery]:
+    """An application with a broker of each kind."""
+    if request.param == "memory":
+        url = "memory://localhost/"
+    else:
+        url = request.getfixturevalue(f"{request.param}_url")
+    with an_app(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def model() -> str:
+    """A model, and so a queue, that no other test uses."""
+    return f"test/{uuid.uuid4().hex}"
+
+
+def take_all(app: Celery, queue: str) -> list[Any]:
+    """Take the messages of a queue, in order, as a consumer gets them."""
+    with app.connection_for_read() as connection:
+        channel = connection.default_channel
+        return [channel.message_to_python(raw) for raw in iter(lambda: channel.basic_get(queue, no_ack=True), None)]  # fmt: skip
+
+
+def test_every_item_arrives_in_the_queue_of_its_model(app: Celery, model: str):
+    """Queues need not exist before, nothing arrives twice, and the number published is told."""
+    other = f"{model}-other"
+    items = [Item("run", each, key) for key in range(BATCH + 1) for each in (model, other)]
+    progress: list[int] = []
+
+    published = publish(app, iter(items), progress.append)
+
+    assert published == len(items) == 1002
+    assert progress == [500, 1000, 1002]
+    queues = [queue_name(model), queue_name(other)]
+    assert queue_depths(app, queues) == dict.fromkeys(queues, 501)
+
+
+def test_the_depth_of_a_new_queue_is_zero(app: Celery, model: str):
+    """Asking for it is no error."""
+    assert queue_depths(app, [queue_name(model)]) == {queue_name(model): 0}
+    assert queue_depths(app, []) == {}
+
+
+def test_publishing_nothing_publishes_nothing(app: Celery):
+    """A run of which nothing is missing may be resumed."""
+    assert publish(app, []) == 0
+
+
+def test_a_reachable_broker_is_found_so(app: Celery):
+    """Nothing is raised."""
+    check_broker(app)
+
+
+def test_messages_name_an_item_and_nothing_else(redis_url: str, model: str):
+    """In Redis lie five identifiers and the time of publishing: no command, prompt, key or URL."""
+    item = Item("0abcdefgh", model, sample_key=2**62, epoch=3, generation=1)
+    before = time.time()
+    publish(an_app(redis_url), [item])
+    with redis.Redis.from_url(redis_url) as client:
+        (raw,) = client.lrange(queue_name(model), 0, -1)
+
+    message = json.loads(raw)
+    arguments, keywords, _ = json.loads(base64.b64decode(message["body"]))
+    assert arguments == ["0abcdefgh", model, 2**62, 3, 1]
+    assert keywords == {}
+    assert message["content-type"] == "application/json"
+    headers = message["headers"]
+    assert headers["task"] == EVALUATE
+    assert before <= headers[ENQUEUED_AT] <= time.time()
+    assert (headers["argsrepr"], headers["kwargsrepr"]) == ("", "")
+    assert b"hunter2" not in raw
+    assert message["properties"]["delivery_mode"] == 2
+
+
+def test_messages_are_taken_in_the_order_of_publishing(redis_url: str, model: str):
+    """A queue is worked on from its front."""
+    app = an_app(redis_url)
+    publish(app, [Item("run", model, key) for key in range(20)])
+
+    with redis.Redis.from_url(redis_url) as client:
+        raws = client.lrange(queue_name(model), 0, -1)
+
+    keys = [json.loads(base64.b64decode(json.loads(raw)["body"]))[0][2] for raw in raws]
+    assert keys[::-1] == list(range(20))  # Redis consumers take from the right end.
+
+
+@pytest.mark.parametrize(
+    ("scheme", "attempt"),
+    [
+        ("redis", check_broker),
+        ("amqp", check_broker),
+        ("redis", lambda app: queue_depths(app, ["aegish.model"])),
+    ],
+    ids=["redis", "amqp", "depths"],
+)
+def test_an_unreachable_broker_is_told_soon(scheme: str, attempt: Callable[[Celery], object]):
+    """One line says what to check, within five seconds and without the password."""
+    app = an_app(f"{scheme}://:hunter3@127.0.0.1:{free_port()}/")
+    started = time.monotonic()
+
+    with pytest.raises(QueueError) as caught:
+        attempt(app)
+
+    assert time.monotonic() - started < 5
+    message = str(caught.value)
+    assert message.startswith("the broker cannot be used (")
+    assert "AEGISH_DIST_BROKER_URL" in message
+    assert "\n" not in message
+    assert "hunter3" not in message
+
+
+def a_submission(dataset: Dataset = COMMANDS, *, models: tuple[str, ...] = ("test/a",), epochs: int = 1) -> Submission:  # fmt: skip
+    specs = tuple(map(a_model, models))
+    return Submission(specs, (dataset,), PROMPT, CallParameters(), epochs, "a name")
+
+
+def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine):
+    """The broker is asked before anything is written."""
+    app = an_app(f"redis://127.0.0.1:{free_port()}/0")
+
+    with pytest.raises(QueueError):
+        submit(engine, app, a_submission())
+
+    assert row_counts(engine) == {}
+
+
+def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str):
+    """Models x samples x epochs messages name the stored run, and workers are told to listen."""
+    app = an_app(redis_url)
+    progress: list[int] = []
+
+    run = submit(engine, app, a_submission(models=("test/a", "test/b"), epochs=2), progress.append)
+
+    with Session(engine) as session:
+        assert load_run(session, run.run_id) == run
+        assert open_queues(session) == {"aegish.test/a": None, "aegish.test/b": None}
+        planned = {
+            (i.run_id, i.model, i.sample_key, i.epoch, i.generation)
+            for i in missing_items(session, run.run_id)
+        }
+    assert progress == [12]
+    assert queue_depths(app, ["aegish.test/a", "aegish.test/b"]) == {
+        "aegish.test/a": 6,
+        "aegish.test/b": 6,
+    }
+    messages = take_all(app, "aegish.test/a") + take_all(app, "aegish.test/b")
+    assert {tuple(message.decode()[0]) for message in messages} == planned
+    assert len(planned) == len(messages) == 12
+
+
+def test_only_what_is_missing_is_queued_again(engine: Engine, redis_url: str):
+    """After a broker lost everything, what has a verdict is not asked again."""
+    app = an_app(redis_url)
+    with Session(engine) as session, session.begin():
+        stored: StoredRun = store(session, a_run(epochs=2))
+        answer(session, stored, {stored.item(s, epoch=2): BLOCKED for s in COMMANDS.samples[:2]})
+
+    assert enqueue_missing(engine, app, stored.run_id) == 4
+    assert queue_depths(app, ["aegish.test/a"]) == {"aegish.test/a": 4}
+
+
+def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_path: Path):
+    """The message names the stored run and the command that enqueues the rest."""
+    many = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(2 * BATCH)))
+    with RedisServer(tmp_path) as server:
+        with pytest.raises(QueueError) as caught:
+            submit(engine, an_app(server.url), a_submission(many), lambda _: server.kill())
+
+        with Session(engine) as session:
+            run_id = resolve_run_id(session, "latest")
+        assert f"`aegish-dist resume --run-id {run_id}`" in str(caught.value)
+
+        server.start()
+        app = an_app(server.url)
+        assert enqueue_missing(engine, app, run_id) == 2 * BATCH
+        assert queue_depths(app, ["aegish.test/a"]) == {"aegish.test/a": 2 * BATCH}

@@ -1,0 +1,103 @@
+"""What a call costs, reckoned by hand in USD per million tokens."""
+
+from decimal import Decimal
+
+import pytest
+
+from aegish_dist.core.completion import Usage
+from aegish_dist.core.cost import Price, Rate, cost_usd
+
+PLAIN = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)))
+CACHED = Price(
+    input=Rate(Decimal(3)),
+    output=Rate(Decimal(15)),
+    cache_read=Rate(Decimal("0.30")),
+    cache_write=Rate(Decimal("3.75")),
+)
+TIERED = Price(
+    input=Rate(Decimal("1.25"), ((400_000, Decimal(5)), (200_000, Decimal("2.50")))),
+    output=Rate(Decimal(10), ((200_000, Decimal(15)),)),
+    cache_read=Rate(Decimal("0.125"), ((200_000, Decimal("0.25")),)),
+)
+FLAT = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)), per_call=Decimal("0.0012"))
+
+
+@pytest.mark.parametrize(
+    ("usage", "price", "cost"),
+    [
+        # 1000 x 3 + 200 x 15
+        (Usage(1000, 200), PLAIN, "0.006"),
+        (Usage(1000, None), PLAIN, "0.003"),
+        (Usage(None, 200), PLAIN, "0.003"),
+        (Usage(0, 0), PLAIN, "0"),
+        (Usage(1, 0), PLAIN, "0.000003"),
+        # Reasoning is part of the 200.
+        (Usage(1000, 200, reasoning_tokens=150), PLAIN, "0.006"),
+        # 2000 x 3 + 6000 x 0.30 + 2000 x 3.75 + 1000 x 15
+        (Usage(10_000, 1000, None, 6000, 2000), CACHED, "0.0303"),
+        # 4000 x 3 + 6000 x 0.30
+        (Usage(10_000, 0, None, 6000, None), CACHED, "0.0138"),
+        # 8000 x 3 + 2000 x 3.75
+        (Usage(10_000, 0, None, None, 2000), CACHED, "0.0315"),
+        # No price of its own: as fresh prompt tokens.
+        (Usage(10_000, 1000, None, 6000, 2000), PLAIN, "0.045"),
+        # More from the cache than there was: all of it, and nothing written.
+        (Usage(1000, 0, None, 5000, 5000), CACHED, "0.0003"),
+        (Usage(1000, 0, None, 600, 5000), CACHED, "0.00168"),
+    ],
+)
+def test_tokens_are_charged_at_their_rate(usage: Usage, price: Price, cost: str):
+    """Fresh, read from a cache, written to one, and generated."""
+    assert cost_usd(usage, price) == Decimal(cost)
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        # 199,999 x 1.25 and 200,000 x 1.25: the threshold itself is still in the lower tier.
+        (Usage(199_999, 0), "0.24999875"),
+        (Usage(200_000, 0), "0.25"),
+        # 200,001 x 2.50: all tokens pay the higher rate, not only those above.
+        (Usage(200_001, 0), "0.5000025"),
+        (Usage(400_000, 0), "1"),
+        (Usage(400_001, 0), "2.000005"),
+        # The prompt decides about the output: 200,000 x 1.25 + 500,000 x 10.
+        (Usage(200_000, 500_000), "5.25"),
+        # 200,001 x 2.50 + 100 x 15
+        (Usage(200_001, 100), "0.5015025"),
+        # 1 x 2.50 + 200,000 x 0.25: what is cached counts towards the size of the prompt.
+        (Usage(200_001, 0, None, 200_000), "0.0500025"),
+        # 50,000 x 1.25 + 150,000 x 0.125
+        (Usage(200_000, 0, None, 150_000), "0.08125"),
+    ],
+)
+def test_a_larger_prompt_may_cost_more_per_token(usage: Usage, cost: str):
+    """Tiers, listed in any order, hold for prompts of more tokens than their threshold."""
+    assert cost_usd(usage, TIERED) == Decimal(cost)
+
+
+@pytest.mark.parametrize("usage", [Usage(), Usage(10**9, 10**9), Usage(0, 0)])
+def test_a_flat_price_is_per_call(usage: Usage):
+    """Then tokens cost nothing, reported or not."""
+    assert cost_usd(usage, FLAT) == Decimal("0.0012")
+
+
+@pytest.mark.parametrize(
+    ("usage", "price"),
+    [(Usage(10, 10), None), (Usage(), None), (Usage(), PLAIN), (Usage(cache_read_tokens=5), PLAIN)],
+)
+def test_an_unknown_cost_is_unknown(usage: Usage, price: Price | None):
+    """Without a price, or without tokens to price, there is no cost; it is never 0."""
+    assert cost_usd(usage, price) is None
+
+
+def test_a_free_model_costs_nothing():
+    """Which is not the same as not knowing."""
+    assert cost_usd(Usage(1000, 10), Price()) == 0
+
+
+def test_costs_are_exact():
+    """A third of a million calls at a tenth of a cent per million tokens lose no digit."""
+    price = Price(input=Rate(Decimal("0.001")))
+
+    assert sum([cost_usd(Usage(1, 0), price) or 0] * 333_333) == Decimal("0.000333333")

@@ -1,0 +1,271 @@
+"""One item's way to its verdict, among fakes of the store and of the provider."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pytest
+
+from aegish_dist.core.completion import Completion, Usage
+from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.parsing import PARSER_VERSION
+from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
+from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdicts import LookUp
+from aegish_dist.errors import ProviderError
+from aegish_dist.pipeline.evaluate import Caller, Evaluator, ShuttingDownError
+from aegish_dist.providers import retry
+
+ITEM = Item("0abcdefgh", "test/x", sample_key=7)
+KEY = VerdictKey(1, 7, 1, 0)
+BLOCK = Completion('{"action": "BLOCK", "confidence": 0.9}', usage=Usage(1000, 200))
+PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))
+TOO_FAST = ProviderError(
+    "too fast", error_class=ErrorClass.RATE_LIMIT, status=429, retry_after_s=0.003
+)
+BROKEN = ProviderError("broken", error_class=ErrorClass.SERVER, status=500)
+
+
+class Provider:
+    """Gives one answer after the other, the last one for ever; can be made to wait."""
+
+    def __init__(self, *answers: Completion | ProviderError) -> None:
+        self._answers = list(answers)
+        self.commands: list[str] = []
+        self.called = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.now = 0
+        self.most = 0
+
+    async def complete(self, command: str) -> Completion:
+        self.commands.append(command)
+        self.called.set()
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await self.may_answer.wait()
+        finally:
+            self.now -= 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, ProviderError):
+            raise answer
+        return answer
+
+
+@dataclass
+class Store:
+    """Knows one item, and keeps what is recorded."""
+
+    found: LookUp | None = field(default_factory=lambda: LookUp(KEY, "rm -rf /", done=False))
+    recorded: list[tuple[VerdictKey, Verdict]] = field(default_factory=list)
+
+    async def look_up(self, _: Item) -> LookUp | None:
+        return self.found
+
+    async def record(self, verdict: tuple[VerdictKey, Verdict]) -> None:
+        self.recorded.append(verdict)
+
+
+def an_evaluator(store: Store, provider: Provider, slots: int = 10) -> Evaluator:
+    model = Caller(provider, asyncio.Semaphore(slots), PRICE)
+
+    async def caller(run_id: str, model_id: str) -> Caller:
+        assert (run_id, model_id) == (ITEM.run_id, ITEM.model)
+        return model
+
+    return Evaluator(
+        look_up=store.look_up,
+        record=store.record,
+        caller=caller,
+        worker="w1",
+        generator=random.Random(1),
+    )
+
+
+def evaluate(*answers: Completion | ProviderError, enqueued_at: float | None = None) -> Verdict:
+    """Evaluate the item once and return what was recorded of it."""
+
+    async def scenario() -> Store:
+        store = Store()
+        await an_evaluator(store, Provider(*answers)).evaluate(ITEM, enqueued_at)
+        return store
+
+    ((key, verdict),) = asyncio.run(scenario()).recorded
+    assert key == KEY
+    return verdict
+
+
+@pytest.fixture
+def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits between attempts of milliseconds."""
+    monkeypatch.setattr(retry, "BASE_S", 0.002)
+    monkeypatch.setattr(retry, "CAP_S", 0.004)
+
+
+def parts(timing: Timing) -> Sequence[float]:
+    values = (timing.queue_ms, timing.limiter_ms, timing.backoff_ms, timing.service_ms)
+    assert all(value is not None for value in values)
+    return [value for value in values if value is not None]
+
+
+@pytest.mark.parametrize("found", [None, LookUp(KEY, "rm -rf /", done=True)])
+def test_an_unknown_or_finished_item_costs_no_call(found: LookUp | None) -> None:
+    """Such an item is done with at once: nothing is called and nothing recorded."""
+
+    async def scenario() -> None:
+        store, provider = Store(found), Provider(BLOCK)
+        await an_evaluator(store, provider).evaluate(ITEM, None)
+        assert (provider.commands, store.recorded) == ([], [])
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_becomes_a_verdict() -> None:
+    """It is judged, priced ((1000 x 2 + 200 x 10) / 10^6 USD), timed and signed."""
+    verdict = evaluate(BLOCK)
+    assert (verdict.outcome, verdict.confidence) == (Outcome.BLOCK, 0.9)
+    assert verdict.completion is BLOCK
+    assert verdict.parser_version == PARSER_VERSION
+    assert verdict.cost_usd == Decimal("0.004")
+    assert (verdict.attempts, verdict.call_errors, verdict.error_class) == (1, (), None)
+    assert verdict.worker == "w1"
+    assert verdict.created_at is not None
+
+
+def test_the_command_is_sent_as_it_is_stored() -> None:
+    """The provider gets the sample's command and nothing else."""
+
+    async def scenario() -> list[str]:
+        provider = Provider(BLOCK)
+        await an_evaluator(Store(), provider).evaluate(ITEM, None)
+        return provider.commands
+
+    assert asyncio.run(scenario()) == ["rm -rf /"]
+
+
+@pytest.mark.usefixtures("quick_backoff")
+def test_failed_attempts_are_kept_beside_the_answer() -> None:
+    """Two failures, then an answer: three attempts, two errors in order, waits as backoff."""
+    verdict = evaluate(TOO_FAST, BROKEN, BLOCK)
+    assert (verdict.outcome, verdict.attempts) == (Outcome.BLOCK, 3)
+    assert [
+        (each.attempt, each.error_class, each.status, each.retry_after_s, each.message)
+        for each in verdict.call_errors
+    ] == [
+        (1, ErrorClass.RATE_LIMIT, 429, 0.003, "too fast"),
+        (2, ErrorClass.SERVER, 500, None, "broken"),
+    ]
+    assert verdict.timing.backoff_ms is not None
+    # 3 ms asked for, then at least half of 4 ms; a timer may be early by its resolution.
+    assert verdict.timing.backoff_ms >= 4.9
+
+
+@pytest.mark.parametrize(
+    ("error_class", "outcome", "attempts"),
+    [
+        (ErrorClass.DEADLINE, Outcome.TIMEOUT_ERROR, 1),
+        (ErrorClass.AUTH, Outcome.API_ERROR, 1),
+        (ErrorClass.QUOTA, Outcome.API_ERROR, 1),
+        (ErrorClass.BAD_REQUEST, Outcome.API_ERROR, 1),
+        (ErrorClass.SERVER, Outcome.API_ERROR, 6),
+        (ErrorClass.RATE_LIMIT, Outcome.API_ERROR, 10),
+    ],
+)
+@pytest.mark.usefixtures("quick_backoff")
+def test_giving_up_is_an_outcome(error_class: ErrorClass, outcome: Outcome, attempts: int) -> None:
+    """When asking again cannot help, or did not, the verdict says so; there is no completion."""
+    verdict = evaluate(ProviderError("no", error_class=error_class))
+    assert (verdict.outcome, verdict.error_class) == (outcome, error_class)
+    assert (verdict.completion, verdict.cost_usd) == (None, None)
+    assert verdict.attempts == attempts
+    assert [each.attempt for each in verdict.call_errors] == list(range(1, attempts + 1))
+    assert verdict.worker == "w1"
+
+
+@pytest.mark.parametrize("answers", [(BLOCK,), (BROKEN, BLOCK), (BROKEN,)])
+@pytest.mark.usefixtures("quick_backoff")
+def test_the_parts_of_the_time_do_not_overlap(
+    answers: tuple[Completion | ProviderError, ...],
+) -> None:
+    """No part is negative, and together they are at most the total, whatever happened."""
+    timing = evaluate(*answers, enqueued_at=time.time() - 5).timing
+    assert min(parts(timing)) >= 0
+    assert timing.queue_ms is not None
+    assert timing.queue_ms >= 5000
+    assert timing.total_ms is not None
+    assert sum(parts(timing)) <= timing.total_ms + 0.002  # each is rounded to a microsecond
+
+
+@pytest.mark.parametrize("enqueued_at", [None, time.time() + 3600])
+def test_no_queue_time_is_negative(enqueued_at: float | None) -> None:
+    """A publisher's clock may run ahead, and its header may be missing."""
+    assert evaluate(BLOCK, enqueued_at=enqueued_at).timing.queue_ms == 0
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Let others run until a condition holds."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def test_no_more_calls_than_slots_are_in_flight() -> None:
+    """Of ten items three are called at once; the rest wait their turn, as limiter time."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BLOCK)
+        provider.may_answer.clear()
+        evaluator = an_evaluator(store, provider, slots=3)
+        tasks = [asyncio.create_task(evaluator.evaluate(ITEM, None)) for _ in range(10)]
+        await eventually(lambda: provider.now == 3)
+        assert evaluator.in_flight == {("0abcdefgh", "test/x"): 10}
+        provider.may_answer.set()
+        await asyncio.gather(*tasks)
+        assert (provider.most, len(provider.commands), len(store.recorded)) == (3, 10, 10)
+        assert evaluator.in_flight.total() == 0
+        assert max(verdict.timing.limiter_ms or 0 for _, verdict in store.recorded) > 0
+
+    asyncio.run(scenario())
+
+
+def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
+    """The call in flight is recorded; the item that waits for its slot is not called any more."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BLOCK)
+        provider.may_answer.clear()
+        evaluator = an_evaluator(store, provider, slots=1)
+        called = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        await provider.called.wait()
+        waiting = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        evaluator.stop()
+        provider.may_answer.set()
+        await called
+        with pytest.raises(ShuttingDownError):
+            await waiting
+        assert (len(provider.commands), len(store.recorded)) == (1, 1)
+        assert evaluator.in_flight.total() == 0
+
+    asyncio.run(scenario())
+
+
+def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits out the pause of a minute; the item goes back without a verdict."""
+    monkeypatch.setattr(retry, "BASE_S", 60.0)
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BROKEN)
+        evaluator = an_evaluator(store, provider)
+        task = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        await provider.called.wait()
+        evaluator.stop()
+        async with asyncio.timeout(5):
+            with pytest.raises(ShuttingDownError):
+                await task
+        assert (len(provider.commands), store.recorded) == (1, [])
+
+    asyncio.run(scenario())

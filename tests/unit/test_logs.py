@@ -1,0 +1,109 @@
+"""The log: one format for our events and for those of libraries."""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from aegish_dist.logs import LIBRARY_LEVELS, configure_logging, get_logger
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """Give other tests the logging they had."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = {name: logging.getLogger(name).level for name in LIBRARY_LEVELS}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+    structlog.contextvars.clear_contextvars()
+    structlog.reset_defaults()
+
+
+def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Return the lines on standard error; there must be none on standard output."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    return [json.loads(line) for line in err.splitlines()]
+
+
+def test_a_json_line_has_the_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    """Event, fields, level, logger and time stand side by side in one object."""
+    configure_logging("INFO", "json")
+    get_logger("a.module").warning("item_late", run="0abcdefgh", items=3)
+    (line,) = written(capsys)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "item_late",
+        "run": "0abcdefgh",
+        "items": 3,
+        "level": "warning",
+        "logger": "a.module",
+    }
+
+
+def test_bound_fields_are_on_every_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is bound to the context reaches events of ours and of libraries alike."""
+    configure_logging("INFO", "json")
+    with structlog.contextvars.bound_contextvars(model="test/x"):
+        get_logger("ours").info("called")
+        logging.getLogger("theirs").info("said %s", "hello")
+    assert [(line["event"], line["model"]) for line in written(capsys)] == [
+        ("called", "test/x"),
+        ("said hello", "test/x"),
+    ]
+
+
+def test_an_exception_is_part_of_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The traceback is a field, so that a collector keeps it with the event."""
+    configure_logging("INFO", "json")
+    try:
+        raise ZeroDivisionError("unforeseen")
+    except ZeroDivisionError:
+        get_logger("ours").exception("item_failed")
+    (line,) = written(capsys)
+    assert (line["event"], line["level"]) == ("item_failed", "error")
+    assert "ZeroDivisionError: unforeseen" in line["exception"]
+
+
+def test_what_is_less_severe_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """The level holds for our events and for those of libraries."""
+    configure_logging("WARNING", "json")
+    for name in ("ours", "theirs"):
+        logging.getLogger(name).info("quiet")
+    get_logger("ours").info("quiet")
+    get_logger("ours").warning("heard")
+    assert [line["event"] for line in written(capsys)] == ["heard"]
+
+
+def test_talkative_libraries_are_kept_short(capsys: pytest.CaptureFixture[str]) -> None:
+    """They write nothing below their own level, even where all else is written."""
+    configure_logging("DEBUG", "json")
+    for name, least in LIBRARY_LEVELS.items():
+        logging.getLogger(name).log(least - 1, "quiet")
+        logging.getLogger(name).log(least, name)
+    assert [line["event"] for line in written(capsys)] == list(LIBRARY_LEVELS)
+
+
+def test_people_get_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """In console format a line holds event and fields as text."""
+    configure_logging()
+    get_logger("ours").info("worker_ready", queues=2)
+    err = capsys.readouterr().err
+    assert "worker_ready" in err
+    assert "queues=2" in err
+    assert err.count("\n") == 1
+
+
+def test_configuring_twice_writes_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last configuration replaces the one before."""
+    configure_logging("INFO", "console")
+    configure_logging("INFO", "json")
+    get_logger("ours").info("once")
+    assert [line["event"] for line in written(capsys)] == ["once"]

@@ -1,0 +1,158 @@
+"""The environment, checked once."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from aegish_dist.errors import ConfigError
+from aegish_dist.settings import load_settings
+
+DATABASE = "postgresql://user:hunter2@db.example/aegish"
+BROKER = "redis://:hunter3@broker.example:6379/0"
+VARIABLES = (
+    *("DATABASE_URL", "BROKER_URL", "HOME", "CATALOG", "CONCURRENCY"),
+    *("SHUTDOWN_GRACE_S", "LOG_FORMAT", "LOG_LEVEL"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _empty_environment(monkeypatch: pytest.MonkeyPatch):
+    for variable in VARIABLES:
+        monkeypatch.delenv(f"AEGISH_DIST_{variable}", raising=False)
+
+
+def test_with_nothing_set_everything_is_embedded():
+    """The defaults need no server and no file."""
+    settings = load_settings()
+
+    assert settings.embedded_database
+    assert settings.embedded_broker
+    assert (settings.database_url, settings.broker_url, settings.catalog) == (None, None, None)
+    assert (settings.concurrency, settings.shutdown_grace_s) == (500, 60)
+    assert (settings.log_format, settings.log_level) == ("console", None)
+    assert settings.home.name == "aegish-dist"
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch):
+    """Every variable reaches its setting."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
+    monkeypatch.setenv("AEGISH_DIST_BROKER_URL", BROKER)
+    monkeypatch.setenv("AEGISH_DIST_HOME", "/data")
+    monkeypatch.setenv("AEGISH_DIST_CATALOG", "/data/mine.toml")
+    monkeypatch.setenv("AEGISH_DIST_CONCURRENCY", "20")
+    monkeypatch.setenv("AEGISH_DIST_SHUTDOWN_GRACE_S", "0")
+    monkeypatch.setenv("AEGISH_DIST_LOG_FORMAT", "json")
+    monkeypatch.setenv("AEGISH_DIST_LOG_LEVEL", "DEBUG")
+    monkeypatch.setenv("AEGISH_DIST_SOMETHING_ELSE", "is ignored")
+
+    settings = load_settings()
+
+    assert not settings.embedded_database
+    assert not settings.embedded_broker
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value() == DATABASE
+    assert settings.broker_url is not None
+    assert settings.broker_url.get_secret_value() == BROKER
+    assert (settings.home, settings.catalog) == (Path("/data"), Path("/data/mine.toml"))
+    assert (settings.concurrency, settings.shutdown_grace_s) == (20, 0)
+    assert (settings.log_format, settings.log_level) == ("json", "DEBUG")
+
+
+@pytest.mark.parametrize("blank", ["", "  ", "\t\n"])
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_blank_is_unset(monkeypatch: pytest.MonkeyPatch, variable: str, blank: str):
+    """Compose files and shells pass on variables that nobody filled in."""
+    defaults = load_settings()
+    monkeypatch.setenv(f"AEGISH_DIST_{variable}", blank)
+
+    assert load_settings() == defaults
+
+
+def test_a_broker_without_a_database_is_refused(monkeypatch: pytest.MonkeyPatch):
+    """Workers elsewhere could not reach an embedded database; both variables are named."""
+    monkeypatch.setenv("AEGISH_DIST_BROKER_URL", BROKER)
+
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+
+    message = str(caught.value)
+    assert message.startswith("AEGISH_DIST_BROKER_URL is set but AEGISH_DIST_DATABASE_URL is not")
+    assert "\n" not in message
+    assert "hunter3" not in message
+
+
+def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch):
+    """Then the worker runs inside `submit` and writes to that database."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
+
+    settings = load_settings()
+
+    assert settings.embedded_broker
+    assert not settings.embedded_database
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("CONCURRENCY", "0"),
+        ("CONCURRENCY", "-1"),
+        ("CONCURRENCY", "10001"),
+        ("CONCURRENCY", "many"),
+        ("CONCURRENCY", "1.5"),
+        ("SHUTDOWN_GRACE_S", "-1"),
+        ("SHUTDOWN_GRACE_S", "soon"),
+        ("LOG_FORMAT", "xml"),
+        ("LOG_LEVEL", "debug"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+):
+    """One line names the variable and what is expected."""
+    monkeypatch.setenv(f"AEGISH_DIST_{variable}", value)
+
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+
+    message = str(caught.value)
+    assert message.startswith(f"AEGISH_DIST_{variable}: ")
+    assert "should" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["broker.example:6379", "redis://", "memory://localhost/", "redis://:hunter3@host:port/0"],
+)
+def test_what_is_not_a_broker_is_refused(monkeypatch: pytest.MonkeyPatch, url: str):
+    """The message shows what a broker's URL looks like, never the one that was given."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
+    monkeypatch.setenv("AEGISH_DIST_BROKER_URL", url)
+
+    with pytest.raises(ConfigError, match=r"AEGISH_DIST_BROKER_URL: .*redis://HOST") as caught:
+        load_settings()
+
+    assert url not in str(caught.value).replace("redis://HOST", "")
+
+
+def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch):
+    """Options of the command line win, and are checked alike."""
+    monkeypatch.setenv("AEGISH_DIST_CONCURRENCY", "20")
+    monkeypatch.setenv("AEGISH_DIST_LOG_FORMAT", "json")
+
+    settings = load_settings({"concurrency": 30})
+
+    assert (settings.concurrency, settings.log_format) == (30, "json")
+    with pytest.raises(ConfigError, match="AEGISH_DIST_CONCURRENCY"):
+        load_settings({"concurrency": 0})
+
+
+def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPatch):
+    """They may be logged by accident, and nobody may edit them on the way."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
+    settings = load_settings()
+
+    assert "hunter2" not in f"{settings!r} {settings}"
+    with pytest.raises(ValidationError):
+        settings.concurrency = 1

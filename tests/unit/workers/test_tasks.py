@@ -1,0 +1,79 @@
+"""The task body: what becomes of a message."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from celery.exceptions import Reject
+
+from aegish_dist.core.verdict import Item
+from aegish_dist.pipeline.evaluate import ShuttingDownError
+from aegish_dist.queue.messages import ENQUEUED_AT, encode
+from workers.tasks import evaluate
+
+ITEM = Item("0abcdefgh", "test/x", 7, 2, 1)
+
+
+class RecordingEvaluator:
+    """Remembers what it was asked, and ends as told."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.asked: list[tuple[Item, float | None]] = []
+        self._error = error
+
+    async def evaluate(self, item: Item, enqueued_at: float | None) -> None:
+        self.asked.append((item, enqueued_at))
+        if self._error is not None:
+            raise self._error
+
+
+def perform(evaluator: RecordingEvaluator, request: dict[str, Any]) -> None:
+    asyncio.run(evaluate.run(evaluator, request))
+
+
+def test_a_message_is_evaluated() -> None:
+    """The item it names reaches the evaluator with the time it was published."""
+    evaluator = RecordingEvaluator()
+    perform(evaluator, {"args": encode(ITEM), ENQUEUED_AT: 1.5})
+    perform(evaluator, {"args": encode(ITEM)})
+    assert evaluator.asked == [(ITEM, 1.5), (ITEM, None)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["0abcdefgh", "test/x", "7", 2, 1],
+        ["0abcdefgh", "test/x", -1, 2, 1],
+        ["0abcdefgh", "test/x", 2**63, 2, 1],
+        ["0abcdefgh", "test/x", 7, 0, 1],
+        [*encode(ITEM), "more"],
+        [["0abcdefgh"], "test/x", 7, 2, 1],
+        {"run": "0abcdefgh"},
+        "abcde",
+        7,
+        None,
+    ],
+    ids=repr,
+)
+def test_a_forged_message_is_dropped(arguments: object) -> None:
+    """It is rejected for good and evaluated by nobody."""
+    evaluator = RecordingEvaluator()
+    with pytest.raises(Reject) as caught:
+        perform(evaluator, {"args": arguments})
+    assert not caught.value.requeue
+    assert evaluator.asked == []
+
+
+def test_an_item_goes_back_when_the_worker_stops() -> None:
+    """It is rejected with requeue, so that another worker gets it."""
+    with pytest.raises(Reject) as caught:
+        perform(RecordingEvaluator(ShuttingDownError()), {"args": encode(ITEM)})
+    assert caught.value.requeue
+
+
+@pytest.mark.parametrize("bug", [ValueError("a bug"), KeyError("a bug")], ids=repr)
+def test_a_bug_is_not_taken_for_a_forged_message(bug: Exception) -> None:
+    """What goes wrong while evaluating reaches the pool, which logs it with the item."""
+    with pytest.raises(type(bug)):
+        perform(RecordingEvaluator(bug), {"args": encode(ITEM)})
