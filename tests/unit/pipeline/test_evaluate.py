@@ -200,7 +200,7 @@ def test_the_parts_of_the_time_do_not_overlap(
     assert sum(parts(timing)) <= timing.total_ms + 0.002  # each is rounded to a microsecond
 
 
-@pytest.mark.parametrize("enqueued_at", [None, time.time() + 3600])
+@pytest.mark.parametrize("enqueued_at", [None, time.time() + 3600], ids=["missing", "ahead"])
 def test_no_queue_time_is_negative(enqueued_at: float | None) -> None:
     """A publisher's clock may run ahead, and its header may be missing."""
     assert evaluate(BLOCK, enqueued_at=enqueued_at).timing.queue_ms == 0
