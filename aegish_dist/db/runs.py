@@ -1,6 +1,6 @@
 """Runs in the store: what was asked of whom, and what is still missing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -225,11 +225,12 @@ def list_runs(session: Session, limit: int) -> list[RunSummary]:
     ]
 
 
-def missing_items(session: Session, run_id: str) -> Iterator[Item]:
+def missing_items(session: Session, run_id: str) -> Generator[Item, None, None]:
     """Stream the items of a run that have no verdict: models x samples x epochs minus verdicts."""
-    rows = session.execute(_MISSING, {"run": run_id}, execution_options={"yield_per": STREAM_ROWS})
-    for model, key, epoch in rows:
-        yield Item(run_id, model, key, epoch)
+    streamed = {"yield_per": STREAM_ROWS}
+    with session.execute(_MISSING, {"run": run_id}, execution_options=streamed) as rows:
+        for model, key, epoch in rows:
+            yield Item(run_id, model, key, epoch)
 
 
 def open_models(session: Session, run_id: str) -> None:

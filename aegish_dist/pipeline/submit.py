@@ -1,6 +1,7 @@
 """Submitting a run: store what is asked of whom, then enqueue one item per command and model."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -109,8 +110,8 @@ def enqueue_missing(
     """
     with Session(engine) as session, session.begin():
         open_models(session, run_id)
-    with Session(engine) as session:
-        return publish(app, missing_items(session, run_id), on_progress)
+    with Session(engine) as session, closing(missing_items(session, run_id)) as items:
+        return publish(app, items, on_progress)
 
 
 def find_run(engine: Engine, text: str) -> str:
