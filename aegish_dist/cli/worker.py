@@ -31,7 +31,6 @@ def worker(models: str | None, concurrency: int | None, celery_options: tuple[st
     check_broker(workspace.app)
     _ = workspace.engine
     arguments = [sys.executable, "-m", "celery", "-A", "workers.app", "worker"]
-    arguments += ["--hostname", f"aegish-{os.getpid()}@%h"]
     if models:
         arguments += ["-Q", ",".join(queue_name(model.strip()) for model in models.split(","))]
     if concurrency:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_submit(home: Path):
 
 def test_interrupt(home: Path, tmp_path: Path):
     """Ctrl-C ends `submit` with 130 and keeps every answer; `resume` makes only the other calls."""
-    with Simulator(tmp_path) as simulator:
+    with Simulator(tmp_path) as simulator, ExitStack() as stack:
         simulator.start("--latency", "constant:0.3")
         env = environment(home=home, catalog=simulator.catalog, concurrency=20)
         asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "120")
@@ -50,6 +51,7 @@ def test_interrupt(home: Path, tmp_path: Path):
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        stack.callback(submit.kill)
         wait_until(lambda: simulator.calls() >= 50, "50 calls", DEADLINE_S)
         os.killpg(submit.pid, signal.SIGINT)
         _, messages = submit.communicate(timeout=DEADLINE_S)

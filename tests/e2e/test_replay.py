@@ -11,7 +11,7 @@ from aegish_dist.core.verdict import Outcome, Verdict
 from aegish_dist.pipeline.move_verdicts import export_verdicts
 from tests.e2e.cluster import Simulator, environment, run, run_json
 
-TIME_LIMIT_S = 2.0
+TIME_LIMIT_S = 3.0
 
 
 class Answer(NamedTuple):
@@ -39,8 +39,6 @@ ANSWERS = (
     Answer(None, Outcome.TIMEOUT_ERROR, None),
 )
 """The last one is a call that nobody answered in time."""
-
-
 MODELS = ("openai/one", "anthropic/two", "google/three")
 """One for each wire format."""
 
