@@ -150,10 +150,16 @@ def _announce(submission: Submission, estimate: Estimate) -> None:
     )
     click.echo(
         f"estimated: {estimate.input_tokens:,} input and {estimate.output_tokens:,} output tokens,"
-        f" ${estimate.known_cost_usd:.2f}{_unpriced(estimate)},"
+        f" ${estimate.known_cost_usd:.2f}{_if_cached(estimate)}{_unpriced(estimate)},"
         f" at least {_duration_s(submission):.0f} s with one worker process",
         err=True,
     )
+
+
+def _if_cached(estimate: Estimate) -> str:
+    if estimate.cached_cost_usd == estimate.known_cost_usd:
+        return ""
+    return f" (${estimate.cached_cost_usd:.2f} if the prompt is cached)"
 
 
 def _unpriced(estimate: Estimate) -> str:

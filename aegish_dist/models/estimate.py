@@ -2,8 +2,8 @@
 
 An approximation, and meant to be shown as one. Per call it takes the characters of system text,
 template and command, a quarter of them rounded up, plus `FRAMING_TOKENS` as the input, and
-`ANSWER_TOKENS` as the output. It knows no tokenizer, no cache and no hidden reasoning: reasoning
-models and step-by-step prompts write several times as much, and cached prompts cost less.
+`ANSWER_TOKENS` as the output. It knows no tokenizer and no hidden reasoning: reasoning models and
+step-by-step prompts write several times as much. What a cached prompt would cost stands beside.
 """
 
 from collections import Counter
@@ -36,7 +36,10 @@ class ModelEstimate:
     output_tokens: int
     """Of all calls."""
     cost_usd: Decimal | None
-    """Of all calls; None when the price is unknown."""
+    """Of all calls, none of them helped by a cache; None when the price is unknown."""
+    cached_cost_usd: Decimal | None
+    """The same if the first call writes the system text to the provider's prompt cache and every
+    other one reads it there; equal to `cost_usd` where caching has no price of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,12 @@ class Estimate:
         return sum((each.cost_usd for each in self.models if each.cost_usd is not None), Decimal(0))
 
     @property
+    def cached_cost_usd(self) -> Decimal:
+        """`known_cost_usd` if every provider caches the system text."""
+        costs = (each.cached_cost_usd for each in self.models)
+        return sum((cost for cost in costs if cost is not None), Decimal(0))
+
+    @property
     def cost_usd(self) -> Decimal | None:
         """Cost of the run; None when any model is unpriced."""
         return None if self.unpriced else self.known_cost_usd
@@ -93,22 +102,35 @@ def estimate(
     for length, commands in Counter(command_lengths).items():
         tokens = -(-(fixed + length) // CHARACTERS_PER_TOKEN) + FRAMING_TOKENS
         calls[tokens] += commands * epochs
-    return Estimate(tuple(_model_estimate(spec, calls) for spec in specs))
+    prefix = len(prompt.system) // CHARACTERS_PER_TOKEN
+    return Estimate(tuple(_model_estimate(spec, calls, prefix) for spec in specs))
 
 
-def _model_estimate(spec: ModelSpec, calls: Counter[int]) -> ModelEstimate:
+def _model_estimate(spec: ModelSpec, calls: Counter[int], prefix: int) -> ModelEstimate:
     if spec.wire is WireFormat.BASELINE:
-        return ModelEstimate(spec.id, calls.total(), 0, 0, Decimal(0))
+        return ModelEstimate(spec.id, calls.total(), 0, 0, Decimal(0), Decimal(0))
     return ModelEstimate(
         model=spec.id,
         calls=calls.total(),
         input_tokens=sum(tokens * count for tokens, count in calls.items()),
         output_tokens=calls.total() * ANSWER_TOKENS,
-        cost_usd=_cost(spec.price, calls),
+        cost_usd=_cost(spec.price, calls, cached=0),
+        cached_cost_usd=_cached_cost(spec.price, calls, prefix),
     )
 
 
-def _cost(price: Price | None, calls: Counter[int]) -> Decimal | None:
+def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decimal | None:
+    """Price the calls as if the prefix were cached; the first one pays for writing it."""
+    total = _cost(price, calls, cached=prefix)
+    if total is None or price is None or price.per_call is not None or not calls:
+        return total
+    size = min(calls)
+    first = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_write_tokens=prefix)
+    later = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_read_tokens=prefix)
+    return total + (cost_usd(first, price) or 0) - (cost_usd(later, price) or 0)
+
+
+def _cost(price: Price | None, calls: Counter[int], cached: int) -> Decimal | None:
     """Price each size of call by itself: tiers depend on it."""
     if price is None:
         return None
@@ -116,6 +138,6 @@ def _cost(price: Price | None, calls: Counter[int]) -> Decimal | None:
         return price.per_call * calls.total()
     total = Decimal(0)
     for tokens, count in calls.items():
-        usage = Usage(input_tokens=tokens, output_tokens=ANSWER_TOKENS)
+        usage = Usage(tokens, ANSWER_TOKENS, cache_read_tokens=cached)
         total += (cost_usd(usage, price) or 0) * count
     return total

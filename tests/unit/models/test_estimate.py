@@ -33,6 +33,26 @@ def test_cost_is_tokens_by_price():
     assert result.cost_usd == Decimal("0.000436") + Decimal("0.0036")
 
 
+def test_a_cached_prompt_is_written_once_and_read_by_the_others():
+    """90 characters of system text are 22 tokens: written once at 4 USD, read twice at 1 USD."""
+    price = Price(
+        input=Rate(Decimal(2)),
+        output=Rate(Decimal(10)),
+        cache_read=Rate(Decimal(1)),
+        cache_write=Rate(Decimal(4)),
+    )
+    result = estimate([spec("cached", price)], PROMPT, [1, 4, 5])
+    fresh = (36 + 36 + 37 - 3 * 22) * 2
+    assert result.cached_cost_usd == Decimal(fresh + 22 * 4 + 2 * 22 * 1 + 3 * 60 * 10) / 10**6
+    assert result.cost_usd == Decimal((36 + 36 + 37) * 2 + 3 * 60 * 10) / 10**6
+
+
+def test_without_a_cache_price_a_cached_prompt_costs_the_same():
+    """Where a price list knows no cache, prompt tokens cost what they cost."""
+    result = estimate([TOKENS], PROMPT, [1, 4, 5])
+    assert result.cached_cost_usd == result.cost_usd
+
+
 def test_a_flat_price_counts_calls():
     """Three calls at a flat price cost three times the price, whatever the tokens."""
     assert estimate([FLAT], PROMPT, [1, 10, 1000]).cost_usd == Decimal("0.003")
