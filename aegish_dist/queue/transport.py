@@ -154,7 +154,7 @@ class Channel(redis.Channel):
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
-        fetched = deque()
+        fetched: deque[tuple[str, dict[str, Any]]] = deque()
         for number, message in zip(reply[::2], reply[1::2], strict=True):
             try:
                 payload = loads(message) if number else None

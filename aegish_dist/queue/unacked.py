@@ -1,4 +1,4 @@
-"""Messages that were delivered and not acknowledged yet, in Redis: held on a lease, ended in groups.
+"""Messages delivered and not acknowledged yet, in Redis: held on a lease, settled in groups.
 
 The formats are those of kombu's own Redis transport, so that workers of both kinds share queues and
 rescue each other's messages. A lease needs no format either: a message is registered as if that
