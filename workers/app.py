@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from celery import Celery, signals
+from celery import Celery, bootsteps, signals
 from celery.apps.worker import Worker
 
 from aegish_dist.errors import ConfigError
@@ -12,12 +12,24 @@ from aegish_dist.settings import load_settings
 from workers.discovery import QueueDiscovery
 
 
+HELD_PER_CALL = 1.25
+"""Items held per call in flight: what is being looked up, stored or acknowledged makes no call, and
+the next one should be at hand."""
+
+
 class QuietWorker(Worker):
     """A worker that neither gossips nor mingles: both cost messages and gain nothing here."""
 
     def prepare_args(self, **kwargs: Any) -> dict[str, Any]:
         """Switch both off, whatever the command line says."""
         return {**kwargs, "without_gossip": True, "without_mingle": True}
+
+
+class Prefetch(bootsteps.Step):
+    """Has the consumer hold somewhat more than is called at once."""
+
+    def __init__(self, consumer: Any, **_: Any) -> None:
+        consumer.initial_prefetch_count = int(HELD_PER_CALL * consumer.pool.num_processes)
 
 
 def _build() -> Celery:
@@ -34,7 +46,7 @@ def _build() -> Celery:
         shutdown_grace_s=settings.shutdown_grace_s,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
-    worker_app.steps["consumer"].add(QueueDiscovery)
+    worker_app.steps["consumer"].update({Prefetch, QueueDiscovery})
     signals.setup_logging.connect(
         lambda **_: configure_logging(settings.log_level or "INFO", settings.log_format), weak=False
     )

@@ -118,11 +118,12 @@ async def _report(
 
 
 @asynccontextmanager
-async def open_evaluator(app: Any) -> AsyncIterator[Evaluator]:
+async def open_evaluator(app: Any, calls: int) -> AsyncIterator[Evaluator]:
     """Open what evaluating needs, and close it in the opposite order.
 
     Args:
         app: The Celery application; its configuration says which database.
+        calls: How many may be in flight at once.
 
     Raises:
         AegishError: The database is unreachable or not migrated.
@@ -138,6 +139,7 @@ async def open_evaluator(app: Any) -> AsyncIterator[Evaluator]:
                 look_up=Grouped(store.look_up, executor),
                 record=Grouped(store.record, executor),
                 caller=_Callers(engine, providers, executor, os.environ),
+                slots=asyncio.Semaphore(calls),
                 worker=name,
                 generator=random.Random(),  # noqa: S311  jitter, not a secret
             )

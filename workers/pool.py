@@ -211,7 +211,7 @@ class TaskPool(BasePool):
 
     async def _serve(self) -> None:
         self._stop_requested = asyncio.Event()
-        async with open_evaluator(self.app) as evaluator:
+        async with open_evaluator(self.app, self.num_processes) as evaluator:
             self._evaluator = evaluator
             self._ready.set_result(None)
             await self._stop_requested.wait()
@@ -222,7 +222,7 @@ class TaskPool(BasePool):
 
     @property
     def num_processes(self) -> int:
-        """How many items Celery may have in flight; it sizes its prefetch by this."""
+        """How many calls may be in flight."""
         return int(self.limit)
 
 
