@@ -9,7 +9,6 @@ import sys
 
 import structlog
 
-
 LIBRARY_LEVELS = {
     "alembic": logging.WARNING,
     "celery.app.trace": logging.WARNING,

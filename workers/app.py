@@ -11,7 +11,6 @@ from aegish_dist.queue.app import create_app
 from aegish_dist.settings import load_settings
 from workers.discovery import QueueDiscovery
 
-
 HELD_PER_CALL = 1.25
 """Items held per call in flight: what is being looked up, stored or acknowledged makes no call, and
 the next one should be at hand."""
@@ -44,6 +43,7 @@ def _build() -> Celery:
         database_url=settings.database_url.get_secret_value(),
         concurrency=settings.concurrency,
         shutdown_grace_s=settings.shutdown_grace_s,
+        stock_transport=settings.stock_transport,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].update({Prefetch, QueueDiscovery})
