@@ -11,8 +11,8 @@ The channel asks again after a pause that grows while there is nothing.
 
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from queue import Empty
 from time import monotonic
 from typing import Any
@@ -21,6 +21,8 @@ import kombu
 from celery.app import amqp
 from kombu.transport import redis, virtual
 from kombu.utils.json import loads
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aegish_dist.logs import get_logger
 from aegish_dist.queue.scripts import TAKE
@@ -32,6 +34,9 @@ SHORTEST_PAUSE_S = 0.005
 """Between fetches while there are messages: places freed meanwhile are filled by one fetch."""
 LONGEST_PAUSE_S = 0.1
 """Between fetches while there are none; ten of them cost a worker a thousandth of a core."""
+
+LOST = (OSError, RedisConnectionError, RedisTimeoutError)
+"""How a connection ends that was not closed."""
 
 
 def _unlimited(_queue: str) -> int:
@@ -207,10 +212,27 @@ class Poller(redis.MultiChannelPoller):
 
     def on_poll_start(self) -> None:
         """Settle and renew, then fetch."""
-        for channel in list(self._channels):
-            channel.qos.settle()
-            channel.qos.renew()
-        super().on_poll_start()
+        with self._loss_noted():
+            for channel in list(self._channels):
+                channel.qos.settle()
+                channel.qos.renew()
+            super().on_poll_start()
+
+    def on_readable(self, fileno: int) -> None:
+        """Read what has come."""
+        with self._loss_noted():
+            super().on_readable(fileno)
+
+    @contextmanager
+    def _loss_noted(self) -> Iterator[None]:
+        # The process outlives its connection, and works on: what it holds stays with it until its
+        # leases end. Given back at once, as at an orderly end, all of it would be called twice.
+        try:
+            yield
+        except LOST:
+            for channel in self._channels:
+                channel.do_restore = False
+            raise
 
     def get(self, callback: Any, timeout: float | None = None) -> Any:
         """Wait for something to read, but not beyond the next fetch."""
