@@ -33,14 +33,18 @@ GATHER_S = 0.005
 
 
 class Delivery(NamedTuple):
-    """A message on its way through the pool."""
+    """What remains of a message on its way through the pool; whole ones would take 5 KB each."""
 
-    run: Callable[[Evaluator, Sequence[Any], float | None], Awaitable[None]]
+    run: Callable[[Evaluator, Sequence[Any], Any], Awaitable[None]]
     """The body of its task."""
     arguments: Sequence[Any]
     """What the message carries for it."""
-    message: Any
-    """To be acknowledged."""
+    enqueued_at: Any
+    """When the message says that it was published."""
+    channel: Any
+    """Where it is acknowledged."""
+    tag: Any
+    """As what it is acknowledged."""
 
 
 def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
@@ -53,7 +57,12 @@ def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Non
     def on_message(message: Any, *_: Any) -> None:
         match message.payload:
             case [list(arguments), *_]:
-                consumer.pool.take(Delivery(task.run, arguments, message))
+                enqueued_at = message.headers.get(ENQUEUED_AT)
+                consumer.pool.take(
+                    Delivery(
+                        task.run, arguments, enqueued_at, message.channel, message.delivery_tag
+                    )
+                )
             case _:
                 raise InvalidTaskError("a message without arguments")
 
@@ -118,35 +127,33 @@ class TaskPool(BasePool):
             self._taken.popleft()
 
     async def _perform(self, delivery: Delivery) -> None:
-        message = delivery.message
+        run, arguments, enqueued_at, channel, tag = delivery
         try:
-            await delivery.run(
-                self._evaluator, delivery.arguments, message.headers.get(ENQUEUED_AT)
-            )
+            await run(self._evaluator, arguments, enqueued_at)
         except Reject as rejection:
-            self._finish(message.reject, requeue=bool(rejection.requeue))
+            self._finish(channel.basic_reject, tag, requeue=bool(rejection.requeue))
         except asyncio.CancelledError:
             # The grace is over: leave it unacknowledged, the closing channel gives it back.
             raise
         except Exception:
             # The item stays missing in the store, where `status` shows it and `resume` finds it.
-            log.exception("item_failed", item=list(delivery.arguments))
-            self._finish(message.reject)
+            log.exception("item_failed", item=list(arguments))
+            self._finish(channel.basic_reject, tag, requeue=False)
         else:
-            self._finish(message.ack)
+            self._finish(channel.basic_ack, tag)
 
-    def _finish(self, settle: Callable[..., None], **how: bool) -> None:
+    def _finish(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
         if self._hub is None:
             # Without a hub (in-memory broker) Celery's own thread pool acknowledges from here too.
-            self._settle(settle, **how)
+            self._settle(settle, tag, **how)
             return
-        self._finished.append(partial(self._settle, settle, **how))
+        self._finished.append(partial(self._settle, settle, tag, **how))
         if len(self._finished) == 1:
             self._loop.call_later(GATHER_S, self._hub.call_soon, self._settle_finished)
 
-    def _settle(self, settle: Callable[..., None], **how: bool) -> None:
+    def _settle(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
         try:
-            settle(**how)
+            settle(tag, **how)
         except BrokenPipeError:
             raise  # has the consumer connect again
         except self._broker_errors as error:

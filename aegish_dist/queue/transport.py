@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import kombu
 from celery.app import amqp
@@ -41,6 +41,14 @@ LOST = (OSError, RedisConnectionError, RedisTimeoutError)
 
 def _unlimited(_queue: str) -> int:
     return sys.maxsize
+
+
+class Fetched(NamedTuple):
+    """A message that has come and is not delivered yet."""
+
+    queue: str
+    text: bytes
+    payload: dict[str, Any]
 
 
 class Message(virtual.Message):
@@ -142,14 +150,14 @@ class Channel(redis.Channel):
         self._queue_cycle.rotate(self._asked[0])
         try:
             while fetched:
-                queue, payload = fetched.popleft()
-                self.qos.registered = payload["properties"]["delivery_tag"]
+                queue, text, payload = fetched.popleft()
+                self.qos.registered = payload["properties"]["delivery_tag"], text
                 self.connection._deliver(payload, queue)
         finally:
             self._give_back(fetched)
         return True
 
-    def _read_fetched(self) -> deque[tuple[str, dict[str, Any]]]:
+    def _read_fetched(self) -> deque[Fetched]:
         connection = self.client.connection
         try:
             reply = self.client.parse_response(connection, "EVAL")
@@ -159,7 +167,7 @@ class Channel(redis.Channel):
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
-        fetched: deque[tuple[str, dict[str, Any]]] = deque()
+        fetched: deque[Fetched] = deque()
         for number, message in zip(reply[::2], reply[1::2], strict=True):
             try:
                 payload = loads(message) if number else None
@@ -168,7 +176,7 @@ class Channel(redis.Channel):
             if payload is None:
                 log.error("message_unreadable", bytes=len(message))
             else:
-                fetched.append((self._asked[number - 1], payload))
+                fetched.append(Fetched(self._asked[number - 1], message, payload))
         return fetched
 
     def _give_back_fetched(self) -> None:
@@ -176,12 +184,12 @@ class Channel(redis.Channel):
             with suppress(*self.connection_errors):
                 self._give_back(self._read_fetched())
 
-    def _give_back(self, fetched: deque[tuple[str, dict[str, Any]]]) -> None:
+    def _give_back(self, fetched: deque[Fetched]) -> None:
         if fetched:
             self.qos.give_back(
-                Held.of(payload)
-                for queue, payload in fetched
-                if queue not in self._unacknowledged_queues
+                Held.of(message.text)
+                for message in fetched
+                if message.queue not in self._unacknowledged_queues
             )
 
     def _wait_longer(self) -> None:

@@ -34,8 +34,9 @@ class Held(NamedTuple):
     routing_key: str
 
     @classmethod
-    def of(cls, payload: dict[str, Any]) -> "Held":
-        """Read it from a message as it was published."""
+    def of(cls, delivered: Any) -> "Held":
+        """Read it from a message as it was published, or as kombu delivered it."""
+        payload = loads(delivered) if isinstance(delivered, bytes) else delivered._raw
         properties = payload["properties"]
         info = properties["delivery_info"]
         return cls(properties["delivery_tag"], payload, info["exchange"], info["routing_key"])
@@ -46,16 +47,16 @@ class Unacked(redis.QoS):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.registered: str | None = None
-        """Tag of the message that is being delivered, which its fetch has registered already."""
+        self.registered: tuple[str, bytes] | None = None
+        """Tag and text of the message that is being delivered; its fetch has registered it."""
         self._acked: list[str] = []
         self._returned: list[Held] = []
         self._renewed_at = self._swept_at = monotonic()
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        """Remember a delivered message."""
-        if delivery_tag == self.registered:
-            virtual.QoS.append(self, message, delivery_tag)
+        """Remember a delivered message; its text is a fifth of its size as an object."""
+        if self.registered and delivery_tag == self.registered[0]:
+            virtual.QoS.append(self, self.registered[1], delivery_tag)
         else:
             super().append(message, delivery_tag)
 
@@ -67,7 +68,7 @@ class Unacked(redis.QoS):
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Drop a message, or put it at the end of its queue, with the next group."""
         if requeue and delivery_tag in self._delivered:
-            self._returned.append(Held.of(self._delivered[delivery_tag]._raw))
+            self._returned.append(Held.of(self._delivered[delivery_tag]))
         else:
             self._acked.append(delivery_tag)
         self._quick_ack(delivery_tag)
@@ -117,7 +118,7 @@ class Unacked(redis.QoS):
 
     def restore_unacked(self, client: Any = None) -> None:
         """Give back all that is held; the channel closes."""
-        self.give_back([Held.of(self._delivered[tag]._raw) for tag in self._held()])
+        self.give_back([Held.of(self._delivered[tag]) for tag in self._held()])
         self._delivered.clear()
 
     def restore_visible(self, start: int = 0, num: int | None = None, interval: int = 1) -> None:
