@@ -9,6 +9,7 @@ import sys
 
 import structlog
 
+
 LIBRARY_LEVELS = {
     "alembic": logging.WARNING,
     "celery.app.trace": logging.WARNING,

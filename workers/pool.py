@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,12 +35,10 @@ GATHER_S = 0.005
 class Delivery(NamedTuple):
     """What remains of a message on its way through the pool; whole ones would take 5 KB each."""
 
-    run: Callable[[Evaluator, Sequence[Any], Any], Awaitable[None]]
+    run: Callable[[Evaluator, Mapping[str, Any]], Awaitable[None]]
     """The body of its task."""
-    arguments: Sequence[Any]
-    """What the message carries for it."""
-    enqueued_at: Any
-    """When the message says that it was published."""
+    request: Mapping[str, Any]
+    """What the message says to it."""
     channel: Any
     """Where it is acknowledged."""
     tag: Any
@@ -56,15 +54,15 @@ def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Non
 
     def on_message(message: Any, *_: Any) -> None:
         match message.payload:
-            case [list(arguments), *_]:
-                enqueued_at = message.headers.get(ENQUEUED_AT)
-                consumer.pool.take(
-                    Delivery(
-                        task.run, arguments, enqueued_at, message.channel, message.delivery_tag
-                    )
-                )
+            case [arguments, *_]:
+                request = {
+                    "args": arguments,
+                    "delivery_info": message.delivery_info,
+                    ENQUEUED_AT: message.headers.get(ENQUEUED_AT),
+                }
             case _:
                 raise InvalidTaskError("a message without arguments")
+        consumer.pool.take(Delivery(task.run, request, message.channel, message.delivery_tag))
 
     return on_message
 
@@ -127,9 +125,9 @@ class TaskPool(BasePool):
             self._taken.popleft()
 
     async def _perform(self, delivery: Delivery) -> None:
-        run, arguments, enqueued_at, channel, tag = delivery
+        run, request, channel, tag = delivery
         try:
-            await run(self._evaluator, arguments, enqueued_at)
+            await run(self._evaluator, request)
         except Reject as rejection:
             self._finish(channel.basic_reject, tag, requeue=bool(rejection.requeue))
         except asyncio.CancelledError:
@@ -137,7 +135,7 @@ class TaskPool(BasePool):
             raise
         except Exception:
             # The item stays missing in the store, where `status` shows it and `resume` finds it.
-            log.exception("item_failed", item=list(arguments))
+            log.exception("item_failed", item=request["args"])
             self._finish(channel.basic_reject, tag, requeue=False)
         else:
             self._finish(channel.basic_ack, tag)

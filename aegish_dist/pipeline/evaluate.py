@@ -69,7 +69,6 @@ class Evaluator:
         look_up: Callable[[Item], Awaitable[LookUp | None]],
         record: Callable[[tuple[VerdictKey, Verdict]], Awaitable[None]],
         caller: Callable[[str, str], Awaitable[Caller]],
-        slots: asyncio.Semaphore,
         worker: str,
         generator: random.Random,
     ) -> None:
@@ -79,14 +78,12 @@ class Evaluator:
             look_up: Finds an item's command and whether its verdict exists; None: no such item.
             record: Returns once the verdict is committed.
             caller: Gives the caller for a run id and a model id.
-            slots: Calls in flight in this process, whatever the model.
             worker: Name written beside every verdict.
             generator: Source of the jitter between attempts.
         """
         self._look_up = look_up
         self._record = record
         self._caller = caller
-        self._slots = slots
         self._worker = worker
         self._generator = generator
         self._stopping = asyncio.Event()
@@ -146,8 +143,7 @@ class Evaluator:
 
     async def _attempt(self, caller: Caller, command: str, clock: _Clock) -> Completion:
         waiting_since = time.monotonic()
-        # In this order: an item that waits for its model takes no other model's place.
-        async with caller.slots, self._slots:
+        async with caller.slots:
             if self._stopping.is_set():
                 raise ShuttingDownError
             started = time.monotonic()

@@ -15,7 +15,8 @@ from aegish_dist.queue.messages import model_queue, queue_name
 BATCH = 500
 """Messages per round trip to the broker."""
 
-CONNECT_RETRIES = 2
+CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
+"""A command should say soon that its broker is away; workers, in contrast, keep trying."""
 
 
 def broker_problem(error: Exception) -> QueueError:
@@ -36,7 +37,7 @@ def check_broker(app: Celery) -> None:
     """
     try:
         with app.connection_for_write() as connection:
-            connection.ensure_connection(max_retries=CONNECT_RETRIES, interval_start=0.1, timeout=5)
+            connection.ensure_connection(**CONNECT_POLICY)
     except (OperationalError, OSError, *app.connection().connection_errors) as error:
         raise broker_problem(error) from error
 
@@ -63,7 +64,7 @@ def publish(
     published = 0
     try:
         with app.connection_for_write() as connection:
-            connection.ensure_connection(max_retries=CONNECT_RETRIES, interval_start=0.1, timeout=5)
+            connection.ensure_connection(**CONNECT_POLICY)
             on_redis = connection.transport.driver_type == "redis"
             channel = connection.default_channel
             publisher = _ListPublisher(app, channel) if on_redis else _Publisher(app, channel)
