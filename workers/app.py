@@ -11,9 +11,11 @@ from aegish_dist.queue.app import create_app
 from aegish_dist.settings import load_settings
 from workers.discovery import QueueDiscovery
 
-HELD_PER_CALL = 1.25
-"""Items held per call in flight: what is being looked up, stored or acknowledged makes no call, and
-the next one should be at hand."""
+SPARE_FROM_CALLS = 100
+SPARE_PER_CALL = 0.25
+"""Items held beyond the calls in flight, for each call above the first hundred: what is looked up,
+stored or acknowledged makes no call, and the next item should be at hand. A small worker turns its
+items round in no time, and had better leave the rest to idle ones."""
 
 
 class QuietWorker(Worker):
@@ -28,7 +30,9 @@ class Prefetch(bootsteps.Step):
     """Has the consumer hold somewhat more than is called at once."""
 
     def __init__(self, consumer: Any, **_: Any) -> None:
-        consumer.initial_prefetch_count = int(HELD_PER_CALL * consumer.pool.num_processes)
+        calls = consumer.pool.num_processes
+        spare = SPARE_PER_CALL * max(0, calls - SPARE_FROM_CALLS)
+        consumer.initial_prefetch_count = calls + int(spare)
 
 
 def _build() -> Celery:

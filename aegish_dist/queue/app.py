@@ -33,7 +33,7 @@ def create_app(
     Args:
         broker_url: `redis://`, `amqp://` or `memory://`.
         database_url: Where workers find the runs and put the verdicts.
-        concurrency: Items a worker process holds at once.
+        concurrency: Calls a worker process has in flight at most.
         shutdown_grace_s: How long a stopping worker lets calls in flight finish.
         stock_transport: Whether to leave Redis to kombu's own transport.
     """
