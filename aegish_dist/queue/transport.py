@@ -33,7 +33,7 @@ log = get_logger(__name__)
 SHORTEST_PAUSE_S = 0.005
 """Between fetches while there are messages: places freed meanwhile are filled by one fetch."""
 LONGEST_PAUSE_S = 0.1
-"""Between fetches while there are none; with it, an idle worker takes a hundredth of a core in all."""
+"""Between fetches while there are none; an idle worker takes a hundredth of a core in all."""
 
 LOST = (OSError, RedisConnectionError, RedisTimeoutError)
 """How a connection ends that was not closed."""
