@@ -49,9 +49,11 @@ class Settings(BaseSettings):
     catalog: Path | None = None
     """The user's own model catalog, laid over the packaged one."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 500
-    """Items a worker process holds at once."""
+    """Calls a worker process has in flight at most; of many it holds somewhat more items."""
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 60.0
     """How long a stopping worker lets calls in flight finish before it gives them back."""
+    stock_transport: bool = False
+    """Leaves Redis to kombu's own transport, which is slower; to tell its faults from ours."""
     log_format: Annotated[str, Field(pattern="^(console|json)$")] = "console"
     """`console` for people, `json` for collectors."""
     log_level: Annotated[str | None, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = None

@@ -32,6 +32,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def reachable(port: int) -> bool:
+    """Whether something listens on the port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def cpu_s(process: psutil.Process) -> float:
     """Return the CPU seconds of a process and its children, those that ended included."""
     times = [process.cpu_times(), *(child.cpu_times() for child in process.children(True))]
@@ -79,16 +85,20 @@ class Cluster:
             "--latency", self._latency,
         )  # fmt: skip
         self.simulator_url = f"http://127.0.0.1:{simulator_port}"
-        _wait(lambda: self._reachable(redis_port) and self._reachable(simulator_port))
+        _wait(lambda: reachable(redis_port) and reachable(simulator_port))
         catalog.write_text(
             f'[providers.simulated]\nwire = "openai"\nbase_url = "{self.simulator_url}/v1"\n'
             f'key_variable = ""\nmax_in_flight = {self._in_flight}\n'
             '[[models]]\nid = "simulated/careful"\nsimulated = true\n'
         )
         self.run("db", "upgrade")
-        self.worker = self._start(sys.executable, "-m", "celery", "-A", "workers.app", "worker")
+        self.worker = self.start_worker()
         _wait(lambda: self.run("doctor").find("1 alive") >= 0)
         return self
+
+    def start_worker(self) -> psutil.Process:
+        """Start one more worker."""
+        return self._start(sys.executable, "-m", "celery", "-A", "workers.app", "worker")
 
     def __exit__(
         self,
@@ -134,11 +144,6 @@ class Cluster:
 
         self._stack.callback(stop)
         return psutil.Process(process.pid)
-
-    @staticmethod
-    def _reachable(port: int) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _wait(condition: Any, timeout_s: float = 60.0) -> None:

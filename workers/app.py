@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from celery import Celery, signals
+from celery import Celery, bootsteps, signals
 from celery.apps.worker import Worker
 from celery.utils.nodenames import default_nodename
 
@@ -12,6 +12,12 @@ from aegish_dist.logs import configure_logging
 from aegish_dist.queue.app import create_app
 from aegish_dist.settings import load_settings
 from workers.discovery import QueueDiscovery
+
+SPARE_FROM_CALLS = 100
+SPARE_PER_CALL = 0.25
+"""Items held beyond the calls in flight, for each call above the first hundred: what is looked up,
+stored or acknowledged makes no call, and the next item should be at hand. A small worker turns its
+items round in no time, and had better leave the rest to idle ones."""
 
 
 class QuietWorker(Worker):
@@ -33,6 +39,15 @@ class QuietWorker(Worker):
         return {**kwargs, "without_gossip": True, "without_mingle": True}
 
 
+class Prefetch(bootsteps.Step):
+    """Has the consumer hold somewhat more than is called at once."""
+
+    def __init__(self, consumer: Any, **_: Any) -> None:
+        calls = consumer.pool.num_processes
+        spare = SPARE_PER_CALL * max(0, calls - SPARE_FROM_CALLS)
+        consumer.initial_prefetch_count = calls + int(spare)
+
+
 def _build() -> Celery:
     settings = load_settings()
     if settings.broker_url is None or settings.database_url is None:
@@ -45,9 +60,10 @@ def _build() -> Celery:
         database_url=settings.database_url.get_secret_value(),
         concurrency=settings.concurrency,
         shutdown_grace_s=settings.shutdown_grace_s,
+        stock_transport=settings.stock_transport,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
-    worker_app.steps["consumer"].add(QueueDiscovery)
+    worker_app.steps["consumer"].update({Prefetch, QueueDiscovery})
     signals.setup_logging.connect(
         lambda **_: configure_logging(settings.log_level or "INFO", settings.log_format), weak=False
     )

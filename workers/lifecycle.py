@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import SecretStr
 from sqlalchemy import Engine
@@ -54,6 +54,27 @@ class _Store:
             forget_worker(session, name)
 
 
+class _Slots(asyncio.Semaphore):
+    """Places for calls to one model, each of which is one of the process too."""
+
+    def __init__(self, calls: int, of_process: asyncio.Semaphore) -> None:
+        super().__init__(calls)
+        self._of_process = of_process
+
+    async def acquire(self) -> Literal[True]:
+        # In this order: an item that waits for its model takes no other model's place.
+        await super().acquire()
+        try:
+            return await self._of_process.acquire()
+        except BaseException:
+            super().release()
+            raise
+
+    def release(self) -> None:
+        self._of_process.release()
+        super().release()
+
+
 class _Callers:
     """Callers by run and model, made when first needed."""
 
@@ -63,6 +84,7 @@ class _Callers:
         providers: ProviderSession,
         executor: ThreadPoolExecutor,
         environ: Mapping[str, str],
+        calls: int,
     ) -> None:
         self._engine = engine
         self._providers = providers
@@ -70,6 +92,7 @@ class _Callers:
         self._environ = environ
         self._made: dict[tuple[str, str], asyncio.Task[Caller]] = {}
         self._slots: dict[str, asyncio.Semaphore] = {}
+        self._of_process = asyncio.Semaphore(calls)
 
     async def __call__(self, run_id: str, model: str) -> Caller:
         key = (run_id, model)
@@ -91,7 +114,7 @@ class _Callers:
         client = self._providers.client(
             spec, assignment.prompt, assignment.parameters, self._key(spec.key_variable)
         )
-        slots = self._slots.setdefault(model, asyncio.Semaphore(spec.max_in_flight))
+        slots = self._slots.setdefault(model, _Slots(spec.max_in_flight, self._of_process))
         return Caller(client, slots, spec.price)
 
     def _load(self, run_id: str, model: str) -> Any:
@@ -118,11 +141,12 @@ async def _report(
 
 
 @asynccontextmanager
-async def open_evaluator(app: Any) -> AsyncIterator[Evaluator]:
+async def open_evaluator(app: Any, calls: int) -> AsyncIterator[Evaluator]:
     """Open what evaluating needs, and close it in the opposite order.
 
     Args:
         app: The Celery application; its configuration says which database.
+        calls: How many may be in flight at once.
 
     Raises:
         AegishError: The database is unreachable or not migrated.
@@ -137,7 +161,7 @@ async def open_evaluator(app: Any) -> AsyncIterator[Evaluator]:
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, executor),
                 record=Grouped(store.record, executor),
-                caller=_Callers(engine, providers, executor, os.environ),
+                caller=_Callers(engine, providers, executor, os.environ, calls),
                 worker=name,
                 generator=random.Random(),  # noqa: S311  jitter, not a secret
             )

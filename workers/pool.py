@@ -9,22 +9,62 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
-from celery.exceptions import Reject
+from celery.exceptions import InvalidTaskError, Reject
 
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
+from aegish_dist.pipeline.evaluate import Evaluator
+from aegish_dist.queue.messages import ENQUEUED_AT
 from workers.lifecycle import open_evaluator
 
 log = get_logger(__name__)
 
 START_TIMEOUT_S = 30
 DRAIN_POLL_S = 0.02
+GATHER_S = 0.005
+"""How long finished items wait for others, so that one wake-up acknowledges them all."""
+
+
+class Delivery(NamedTuple):
+    """What remains of a message on its way through the pool; whole ones would take 5 KB each."""
+
+    run: Callable[[Evaluator, Mapping[str, Any]], Awaitable[None]]
+    """The body of its task."""
+    request: Mapping[str, Any]
+    """What the message says to it."""
+    channel: Any
+    """Where it is acknowledged."""
+    tag: Any
+    """As what it is acknowledged."""
+
+
+def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
+    """Give messages to the pool as they are: the strategy of a task, in Celery's terms.
+
+    Celery's own makes a request of each message, for events, revocations, limits and results. None
+    of them is used here, and it costs an eighth of a worker's time.
+    """
+
+    def on_message(message: Any, *_: Any) -> None:
+        match message.payload:
+            case [arguments, *_]:
+                request = {
+                    "args": arguments,
+                    "delivery_info": message.delivery_info,
+                    ENQUEUED_AT: message.headers.get(ENQUEUED_AT),
+                }
+            case _:
+                raise InvalidTaskError("a message without arguments")
+        consumer.pool.take(Delivery(task.run, request, message.channel, message.delivery_tag))
+
+    return on_message
 
 
 class TaskPool(BasePool):
@@ -39,11 +79,15 @@ class TaskPool(BasePool):
         self._ready: Future[None] = Future()
         self._stop_requested: asyncio.Event
         self._hub: Any = None
+        self._broker_errors: tuple[type[Exception], ...] = ()
+        self._taken: deque[Delivery] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._finished: deque[Callable[[], None]] = deque()
 
     def on_start(self) -> None:
         """Open the database and the provider session; a failure ends the worker with one line."""
+        connection = self.app.connection_for_read()
+        self._broker_errors = (*connection.connection_errors, *connection.channel_errors)
         self._thread.start()
         try:
             self._ready.result(START_TIMEOUT_S)
@@ -55,65 +99,66 @@ class TaskPool(BasePool):
         """Remember the hub of the consumer's thread."""
         self._hub = hub
 
-    def on_apply(
-        self,
-        target: Any,
-        args: Any = (),
-        kwargs: Any = None,
-        *,
-        callback: Any = None,
-        accept_callback: Any = None,
-        error_callback: Any = None,
-        **_: Any,
-    ) -> None:
-        """Start an item; `target`, Celery's tracer for blocking tasks, is not used.
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is held."""
+        return not self._taken and not self._in_flight and not self._finished
 
-        Args:
-            target: Celery's tracer.
-            args: Of the tracer: task name, task id, request with the message's arguments, ...
-            kwargs: Of the tracer; none.
-            callback: Acknowledges, with (failed, result, seconds).
-            accept_callback: Marks the request as active.
-            error_callback: Rejects or drops the message, with an `ExceptionInfo`.
-        """
-        name, _task_id, request, *_rest = args
-        accept_callback(0, time.monotonic())
-        self._loop.call_soon_threadsafe(self._spawn, name, request, callback, error_callback)
+    def take(self, delivery: Delivery) -> None:
+        """Start an item; called in the consumer's thread."""
+        self._taken.append(delivery)
+        if len(self._taken) == 1:
+            self._loop.call_soon_threadsafe(self._start_taken)
 
-    def _spawn(self, name: str, request: Mapping[str, Any], callback: Any, failed: Any) -> None:
-        task = self._loop.create_task(self._perform(name, request, callback, failed))
-        self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
-
-    async def _perform(
-        self, name: str, request: Mapping[str, Any], callback: Any, failed: Any
-    ) -> None:
-        started = time.monotonic()
+    def on_apply(self, target: Any, *args: Any, error_callback: Any, **kwargs: Any) -> None:
+        """Drop a message of a task that Celery brings along: they block, and nobody sends them."""
         try:
-            await self.app.tasks[name].run(self._evaluator, request)
+            raise Reject("not a task of this pool", requeue=False)
         except Reject:
-            info = ExceptionInfo()
-            self._finish(lambda: failed(info))
+            error_callback(ExceptionInfo())
+
+    def _start_taken(self) -> None:
+        while self._taken:
+            task = self._loop.create_task(self._perform(self._taken[0]))
+            self._in_flight.add(task)
+            task.add_done_callback(self._in_flight.discard)
+            self._taken.popleft()
+
+    async def _perform(self, delivery: Delivery) -> None:
+        run, request, channel, tag = delivery
+        try:
+            await run(self._evaluator, request)
+        except Reject as rejection:
+            self._finish(channel.basic_reject, tag, requeue=bool(rejection.requeue))
         except asyncio.CancelledError:
             # The grace is over: leave it unacknowledged, the closing channel gives it back.
             raise
         except Exception:
             # The item stays missing in the store, where `status` shows it and `resume` finds it.
-            log.exception("item_failed", task=name, item=list(request["args"]))
-            self._finish(lambda: failed(_dropped()))
+            log.exception("item_failed", item=request["args"])
+            self._finish(channel.basic_reject, tag, requeue=False)
         else:
-            runtime = time.monotonic() - started
-            self._finish(lambda: callback((0, None, runtime)))
+            self._finish(channel.basic_ack, tag)
 
-    def _finish(self, acknowledge: Callable[[], None]) -> None:
+    def _finish(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
         if self._hub is None:
             # Without a hub (in-memory broker) Celery's own thread pool acknowledges from here too.
-            acknowledge()
+            self._settle(settle, tag, **how)
             return
-        self._finished.append(acknowledge)
-        self._hub.call_soon(self._acknowledge_finished)
+        self._finished.append(partial(self._settle, settle, tag, **how))
+        if len(self._finished) == 1:
+            self._loop.call_later(GATHER_S, self._hub.call_soon, self._settle_finished)
 
-    def _acknowledge_finished(self) -> None:
+    def _settle(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
+        try:
+            settle(tag, **how)
+        except BrokenPipeError:
+            raise  # has the consumer connect again
+        except self._broker_errors as error:
+            # The connection it came by is gone: it will be delivered again, and found done.
+            log.warning("message_not_settled", problem=str(error))
+
+    def _settle_finished(self) -> None:
         while self._finished:
             self._finished.popleft()()
 
@@ -132,19 +177,30 @@ class TaskPool(BasePool):
 
     def _drain(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
-        while self._thread.is_alive() and time.monotonic() < deadline:
-            self._acknowledge_finished()
-            if not self._in_flight and not self._finished:
-                return
-            time.sleep(DRAIN_POLL_S)
+        if self._hub is not None:
+            self._hub.call_later(grace_s, _nothing)  # has its last round end in time
+        while not self.idle and self._thread.is_alive() and time.monotonic() < deadline:
+            self._turn_hub()
         if self._in_flight:
             log.warning("items_given_back", items=len(self._in_flight))
+
+    def _turn_hub(self) -> None:
+        # Acknowledges what has finished, and keeps leases and heartbeats of the rest alive.
+        if self._hub is None:
+            time.sleep(DRAIN_POLL_S)
+            return
+        try:
+            self._hub.run_once()
+        except self._broker_errors as error:
+            log.warning("broker_lost", problem=str(error))
+            self._hub = None
+            self._settle_finished()
 
     def _end_loop(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop_requested.set)
             self._thread.join()
-        self._acknowledge_finished()
+        self._settle_finished()
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -160,7 +216,7 @@ class TaskPool(BasePool):
 
     async def _serve(self) -> None:
         self._stop_requested = asyncio.Event()
-        async with open_evaluator(self.app) as evaluator:
+        async with open_evaluator(self.app, self.num_processes) as evaluator:
             self._evaluator = evaluator
             self._ready.set_result(None)
             await self._stop_requested.wait()
@@ -171,12 +227,9 @@ class TaskPool(BasePool):
 
     @property
     def num_processes(self) -> int:
-        """How many items Celery may have in flight; it sizes its prefetch by this."""
+        """How many calls may be in flight."""
         return int(self.limit)
 
 
-def _dropped() -> ExceptionInfo:
-    try:
-        raise Reject("item failed", requeue=False)
-    except Reject:
-        return ExceptionInfo()
+def _nothing() -> None:
+    pass

@@ -13,7 +13,7 @@ from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, decode
 log = get_logger(__name__)
 
 
-@shared_task(name=EVALUATE, ignore_result=True)
+@shared_task(name=EVALUATE, ignore_result=True, Strategy="workers.pool:hand_over")
 async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
     """Bring the item that a message names to its verdict."""
     try:

@@ -1,7 +1,7 @@
 """Grouping: many coroutines, one statement.
 
-While one group is in the database the next one gathers, so that groups grow with the load and a
-lone item waits for nobody.
+A group gathers for some milliseconds, and while the one before it is in the database: groups grow
+with the load, and a lone item hardly waits.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 GROUP_SIZE = 500
+GATHER_S = 0.01
+"""A hundred transactions a second at most; a hundredth of the shortest call to a real model."""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 
@@ -53,6 +55,8 @@ class Grouped(Generic[Argument, Result]):
     async def _drain(self) -> None:
         try:
             while self._waiting:
+                if len(self._waiting) < GROUP_SIZE:
+                    await asyncio.sleep(GATHER_S)
                 size = min(GROUP_SIZE, len(self._waiting))
                 await self._run([self._waiting.popleft() for _ in range(size)])
         finally:

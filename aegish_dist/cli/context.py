@@ -57,6 +57,7 @@ class Workspace:
             database_url=self.database_url,
             concurrency=self.settings.concurrency,
             shutdown_grace_s=self.settings.shutdown_grace_s,
+            stock_transport=self.settings.stock_transport,
         )
 
     @cached_property

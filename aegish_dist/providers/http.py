@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from aegish_dist.core.completion import Completion
@@ -49,6 +50,22 @@ class Route:
     """Credentials for the proxy."""
 
 
+class _Body(aiohttp.Payload):
+    """A request's body, put together only to be sent: calls in flight hold its small part each."""
+
+    _autoclose = True
+
+    def __init__(self, parts: tuple[bytes, ...]) -> None:
+        super().__init__(parts)
+        self._size = sum(len(part) for part in parts)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return b"".join(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await writer.write(b"".join(self._value))
+
+
 class HttpClient:
     """A model behind a wire format, prepared for one run."""
 
@@ -68,14 +85,14 @@ class HttpClient:
 
     async def complete(self, command: str) -> Completion:
         """Make one attempt to have a command judged."""
-        reply = await self._post(self._template.body(command))
+        reply = await self._post(_Body(self._template.parts(command)))
         if not 200 <= reply.status < 300:
             return failures.settle(reply.status, self._error_payload(reply), reply.headers)
         if reply.body is None:
             raise lenient.malformed(f"the provider's answer exceeds {MAX_BODY_BYTES} bytes")
         return self._codec.decode(lenient.parse(self._masked(reply.body)), reply.headers)
 
-    async def _post(self, body: bytes) -> Reply:
+    async def _post(self, body: aiohttp.Payload) -> Reply:
         route = self._route
         try:
             async with (

@@ -24,8 +24,11 @@ class RequestTemplate:
 
     def body(self, command: str) -> bytes:
         """Return the JSON body for one command; any Unicode, lone surrogates included."""
-        escaped = json.dumps(command)[1:-1].encode("ascii")
-        return b"".join((self.head, escaped, self.tail))
+        return b"".join(self.parts(command))
+
+    def parts(self, command: str) -> tuple[bytes, bytes, bytes]:
+        """Return the same in parts, of which only the middle one is new."""
+        return self.head, json.dumps(command)[1:-1].encode("ascii"), self.tail
 
 
 def template(url: str, body: Mapping[str, object]) -> RequestTemplate:

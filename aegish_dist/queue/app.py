@@ -6,25 +6,45 @@ from kombu import Queue
 from aegish_dist.queue.messages import IDLE_QUEUE
 
 VISIBILITY_TIMEOUT_S = 3600
-"""Longer than the longest an item may be held by a living worker: ten attempts at a throttled
+"""For workers without leases, longer than they may hold an item: ten attempts at a throttled
 provider. A shorter one has Redis deliver, and us pay for, an item that is still being worked on."""
+
+LEASE_S = 40
+"""Renewed every quarter of it: a worker may be stopped or cut off for 30 s before its items go to
+others, and those of a dead one are back in their queues within 45 s."""
+
+RESCUE_INTERVAL_S = 5
+"""Between a worker's looks for expired leases; each costs Redis some microseconds."""
 
 MEMORY_POLLING_S = 0.01
 """The in-memory transport sleeps this long when it finds nothing; its default is a second."""
 
 
 def create_app(
-    broker_url: str, *, database_url: str, concurrency: int = 500, shutdown_grace_s: float = 60.0
+    broker_url: str,
+    *,
+    database_url: str,
+    concurrency: int = 500,
+    shutdown_grace_s: float = 60.0,
+    stock_transport: bool = False,
 ) -> Celery:
     """Build the application for producers and workers.
 
     Args:
         broker_url: `redis://`, `amqp://` or `memory://`.
         database_url: Where workers find the runs and put the verdicts.
-        concurrency: Items a worker process holds at once.
+        concurrency: Calls a worker process has in flight at most.
         shutdown_grace_s: How long a stopping worker lets calls in flight finish.
+        stock_transport: Whether to leave Redis to kombu's own transport.
     """
-    app = Celery("aegish", broker=broker_url, set_as_current=False)
+    batched = broker_url.startswith("redis") and not stock_transport
+    app = Celery(
+        "aegish",
+        broker=broker_url,
+        # By name: only those who connect to Redis load it.
+        amqp="aegish_dist.queue.transport:AMQP" if batched else None,
+        set_as_current=False,
+    )
     app.conf.update(
         # Read by our pool; Celery hides settings with DATABASE in their name from its reports.
         aegish_database_url=database_url,
@@ -70,6 +90,8 @@ def _transport_options(broker_url: str) -> dict[str, object]:
     if broker_url.startswith("redis"):
         return {
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "lease_s": LEASE_S,
+            "unacked_restore_interval": RESCUE_INTERVAL_S,
             # One list per queue: priorities would make each fetch name four.
             "priority_steps": [0],
             "socket_keepalive": True,

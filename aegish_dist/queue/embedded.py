@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Self
 
 from celery import Celery
-from celery.worker import state
 
 from aegish_dist.errors import QueueError
 from aegish_dist.queue.depth import queue_depths
@@ -67,9 +66,9 @@ class EmbeddedWorker:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is held."""
-        return not state.reserved_requests and not any(
-            queue_depths(self._app, self._queues).values()
-        )
+        # In this order: an item on its way from the queue to the pool is seen in one of them.
+        waiting = any(queue_depths(self._app, self._queues).values())
+        return not waiting and self._controller.pool.idle
 
     @property
     def alive(self) -> bool:

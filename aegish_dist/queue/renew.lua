@@ -1,0 +1,8 @@
+-- Renews unacknowledged messages; those that are no longer there stay away.
+-- KEYS: the sorted set of their tags.
+-- ARGV: seconds to back-date, then the tags.
+local time = redis.call('TIME')
+local score = time[1] + time[2] / 1000000 - ARGV[1]
+for number = 2, #ARGV do
+  redis.call('ZADD', KEYS[1], 'XX', score, ARGV[number])
+end

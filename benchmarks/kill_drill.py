@@ -1,0 +1,101 @@
+"""What a killed worker costs: twenty `kill -9` in the middle of 5,272 items, without `resume`.
+
+Run with `python benchmarks/kill_drill.py [KILLS]`; takes about a minute a kill. Needs redis-server.
+
+Two workers share a run; one is killed at a random moment and replaced at once. `complete` is how
+long after the kill the last verdict was there: the dead worker's leases have to run out first.
+`lost` and `doubled` are counted in the store; `twice` are calls of the killed worker that were made
+again, which nothing can avoid.
+"""
+
+import random
+import sys
+import time
+from dataclasses import dataclass
+
+import psutil
+from cluster import POLL_S, Cluster
+from sqlalchemy import text
+
+from aegish_dist.db.engine import open_engine
+
+KILLS = 20
+EPOCHS = 8
+IN_FLIGHT = 100
+LATENCY = "uniform:0.2,0.6"
+KILL_WINDOW_S = (0.5, 6.0)
+DEADLINE_S = 120.0
+DOUBLED = """
+    SELECT count(*) - count(DISTINCT (run_model_id, sample_key, epoch, generation)) FROM verdicts
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one kill led to."""
+
+    killed_s: float
+    complete_s: float
+    lost: int
+    doubled: int
+    twice: int
+
+
+def drill(cluster: Cluster, workers: list[psutil.Process], chance: random.Random) -> Outcome:
+    """Start a run, kill a worker meanwhile, and wait until all verdicts are there."""
+    calls_before = calls(cluster)
+    printed = cluster.run("submit", "--models", "simulated/careful", "--epochs", str(EPOCHS))
+    run_id = printed.strip()
+    killed_s = chance.uniform(*KILL_WINDOW_S)
+    time.sleep(killed_s)
+    victim = workers.pop(chance.randrange(len(workers)))
+    victim.kill()
+    killed_at = time.monotonic()
+    workers.append(cluster.start_worker())
+    while True:
+        status = cluster.status(run_id)
+        if not status["missing"] or time.monotonic() > killed_at + DEADLINE_S:
+            break
+        time.sleep(POLL_S)
+    return Outcome(
+        killed_s,
+        time.monotonic() - killed_at,
+        status["missing"],
+        doubled(cluster),
+        calls(cluster) - calls_before - status["planned"],
+    )
+
+
+def calls(cluster: Cluster) -> int:
+    """Return how many calls the simulator has answered."""
+    count: int = cluster.stats()["requests"].get("careful", 0)
+    return count
+
+
+def doubled(cluster: Cluster) -> int:
+    """Return how many verdicts are in the store twice."""
+    engine = open_engine(cluster.environ["AEGISH_DIST_DATABASE_URL"])
+    with engine.connect() as connection:
+        count = connection.scalar(text(DOUBLED))
+    engine.dispose()
+    return int(count or 0)
+
+
+def main(kills: int) -> None:
+    """Drill and print the table."""
+    chance = random.Random(7)
+    columns = ("killed s", "complete s", "lost", "doubled", "twice")
+    print("    " + "".join(f"{column:>12}" for column in columns), flush=True)
+    with Cluster(latency=LATENCY, in_flight=IN_FLIGHT) as cluster:
+        workers = [cluster.worker, cluster.start_worker()]
+        for number in range(1, kills + 1):
+            o = drill(cluster, workers, chance)
+            print(
+                f"{number:4}{o.killed_s:12.2f}{o.complete_s:12.1f}"
+                f"{o.lost:12}{o.doubled:12}{o.twice:12}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if sys.argv[1:] else KILLS)

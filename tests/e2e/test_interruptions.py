@@ -1,0 +1,71 @@
+"""Workers that are stopped and brokers that vanish, in the middle of a run on Redis."""
+
+import signal
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.services import RedisServer, wait_until
+
+MODEL = "simulated/careful"
+ITEMS = 200
+
+
+def test_worker_that_is_told_to_stop(tmp_path: Path, postgres_url: str, redis_url: str):
+    """On SIGTERM calls in flight are finished, stored and acknowledged, and the rest goes back."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.env["AEGISH_DIST_CONCURRENCY"] = "40"
+        cluster.simulator.start("--latency", "constant:1")
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        worker = cluster.start_worker()
+        cluster.wait_for_calls(60)
+        worker.send_signal(signal.SIGTERM)
+
+        assert worker.wait(DEADLINE_S) == 0
+
+        done = cluster.status(run_id).done
+        assert 60 <= done == cluster.simulator.calls() < ITEMS
+        assert cluster.waiting(MODEL) == ITEMS - done
+        with redis.Redis.from_url(redis_url) as server:
+            assert (server.hlen("unacked"), server.zcard("unacked_index")) == (0, 0)
+
+
+@pytest.mark.parametrize("stock", [False, True])
+def test_redis_that_loses_everything(tmp_path: Path, postgres_url: str, stock: bool):
+    """A worker outlives its broker and goes on when it is back and refilled, on either transport."""
+    with RedisServer(tmp_path) as broker, Cluster(tmp_path, postgres_url, broker.url) as cluster:
+        cluster.env |= {"AEGISH_DIST_CONCURRENCY": "20", "AEGISH_DIST_STOCK_TRANSPORT": str(stock)}
+        cluster.simulator.start("--latency", "constant:0.3")
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        worker = cluster.start_worker()
+        cluster.wait_for_calls(40)
+        broker.kill()
+        wait_until(lambda: cluster.simulator.stats()["in_flight"] == 0, "calls in flight to end")
+        broker.start()
+
+        assert cluster.resume(run_id) > 0
+        cluster.wait_until_complete(run_id)
+
+        assert worker.poll() is None
+        assert len(cluster.verdicts(run_id)) == ITEMS
+
+
+def test_redis_that_keeps_its_data(tmp_path: Path, postgres_url: str):
+    """What a worker holds while Redis restarts is called once: it stays with the worker."""
+    with RedisServer(tmp_path) as broker, Cluster(tmp_path, postgres_url, broker.url) as cluster:
+        cluster.env["AEGISH_DIST_CONCURRENCY"] = "80"
+        cluster.simulator.start("--latency", "constant:3")
+        run_id = cluster.submit(MODEL, limit=100)
+        worker = cluster.start_worker()
+        cluster.wait_for_calls(80)
+        with redis.Redis.from_url(broker.url) as server:
+            server.save()
+        broker.kill()
+        broker.start()
+
+        cluster.wait_until_complete(run_id)
+
+        assert worker.poll() is None
+        assert cluster.simulator.calls() == 100

@@ -1,0 +1,443 @@
+"""The batched transport against a real Redis, alone and beside kombu's own."""
+
+import base64
+import json
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+import redis
+from kombu import Consumer, Queue
+from kombu.asynchronous import Hub
+
+from aegish_dist.core.verdict import Item
+from aegish_dist.queue.app import create_app
+from aegish_dist.queue.envelope import send
+from aegish_dist.queue.messages import QUEUE_PREFIX, decode, queue_name
+from aegish_dist.queue.producer import publish
+from aegish_dist.queue.unacked import GROUP
+from tests.services import RedisServer, wait_until
+
+A, B = "openai/a", "openai/b"
+LEASE_S = 1.0
+VISIBILITY_S = 3
+PUMP_S = 0.02
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[redis.Redis]:
+    """A client that looks at the server from outside; its command statistics start at zero."""
+    with redis.Redis.from_url(redis_url) as client:
+        client.config_resetstat()
+        yield client
+
+
+def application(url: str, *, stock: bool = False, **options: Any) -> Any:
+    """Return an application whose leases and time-outs fit a test."""
+    app = create_app(url, database_url="", stock_transport=stock)
+    app.conf.broker_transport_options |= {
+        "visibility_timeout": VISIBILITY_S,
+        "lease_s": LEASE_S,
+        "unacked_restore_interval": 0.2,
+        "unacked_restore_throttle": 1,
+        **options,
+    }
+    return app
+
+
+def items(count: int, model: str = A) -> list[Item]:
+    """Return that many items of a model."""
+    return [Item("run", model, number, 1, 0) for number in range(count)]
+
+
+class Listener:
+    """A consumer that holds what it receives; it lives only while it is pumped."""
+
+    def __init__(self, app: Any, *models: str, prefetch: int = GROUP, no_ack: bool = False) -> None:
+        self.messages: list[Any] = []
+        self._connection = app.connection_for_read()
+        self.channel = self._connection.default_channel
+        self.channel.basic_qos(0, prefetch, False)
+        self._consumer = Consumer(
+            self.channel,
+            [Queue(queue_name(model), durable=True) for model in models],
+            on_message=self.messages.append,
+            accept=["json"],
+            no_ack=no_ack,
+        )
+
+    def __enter__(self) -> Self:
+        self._consumer.consume()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def pump(self, seconds: float = PUMP_S) -> None:
+        """Live for some time."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with suppress(socket.timeout):
+                self._connection.drain_events(timeout=PUMP_S)
+
+    def has(self, count: int) -> Callable[[], bool]:
+        """Return a condition that pumps and tells whether that many messages have come."""
+
+        def reached() -> bool:
+            self.pump()
+            return len(self.messages) >= count
+
+        return reached
+
+    def received(self) -> Counter[Item]:
+        """Return the items that came."""
+        return Counter(decode(message.payload[0]) for message in self.messages)
+
+    def cancel(self) -> None:
+        """Stop consuming."""
+        self._consumer.cancel()
+
+    def vanish(self) -> None:
+        """Break all connections to Redis at once, as a killed process does."""
+        self.channel._qos._on_collect.cancel()
+        self.channel.client.connection_pool.disconnect()
+        self.channel._disconnect_pools()
+
+
+def unacked(server: redis.Redis) -> int:
+    """Return how many messages are held; the hash and the index agree."""
+    held = server.hlen("unacked")
+    assert server.zcard("unacked_index") == held
+    return held
+
+
+def waiting(server: redis.Redis, model: str = A) -> int:
+    """Return how many messages wait for a model."""
+    return server.llen(queue_name(model))
+
+
+def calls(server: redis.Redis, command: str) -> int:
+    """Return how often a command ran, alone or in a script."""
+    statistics = server.info("commandstats")
+    return int(statistics.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+def test_batch_is_moved_in_one_step(redis_url: str, server: redis.Redis):
+    """A full batch takes one script, the very first one included, and nothing is ever popped by BRPOP."""
+    app = application(redis_url)
+    publish(app, items(GROUP))
+
+    with Listener(app, A) as listener:
+        wait_until(listener.has(GROUP), "the batch")
+
+        assert unacked(server) == GROUP
+        assert (calls(server, "rpop"), calls(server, "hset"), calls(server, "brpop")) == (1, 1, 0)
+    assert listener.received() == Counter(items(GROUP))
+
+
+def test_reply_that_nobody_reads(redis_url: str, server: redis.Redis):
+    """A worker that dies with a fetched batch on the wire leaves it to others, each message once."""
+    app = application(redis_url)
+    publish(app, items(50))
+    with Listener(app, A) as killed:
+        killed.channel.connection.cycle.on_poll_start()
+        wait_until(lambda: waiting(server) == 0, "the fetch")
+        assert unacked(server) == 50
+        killed.vanish()
+
+        with Listener(app, A) as other:
+            wait_until(other.has(50), "the rescue")
+            other.pump(2 * LEASE_S)
+
+            assert other.received() == Counter(items(50))
+
+
+def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis):
+    """A hundred acknowledgements cost one removal from the hash and one from the index."""
+    app = application(redis_url)
+    publish(app, items(100))
+    with Listener(app, A) as listener:
+        wait_until(listener.has(100), "the messages")
+        for message in listener.messages:
+            message.ack()
+        assert unacked(server) == 100
+
+        listener.pump()
+
+        assert unacked(server) == 0
+        assert (calls(server, "hdel"), calls(server, "zrem")) == (1, 1)
+
+
+def test_close_tells_what_was_acknowledged(redis_url: str, server: redis.Redis):
+    """Closing settles what is open and puts the rest back in front of the queue, in its order."""
+    app = application(redis_url)
+    publish(app, items(30))
+    with Listener(app, A, prefetch=20) as listener:
+        wait_until(listener.has(20), "the messages")
+        for message in listener.messages[:10]:
+            message.ack()
+
+    assert (unacked(server), waiting(server)) == (0, 20)
+    with Listener(app, A) as second:
+        wait_until(second.has(20), "the rest")
+        assert second.received() == Counter(items(30)[10:])
+        assert {m.headers.get("redelivered", False) for m in second.messages} == {True, False}
+
+
+def test_cancelled_consumer_gives_a_fetched_batch_back(redis_url: str, server: redis.Redis):
+    """What arrives after the consumer has stopped goes straight back to its queue."""
+    app = application(redis_url)
+    publish(app, items(30))
+    with Listener(app, A) as listener:
+        listener.channel.connection.cycle.on_poll_start()
+        wait_until(lambda: unacked(server) == 30, "the fetch")
+
+        listener.cancel()
+
+        assert (unacked(server), waiting(server), listener.messages) == (0, 30, [])
+
+
+def test_rejected_messages(redis_url: str, server: redis.Redis):
+    """A message that is put back comes again; a dropped one is gone."""
+    app = application(redis_url)
+    publish(app, items(2))
+    with Listener(app, A) as listener:
+        wait_until(listener.has(2), "the messages")
+        dropped, returned = listener.messages
+        dropped.reject()
+        returned.reject(requeue=True)
+
+        wait_until(listener.has(3), "the message that was put back")
+
+        assert decode(listener.messages[2].payload[0]) == decode(returned.payload[0])
+        assert (unacked(server), waiting(server)) == (1, 0)
+
+
+def test_queues_share_a_batch(redis_url: str, server: redis.Redis):
+    """Two full queues get half of the places each; a short one leaves its places to the other."""
+    app = application(redis_url)
+    publish(app, [*items(100), *items(100, B)])
+    with Listener(app, A, B, prefetch=40) as listener:
+        wait_until(listener.has(40), "the first batch")
+        assert Counter(item.model for item in listener.received()) == {A: 20, B: 20}
+
+    server.ltrim(queue_name(A), 0, 4)
+    with Listener(app, A, B, prefetch=40) as listener:
+        wait_until(listener.has(40), "the second batch")
+        assert Counter(item.model for item in listener.received()) == {A: 5, B: 35}
+
+
+def test_allowance(redis_url: str):
+    """A queue gets no more than it is allowed, and the others go on."""
+    most = {A: 0, B: 100}
+    held: Callable[[], Counter[str]] = Counter
+
+    def allowance(queue: str) -> int:
+        model = queue.removeprefix(QUEUE_PREFIX)
+        return most[model] - held()[model]
+
+    app = application(redis_url, allowance=allowance)
+    publish(app, [*items(60), *items(60, B)])
+    with Listener(app, A, B, prefetch=100) as listener:
+        held = lambda: Counter(item.model for item in listener.received())  # noqa: E731
+        wait_until(listener.has(60), "the allowed queue")
+        assert held() == {B: 60}
+
+        most[A] = 7
+        wait_until(listener.has(67), "what is allowed now")
+        listener.pump()
+
+        assert held() == {B: 60, A: 7}
+
+
+def test_lease_of_the_living(redis_url: str, server: redis.Redis):
+    """Messages held for several leases by a living worker are delivered to nobody else."""
+    app = application(redis_url)
+    publish(app, items(20))
+    with Listener(app, A) as holder:
+        wait_until(holder.has(20), "the messages")
+        with Listener(app, A) as other:
+            until = time.monotonic() + 3 * LEASE_S
+            while time.monotonic() < until:
+                holder.pump()
+                other.pump()
+
+            assert (other.messages, unacked(server)) == ([], 20)
+
+
+@pytest.mark.parametrize(
+    ("dead_is_stock", "rescuer_is_stock", "soonest_s"),
+    [(False, False, LEASE_S), (False, True, LEASE_S), (True, False, VISIBILITY_S)],
+)
+def test_rescue_across_transports(
+    redis_url: str, dead_is_stock: bool, rescuer_is_stock: bool, soonest_s: float
+):
+    """A dead worker's messages come back once, after its lease or else the visibility timeout."""
+    publisher = application(redis_url)
+    publish(publisher, items(20))
+    with Listener(application(redis_url, stock=dead_is_stock), A, prefetch=20) as dead:
+        wait_until(dead.has(20), "the messages")
+        died_at = time.monotonic()
+        dead.vanish()
+
+        with Listener(application(redis_url, stock=rescuer_is_stock), A) as rescuer:
+            wait_until(rescuer.has(20), "the rescue")
+            elapsed_s = time.monotonic() - died_at
+            rescuer.pump(LEASE_S)
+
+            assert rescuer.received() == Counter(items(20))
+            assert all(message.headers["redelivered"] for message in rescuer.messages)
+            # The last renewal may be a quarter of a lease old, and the look takes turns.
+            assert elapsed_s > soonest_s / 2
+
+
+def test_consumers_of_both_kinds_share_a_queue(redis_url: str, server: redis.Redis):
+    """Every message reaches exactly one of a stock and a batched consumer."""
+    batched, stock = application(redis_url), application(redis_url, stock=True)
+    publish(stock, items(300))
+    with Listener(batched, A, prefetch=10) as first, Listener(stock, A, prefetch=10) as second:
+
+        def work() -> bool:
+            for listener in (first, second):
+                listener.pump()
+                for message in listener.messages:
+                    if not message.acknowledged:
+                        message.ack()
+            return len(first.messages) + len(second.messages) >= 300
+
+        wait_until(work, "all messages")
+        first.pump()
+        assert first.received() + second.received() == Counter(items(300))
+        assert first.messages
+        assert second.messages
+        assert (unacked(server), waiting(server)) == (0, 0)
+
+
+def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis):
+    """What needs no acknowledgement is held nowhere."""
+    app = application(redis_url)
+    publish(app, items(5))
+    with Listener(app, A, no_ack=True) as listener:
+        wait_until(listener.has(5), "the messages")
+        assert unacked(server) == 0
+
+
+def forged_messages() -> list[str]:
+    """Return what no producer sends."""
+    properties = {
+        "delivery_tag": "tag",
+        "body_encoding": "base64",
+        "delivery_info": {"exchange": "", "routing_key": queue_name(A)},
+    }
+    return [
+        "not JSON",
+        "[1, 2]",
+        '{"properties": {"delivery_tag": 7}}',
+        json.dumps({"properties": properties, "headers": {}, "body": "=not base64="}),
+        json.dumps({"properties": {**properties, "delivery_tag": "other"}, "headers": ["x"]}),
+    ]
+
+
+def test_forged_messages(redis_url: str, server: redis.Redis):
+    """Nonsense in a queue neither stops the consumer nor stays."""
+    app = application(redis_url)
+    publish(app, items(1))
+    server.lpush(queue_name(A), *forged_messages())
+    publish(app, items(2)[1:])
+    with Listener(app, A) as listener:
+        listener._consumer.on_decode_error = lambda message, _error: message.ack()
+        wait_until(listener.has(2), "the messages")
+        listener.pump()
+
+        assert listener.received() == Counter(items(2))
+        assert (unacked(server), waiting(server)) == (2, 0)
+
+
+@pytest.mark.parametrize("keeps_data", [True, False])
+def test_restart_of_redis(tmp_path: Path, keeps_data: bool):
+    """The connection error reaches the consumer's owner, and a new connection goes on."""
+    with RedisServer(tmp_path) as broker, redis.Redis(port=broker.port) as server:
+        app = application(broker.url)
+        publish(app, items(20))
+        with Listener(app, A, prefetch=5) as listener:
+            wait_until(listener.has(5), "the first messages")
+            if keeps_data:
+                server.save()
+            broker.kill()
+            with pytest.raises(app.connection().connection_errors):
+                listener.pump(10)
+            broker.start()
+        if not keeps_data:
+            publish(app, items(20))
+
+        with Listener(app, A) as second:
+            wait_until(second.has(20), "all messages")
+            assert second.received() == Counter(items(20))
+
+
+def test_delivery_at_idle(redis_url: str):
+    """An event loop that has been idle hears of a message within a fraction of a second, by itself."""
+    app = application(redis_url)
+    hub = Hub()
+    connection = app.connection_for_read()
+    received_at: list[float] = []
+    try:
+        connection.transport.register_with_event_loop(connection.connection, hub)
+        consumer = Consumer(
+            connection.default_channel,
+            [Queue(queue_name(A), durable=True)],
+            on_message=lambda _: received_at.append(time.monotonic()),
+        )
+        consumer.consume()
+        idle_until = time.monotonic() + 0.5
+        hub.call_later(0.5, publish, app, items(1))
+        rounds = 0
+        while not received_at and time.monotonic() < idle_until + 5:
+            hub.run_once()
+            rounds += 1
+    finally:
+        connection.close()
+        hub.close()
+
+    assert received_at[0] - idle_until < 1
+    assert rounds < 100
+
+
+def as_stored(app: Any, server: redis.Redis, write: Callable[[], Any]) -> dict[str, Any]:
+    """Return the message that a publication leaves in Redis, without what differs each time."""
+    write()
+    message: dict[str, Any] = json.loads(server.rpop(queue_name(A)))
+    ids = {message["headers"].pop("id"), message["headers"].pop("root_id")}
+    ids.add(message["properties"].pop("correlation_id"))
+    assert len(ids) == 1
+    assert message["headers"].pop("enqueued_at") == pytest.approx(time.time(), abs=60)
+    assert isinstance(message["properties"].pop("delivery_tag"), str)
+    message["body"] = json.loads(base64.b64decode(message["body"]))
+    return message
+
+
+def test_batched_publication_writes_celerys_messages(redis_url: str, server: redis.Redis):
+    """A message published in a batch is the one that kombu publishes alone, field by field."""
+    app = application(redis_url, stock=True)
+    item = Item("20261101-ab%d", A, 2**62 + random.randrange(100), 3, 1)
+
+    def publish_alone() -> None:
+        with app.connection_for_write() as connection:
+            send(app, app.amqp.Producer(connection), item)
+
+    batched = as_stored(app, server, lambda: publish(app, [item]))
+
+    assert batched == as_stored(app, server, publish_alone)
+    assert decode(batched["body"][0]) == item
