@@ -2,17 +2,16 @@
 
 Run with `make bench`, or `python benchmarks/worker.py [cpu] [in-flight]`. Needs redis-server.
 
-cpu:        the simulator answers at once; CPU seconds of each process from the first call to the
-            last commit, divided by the verdicts. Median of three runs.
-in-flight:  the simulator takes one second and the worker may hold 500 calls; calls in flight as
-            the simulator counts them, median over the steady part of the run.
+cpu:        the simulator answers at once; CPU milliseconds per verdict of each process, from
+            `submit` to the last commit. The worker is up before.
+in-flight:  the simulator takes one second and the worker may hold 500 calls.
 """
 
-import statistics
 import sys
-import time
 
-from cluster import POLL_S, Cluster, cpu_s
+from cluster import Cluster, Simulators
+from measuring import medians, number, print_table
+from run_ours import run_ours
 
 EPOCHS = 8
 SAMPLES = 659
@@ -20,66 +19,38 @@ REPEATS = 3
 ALLOWED = 500
 
 
-def submit(cluster: Cluster, epochs: int) -> str:
-    """Enqueue a run of the bundled datasets and return its id."""
-    printed = cluster.run("submit", "--models", "simulated/careful", "--epochs", str(epochs))
-    return printed.strip()
+def measure(latency_s: float) -> dict[str, float]:
+    """Return the figures of a run of the bundled datasets on one worker process."""
+    with (
+        Simulators(latency=f"constant:{latency_s:g}") as simulators,
+        Cluster(simulators, in_flight=ALLOWED) as cluster,
+    ):
+        before = simulators.cpu_s()
+        planned = SAMPLES * EPOCHS
+        _, row = run_ours(cluster, simulators, planned, ["--epochs", str(EPOCHS)], cold=False)
+        return row | {"simulator ms": 1000 * (simulators.cpu_s() - before) / planned}
 
 
-def cpu_per_verdict() -> None:
-    """Print CPU milliseconds per verdict of every process."""
-    rows = []
-    with Cluster(latency="constant:0", in_flight=ALLOWED) as cluster:
-        parts = {
-            "worker": cluster.worker,
-            "postgres": cluster.postgres,
-            "redis": cluster.redis,
-            "simulator": cluster.simulator,
+def show(title: str, latency_s: float, columns: list[str], repeats: int) -> None:
+    """Measure and print medians with their range."""
+    rows = [measure(latency_s) for _ in range(repeats)]
+    middle = medians(rows)
+    table = [
+        {
+            "what": name,
+            "median": number(middle[name]),
+            "least": number(min(row[name] for row in rows)),
+            "most": number(max(row[name] for row in rows)),
         }
-        for _ in range(REPEATS):
-            before = {name: cpu_s(process) for name, process in parts.items()}
-            done_before = cluster.stats()["requests"].get("careful", 0)
-            started = time.monotonic()
-            run_id = submit(cluster, EPOCHS)
-            planned = SAMPLES * EPOCHS
-            while cluster.stats()["requests"].get("careful", 0) - done_before < planned:
-                time.sleep(POLL_S)
-            while cluster.status(run_id)["missing"]:
-                time.sleep(POLL_S)
-            elapsed = time.monotonic() - started
-            spent = {name: cpu_s(process) - before[name] for name, process in parts.items()}
-            rows.append({name: 1000 * s / planned for name, s in spent.items()})
-            rows[-1]["verdicts/s"] = planned / elapsed
-    print(f"0 s latency, {planned} verdicts, median of {REPEATS}; ms CPU per verdict:")
-    for name in rows[0]:
-        values = [row[name] for row in rows]
-        print(
-            f"  {name:12} {statistics.median(values):8.2f}   ({min(values):.2f}-{max(values):.2f})"
-        )
-
-
-def in_flight() -> None:
-    """Print how many calls one worker process sustains, and its memory."""
-    with Cluster(latency="constant:1", in_flight=ALLOWED) as cluster:
-        run_id = submit(cluster, EPOCHS)
-        seen, memory = [], 0
-        while True:
-            stats = cluster.stats()
-            if stats["requests"].get("careful", 0) >= SAMPLES * EPOCHS:
-                break
-            seen.append(stats["in_flight"])
-            memory = max(memory, cluster.worker.memory_info().rss)
-            time.sleep(POLL_S)
-        status = cluster.status(run_id)
-    steady = seen[len(seen) // 4 : len(seen) * 3 // 4]
-    print(f"1 s latency, {ALLOWED} allowed, {status['planned']} verdicts:")
-    print(f"  in flight    {statistics.median(steady):8.0f}   (max {max(seen)})")
-    print(f"  memory MB    {memory / 1e6:8.0f}")
+        for name in columns
+    ]
+    print_table(f"{title}, {SAMPLES * EPOCHS} verdicts, {ALLOWED} allowed, {repeats} runs", table)
 
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or ["cpu", "in-flight"]
     if "cpu" in wanted:
-        cpu_per_verdict()
+        parts = ["worker ms", "postgres ms", "redis ms", "producer ms", "CPU ms/verdict"]
+        show("CPU per verdict at 0 s latency", 0, [*parts, "simulator ms", "verdicts/s"], REPEATS)
     if "in-flight" in wanted:
-        in_flight()
+        show("Calls in flight at 1 s latency", 1, ["sustained", "max in flight", "memory MB"], 1)
