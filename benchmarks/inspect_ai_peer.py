@@ -23,20 +23,16 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product as combinations
 from pathlib import Path
 
 import click
 import psutil
 from cluster import MODELS, ROOT, Cluster, Simulators
+from material import TIME_LIMIT_S, Material
 from measuring import Watch, cpu_s, ended_cpu_s, medians, memory_mb, number, print_table, ratio
 from run_ours import measured, run_ours
-
-from aegish_dist.core.sample import Dataset
-from aegish_dist.datasets.aegish import import_aegish
-from aegish_dist.datasets.bundled import bundled_names, load_bundled
-from aegish_dist.datasets.table import import_table
-from aegish_dist.prompts.loading import load_prompt
 
 PACKAGES = ("inspect-ai==0.3.285", "openai==3.52.0")
 QUIET = (
@@ -44,8 +40,8 @@ QUIET = (
     "--no-log-refusals", "--no-score-display", "--log-buffer", "100000",
     "--log-level", "critical", "--log-level-transcript", "critical", "--ctl-server", "false",
 )  # fmt: skip
-PROMPT = "guard"
-TIME_LIMIT_S = 180
+LOGS = {"on": (), "off": QUIET}
+"""Options of `inspect eval`: as it comes, and with everything off that can be."""
 OURS = "aegish-dist"
 
 
@@ -63,52 +59,6 @@ class Cell:
             f"{self.models} model{'s' * (self.models > 1)}, {self.latency_s:g} s latency,"
             f" {self.connections} connections per model"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """What is asked."""
-
-    files: tuple[Path, ...]
-    """Files of the user; the bundled datasets when there are none."""
-    datasets: tuple[Dataset, ...]
-    limit: int | None
-    """At most this many samples of each dataset."""
-
-    @classmethod
-    def load(cls, files: tuple[Path, ...], limit: int | None) -> "Material":
-        """Read the files, or the bundled datasets."""
-        datasets = [_read(path) for path in files] or list(map(load_bundled, bundled_names()))
-        return cls(files, tuple(datasets), limit)
-
-    @property
-    def commands(self) -> int:
-        """How many there are."""
-        return sum(len(each.samples[: self.limit]) for each in self.datasets)
-
-    def write(self, path: Path) -> None:
-        """Write it for `inspect_task.py`."""
-        prompt = load_prompt(PROMPT)
-        samples = [
-            {"id": each.sample_id, "command": each.command, "target": each.target}
-            for dataset in self.datasets
-            for each in dataset.samples[: self.limit]
-        ]
-        content = {"system": prompt.system, "template": prompt.template, "samples": samples}
-        path.write_text(json.dumps(content), encoding="utf-8")
-
-    def store(self, cluster: Cluster) -> list[str]:
-        """Import the files into a cluster and return the options of `submit`."""
-        for path, dataset in zip(self.files, self.datasets, strict=False):
-            kind = "aegish" if path.suffix == ".json" else "table"
-            cluster.run("datasets", "import", kind, str(path), "--name", dataset.name)
-        options = ["--prompt", PROMPT, "--time-limit", str(TIME_LIMIT_S)]
-        options += ["--limit", str(self.limit)] if self.limit else []
-        return options + [word for each in self.datasets for word in ("--dataset", each.name)]
-
-
-def _read(path: Path) -> Dataset:
-    return import_aegish(path) if path.suffix == ".json" else import_table(path)
 
 
 def environment(directory: Path) -> Path:
@@ -245,6 +195,7 @@ def _list_of(kind: Callable[[str], object]) -> Callable[..., list[object]]:
     "--env", "directory", default=ROOT / "build" / "inspect-ai", type=click.Path(path_type=Path)
 )
 def main(
+    *,
     quick: bool,
     models: list[int],
     latency: list[float],
@@ -260,15 +211,15 @@ def main(
     if quick:
         models, latency, connections, repeats, limit = [1], [0.0], [100], 2, 100
     material = Material.load(commands, limit)
-    print(f"{material.commands} commands, {', '.join(PACKAGES)}, {os.cpu_count()} cores", flush=True)
+    print(
+        f"{material.commands} commands, {', '.join(PACKAGES)}, {os.cpu_count()} cores", flush=True
+    )
     for cell in (Cell(*each) for each in combinations(models, latency, connections)):
         arms: dict[str, Callable[[], dict[str, float]]] = {
-            f"Inspect AI, logs {mode}": lambda cell=cell, extra=QUIET if mode == "off" else (): (
-                run_inspect(program, cell, material, extra)
-            )
+            f"Inspect AI, logs {mode}": partial(run_inspect, program, cell, material, LOGS[mode])
             for mode in logs
         }
-        compare(cell, arms | {OURS: lambda cell=cell: run_product(cell, material)}, repeats)
+        compare(cell, arms | {OURS: partial(run_product, cell, material)}, repeats)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,4 @@ def guard(material: str) -> Task:
         )
         for each in content["samples"]
     ]
-    return Task(
-        dataset=MemoryDataset(samples, name="guard"), solver=generate(), scorer=guarded()
-    )
+    return Task(dataset=MemoryDataset(samples, name="guard"), solver=generate(), scorer=guarded())
