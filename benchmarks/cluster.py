@@ -14,8 +14,8 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -231,6 +231,17 @@ class Cluster(Parts):
     def _living_workers(self) -> int:
         with Session(self._engine) as session:
             return living_fleet(session).workers
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Halt the workers meanwhile, so that queues fill up."""
+        for worker in self.workers:
+            worker.suspend()
+        try:
+            yield
+        finally:
+            for worker in self.workers:
+                worker.resume()
 
     def run(self, *arguments: str) -> str:
         """Run the product to its end and return what it printed.

@@ -9,7 +9,8 @@ lets be switched off, and this project, one after the other; the table shows med
 pay for their start: this project starts a worker process and `submit` at the same moment, with
 PostgreSQL, Redis and the simulator already up. CPU is user and system time: of Inspect AI's
 process tree, and of worker, PostgreSQL, Redis and `submit`; the simulator counts for neither.
-`after 1st call` leaves out what each spent before its first call. `sustained` is the median of the
+`after 1st call` leaves out what each spent before its first call, but for `submit`, which counts
+as a whole. `sustained` is the median of the
 calls in flight from the first call until the last one arrived.
 
 Any dataset can be asked: `--commands FILE.json` (aegish) or `.jsonl`, `.csv`, `.parquet` (tables).
@@ -103,10 +104,12 @@ def _run_and_watch(
     command: list[str], environ: dict[str, str], simulators: Simulators, planned: int
 ) -> dict[str, float]:
     spent_before = ended_cpu_s()
-    process = subprocess.Popen(
-        command, cwd=ROOT / "benchmarks", env=environ, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    output = Path(environ["HOME"], "output.txt")
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            command, cwd=ROOT / "benchmarks", env=environ, stdin=subprocess.DEVNULL,
+            stdout=file, stderr=subprocess.STDOUT,
+        )  # fmt: skip
     tree = psutil.Process(process.pid)
     watch = Watch(
         stats=simulators.stats,
@@ -117,9 +120,10 @@ def _run_and_watch(
     with watch:
         code = process.wait()
         wall_s = time.monotonic() - watch.started
-        wanted = watch.all_arrived
-    if code or not wanted:
-        raise RuntimeError(f"Inspect AI ended with {code}; {simulators.stats()} of {planned}")
+    served = sum(simulators.stats()["requests"].values())
+    if code or served < planned:
+        said = output.read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"Inspect AI ended with {code} after {served} of {planned}:\n{said}")
     return measured(watch, wall_s=wall_s, cpu_s=ended_cpu_s() - spent_before)
 
 

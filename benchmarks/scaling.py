@@ -3,10 +3,10 @@
 Run `python benchmarks/scaling.py [--quick] [workers] [wall] [in-flight]`. Needs redis-server.
 
 workers:    1, 2 and 4 worker processes on four models, 0 s and 1 s latency, 500 calls held by
-            each process. The queues are filled first, so that the producer limits nothing; the
-            rate is taken while the middle half of the calls arrives. CPU is that of workers,
-            PostgreSQL and Redis from the first call to the last commit. Workers, simulator and
-            PostgreSQL share the machine: `busy` tells how many cores each side kept busy, and
+            each process. The queues fill while the workers halt, so that neither their start nor
+            the producer limits anything; the rate is taken while the middle half of the calls
+            arrives. CPU is that of workers, PostgreSQL and Redis from the first call to the last
+            commit. All share the machine: `busy` tells how many cores each side kept busy, and
             a simulator process near 1.0 is itself the limit (`--simulators` starts more).
 wall:       from `submit` to the last commit of one model at 1 s latency with 500 calls allowed,
             with a worker that is up, and with one that is started at the same moment.
@@ -15,10 +15,11 @@ in-flight:  what one worker process sustains at 1 s latency when 500 and 1,000 c
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import click
 from cluster import MODELS, Cluster, Simulators, wait_for
@@ -27,6 +28,8 @@ from measuring import Watch, medians, number, print_table, ratio
 from run_ours import RUN_TIMEOUT_S, measured, run_ours
 
 PER_WORKER = 500
+K = TypeVar("K")
+Measure = Callable[[], dict[str, float]]
 SECTIONS = ("workers", "wall", "in-flight")
 
 
@@ -41,24 +44,26 @@ class Plan:
     """Of the longer runs."""
     repeats: int
 
-    def repeated(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Measure as often as asked and return the medians."""
-        return medians([measure() for _ in range(self.repeats)])
+    def medians(self, measures: Mapping[K, Measure]) -> dict[K, dict[str, float]]:
+        """Take every measure in turn, as often as asked, and return the medians of each."""
+        taken = [{key: take() for key, take in measures.items()} for _ in range(self.repeats)]
+        return {key: medians([each[key] for each in taken]) for key in measures}
 
 
 def filled_queue(plan: Plan, workers: int, latency_s: float) -> dict[str, float]:
-    """Fill the queues, start the workers, and measure until the last commit."""
+    """Fill the queues while the workers halt, let them go, and measure until the last commit."""
     with (
         Simulators(latency=f"constant:{latency_s:g}", number=plan.simulators) as simulators,
         Cluster(
             simulators, in_flight=PER_WORKER * workers, concurrency=PER_WORKER, models=MODELS,
-            workers=0,
+            workers=workers,
         ) as cluster,
     ):  # fmt: skip
         options = [*plan.material.store(cluster), "--epochs", str(plan.epochs)]
         planned = plan.material.commands * len(MODELS) * plan.epochs
-        run_id, _ = cluster.submit(*options)
-        before, served = sum(cluster.cpu().values()), simulators.cpu_s()
+        with cluster.paused():
+            run_id, _ = cluster.submit(*options)
+            before, served = sum(cluster.cpu().values()), simulators.cpu_s()
         watch = Watch(
             stats=simulators.stats,
             planned=planned,
@@ -66,7 +71,6 @@ def filled_queue(plan: Plan, workers: int, latency_s: float) -> dict[str, float]
             memory=cluster.memory_mb,
         )
         with watch:
-            cluster.start_workers(workers)
             wait_for(lambda: watch.all_arrived, f"{planned} calls", RUN_TIMEOUT_S)
             wait_for(lambda: cluster.stored(run_id) >= planned, "all verdicts", RUN_TIMEOUT_S)
             wall_s = time.monotonic() - watch.started
@@ -84,10 +88,9 @@ def filled_queue(plan: Plan, workers: int, latency_s: float) -> dict[str, float]
 def show_workers(plan: Plan) -> None:
     """Print what more worker processes bring."""
     for latency_s in (0.0, 1.0):
-        rows = {
-            workers: plan.repeated(partial(filled_queue, plan, workers, latency_s))
-            for workers in plan.workers
-        }
+        rows = plan.medians(
+            {each: partial(filled_queue, plan, each, latency_s) for each in plan.workers}
+        )
         base = rows[plan.workers[0]]["verdicts/s"]
         table = [
             {
@@ -124,10 +127,17 @@ def one_model(plan: Plan, *, allowed: int, epochs: int, cold: bool) -> dict[str,
 def show_wall(plan: Plan) -> None:
     """Print how long a short run takes."""
     columns = ("wall s", "1st call s", "sustained", "CPU ms/verdict")
-    table = []
-    for cold, name in ((False, "up"), (True, "started with submit")):
-        row = plan.repeated(partial(one_model, plan, allowed=PER_WORKER, epochs=1, cold=cold))
-        table.append({"worker": name} | {column: number(row[column]) for column in columns})
+    ways = {"up": False, "started with submit": True}
+    rows = plan.medians(
+        {
+            name: partial(one_model, plan, allowed=PER_WORKER, epochs=1, cold=cold)
+            for name, cold in ways.items()
+        }
+    )
+    table = [
+        {"worker": name} | {column: number(row[column]) for column in columns}
+        for name, row in rows.items()
+    ]
     print_table(
         f"{plan.material.commands} commands, 1 s latency, {PER_WORKER} allowed, 1 worker;"
         f" medians of {plan.repeats}",
@@ -137,21 +147,23 @@ def show_wall(plan: Plan) -> None:
 
 def show_in_flight(plan: Plan) -> None:
     """Print what one worker process sustains."""
-    table = []
-    for allowed in (500, 1000):
-        row = plan.repeated(
-            partial(one_model, plan, allowed=allowed, epochs=4 * plan.epochs, cold=False)
-        )
-        table.append(
-            {
-                "allowed": str(allowed),
-                "sustained": number(row["sustained"]),
-                "of allowed": f"{row['sustained'] / allowed:.0%}",
-                "max in flight": number(row["max in flight"]),
-                "memory MB": number(row["memory MB"]),
-                "CPU ms/verdict": number(row["CPU ms/verdict"]),
-            }
-        )
+    rows = plan.medians(
+        {
+            allowed: partial(one_model, plan, allowed=allowed, epochs=4 * plan.epochs, cold=False)
+            for allowed in (500, 1000)
+        }
+    )
+    table = [
+        {
+            "allowed": str(allowed),
+            "sustained": number(row["sustained"]),
+            "of allowed": f"{row['sustained'] / allowed:.0%}",
+            "max in flight": number(row["max in flight"]),
+            "memory MB": number(row["memory MB"]),
+            "CPU ms/verdict": number(row["CPU ms/verdict"]),
+        }
+        for allowed, row in rows.items()
+    ]
     print_table(f"1 s latency, 1 worker; medians of {plan.repeats}", table)
 
 
