@@ -63,22 +63,25 @@ def filled_queue(plan: Plan, workers: int, latency_s: float) -> dict[str, float]
         planned = plan.material.commands * len(MODELS) * plan.epochs
         with cluster.paused():
             run_id, _ = cluster.submit(*options)
-            before, served = sum(cluster.cpu().values()), simulators.cpu_s()
+            before, served = cluster.cpu(), simulators.cpu_s()
+        idle_s = sum(before.values())
         watch = Watch(
             stats=simulators.stats,
             planned=planned,
-            cpu=lambda: sum(cluster.cpu().values()) - before,
+            cpu=lambda: sum(cluster.cpu().values()) - idle_s,
             memory=cluster.memory_mb,
         )
         with watch:
             wait_for(lambda: watch.all_arrived, f"{planned} calls", RUN_TIMEOUT_S)
             wait_for(lambda: cluster.stored(run_id) >= planned, "all verdicts", RUN_TIMEOUT_S)
             wall_s = time.monotonic() - watch.started
-            spent = sum(cluster.cpu().values()) - before
-            served = simulators.cpu_s() - served
+            after, served = cluster.cpu(), simulators.cpu_s() - served
+        spent = sum(after.values()) - idle_s
         row = measured(watch, wall_s=wall_s, cpu_s=spent)
         working_s = wall_s - watch.first_call_s
+        parts = {f"{name} ms": 1000 * (after[name] - before[name]) / planned for name in before}
         return row | {
+            **parts,
             "verdicts/s": watch.calls_per_s,
             "cores busy": (spent - watch.cpu_at_first_call_s) / working_s,
             "simulator cores busy": served / working_s,
@@ -98,6 +101,9 @@ def show_workers(plan: Plan) -> None:
                 "verdicts/s": number(row["verdicts/s"]),
                 "speed-up": ratio(row["verdicts/s"], base),
                 "CPU ms/verdict": number(row["after 1st call"]),
+                "worker": number(row["worker ms"]),
+                "PostgreSQL": number(row["postgres ms"]),
+                "Redis": number(row["redis ms"]),
                 "sustained in flight": number(row["sustained"]),
                 "memory MB": number(row["memory MB"]),
                 "cores busy": number(row["cores busy"]),
