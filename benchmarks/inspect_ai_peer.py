@@ -11,7 +11,7 @@ PostgreSQL, Redis and the simulator already up. CPU is user and system time: of 
 process tree, and of worker, PostgreSQL, Redis and `submit`; the simulator counts for neither.
 `after 1st call` leaves out what each spent before its first call, but for `submit`, which counts
 as a whole. `sustained` is the median of the calls in flight from the first call until the last one
-arrived.
+arrived. Equal `accuracy` shows that both asked the same and were told the same.
 
 Any dataset can be asked: `--commands FILE.json` (aegish) or `.jsonl`, `.csv`, `.parquet` (tables).
 """

@@ -11,6 +11,7 @@ from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.aegish import import_aegish
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.datasets.table import import_table
+from aegish_dist.pipeline.datasets import narrow
 from aegish_dist.prompts.loading import load_prompt
 
 PROMPT = "guard"
@@ -19,23 +20,26 @@ TIME_LIMIT_S = 180
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Datasets, and at most so many samples of each."""
+    """What is asked, the same of every program."""
 
     files: tuple[Path, ...]
     """Where they came from; nothing when they are bundled."""
     datasets: tuple[Dataset, ...]
+    """The part of them that is asked."""
     limit: int | None = None
+    """At most this many samples of each; None for all."""
 
     @classmethod
     def load(cls, files: tuple[Path, ...] = (), limit: int | None = None) -> Self:
         """Read files, or the bundled datasets when there are none."""
         datasets = [_read(path) for path in files] or list(map(load_bundled, bundled_names()))
-        return cls(files, tuple(datasets), limit)
+        # As `submit --limit` does: not the first ones of the file.
+        return cls(files, tuple(narrow(each, (), limit) for each in datasets), limit)
 
     @property
     def commands(self) -> int:
         """How many there are."""
-        return sum(len(each.samples[: self.limit]) for each in self.datasets)
+        return sum(len(each.samples) for each in self.datasets)
 
     def write(self, path: Path) -> None:
         """Write it for `inspect_task.py`."""
@@ -43,7 +47,7 @@ class Material:
         samples = [
             {"id": each.sample_id, "command": each.command, "target": each.target}
             for dataset in self.datasets
-            for each in dataset.samples[: self.limit]
+            for each in dataset.samples
         ]
         content = {"system": prompt.system, "template": prompt.template, "samples": samples}
         path.write_text(json.dumps(content), encoding="utf-8")
