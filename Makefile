@@ -28,8 +28,11 @@ lint: .venv/.dev ## format, style, types and layers
 
 check: lint test ## all that has to pass
 
-bench: .venv/.dev ## CPU per verdict and calls in flight of a worker, on this machine
+bench: .venv/.dev ## the quick benchmarks, on this machine; the long ones: benchmarks/*.py --help
 	$(BIN)/python benchmarks/worker.py
+	$(BIN)/python benchmarks/scaling.py --quick
+	$(BIN)/python benchmarks/isolation.py --quick
+	$(BIN)/python benchmarks/inspect_ai_peer.py --quick
 
 format: .venv/.dev ## bring the code into shape
 	$(BIN)/ruff format .

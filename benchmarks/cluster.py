@@ -1,4 +1,4 @@
-"""A cluster on this machine for benchmarks: PostgreSQL, Redis, the simulator and one worker.
+"""A cluster on this machine for benchmarks: PostgreSQL, Redis, simulated providers and workers.
 
 Every part is a process of its own, so that its CPU time can be told apart. Everything listens on
 127.0.0.1 and lives in a temporary directory.
@@ -13,16 +13,28 @@ import sys
 import tempfile
 import time
 import urllib.request
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import psutil
+from measuring import POLL_S, cpu_s, ended_cpu_s, memory_mb
+from sqlalchemy import text
+from sqlalchemy.orm import Session
 
 from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.engine import open_engine
+from aegish_dist.db.workers import living_fleet
+from aegish_dist.simulator.personas import PERSONAS
 
-POLL_S = 0.05
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = tuple(PERSONAS)
+"""Names that the simulated provider knows, in the order in which benchmarks take them."""
+START_TIMEOUT_S = 60.0
 
 
 def free_port() -> int:
@@ -32,73 +44,32 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def reachable(port: int) -> bool:
-    """Whether something listens on the port."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Wait until something is so.
+
+    Raises:
+        TimeoutError: It is not so in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {what} within {timeout_s:g} s")
+        time.sleep(POLL_S)
 
 
-def cpu_s(process: psutil.Process) -> float:
-    """Return the CPU seconds of a process and its children, those that ended included."""
-    times = [process.cpu_times(), *(child.cpu_times() for child in process.children(True))]
-    reaped = process.cpu_times().children_user + process.cpu_times().children_system
-    return reaped + sum(each.user + each.system for each in times)
+def product(*arguments: str) -> tuple[str, ...]:
+    """Return the command line of the product."""
+    return (sys.executable, "-m", "aegish_dist", *arguments)
 
 
-class Cluster:
-    """The running parts; a context manager."""
+class Parts:
+    """Processes that end together; a context manager."""
 
-    def __init__(self, *, latency: str, in_flight: int) -> None:
-        """Prepare a cluster.
-
-        Args:
-            latency: Of the simulated model, such as `constant:1`.
-            in_flight: Items the worker holds, and calls the model allows.
-        """
-        self._latency = latency
-        self._in_flight = in_flight
+    def __init__(self) -> None:
         self._stack = ExitStack()
-        self.environ: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        """Start everything."""
-        self.home = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ab")))
-        database_url = start_embedded(self.home)
-        self.postgres = psutil.Process(
-            int((self.home / "postgres" / "postmaster.pid").read_text().split()[0])
-        )
-        redis_port, simulator_port = free_port(), free_port()
-        self.redis = self._start(
-            "redis-server", "--port", str(redis_port), "--bind", "127.0.0.1",
-            "--appendonly", "yes", "--dir", str(self.home), "--save", "",
-        )  # fmt: skip
-        catalog = self.home / "catalog.toml"
-        self.environ = {
-            **os.environ,
-            "AEGISH_DIST_DATABASE_URL": database_url,
-            "AEGISH_DIST_BROKER_URL": f"redis://127.0.0.1:{redis_port}/0",
-            "AEGISH_DIST_CATALOG": str(catalog),
-            "AEGISH_DIST_CONCURRENCY": str(self._in_flight),
-        }
-        self.simulator = self._start(
-            *self.command("simulate-provider", "--port", str(simulator_port)),
-            "--latency", self._latency,
-        )  # fmt: skip
-        self.simulator_url = f"http://127.0.0.1:{simulator_port}"
-        _wait(lambda: reachable(redis_port) and reachable(simulator_port))
-        catalog.write_text(
-            f'[providers.simulated]\nwire = "openai"\nbase_url = "{self.simulator_url}/v1"\n'
-            f'key_variable = ""\nmax_in_flight = {self._in_flight}\n'
-            '[[models]]\nid = "simulated/careful"\nsimulated = true\n'
-        )
-        self.run("db", "upgrade")
-        self.worker = self.start_worker()
-        _wait(lambda: self.run("doctor").find("1 alive") >= 0)
         return self
-
-    def start_worker(self) -> psutil.Process:
-        """Start one more worker."""
-        return self._start(sys.executable, "-m", "celery", "-A", "workers.app", "worker")
 
     def __exit__(
         self,
@@ -109,33 +80,10 @@ class Cluster:
         """End everything that was started."""
         self._stack.close()
 
-    @staticmethod
-    def command(*arguments: str) -> tuple[str, ...]:
-        """Return the command line of the product."""
-        return (sys.executable, "-m", "aegish_dist", *arguments)
-
-    def run(self, *arguments: str) -> str:
-        """Run the product to its end and return what it printed."""
-        result = subprocess.run(
-            self.command(*arguments), env=self.environ, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, check=False,
-        )  # fmt: skip
-        return result.stdout
-
-    def status(self, run_id: str) -> dict[str, Any]:
-        """Return the status of a run."""
-        document: dict[str, Any] = json.loads(self.run("status", "--run-id", run_id, "--json"))
-        return document
-
-    def stats(self) -> dict[str, Any]:
-        """Return the simulator's counters."""
-        with urllib.request.urlopen(f"{self.simulator_url}/stats") as response:
-            document: dict[str, Any] = json.load(response)
-        return document
-
-    def _start(self, *command: str) -> psutil.Process:
+    def start(self, *command: str, environ: Mapping[str, str] | None = None) -> psutil.Process:
+        """Start a process that is stopped at the end."""
         process = subprocess.Popen(
-            command, env=self.environ or None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
         def stop() -> None:
@@ -146,9 +94,206 @@ class Cluster:
         return psutil.Process(process.pid)
 
 
-def _wait(condition: Any, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the cluster does not start")
-        time.sleep(POLL_S)
+class Simulators(Parts):
+    """One or more processes of the simulated provider, their counters at zero."""
+
+    def __init__(self, *, latency: str, number: int = 1, scenario: Path | None = None) -> None:
+        """Prepare them.
+
+        Args:
+            latency: Of every simulated model, such as `constant:1`.
+            number: Processes; one serves about two thousand calls a second.
+            scenario: A file that says what else is different.
+        """
+        super().__init__()
+        self._options = ["--latency", latency]
+        self._options += ["--scenario", str(scenario)] if scenario else []
+        self._ports = [free_port() for _ in range(number)]
+        self.urls = [f"http://127.0.0.1:{port}" for port in self._ports]
+        self.processes: list[psutil.Process] = []
+
+    def __enter__(self) -> Self:
+        """Start them."""
+        self.processes = [
+            self.start(*product("simulate-provider", "--port", str(port), *self._options))
+            for port in self._ports
+        ]
+        wait_for(lambda: all(map(reachable, self._ports)), "simulated provider")
+        return self
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds so far of all of them."""
+        return sum(map(cpu_s, self.processes))
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counters of all of them together."""
+        requests: Counter[str] = Counter()
+        sums: Counter[str] = Counter()
+        for url in self.urls:
+            with urllib.request.urlopen(f"{url}/stats") as response:
+                document = json.load(response)
+            requests.update(document["requests"])
+            sums.update({name: document[name] for name in ("in_flight", "in_flight_max")})
+        return {"requests": dict(requests), **sums}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is stored of one model of a run."""
+
+    verdicts: int
+    """Stored so far."""
+    last_stored_at: float
+    """When the last of them was, in seconds since the epoch."""
+
+
+class Cluster(Parts):
+    """The running parts; a context manager."""
+
+    def __init__(
+        self,
+        simulators: Simulators,
+        *,
+        in_flight: int,
+        concurrency: int | None = None,
+        models: Sequence[str] = MODELS[:1],
+        workers: int = 1,
+    ) -> None:
+        """Prepare a cluster.
+
+        Args:
+            simulators: What its workers call, running; models are dealt out to them in turn.
+            in_flight: Calls that each model allows.
+            concurrency: Items that each worker holds; as many as all models allow when None.
+            models: Names of simulated models.
+            workers: Processes to start with; more can follow.
+        """
+        super().__init__()
+        self._simulators = simulators
+        self._in_flight = in_flight
+        self._concurrency = concurrency or in_flight * len(models)
+        self._first_workers = workers
+        self.models = [f"simulated/{name}" for name in models]
+        self.workers: list[psutil.Process] = []
+        self.environ: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        """Start everything."""
+        self.home = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ab")))
+        database_url = start_embedded(self.home)
+        self._engine = open_engine(database_url)
+        self._stack.callback(self._engine.dispose)
+        self.postgres = psutil.Process(
+            int((self.home / "postgres" / "postmaster.pid").read_text().split()[0])
+        )
+        redis_port = free_port()
+        self.redis = self.start(
+            "redis-server", "--port", str(redis_port), "--bind", "127.0.0.1",
+            "--appendonly", "yes", "--dir", str(self.home), "--save", "",
+        )  # fmt: skip
+        catalog = self.home / "catalog.toml"
+        catalog.write_text(self._catalog())
+        self.environ = {
+            **os.environ,
+            "AEGISH_DIST_DATABASE_URL": database_url,
+            "AEGISH_DIST_BROKER_URL": f"redis://127.0.0.1:{redis_port}/0",
+            "AEGISH_DIST_CATALOG": str(catalog),
+            "AEGISH_DIST_CONCURRENCY": str(self._concurrency),
+            "AEGISH_DIST_SHUTDOWN_GRACE_S": "1",
+        }
+        wait_for(lambda: reachable(redis_port), "Redis")
+        self.run("db", "upgrade")
+        self.start_workers(self._first_workers)
+        self.wait_for_workers()
+        return self
+
+    def _catalog(self) -> str:
+        urls = self._simulators.urls
+        provider = f'wire = "openai"\nbase_url = "{urls[0]}/v1"\nkey_variable = ""\n'
+        entries = (
+            f'[[models]]\nid = "{model}"\nbase_url = "{urls[place % len(urls)]}/v1"\n'
+            f"max_in_flight = {self._in_flight}\nsimulated = true\n"
+            for place, model in enumerate(self.models)
+        )
+        return f"[providers.simulated]\n{provider}{''.join(entries)}"
+
+    def start_workers(self, number: int = 1) -> None:
+        """Start worker processes without waiting for them."""
+        for _ in range(number):
+            command = (sys.executable, "-m", "celery", "-A", "workers.app", "worker")
+            self.workers.append(self.start(*command, environ=self.environ))
+
+    def wait_for_workers(self) -> None:
+        """Wait until every worker process has reported."""
+        wait_for(lambda: self._living_workers() >= len(self.workers), "living workers")
+
+    def _living_workers(self) -> int:
+        with Session(self._engine) as session:
+            return living_fleet(session).workers
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Halt the workers meanwhile, so that queues fill up."""
+        for worker in self.workers:
+            worker.suspend()
+        try:
+            yield
+        finally:
+            for worker in self.workers:
+                worker.resume()
+
+    def run(self, *arguments: str) -> str:
+        """Run the product to its end and return what it printed.
+
+        Raises:
+            RuntimeError: It failed; with what it said.
+        """
+        result = subprocess.run(
+            product(*arguments), cwd=ROOT, env=self.environ, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        if result.returncode:
+            raise RuntimeError(f"aegish-dist {' '.join(arguments)}: {result.stderr}")
+        return result.stdout
+
+    def submit(self, *options: str) -> tuple[str, float]:
+        """Enqueue a run of all models; return its id and the CPU seconds that enqueueing took."""
+        before = ended_cpu_s()
+        run_id = self.run("submit", "--models", ",".join(self.models), *options).strip()
+        return run_id, ended_cpu_s() - before
+
+    def cpu(self) -> dict[str, float]:
+        """Return the CPU seconds so far of workers, PostgreSQL and Redis."""
+        return {
+            "worker": sum(map(cpu_s, self.workers)),
+            "postgres": cpu_s(self.postgres),
+            "redis": cpu_s(self.redis),
+        }
+
+    def memory_mb(self) -> float:
+        """Return the memory of the largest worker process."""
+        return memory_mb(self.workers)
+
+    def progress(self, run_id: str) -> dict[str, Progress]:
+        """Return what is stored of a run, by model name; models without a verdict are absent."""
+        query = text(
+            "SELECT model.model, count(*), extract(epoch FROM max(verdict.stored_at))"
+            " FROM verdicts AS verdict JOIN run_models AS model"
+            " ON model.id = verdict.run_model_id WHERE model.run_id = :run GROUP BY 1"
+        )
+        with Session(self._engine) as session:
+            rows = session.execute(query, {"run": run_id}).all()
+        return {
+            model.removeprefix("simulated/"): Progress(number, float(last))
+            for model, number, last in rows
+        }
+
+    def stored(self, run_id: str) -> int:
+        """Return how many verdicts of a run are stored."""
+        return sum(each.verdicts for each in self.progress(run_id).values())
+
+
+def reachable(port: int) -> bool:
+    """Whether something listens on the port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -13,14 +13,15 @@ import sys
 import time
 from dataclasses import dataclass
 
-import psutil
-from cluster import POLL_S, Cluster
+from cluster import Cluster, Simulators
+from measuring import POLL_S
 from sqlalchemy import text
 
 from aegish_dist.db.engine import open_engine
 
 KILLS = 20
 EPOCHS = 8
+SAMPLES = 659
 IN_FLIGHT = 100
 LATENCY = "uniform:0.2,0.6"
 KILL_WINDOW_S = (0.5, 6.0)
@@ -41,34 +42,31 @@ class Outcome:
     twice: int
 
 
-def drill(cluster: Cluster, workers: list[psutil.Process], chance: random.Random) -> Outcome:
+def drill(cluster: Cluster, simulators: Simulators, chance: random.Random) -> Outcome:
     """Start a run, kill a worker meanwhile, and wait until all verdicts are there."""
-    calls_before = calls(cluster)
-    printed = cluster.run("submit", "--models", "simulated/careful", "--epochs", str(EPOCHS))
-    run_id = printed.strip()
+    calls_before = calls(simulators)
+    run_id, _ = cluster.submit("--epochs", str(EPOCHS))
+    planned = SAMPLES * EPOCHS
     killed_s = chance.uniform(*KILL_WINDOW_S)
     time.sleep(killed_s)
-    victim = workers.pop(chance.randrange(len(workers)))
+    victim = cluster.workers.pop(chance.randrange(len(cluster.workers)))
     victim.kill()
     killed_at = time.monotonic()
-    workers.append(cluster.start_worker())
-    while True:
-        status = cluster.status(run_id)
-        if not status["missing"] or time.monotonic() > killed_at + DEADLINE_S:
-            break
+    cluster.start_workers()
+    while cluster.stored(run_id) < planned and time.monotonic() < killed_at + DEADLINE_S:
         time.sleep(POLL_S)
     return Outcome(
         killed_s,
         time.monotonic() - killed_at,
-        status["missing"],
+        planned - cluster.stored(run_id),
         doubled(cluster),
-        calls(cluster) - calls_before - status["planned"],
+        calls(simulators) - calls_before - planned,
     )
 
 
-def calls(cluster: Cluster) -> int:
+def calls(simulators: Simulators) -> int:
     """Return how many calls the simulator has answered."""
-    count: int = cluster.stats()["requests"].get("careful", 0)
+    count: int = simulators.stats()["requests"].get("careful", 0)
     return count
 
 
@@ -86,10 +84,12 @@ def main(kills: int) -> None:
     chance = random.Random(7)
     columns = ("killed s", "complete s", "lost", "doubled", "twice")
     print("    " + "".join(f"{column:>12}" for column in columns), flush=True)
-    with Cluster(latency=LATENCY, in_flight=IN_FLIGHT) as cluster:
-        workers = [cluster.worker, cluster.start_worker()]
+    with (
+        Simulators(latency=LATENCY) as simulators,
+        Cluster(simulators, in_flight=IN_FLIGHT, workers=2) as cluster,
+    ):
         for number in range(1, kills + 1):
-            o = drill(cluster, workers, chance)
+            o = drill(cluster, simulators, chance)
             print(
                 f"{number:4}{o.killed_s:12.2f}{o.complete_s:12.1f}"
                 f"{o.lost:12}{o.doubled:12}{o.twice:12}",

@@ -10,7 +10,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from cluster import POLL_S, free_port, reachable
+from cluster import free_port, reachable
+from measuring import POLL_S
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.queue.app import create_app
