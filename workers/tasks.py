@@ -7,7 +7,7 @@ from celery import shared_task
 from celery.exceptions import Reject
 
 from aegish_dist.logs import get_logger
-from aegish_dist.pipeline.evaluate import Evaluator, ShuttingDownError
+from aegish_dist.pipeline.evaluate import Evaluator, GivenBackError
 from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, decode
 
 log = get_logger(__name__)
@@ -23,5 +23,5 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
         raise Reject(str(error), requeue=False) from error
     try:
         await evaluator.evaluate(item, request.get(ENQUEUED_AT))
-    except ShuttingDownError as error:
-        raise Reject("worker stops", requeue=True) from error
+    except GivenBackError as error:
+        raise Reject("given back", requeue=True) from error

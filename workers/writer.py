@@ -64,7 +64,9 @@ class Grouped(Generic[Argument, Result]):
 
     async def _run(self, group: list[tuple[Argument, asyncio.Future[Result]]]) -> None:
         try:
-            results = await self._until_reachable([argument for argument, _ in group])
+            results = await self._until_reachable(
+                [argument for argument, _ in group], FIRST_PAUSE_S
+            )
         except Exception as error:
             if len(group) == 1:
                 _settle(group[0][1], error)
@@ -76,18 +78,20 @@ class Grouped(Generic[Argument, Result]):
             for (_, future), result in zip(group, results, strict=True):
                 _settle(future, result)
 
-    async def _until_reachable(self, arguments: list[Argument]) -> Sequence[Result]:
+    async def _until_reachable(self, arguments: list[Argument], pause_s: float) -> Sequence[Result]:
         loop = asyncio.get_running_loop()
-        pause_s = FIRST_PAUSE_S
-        while True:
-            try:
-                return await loop.run_in_executor(self._executor, self._call, arguments)
-            except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-                if not _unreachable(error):
-                    raise
-                log.warning("database_unreachable", items=len(arguments), retry_in_s=pause_s)
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        try:
+            return await loop.run_in_executor(self._executor, self._call, arguments)
+        except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+            if not _unreachable(error):
+                raise
+            log.warning("database_unreachable", items=len(arguments), retry_in_s=pause_s)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        # PostgreSQL hangs up on a group whose texts exceed a gigabyte: no group comes back whole.
+        middle = len(arguments) // 2
+        first = await self._until_reachable(arguments[:middle], pause_s) if middle else []
+        return [*first, *await self._until_reachable(arguments[middle:], pause_s)]
 
 
 def _unreachable(error: Exception) -> bool:

@@ -43,14 +43,16 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 
 def run_id(*, default: str | None = None) -> Callable[[Function], Function]:
     """Return the option that names a run."""
+    # A default of None would count as a default, and nothing would be required.
+    presence: dict[str, Any] = (
+        {"required": True} if default is None else {"default": default, "show_default": True}
+    )
     return click.option(
         "--run-id",
-        required=default is None,
-        default=default,
-        show_default=default is not None,
         type=Utf8(),
         metavar="R",
         help="A run's id, a unique prefix of it, or `latest`.",
+        **presence,
     )
 
 

@@ -198,7 +198,7 @@ def _start(
     if not wait:
         return run, None
     with status_line() as line:
-        return run, wait_for_workers(workspace.engine, run.run_id, line.show)
+        return run, wait_for_workers(workspace.engine, workspace.app, run, line.show)
 
 
 def _advise(run: Run, status: RunStatus | None) -> None:

@@ -22,3 +22,5 @@ class Recording:
     """What the model answered."""
     generation: int = 0
     """0 for the first try, n for the n-th retry."""
+    simulated: bool = False
+    """Whether the answer came from the simulator: no evidence about any real model."""

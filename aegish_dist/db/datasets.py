@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import RunDataset
@@ -10,6 +10,8 @@ from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow, SampleRow
 
 INSERT_CHUNK = 1000
+ADDING_LOCK = 0x61656769736802
+"""Any number that nobody else locks; the last digits tell this package's locks apart."""
 
 
 def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int:
@@ -20,11 +22,16 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
         dataset: What to store.
         selectable: Whether `submit --dataset` may name it.
     """
+    one_at_a_time(session)
     row = session.scalar(
         select(DatasetRow).where(
             DatasetRow.name == dataset.name, DatasetRow.fingerprint == dataset.fingerprint
         )
     )
+    if row is not None and selectable:
+        # What was imported last is what its name stands for, even if it was there before.
+        row.created_at = func.clock_timestamp()
+        row.source, row.licence = dataset.source, dataset.licence
     if row is None:
         row = DatasetRow(
             name=dataset.name,
@@ -40,6 +47,11 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
         _insert_samples(session, row.id, dataset.samples)
     row.selectable = row.selectable or selectable
     return row.id
+
+
+def one_at_a_time(session: Session) -> None:
+    """Wait for other transactions that look whether something is there before they add it."""
+    session.execute(select(func.pg_advisory_xact_lock(ADDING_LOCK)))
 
 
 def _insert_samples(session: Session, dataset_id: int, samples: Sequence[Sample]) -> None:

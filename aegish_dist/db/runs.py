@@ -12,6 +12,7 @@ from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.tables import (
     DatasetRow,
     PromptRow,
@@ -110,6 +111,7 @@ def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Seq
 
 
 def _save_prompt(session: Session, prompt: Prompt) -> int:
+    one_at_a_time(session)
     found = session.scalar(select(PromptRow).where(PromptRow.fingerprint == prompt.fingerprint))
     if found is None:
         found = PromptRow(

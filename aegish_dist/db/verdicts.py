@@ -109,7 +109,7 @@ def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdi
 def stream_recordings(session: Session, run_id: str) -> Iterator[Recording]:
     """Stream every verdict of a run, all generations, in a fixed order."""
     statement = (
-        select(VerdictRow, SampleRow, RunModelRow.model, DatasetRow.name)
+        select(VerdictRow, SampleRow, RunModelRow, DatasetRow.name)
         .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
         .join(SampleRow, SampleRow.key == VerdictRow.sample_key)
         .join(DatasetRow, DatasetRow.id == SampleRow.dataset_id)
@@ -130,7 +130,8 @@ def stream_recordings(session: Session, run_id: str) -> Iterator[Recording]:
                 verdict.run_model_id, verdict.sample_key, verdict.epoch, verdict.generation
             )
             yield Recording(
-                model=model,
+                model=model.model,
+                simulated=bool(model.spec.get("simulated")),
                 dataset=dataset,
                 sample=to_sample(sample),
                 epoch=verdict.epoch,

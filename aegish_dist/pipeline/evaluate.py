@@ -20,15 +20,26 @@ from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
-from aegish_dist.errors import ProviderError
+from aegish_dist.errors import ConfigError, ProviderError
 from aegish_dist.logs import get_logger
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.retry import GiveUp, RetryAfter, decide
 
 log = get_logger(__name__)
 
+GIVEN_BACK_AFTER_S = 15.0
+"""How long an item is held whose model lacks a key here."""
 
-class ShuttingDownError(Exception):
+
+class GivenBackError(Exception):
+    """Raised for an item that has to go back to its queue uncalled."""
+
+
+class UnservedError(GivenBackError):
+    """Raised for an item whose model this worker cannot call, though another may."""
+
+
+class ShuttingDownError(GivenBackError):
     """Raised for an item that was not called yet when its worker began to stop."""
 
 
@@ -87,6 +98,7 @@ class Evaluator:
         self._worker = worker
         self._generator = generator
         self._stopping = asyncio.Event()
+        self._unserved: set[str] = set()
         self.in_flight: Counter[tuple[str, str]] = Counter()
 
     def stop(self) -> None:
@@ -103,7 +115,8 @@ class Evaluator:
             enqueued_at: When it was published, in seconds since the epoch; None when unknown.
 
         Raises:
-            ShuttingDownError: The worker stops; the item has to go back to its queue.
+            GivenBackError: The worker stops, or cannot call this model: the item has to go back to
+                its queue.
         """
         clock = _Clock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
         self.in_flight[item.run_id, item.model] += 1
@@ -119,9 +132,20 @@ class Evaluator:
             return
         if found.done:
             return
-        caller = await self._caller(item.run_id, item.model)
+        caller = await self._serving(item, clock)
         verdict = await self._judge(caller, found.command, clock)
         await self._record((found.key, verdict))
+
+    async def _serving(self, item: Item, clock: _Clock) -> Caller:
+        try:
+            return await self._caller(item.run_id, item.model)
+        except ConfigError as error:
+            if item.model not in self._unserved:
+                self._unserved.add(item.model)
+                log.error("model_not_served_here", model=item.model, problem=str(error))
+            # Held a while, lest it be delivered here again at once.
+            await self._pause(GIVEN_BACK_AFTER_S, clock)
+            raise UnservedError from error
 
     async def _judge(self, caller: Caller, command: str, clock: _Clock) -> Verdict:
         errors: list[CallError] = []

@@ -36,14 +36,17 @@ class _Contents:
 
     samples: dict[str, dict[str, Sample]] = field(default_factory=dict)
     """By dataset name, then by sample id."""
-    models: set[str] = field(default_factory=set)
+    models: dict[str, bool] = field(default_factory=dict)
+    """By id, whether any of its answers is simulated."""
     epochs: int = 1
     verdicts: int = 0
 
     def note(self, recording: Recording) -> None:
         known = self.samples.setdefault(recording.dataset, {})
         known.setdefault(recording.sample.sample_id, recording.sample)
-        self.models.add(recording.model)
+        self.models[recording.model] = recording.simulated or self.models.get(
+            recording.model, False
+        )
         self.epochs = max(self.epochs, recording.epoch)
         self.verdicts += 1
 
@@ -115,7 +118,8 @@ def _store_run(
         epochs=contents.epochs,
         datasets=tuple(map(describe, datasets)),
         models=tuple(
-            ModelSpec(model, WireFormat.IMPORTED, model) for model in sorted(contents.models)
+            ModelSpec(model, WireFormat.IMPORTED, model, simulated=simulated)
+            for model, simulated in sorted(contents.models.items())
         ),
     )
     ids = [save_dataset(session, dataset, selectable=False) for dataset in datasets]

@@ -10,10 +10,12 @@ from aegish_dist.core.run import Run
 from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.status import RunStatus, State, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
+from aegish_dist.queue.depth import queue_depths
 from aegish_dist.queue.embedded import EmbeddedWorker
 from aegish_dist.queue.messages import queue_name
 
 POLL_S = 0.25
+PATIENCE_S = 60.0
 
 
 def run_embedded(
@@ -51,12 +53,34 @@ def run_embedded(
 
 
 def wait_for_workers(
-    engine: Engine, run_id: str, on_status: Callable[[RunStatus], None], poll_s: float = POLL_S
+    engine: Engine,
+    app: Celery,
+    run: Run,
+    on_status: Callable[[RunStatus], None],
+    patience_s: float = PATIENCE_S,
 ) -> RunStatus:
-    """Watch a run until workers elsewhere have completed it."""
+    """Watch a run until workers elsewhere have completed it.
+
+    Args:
+        engine: The store.
+        app: The queue.
+        run: A stored and enqueued run.
+        on_status: Called several times a second.
+        patience_s: How long nobody may hold an item while the queues are empty; then what is
+            missing was lost, and only `resume` brings it back.
+
+    Returns:
+        The last status; something is missing in it when patience ran out.
+    """
+    queues = [queue_name(spec.id) for spec in run.models]
+    moving_at = time.monotonic()
     while True:
-        status = run_status(engine, run_id)
+        status = run_status(engine, run.run_id)
         on_status(status)
         if status.state is State.COMPLETE:
             return status
-        time.sleep(poll_s)
+        if status.state is State.RUNNING or any(queue_depths(app, queues).values()):
+            moving_at = time.monotonic()
+        elif time.monotonic() - moving_at > patience_s:
+            return status
+        time.sleep(POLL_S)

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import TypeVar
@@ -157,6 +157,10 @@ class Fields:
             raise self.error("must be an ISO 8601 time", field) from None
         if moment.utcoffset() is None:
             raise self.error("must carry a time zone, such as Z or +02:00", field)
+        try:
+            moment.astimezone(UTC)
+        except OverflowError:
+            raise self.error("must be a time from the year 1 to 9999, in UTC", field) from None
         return moment
 
     def part(self, field: str) -> "Fields":

@@ -45,6 +45,7 @@ def to_record(recording: Recording) -> dict[str, Any]:
         "answered": verdict.completion is not None,
         "error_class": verdict.error_class,
         "generation": recording.generation,
+        "simulated": recording.simulated,
         "attempts": verdict.attempts,
         "stop_kind": completion.stop_kind,
         "refusal": completion.refusal,
@@ -80,6 +81,7 @@ def from_record(fields: Fields) -> Recording:
         epoch=fields.integer("epoch", lowest=1) or 1,
         verdict=_verdict(fields),
         generation=fields.integer("generation") or 0,
+        simulated=fields.flag("simulated") or False,
     )
 
 

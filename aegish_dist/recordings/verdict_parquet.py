@@ -100,6 +100,7 @@ def _schema(arrow: Any) -> Any:
     types = dict.fromkeys(INTEGERS, arrow.int64()) | dict.fromkeys(FLOATS, arrow.float64())
     types |= {
         "answered": arrow.bool_(),
+        "simulated": arrow.bool_(),
         "created_at": arrow.timestamp("us", tz="UTC"),
         ESCAPED: arrow.list_(arrow.string()),
     }

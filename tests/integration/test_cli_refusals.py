@@ -160,6 +160,8 @@ REFUSALS = [
 ]
 
 MISUSES = [
+    ("resume",),
+    ("verdicts", "export"),
     (),
     ("sumbit",),
     ("submit",),

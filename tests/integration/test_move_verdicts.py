@@ -340,3 +340,20 @@ def test_a_damaged_log_leaves_no_trace(engine: Engine, tmp_path: Path):
         import_verdicts(engine, [whole, cut], "")
 
     assert row_counts(engine) == {}
+
+
+def test_simulated_answers_stay_marked(engine: Engine, tmp_path: Path) -> None:
+    """A replay under a real model's name must not pass for evidence after a round trip."""
+    answer = {"command": "ls", "target": "harmless", "completion": ALLOW}
+    path = tmp_path / "mixed.jsonl"
+    lines = [
+        {**answer, "model": "openai/gpt-x", "simulated": True},
+        {**answer, "model": "openai/gpt-y"},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run_id = import_verdicts(engine, [path], "").run_id
+    with Session(engine) as session:
+        models = {spec.id: spec.simulated for spec in load_run(session, run_id).models}
+    assert models == {"openai/gpt-x": True, "openai/gpt-y": False}
+    exported = {each.model: each.simulated for each in export_verdicts(engine, run_id)}
+    assert exported == models

@@ -351,3 +351,15 @@ def test_the_newest_dataset_of_a_name_is_meant(session: Session):
 
     assert load_dataset(session, "commands") == newer
     assert load_dataset(session, "Commands") is None
+
+
+def test_what_was_imported_last_is_what_a_name_stands_for(engine: Engine):
+    """Importing an earlier version again brings it back, as its import says."""
+    versions = [Dataset("mine", (TAR,)), Dataset("mine", (TAR, CURL)), Dataset("mine", (TAR,))]
+    for version in versions:
+        with Session(engine) as session, session.begin():
+            save_dataset(session, version, selectable=True)
+        with Session(engine) as session:
+            loaded = load_dataset(session, "mine")
+        assert loaded is not None
+        assert loaded.fingerprint == version.fingerprint

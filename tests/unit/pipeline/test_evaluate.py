@@ -15,8 +15,9 @@ from aegish_dist.core.parsing import PARSER_VERSION
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
-from aegish_dist.errors import ProviderError
-from aegish_dist.pipeline.evaluate import Caller, Evaluator, ShuttingDownError
+from aegish_dist.errors import ConfigError, ProviderError
+from aegish_dist.pipeline import evaluate as evaluation
+from aegish_dist.pipeline.evaluate import Caller, Evaluator, ShuttingDownError, UnservedError
 from aegish_dist.providers import retry
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)
@@ -269,3 +270,26 @@ def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (len(provider.commands), store.recorded) == (1, [])
 
     asyncio.run(scenario())
+
+
+def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The item goes back to its queue uncalled and unrecorded: another worker may have the key."""
+    monkeypatch.setattr(evaluation, "GIVEN_BACK_AFTER_S", 0.001)
+    store = Store()
+
+    async def caller(_run_id: str, _model_id: str) -> Caller:
+        raise ConfigError("OPENAI_API_KEY is not set for this worker")
+
+    async def scenario() -> None:
+        evaluator = Evaluator(
+            look_up=store.look_up,
+            record=store.record,
+            caller=caller,
+            worker="w1",
+            generator=random.Random(1),
+        )
+        with pytest.raises(UnservedError):
+            await evaluator.evaluate(ITEM, None)
+
+    asyncio.run(scenario())
+    assert store.recorded == []

@@ -103,7 +103,7 @@ def test_a_bad_member_does_not_take_its_group_along(executor: ThreadPoolExecutor
 def test_an_unreachable_database_is_waited_for(
     executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole group is tried again until the server is back; nobody sees an error."""
+    """It is tried again, in halves, until the server is back; nobody sees an error."""
     monkeypatch.setattr(writer, "FIRST_PAUSE_S", 0.001)
     database = Database(unreachable=3)
 
@@ -111,7 +111,7 @@ def test_an_unreachable_database_is_waited_for(
         assert await asyncio.gather(*map(grouped, (1, 2))) == [10, 20]
 
     run(database, executor, scenario)
-    assert database.groups == [[1, 2]] * 4
+    assert database.groups == [[1, 2], [1], [1], [1], [2]]
 
 
 def test_a_caller_that_left_does_not_disturb_the_others(executor: ThreadPoolExecutor) -> None:
@@ -129,3 +129,32 @@ def test_a_caller_that_left_does_not_disturb_the_others(executor: ThreadPoolExec
 
     run(database, executor, scenario)
     assert database.groups == [[1, 2]]
+
+
+class Narrow:
+    """A database that hangs up on groups of more than a hundred."""
+
+    def __init__(self) -> None:
+        self.stored: list[int] = []
+
+    def __call__(self, numbers: Sequence[int]) -> list[int]:
+        if len(numbers) > 100:
+            raise OperationalError("INSERT", {}, ConnectionError("invalid message length"))
+        self.stored += numbers
+        return [number * 10 for number in numbers]
+
+
+def test_a_group_that_is_too_large_goes_in_parts(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each argument is stored once and gets its own result, in parts that the database takes."""
+    monkeypatch.setattr(writer, "FIRST_PAUSE_S", 0.0)
+    database = Narrow()
+
+    async def scenario() -> list[int]:
+        async with asyncio.timeout(DEADLINE_S):
+            grouped: Grouped[int, int] = Grouped(database, executor)
+            return list(await asyncio.gather(*map(grouped, range(400))))
+
+    assert asyncio.run(scenario()) == [number * 10 for number in range(400)]
+    assert sorted(database.stored) == list(range(400))
