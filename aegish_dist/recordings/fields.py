@@ -15,10 +15,12 @@ UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
-MAX_COUNT = 2**31 - 1
-"""Highest epoch, attempt or generation that a database integer holds."""
+MAX_COUNT = 2**15 - 1
+"""Highest epoch, attempt, generation or status that a database smallint holds."""
 MAX_TOKENS = 2**63 - 1
 """Highest token count that a database bigint holds."""
+MAX_NUMBER = 10**12
+"""Highest time; in milliseconds or seconds, microseconds of it fit a bigint, which sums are of."""
 MAX_LABEL_CHARS = 200
 """Labels are part of database indexes, whose rows have limits."""
 MAX_COMMAND_CHARS = 10_000
@@ -110,7 +112,7 @@ class Fields:
         return value
 
     def number(self, field: str) -> float | None:
-        """A finite number of at least 0."""
+        """A number from 0 to `MAX_NUMBER`."""
         value = self.values.get(field)
         if value is None:
             return None
@@ -120,8 +122,8 @@ class Fields:
             number = float(value)
         except OverflowError:
             number = math.inf
-        if not 0 <= number < math.inf:
-            raise self.error("must be finite and not negative", field)
+        if not 0 <= number <= MAX_NUMBER:
+            raise self.error(f"must be from 0 to {MAX_NUMBER}", field)
         return number
 
     def cost(self, field: str) -> Decimal | None:

@@ -56,7 +56,7 @@ VERDICTS = st.builds(
     COMPLETIONS.map(judge) | FAILURES,
     cost_usd=COST,
     timing=st.builds(Timing, MS, MS, MS, MS, MS),
-    attempts=st.integers(0, 2**31 - 1),
+    attempts=st.integers(0, 2**15 - 1),
     worker=st.none() | LABELS,
     created_at=st.none() | MOMENT,
     call_errors=st.lists(CALL_ERRORS, max_size=2).map(tuple),
@@ -74,9 +74,9 @@ RECORDINGS = st.builds(
     model=LABELS,
     dataset=LABELS,
     sample=SAMPLES,
-    epoch=st.integers(1, 2**31 - 1),
+    epoch=st.integers(1, 2**15 - 1),
     verdict=VERDICTS,
-    generation=st.integers(0, 2**31 - 1),
+    generation=st.integers(0, 2**15 - 1),
 )
 
 

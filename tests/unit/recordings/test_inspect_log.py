@@ -283,7 +283,7 @@ def message_of(log: Path) -> str:
         ({"epoch": 0}, "field 'epoch': must be from 1"),
         ({"metadata": []}, "field 'metadata': must be an object"),
         ({"output": {"choices": [7]}}, "field 'output.choices': must be a list of objects"),
-        ({"output": {"time": -1}}, "field 'output.time': must be finite"),
+        ({"output": {"time": -1}}, "field 'output.time': must be from 0 to 1000000000000"),
         ({"completed_at": "today"}, "field 'completed_at': must be an ISO 8601 time"),
     ],
 )
