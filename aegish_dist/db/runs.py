@@ -1,6 +1,6 @@
 """Runs in the store: what was asked of whom, and what is still missing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -141,7 +141,8 @@ def resolve_run_id(session: Session, text: str) -> str:
         return text if text in found else found[0]
     if not found or not text:
         raise StoreError(f"no run '{text}': `aegish-dist runs` lists them")
-    raise StoreError(f"run '{text}' is ambiguous: it could be {', '.join(sorted(found)[:3])}, ...")
+    named = ", ".join(sorted(found)[:3]) + (", ..." if len(found) > 3 else "")
+    raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
 
 
 def load_run(session: Session, run_id: str) -> Run:
@@ -224,11 +225,12 @@ def list_runs(session: Session, limit: int) -> list[RunSummary]:
     ]
 
 
-def missing_items(session: Session, run_id: str) -> Iterator[Item]:
+def missing_items(session: Session, run_id: str) -> Generator[Item, None, None]:
     """Stream the items of a run that have no verdict: models x samples x epochs minus verdicts."""
-    rows = session.execute(_MISSING, {"run": run_id}, execution_options={"yield_per": STREAM_ROWS})
-    for model, key, epoch in rows:
-        yield Item(run_id, model, key, epoch)
+    streamed = {"yield_per": STREAM_ROWS}
+    with session.execute(_MISSING, {"run": run_id}, execution_options=streamed) as rows:
+        for model, key, epoch in rows:
+            yield Item(run_id, model, key, epoch)
 
 
 def open_models(session: Session, run_id: str) -> None:

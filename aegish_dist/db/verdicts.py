@@ -32,7 +32,9 @@ _LOOK_UP = text(
     """
 )
 
-_VERDICT_COLUMNS = [c.name for c in VerdictRow.__table__.columns if c.name != "stored_at"]
+_VERDICT_COLUMNS = [
+    c.name for c in VerdictRow.__table__.columns if c.name not in ("stored_at", "code")
+]
 _ERROR_COLUMNS = [c.name for c in CallErrorRow.__table__.columns]
 
 
@@ -124,19 +126,20 @@ def stream_recordings(session: Session, run_id: str) -> Iterator[Recording]:
         .execution_options(yield_per=STREAM_ROWS)
     )
     errors = _errors_by_key(session, run_id)
-    for verdict, sample, model, dataset in session.execute(statement):
-        key = VerdictKey(
-            verdict.run_model_id, verdict.sample_key, verdict.epoch, verdict.generation
-        )
-        yield Recording(
-            model=model,
-            dataset=dataset,
-            sample=to_sample(sample),
-            epoch=verdict.epoch,
-            generation=verdict.generation,
-            verdict=to_verdict(verdict, errors.get(key, ())),
-        )
-        session.expunge(verdict)
+    with session.execute(statement) as rows:
+        for verdict, sample, model, dataset in rows:
+            key = VerdictKey(
+                verdict.run_model_id, verdict.sample_key, verdict.epoch, verdict.generation
+            )
+            yield Recording(
+                model=model,
+                dataset=dataset,
+                sample=to_sample(sample),
+                epoch=verdict.epoch,
+                generation=verdict.generation,
+                verdict=to_verdict(verdict, errors.get(key, ())),
+            )
+            session.expunge(verdict)
 
 
 def _errors_by_key(session: Session, run_id: str) -> dict[VerdictKey, tuple[CallError, ...]]:

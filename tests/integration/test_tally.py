@@ -24,7 +24,10 @@ from aegish_dist.core.tally import (
     find,
 )
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
-from aegish_dist.db.tally import PARTS, identify_verdicts, tally
+from aegish_dist.db.identity import VerdictSet, identify_models, joint_identity
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.tally import tally
+from aegish_dist.db.tally_sql import PARTS
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
@@ -52,6 +55,10 @@ HARMLESS = tuple(
 MIXED = Dataset("mixed", MALICIOUS + HARMLESS)
 
 Verdicts = Mapping[Item, Verdict]
+
+
+def identify_verdicts(session: Session, run_id: str) -> VerdictSet:
+    return joint_identity(identify_models(session, load_run(session, run_id)))
 
 
 def a_verdict(chance: random.Random, kind: tuple[Outcome, StopKind | None, ErrorClass | None]) -> Verdict:  # fmt: skip
@@ -86,7 +93,9 @@ def verdicts_of_every_kind(stored: StoredRun, seed: int, epochs: int, *, retried
     ]
     verdicts = {
         item: a_verdict(chance, kind)
-        for item, kind in zip(items, itertools.cycle(chance.sample(KINDS, len(KINDS))), strict=False)
+        for item, kind in zip(
+            items, itertools.cycle(chance.sample(KINDS, len(KINDS))), strict=False
+        )
     }
     if epochs > 1:
         for item in chance.sample(items, len(items) // 3):
@@ -158,8 +167,7 @@ def total(values: Iterable[int | None]) -> int | None:
 @pytest.mark.parametrize("retried", [False, True])
 @pytest.mark.parametrize(("epochs", "seed"), [(1, 1), (1, 2), (3, 3), (3, 4)])
 def test_sql_counts_what_the_core_counts(session: Session, epochs: int, seed: int, retried: bool):
-    """Over every kind of verdict, findings, confidence and time are those of the newest ones, and
-    tokens and costs those of all."""
+    """Findings, confidence and time are those of the newest verdicts, tokens and costs of all."""
     run = a_run(datasets=(MIXED,), epochs=epochs)
     stored = store(session, run, (MIXED,))
     verdicts = verdicts_of_every_kind(stored, seed, epochs, retried=retried)
