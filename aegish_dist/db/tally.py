@@ -27,6 +27,7 @@ from aegish_dist.db.tally_sql import CELLS_OF_MANY_EPOCHS, COUNTS, PARTS, SPENT,
 
 TOTALS = 7
 """Leading columns of `SPENT_AND_LATENCY` that are sums over verdicts."""
+TARGETS = {target.value: target for target in Target}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,50 +108,59 @@ def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: _Totals) -> Model
 
 
 def _count(models: PerModel, model: str, session: Session) -> _Counts:
-    strata, shares, stated = [], [], []
-    for row in models.newest(session, COUNTS, model):
-        target, category, cluster, dataset, code, parser_version, verdicts, digest, *sums = row
-        if dataset is None:
-            stated.append((target, code, verdicts, *sums))
-        else:
-            strata.append((target, category, cluster, (code,), verdicts))
-            shares.append(Share(dataset, code, parser_version, int(verdicts), int(digest)))
+    rows = models.newest(session, COUNTS, model)
+    strata: Iterable[Any] = (
+        (*row[1:4], (row.code,), row.verdicts) for row in rows if row[0] == "cell"
+    )
     if models.run.epochs > 1:
-        strata = [tuple(row) for row in models.newest(session, CELLS_OF_MANY_EPOCHS, model)]
-    return _Counts(identity_of(shares), _cells(strata), _confidence(stated))
+        strata = models.newest(session, CELLS_OF_MANY_EPOCHS, model)
+    shares = [
+        Share(row.dataset, row.code, row.parser_version, row.verdicts, int(row.digest))
+        for row in rows
+        if row[0] == "share"
+    ]
+    return _Counts(
+        identity_of(shares), _cells(strata), _confidence(r for r in rows if r[0] == "stated")
+    )
 
 
-def _cells(strata: Iterable[tuple[Any, ...]]) -> tuple[Cell, ...]:
+def _cells(strata: Iterable[Any]) -> tuple[Cell, ...]:
     """Join what differs only in dataset, parser, or details that make no other finding."""
-    findings: dict[tuple[int, ...], tuple[tuple[Finding, int], ...]] = {}
-    samples: Counter[tuple[Any, ...]] = Counter()
+    kinds: dict[tuple[tuple[Finding, int], ...], int] = {}
+    kind_of: dict[tuple[int, ...], int] = {}
+    samples: Counter[tuple[str, str | None, str | None, int]] = Counter()
     for target, category, cluster, codes, number in strata:
         alike = tuple(codes)
-        if alike not in findings:
-            findings[alike] = tuple(sorted(Counter(map(finding_of, alike)).items()))
-        samples[target, category, cluster, findings[alike]] += int(number)
-    cells = (
-        Cell(Target(target), category, cluster, found, number)
-        for (target, category, cluster, found), number in samples.items()
+        if alike not in kind_of:
+            findings = tuple(sorted(Counter(map(finding_of, alike)).items()))
+            kind_of[alike] = kinds.setdefault(findings, len(kinds))
+        samples[target, category, cluster, kind_of[alike]] += number
+    findings_of = list(kinds)
+    rank = {kind: place for place, (_, kind) in enumerate(sorted(kinds.items()))}
+    places = sorted(
+        (
+            target,
+            category is not None,
+            category or "",
+            cluster is not None,
+            cluster or "",
+            rank[kind],
+        )
+        + (category, cluster, findings_of[kind], number)
+        for (target, category, cluster, kind), number in samples.items()
     )
-    return tuple(sorted(cells, key=_place))
+    return tuple(Cell(TARGETS[place[0]], *place[-4:]) for place in places)
 
 
-def _place(cell: Cell) -> tuple[Any, ...]:
-    return (
-        *(cell.target, cell.category is not None, cell.category or ""),
-        *(cell.cluster is not None, cell.cluster or "", cell.findings),
-    )
-
-
-def _confidence(stated: Iterable[tuple[Any, ...]]) -> tuple[ConfidenceCell, ...]:
+def _confidence(stated: Iterable[Any]) -> tuple[ConfidenceCell, ...]:
     """Join what differs only in the stop kind."""
     sums: defaultdict[tuple[Target, Finding, int], list[int]] = defaultdict(lambda: [0] * 6)
-    for target, code, verdicts, position, powers in stated:
-        finding = finding_of(code)
+    for row in stated:
+        finding = finding_of(row.code)
         if finding in ACTIONS:
-            kind = (Target(target), finding, position)
-            sums[kind] = [a + int(b) for a, b in zip(sums[kind], (verdicts, *powers), strict=True)]
+            kind = (TARGETS[row.target], finding, row.bin)
+            numbers = (row.verdicts, *row.powers)
+            sums[kind] = [a + b for a, b in zip(sums[kind], numbers, strict=True)]
     return tuple(sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items()))
 
 

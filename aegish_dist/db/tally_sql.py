@@ -8,12 +8,15 @@ Sums are exact integers, so that no result depends on the order of rows. `db.per
 # ruff: noqa: S608  the statements are put together from nothing but this module
 
 from aegish_dist.core.tally import CONFIDENCE_BINS
+from aegish_dist.db.codes import ANSWERED
 
 PARTS = ("service", "queue", "limiter", "backoff", "total")
 QUANTILES = "0.5, 0.9, 0.99, 1"
 
-_HASH = "hashtextextended(sample.sample_id, (verdict.epoch::int << 16) + verdict.generation)"
-"""Sums of it tell sets of items apart."""
+_DIGEST = """
+    sum(hashtextextended(sample.sample_id, (verdict.epoch::int << 16) + verdict.generation))
+"""
+"""Tells sets of items apart."""
 
 _VERDICTS_WITH_SAMPLES = """
     FROM verdicts AS verdict JOIN samples AS sample ON sample.key = verdict.sample_key
@@ -26,7 +29,7 @@ IDENTITY = f"""
     SELECT dataset.name, code, parser_version, verdicts, digest
     FROM (
         SELECT sample.dataset_id, verdict.code, verdict.parser_version, count(*) AS verdicts,
-               sum({_HASH}) AS digest
+               {_DIGEST} AS digest
         {_VERDICTS_WITH_SAMPLES}
         GROUP BY 1, 2, 3
     ) AS counted
@@ -34,7 +37,7 @@ IDENTITY = f"""
 """
 
 _POWERS = ", ".join(
-    f"sum(verdicts * round({power} * 1e6)::bigint)"
+    f"sum(verdicts * round({power} * 1e6)::bigint)::bigint"
     for power in ("c", "c ^ 2", "c ^ 4", "(1 - c) ^ 2", "(1 - c) ^ 4")
 )
 
@@ -42,26 +45,31 @@ COUNTS = f"""
     WITH counted AS MATERIALIZED (
         SELECT sample.target, sample.category, sample.cluster, sample.dataset_id, verdict.code,
                verdict.parser_version, verdict.confidence, count(*) AS verdicts,
-               sum({_HASH}) AS digest
+               {_DIGEST} AS digest
         {_VERDICTS_WITH_SAMPLES}
         GROUP BY GROUPING SETS (
             (sample.target, sample.category, sample.cluster, sample.dataset_id, verdict.code,
              verdict.parser_version),
             (sample.target, verdict.code, verdict.confidence))
     )
-    SELECT target, category, cluster, dataset.name, code, parser_version, verdicts, digest,
-           NULL::int AS bin, NULL::numeric[] AS powers
-    FROM counted JOIN datasets AS dataset ON dataset.id = counted.dataset_id
+    SELECT 'cell', target, category, cluster, code, verdicts, NULL::int AS parser_version,
+           NULL AS dataset, NULL::numeric AS digest, NULL::int AS bin, NULL::bigint[] AS powers
+    FROM counted WHERE dataset_id IS NOT NULL
     UNION ALL
-    SELECT target, NULL, NULL, NULL, code, NULL, sum(verdicts), NULL,
+    SELECT 'stated', target, NULL, NULL, code, sum(verdicts)::bigint, NULL, NULL, NULL,
            least(floor(c * {CONFIDENCE_BINS})::int, {CONFIDENCE_BINS - 1}) AS bin, ARRAY[{_POWERS}]
     FROM (
         SELECT target, code, verdicts, greatest(confidence, 1e-9) AS c FROM counted
         WHERE dataset_id IS NULL AND confidence IS NOT NULL
     ) AS stated
     GROUP BY target, code, bin
+    UNION ALL
+    SELECT 'share', NULL, NULL, NULL, code, sum(verdicts)::bigint, parser_version, dataset.name,
+           sum(digest), NULL, NULL
+    FROM counted JOIN datasets AS dataset ON dataset.id = counted.dataset_id
+    GROUP BY code, parser_version, dataset.name
 """
-"""First the verdicts by stratum, code and parser, then those with a confidence by bin.
+"""Verdicts by stratum and code; those with a confidence by bin; and all by what identifies them.
 
 A confidence below 1e-9 adds nothing to sums in 1e-6, but its powers would underflow.
 """
@@ -84,11 +92,9 @@ _SPENT = """
 """
 SPENT = f"SELECT {_SPENT} FROM verdicts AS verdict WHERE run_model_id = :model AND {{counts}}"
 
-_ANSWERED = ", ".join(
-    f"CASE WHEN verdict.code / 10 % 100 = 0 THEN verdict.{part}_ms END AS {part}" for part in PARTS
-)
+_TIMES = ", ".join(f"CASE WHEN {ANSWERED} THEN {part}_ms END AS {part}" for part in PARTS)
 _DISTRIBUTION = ", ".join(
-    f"count({part}), sum(round({part} * 1000)::bigint),"
+    f"count({part}), sum(({part} * 1000)::bigint),"
     f" percentile_cont(ARRAY[{QUANTILES}]) WITHIN GROUP (ORDER BY {part})"
     for part in PARTS
 )
@@ -96,9 +102,9 @@ SPENT_AND_LATENCY = f"""
     SELECT {_SPENT}, {_DISTRIBUTION}
     FROM (
         SELECT input_tokens, output_tokens, reasoning_tokens, cache_read_tokens, cache_write_tokens,
-               cost_usd, {_ANSWERED}
+               cost_usd, {_TIMES}
         FROM verdicts AS verdict WHERE verdict.run_model_id = :model AND {{counts}}
     ) AS counted
 """
 """What was used and paid; then for each part of the time number, microseconds, and the quantiles,
-interpolated. A call that failed is no answer: its code has an error class."""
+interpolated. A call that failed took no time to answer."""

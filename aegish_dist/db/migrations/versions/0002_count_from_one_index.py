@@ -22,10 +22,10 @@ depends_on = None
 
 KEY = "run_model_id, sample_key, epoch, generation"
 CODE = """
-    (1000 * coalesce(array_position(ARRAY['ALLOW', 'WARN', 'BLOCK', 'TIMEOUT_ERROR', 'FORMAT_ERROR',
-       'API_ERROR'], outcome), 0)
-     + 10 * coalesce(array_position(ARRAY['deadline', 'rate_limit', 'quota', 'auth', 'bad_request',
+    (100 * coalesce(array_position(ARRAY['deadline', 'rate_limit', 'quota', 'auth', 'bad_request',
        'not_found', 'overloaded', 'server', 'connection', 'malformed'], error_class), 0)
+     + 10 * coalesce(array_position(ARRAY['ALLOW', 'WARN', 'BLOCK', 'TIMEOUT_ERROR', 'FORMAT_ERROR',
+       'API_ERROR'], outcome), 0)
      + coalesce(array_position(ARRAY['stop', 'max_tokens', 'content_filter', 'other'], stop_kind), 0)
     )::smallint
 """
