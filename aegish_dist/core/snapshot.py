@@ -7,13 +7,14 @@ bytes under `json.dumps(..., sort_keys=True)`.
 from collections.abc import Iterable
 from dataclasses import asdict
 from decimal import Decimal
+from typing import Any
 
 from aegish_dist.core.metrics import ModelMetrics
 from aegish_dist.core.ranking import Contender, rank
 from aegish_dist.core.statistics import Estimate
 from aegish_dist.core.tally import Latency
 
-JsonObject = dict[str, object]
+JsonObject = dict[str, Any]
 
 
 def snapshot_parts(models: Iterable[ModelMetrics]) -> dict[str, list[JsonObject]]:
@@ -25,12 +26,20 @@ def snapshot_parts(models: Iterable[ModelMetrics]) -> dict[str, list[JsonObject]
     Returns:
         `models`, sorted by id, and `ranking`, the best first.
     """
-    by_id = sorted(models, key=lambda measured: measured.model)
-    contenders = [Contender(each.model, each.metrics["aegish_score"]) for each in by_id]
+    return rank_entries(map(model_entry, models))
+
+
+def rank_entries(entries: Iterable[JsonObject]) -> dict[str, list[JsonObject]]:
+    """Return the same parts from entries of `models`, new ones or those of an older snapshot."""
+    by_id = sorted(entries, key=lambda entry: entry["model"])
     return {
-        "models": [model_entry(measured) for measured in by_id],
-        "ranking": [asdict(place) for place in rank(contenders)],
+        "models": by_id,
+        "ranking": [asdict(place) for place in rank(map(_contender, by_id))],
     }
+
+
+def _contender(entry: JsonObject) -> Contender:
+    return Contender(entry["model"], Estimate(**entry["metrics"]["aegish_score"]))
 
 
 def model_entry(measured: ModelMetrics) -> JsonObject:

@@ -1,13 +1,14 @@
 """Snapshots in the store: append-only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
+from aegish_dist.db.identity import VerdictSet
 from aegish_dist.db.tables import SnapshotMetricRow, SnapshotRow
 
 NUMBERS = ("value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters")
@@ -29,16 +30,23 @@ class Snapshot:
     created_at: datetime
     document: Mapping[str, Any]
     """`models` and `ranking` of the machine interface."""
+    identities: Mapping[str, VerdictSet]
+    """By model, the verdicts its entry was made of; of old snapshots unknown."""
 
 
-def save_snapshot(session: Session, **fields: Any) -> Snapshot:
+def save_snapshot(
+    session: Session, *, identities: Mapping[str, VerdictSet], **fields: Any
+) -> Snapshot:
     """Append a snapshot and its metrics.
 
     Args:
         session: Transaction of the caller.
-        **fields: The fields of `Snapshot` without `snapshot_id` and `created_at`.
+        identities: By model, the verdicts counted.
+        **fields: The other fields of `Snapshot` without `snapshot_id` and `created_at`.
     """
-    row = SnapshotRow(**fields)
+    row = SnapshotRow(
+        identities={model: asdict(identity) for model, identity in identities.items()}, **fields
+    )
     session.add(row)
     session.flush()
     session.refresh(row)
@@ -94,4 +102,5 @@ def _to_snapshot(row: SnapshotRow) -> Snapshot:
         code_version=row.code_version,
         created_at=row.created_at,
         document=row.document,
+        identities={model: VerdictSet(**each) for model, each in row.identities.items()},
     )

@@ -32,7 +32,9 @@ _LOOK_UP = text(
     """
 )
 
-_VERDICT_COLUMNS = [c.name for c in VerdictRow.__table__.columns if c.name != "stored_at"]
+_VERDICT_COLUMNS = [
+    c.name for c in VerdictRow.__table__.columns if c.name not in ("stored_at", "code")
+]
 _ERROR_COLUMNS = [c.name for c in CallErrorRow.__table__.columns]
 
 

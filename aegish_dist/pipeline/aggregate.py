@@ -1,18 +1,20 @@
 """Aggregating: count the verdicts once, apply the rules, append snapshots."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.core.metrics import measure
+from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import RULES, ScoringRule, rule_named
-from aegish_dist.core.snapshot import snapshot_parts
-from aegish_dist.core.tally import ModelTally
+from aegish_dist.core.snapshot import JsonObject, model_entry, rank_entries
 from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.identity import VerdictSet, identify_models, joint_identity
+from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import Snapshot, find_snapshot, save_snapshot
-from aegish_dist.db.tally import VerdictSet, identify_verdicts, tally
+from aegish_dist.db.tally import count_models
 from aegish_dist.errors import ReportError
 
 ALL = "all"
@@ -23,57 +25,111 @@ def rules_named(scoring: str) -> Sequence[ScoringRule]:
     return list(RULES.values()) if scoring == ALL else [rule_named(scoring)]
 
 
-def aggregate(engine: Engine, run_id: str, rules: Sequence[ScoringRule]) -> list[Snapshot]:
+def aggregate(
+    engine: Engine, run_id: str, rules: Sequence[ScoringRule], *, recount: bool = False
+) -> list[Snapshot]:
     """Append one snapshot per rule set, all of the same counts.
+
+    A model whose verdicts are those of the last snapshot keeps its entry of then, which counting
+    again would only repeat.
 
     Args:
         engine: The store.
         run_id: A full run id.
         rules: The opinions to apply.
+        recount: Count every model again all the same.
 
     Raises:
         ReportError: The run has no verdict yet.
     """
     repeatable = engine.execution_options(isolation_level="REPEATABLE READ")
     with connection_errors_in_one_line(), Session(repeatable) as session, session.begin():
-        identity = identify_verdicts(session, run_id)
-        if identity.verdicts == 0:
+        run = load_run(session, run_id)
+        earlier = {} if recount else _earlier(session, run, rules)
+        identities: dict[str, VerdictSet] = {}
+        entries: dict[str, list[JsonObject]] = {rule.name: [] for rule in rules}
+        for each in count_models(session, run, _known(earlier.values(), len(rules))):
+            identities[each.spec.id] = each.identity
+            for rule in rules:
+                entries[rule.name].append(
+                    _entry_of(earlier[rule.name], each.spec.id)
+                    if each.tally is None
+                    else model_entry(measure(each.tally, rule))
+                )
+        if not joint_identity(identities).verdicts:
             raise ReportError(
                 f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "
                 "shows how far it is"
             )
-        counted = tally(session, run_id)
-        return [_append(session, run_id, rule, identity, counted) for rule in rules]
+        return [_append(session, run_id, rule, identities, entries[rule.name]) for rule in rules]
+
+
+def _earlier(session: Session, run: Run, rules: Iterable[ScoringRule]) -> dict[str, Snapshot]:
+    """Find the last snapshot under each rule, where it was made as one would be made now."""
+    found = {rule.name: find_snapshot(session, run.run_id, scoring=rule.name) for rule in rules}
+    return {
+        rule.name: snapshot
+        for rule in rules
+        if (snapshot := found[rule.name]) is not None and _made_alike(snapshot, run, rule)
+    }
+
+
+def _made_alike(snapshot: Snapshot, run: Run, rule: ScoringRule) -> bool:
+    """Whether rule, code and plan are the same: then the same verdicts give the same entry."""
+    planned = {entry["counts"]["planned"] for entry in snapshot.document["models"]}
+    versions = (snapshot.scoring_version, snapshot.code_version)
+    return versions == (rule.version, __version__) and planned == {run.planned_per_model}
+
+
+def _known(earlier: Collection[Snapshot], rules: int) -> dict[str, VerdictSet]:
+    """Return the verdicts whose entry is there under every rule."""
+    if len(earlier) < rules:
+        return {}
+    first, *others = (snapshot.identities for snapshot in earlier)
+    return {
+        model: identity
+        for model, identity in first.items()
+        if all(other.get(model) == identity for other in others)
+    }
+
+
+def _entry_of(snapshot: Snapshot, model: str) -> JsonObject:
+    return next(entry for entry in snapshot.document["models"] if entry["model"] == model)
 
 
 def _append(
     session: Session,
     run_id: str,
     rule: ScoringRule,
-    identity: VerdictSet,
-    counted: Sequence[ModelTally],
+    identities: Mapping[str, VerdictSet],
+    entries: Iterable[JsonObject],
 ) -> Snapshot:
+    joint = joint_identity(identities)
     return save_snapshot(
         session,
         run_id=run_id,
         scoring=rule.name,
         scoring_version=rule.version,
-        parser_versions=identity.parser_versions,
-        verdicts=identity.verdicts,
-        verdicts_hash=identity.verdicts_hash,
+        parser_versions=joint.parser_versions,
+        verdicts=joint.verdicts,
+        verdicts_hash=joint.verdicts_hash,
         code_version=__version__,
-        document=snapshot_parts(measure(each, rule) for each in counted),
+        document=rank_entries(entries),
+        identities=identities,
     )
 
 
 def current_snapshot(engine: Engine, run_id: str, rule: ScoringRule) -> Snapshot:
     """Return the newest snapshot under a rule, made anew if verdicts or the rule have changed."""
     with connection_errors_in_one_line(), Session(engine) as session:
+        run = load_run(session, run_id)
         found = find_snapshot(session, run_id, scoring=rule.name)
-        identity = identify_verdicts(session, run_id)
-    fresh = (identity.verdicts_hash, rule.version, __version__)
-    if found and fresh == (found.verdicts_hash, found.scoring_version, found.code_version):
-        return found
+        if (
+            found is not None
+            and _made_alike(found, run, rule)
+            and identify_models(session, run) == found.identities
+        ):
+            return found
     return aggregate(engine, run_id, [rule])[0]
 
 

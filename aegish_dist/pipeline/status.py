@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import connection_errors_in_one_line
-from aegish_dist.db.progress import count_outcomes, model_costs, recent_rates
+from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import Fleet, living_fleet
 
@@ -71,19 +71,14 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     """
     with connection_errors_in_one_line(), Session(engine) as session:
         run = load_run(session, run_id)
-        outcomes = count_outcomes(session, run_id)
-        costs = model_costs(session, run_id)
-        rates = recent_rates(session, run_id, RATE_WINDOW_S)
+        progress = model_progress(session, run, RATE_WINDOW_S)
         fleet = living_fleet(session)
-    models = tuple(
-        _model_status(run, spec.id, outcomes, costs.get(spec.id), rates.get(spec.id, 0.0), fleet)
-        for spec in run.models
-    )
+    models = tuple(_model_status(run, spec.id, progress[spec.id], fleet) for spec in run.models)
     planned, done = sum(m.planned for m in models), sum(m.done for m in models)
     rate = sum(model.rate_per_s for model in models)
     total: Counter[str] = Counter()
-    for counted in outcomes.values():
-        total.update(counted)
+    for each in progress.values():
+        total.update(each.outcomes)
     return RunStatus(
         run_id=run_id,
         state=_joint_state(models),
@@ -97,28 +92,21 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     )
 
 
-def _model_status(  # noqa: PLR0917
-    run: Run,
-    model: str,
-    outcomes: Mapping[str, Mapping[str, int]],
-    cost: object,
-    rate: float,
-    fleet: Fleet,
-) -> ModelStatus:
-    done = sum(outcomes.get(model, {}).values())
+def _model_status(run: Run, model: str, progress: Progress, fleet: Fleet) -> ModelStatus:
+    done = sum(progress.outcomes.values())
     held = fleet.in_flight.get((run.run_id, model), 0)
     if done >= run.planned_per_model:
         state = State.COMPLETE
     else:
-        state = State.RUNNING if held or rate else State.WAITING
+        state = State.RUNNING if held or progress.rate_per_s else State.WAITING
     return ModelStatus(
         model=model,
         planned=run.planned_per_model,
         done=done,
         in_flight=held,
         state=state,
-        rate_per_s=round(rate, 2),
-        cost_usd=None if cost is None else float(str(cost)),
+        rate_per_s=round(progress.rate_per_s, 2),
+        cost_usd=None if progress.cost_usd is None else float(progress.cost_usd),
     )
 
 

@@ -24,7 +24,10 @@ from aegish_dist.core.tally import (
     find,
 )
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
-from aegish_dist.db.tally import PARTS, identify_verdicts, tally
+from aegish_dist.db.identity import VerdictSet, identify_models, joint_identity
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.tally import tally
+from aegish_dist.db.tally_sql import PARTS
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
@@ -52,6 +55,10 @@ HARMLESS = tuple(
 MIXED = Dataset("mixed", MALICIOUS + HARMLESS)
 
 Verdicts = Mapping[Item, Verdict]
+
+
+def identify_verdicts(session: Session, run_id: str) -> VerdictSet:
+    return joint_identity(identify_models(session, load_run(session, run_id)))
 
 
 def a_verdict(chance: random.Random, kind: tuple[Outcome, StopKind | None, ErrorClass | None]) -> Verdict:  # fmt: skip

@@ -1,0 +1,110 @@
+"""The statements that count the verdicts of one model of a run.
+
+Each reads the primary key's index from end to end and, where it needs the samples, merges them in.
+Sums are exact integers, so that no result depends on the order of rows. `db.per_model` fills in
+`:model` and `{counts}`.
+"""
+
+# ruff: noqa: S608  the statements are put together from nothing but this module
+
+from aegish_dist.core.tally import CONFIDENCE_BINS
+from aegish_dist.db.codes import ANSWERED
+
+PARTS = ("service", "queue", "limiter", "backoff", "total")
+QUANTILES = "0.5, 0.9, 0.99, 1"
+
+_DIGEST = """
+    sum(hashtextextended(sample.sample_id, (verdict.epoch::int << 16) + verdict.generation))
+"""
+"""Tells sets of items apart."""
+
+_VERDICTS_WITH_SAMPLES = """
+    FROM verdicts AS verdict JOIN samples AS sample ON sample.key = verdict.sample_key
+    WHERE verdict.run_model_id = :model AND {counts}
+"""
+
+NUMBER = "SELECT count(*) FROM verdicts AS verdict WHERE run_model_id = :model AND {counts}"
+
+IDENTITY = f"""
+    SELECT dataset.name, code, parser_version, verdicts, digest
+    FROM (
+        SELECT sample.dataset_id, verdict.code, verdict.parser_version, count(*) AS verdicts,
+               {_DIGEST} AS digest
+        {_VERDICTS_WITH_SAMPLES}
+        GROUP BY 1, 2, 3
+    ) AS counted
+    JOIN datasets AS dataset ON dataset.id = counted.dataset_id
+"""
+
+_POWERS = ", ".join(
+    f"sum(verdicts * round({power} * 1e6)::bigint)::bigint"
+    for power in ("c", "c ^ 2", "c ^ 4", "(1 - c) ^ 2", "(1 - c) ^ 4")
+)
+
+COUNTS = f"""
+    WITH counted AS MATERIALIZED (
+        SELECT sample.target, sample.category, sample.cluster, sample.dataset_id, verdict.code,
+               verdict.parser_version, verdict.confidence, count(*) AS verdicts,
+               {_DIGEST} AS digest
+        {_VERDICTS_WITH_SAMPLES}
+        GROUP BY GROUPING SETS (
+            (sample.target, sample.category, sample.cluster, sample.dataset_id, verdict.code,
+             verdict.parser_version),
+            (sample.target, verdict.code, verdict.confidence))
+    )
+    SELECT 'cell', target, category, cluster, code, verdicts, NULL::int AS parser_version,
+           NULL AS dataset, NULL::numeric AS digest, NULL::int AS bin, NULL::bigint[] AS powers
+    FROM counted WHERE dataset_id IS NOT NULL
+    UNION ALL
+    SELECT 'stated', target, NULL, NULL, code, sum(verdicts)::bigint, NULL, NULL, NULL,
+           least(floor(c * {CONFIDENCE_BINS})::int, {CONFIDENCE_BINS - 1}) AS bin, ARRAY[{_POWERS}]
+    FROM (
+        SELECT target, code, verdicts, greatest(confidence, 1e-9) AS c FROM counted
+        WHERE dataset_id IS NULL AND confidence IS NOT NULL
+    ) AS stated
+    GROUP BY target, code, bin
+    UNION ALL
+    SELECT 'share', NULL, NULL, NULL, code, sum(verdicts)::bigint, parser_version, dataset.name,
+           sum(digest), NULL, NULL
+    FROM counted JOIN datasets AS dataset ON dataset.id = counted.dataset_id
+    GROUP BY code, parser_version, dataset.name
+"""
+"""Verdicts by stratum and code; those with a confidence by bin; and all by what identifies them.
+
+A confidence below 1e-9 adds nothing to sums in 1e-6, but its powers would underflow.
+"""
+
+CELLS_OF_MANY_EPOCHS = """
+    SELECT sample.target, sample.category, sample.cluster, item.codes, count(*)
+    FROM (
+        SELECT verdict.sample_key, array_agg(verdict.code ORDER BY verdict.code) AS codes
+        FROM verdicts AS verdict
+        WHERE verdict.run_model_id = :model AND {counts}
+        GROUP BY 1
+    ) AS item
+    JOIN samples AS sample ON sample.key = item.sample_key
+    GROUP BY 1, 2, 3, 4
+"""
+
+_SPENT = """
+    sum(input_tokens), sum(output_tokens), sum(reasoning_tokens), sum(cache_read_tokens),
+    sum(cache_write_tokens), sum(cost_usd), count(cost_usd)
+"""
+SPENT = f"SELECT {_SPENT} FROM verdicts AS verdict WHERE run_model_id = :model AND {{counts}}"
+
+_TIMES = ", ".join(f"CASE WHEN {ANSWERED} THEN {part}_ms END AS {part}" for part in PARTS)
+_DISTRIBUTION = ", ".join(
+    f"count({part}), sum(({part} * 1000)::bigint),"
+    f" percentile_cont(ARRAY[{QUANTILES}]) WITHIN GROUP (ORDER BY {part})"
+    for part in PARTS
+)
+SPENT_AND_LATENCY = f"""
+    SELECT {_SPENT}, {_DISTRIBUTION}
+    FROM (
+        SELECT input_tokens, output_tokens, reasoning_tokens, cache_read_tokens, cache_write_tokens,
+               cost_usd, {_TIMES}
+        FROM verdicts AS verdict WHERE verdict.run_model_id = :model AND {{counts}}
+    ) AS counted
+"""
+"""What was used and paid; then for each part of the time number, microseconds, and the quantiles,
+interpolated. A call that failed took no time to answer."""
