@@ -169,6 +169,10 @@ class TaskPool(BasePool):
                 task.cancel()
             await asyncio.gather(*leftover, return_exceptions=True)
 
+    def allowance(self, queue: str) -> int:
+        """Return how many more messages of a queue to fetch; asked in the consumer's thread."""
+        return self._evaluator.allowance(queue)
+
     @property
     def num_processes(self) -> int:
         """How many items Celery may have in flight; it sizes its prefetch by this."""

@@ -1,4 +1,4 @@
-"""Evaluating one item: look, call, retry, record.
+"""Evaluating one item: look, wait at the gate, call, retry, record.
 
 Runs inside a worker process, hundreds of items at once on one event loop. No transaction spans a
 call: the look-up and the insert are transactions of their own, made in groups by the caller's
@@ -22,8 +22,12 @@ from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ProviderError
 from aegish_dist.logs import get_logger
+from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.retry import GiveUp, RetryAfter, decide
+from aegish_dist.queue.gate import ANY_NUMBER, ClosedError, Gate, SentBackError
+from aegish_dist.queue.messages import model_of
+from aegish_dist.queue.waiting import Budget
 
 log = get_logger(__name__)
 
@@ -38,10 +42,14 @@ class Caller:
 
     client: ModelClient
     """Speaks to the provider with the run's prompt and parameters."""
-    slots: asyncio.Semaphore
-    """Calls in flight to this model in this process, whatever the run."""
+    gate: Gate
+    """Admits calls to this model, whatever the run."""
+    expectation: Expectation
+    """What a call will use."""
     price: Price | None
     """The run's price list."""
+    budget: Budget | None = None
+    """What the run may cost; None: no bound."""
 
 
 @dataclass(slots=True)
@@ -71,6 +79,8 @@ class Evaluator:
         caller: Callable[[str, str], Awaitable[Caller]],
         worker: str,
         generator: random.Random,
+        on_stop: Callable[[], None] = lambda: None,
+        supply: Callable[[str], int] = lambda _: ANY_NUMBER,
     ) -> None:
         """Compose an evaluator.
 
@@ -80,18 +90,30 @@ class Evaluator:
             caller: Gives the caller for a run id and a model id.
             worker: Name written beside every verdict.
             generator: Source of the jitter between attempts.
+            on_stop: Closes the gates.
+            supply: Tells how many items of a queue to hold.
         """
         self._look_up = look_up
         self._record = record
         self._caller = caller
         self._worker = worker
         self._generator = generator
+        self._on_stop = on_stop
+        self._supply = supply
         self._stopping = asyncio.Event()
         self.in_flight: Counter[tuple[str, str]] = Counter()
+        """Items held, by run id and model."""
+        self.held: Counter[str] = Counter()
+        """The same by model alone; other threads read it."""
 
     def stop(self) -> None:
         """Begin no further call; calls in flight go on."""
         self._stopping.set()
+        self._on_stop()
+
+    def allowance(self, queue: str) -> int:
+        """Return how many more items of a queue to fetch; may be called from any thread."""
+        return max(0, self._supply(queue) - self.held[model_of(queue) or ""])
 
     async def evaluate(self, item: Item, enqueued_at: float | None) -> None:
         """Bring one item to its verdict; when this returns, the verdict is committed.
@@ -104,13 +126,17 @@ class Evaluator:
 
         Raises:
             ShuttingDownError: The worker stops; the item has to go back to its queue.
+            SentBackError: The model is parked or takes too few; likewise.
+            OverBudgetError: The run has spent what it may; the item stays without a verdict.
         """
         clock = _Clock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
         self.in_flight[item.run_id, item.model] += 1
+        self.held[item.model] += 1
         try:
             await self._settle(item, clock)
         finally:
             self.in_flight[item.run_id, item.model] -= 1
+            self.held[item.model] -= 1
 
     async def _settle(self, item: Item, clock: _Clock) -> None:
         found = await self._look_up(item)
@@ -120,14 +146,16 @@ class Evaluator:
         if found.done:
             return
         caller = await self._caller(item.run_id, item.model)
-        verdict = await self._judge(caller, found.command, clock)
+        verdict = await self._judge(caller, item.run_id, found.command, clock)
         await self._record((found.key, verdict))
 
-    async def _judge(self, caller: Caller, command: str, clock: _Clock) -> Verdict:
+    async def _judge(self, caller: Caller, run_id: str, command: str, clock: _Clock) -> Verdict:
         errors: list[CallError] = []
         while True:
             try:
-                completion = await self._attempt(caller, command, clock)
+                completion = await self._attempt(
+                    caller, run_id, command, clock, called=bool(errors)
+                )
             except ProviderError as error:
                 errors.append(_call_error(error, len(errors) + 1))
             else:
@@ -141,17 +169,31 @@ class Evaluator:
                 case RetryAfter(seconds):
                     await self._pause(seconds, clock)
 
-    async def _attempt(self, caller: Caller, command: str, clock: _Clock) -> Completion:
+    async def _attempt(
+        self, caller: Caller, run_id: str, command: str, clock: _Clock, *, called: bool
+    ) -> Completion:
+        gate, expectation = caller.gate, caller.expectation
         waiting_since = time.monotonic()
-        async with caller.slots:
-            if self._stopping.is_set():
-                raise ShuttingDownError
-            started = time.monotonic()
-            clock.limiter += started - waiting_since
-            try:
-                return await caller.client.complete(command)
-            finally:
-                clock.service = time.monotonic() - started
+        try:
+            permit = await gate.enter(run_id, expectation.of(command), caller.budget, called=called)
+        except ClosedError:
+            raise ShuttingDownError from None
+        started = time.monotonic()
+        clock.limiter += started - waiting_since
+        try:
+            completion = await caller.client.complete(command)
+        except ProviderError as error:
+            clock.service = time.monotonic() - started
+            if await gate.failed(permit, ErrorClass(error.error_class), error.retry_after_s):
+                raise SentBackError from error
+            raise
+        except BaseException:
+            gate.abandon(permit)
+            raise
+        clock.service = time.monotonic() - started
+        tokens, cost = expectation.used(completion)
+        gate.answered(permit, tokens=tokens, cost=cost)
+        return completion
 
     async def _pause(self, seconds: float, clock: _Clock) -> None:
         started = time.monotonic()

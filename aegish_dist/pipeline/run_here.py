@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run
 from aegish_dist.errors import QueueError
-from aegish_dist.pipeline.status import RunStatus, State, run_status
+from aegish_dist.pipeline.status import RunStatus, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 from aegish_dist.queue.embedded import EmbeddedWorker
 from aegish_dist.queue.messages import queue_name
@@ -20,6 +20,8 @@ def run_embedded(
     engine: Engine, app: Celery, run: Run, on_status: Callable[[RunStatus], None]
 ) -> RunStatus:
     """Enqueue what is missing of a run and work on it in this process until nothing is left.
+
+    What is parked or over budget counts as left behind.
 
     Args:
         engine: The store.
@@ -40,7 +42,7 @@ def run_embedded(
             idle = worker.idle
             status = run_status(engine, run.run_id)
             on_status(status)
-            if status.state is State.COMPLETE or idle:
+            if status.ended or idle:
                 return status
             if not worker.alive:
                 raise QueueError(
@@ -53,10 +55,10 @@ def run_embedded(
 def wait_for_workers(
     engine: Engine, run_id: str, on_status: Callable[[RunStatus], None], poll_s: float = POLL_S
 ) -> RunStatus:
-    """Watch a run until workers elsewhere have completed it."""
+    """Watch a run until workers elsewhere have completed it, or can do no more for it."""
     while True:
         status = run_status(engine, run_id)
         on_status(status)
-        if status.state is State.COMPLETE:
+        if status.ended:
             return status
         time.sleep(poll_s)

@@ -60,6 +60,7 @@ class HttpClient:
         template: RequestTemplate,
         route: Route,
         key: str | None,
+        *,
         observe: Observer | None = None,
     ) -> None:
         self._session = session

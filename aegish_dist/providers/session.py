@@ -94,7 +94,7 @@ class ProviderSession:
             **wire.request_headers(secret),
         }
         route = _route(_endpoint(spec, template.url), headers, parameters.time_limit_s)
-        return HttpClient(self._http, wire, template, route, secret, observe)
+        return HttpClient(self._http, wire, template, route, secret, observe=observe)
 
 
 def _endpoint(spec: ModelSpec, address: str) -> URL:
