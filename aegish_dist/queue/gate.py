@@ -9,7 +9,6 @@ calls begin without a round trip.
 import asyncio
 import math
 import random
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -97,6 +96,7 @@ class Gate:
         self._permits = 0
         self._asked_at = -math.inf
         self._blocked = False
+        self._freed = False
         self._urgent = False
         self._bell = asyncio.Event()
         self._heard: list[asyncio.Future[None]] = []
@@ -238,7 +238,7 @@ class Gate:
 
     def _begin(self, line: Line, expected: Expected) -> Permit | None:
         grant = self._grant
-        if grant is None or time.monotonic() > self._asked_at + LEASE_S:
+        if grant is None or _now_s() > self._asked_at + LEASE_S:
             return None
         if grant.slots is not None and self._held >= grant.slots:
             return None
@@ -254,6 +254,7 @@ class Gate:
         permit.line.end(permit.expected, cost)
         self._held -= 1
         self._room.admit(self._begin)
+        self._freed = True
         self._stir()
 
     def _stir(self) -> None:
@@ -270,9 +271,9 @@ class Gate:
         grant = self._grant
         if not self._room.waiting or grant is None or grant.limited:
             return False
-        if grant.metered:
-            return self._permits <= 0 and (grant.slots is None or self._held < grant.slots)
-        return not self._blocked
+        if grant.slots is not None and self._held >= grant.slots:
+            return not self._blocked
+        return self._freed or (self._permits <= 0 if grant.metered else not self._blocked)
 
     async def _run(self) -> None:
         retry_s = RETRY_S
@@ -297,7 +298,7 @@ class Gate:
 
     async def _exchange(self) -> float | None:
         """Ask once; return the seconds to the next time, None when there is nothing to ask for."""
-        self._urgent = False
+        self._urgent = self._freed = False
         asked = [(line, run) for line in self._room if (run := line.ask()) is not None]
         told = self._news.take()
         held, waiting = self._held, self._room.waiting
@@ -311,7 +312,7 @@ class Gate:
             told=told,
             runs=[run for _, run in asked],
         )
-        now = time.monotonic()
+        now = _now_s()
         try:
             grant = await self._ports.ask(ask)
         except UnreachableError:
@@ -357,9 +358,9 @@ class Gate:
         if not (self._urgent or self._worth_asking):
             self._bell.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, ends - time.monotonic())):
+                async with asyncio.timeout(max(0.0, ends - _now_s())):
                     await self._bell.wait()
-        gap_s = min(ends, self._asked_at + SHORTEST_GAP_S) - time.monotonic()
+        gap_s = min(ends, self._asked_at + SHORTEST_GAP_S) - _now_s()
         if gap_s > 0 and not self._urgent:
             await asyncio.sleep(gap_s)
 
@@ -376,3 +377,7 @@ class Gate:
             self._room.turn_away(GateError)
         elif self._room.waiting or self._news:
             self._stir()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -46,8 +46,9 @@ local function drop_expired(leases)
   end
 end
 
--- Calls at once: a fair share of the limit, and whatever the others do not want. Returns nil
--- without a limit.
+-- Calls at once, nil without a limit. As long as there is enough, each gets what it wants and a
+-- part of what is left over, so that it need not ask for every call; otherwise equal parts, and what
+-- others leave of theirs.
 local function slots_of(leases, name, limit)
   if not limit then return nil end
   local claimants, leased, wanted = 1, 0, 0
@@ -58,8 +59,12 @@ local function slots_of(leases, name, limit)
     end
   end
   local wants = ask.held + ask.waiting
-  local share = math.max(1, math.floor(limit / claimants), limit - wanted)
-  if wanted + wants > limit then share = math.min(share, wants + math.ceil(wants / 2)) end
+  local left, share = limit - wanted - wants, nil
+  if left >= 0 then
+    share = wants + math.floor(left / (claimants + 1))
+  else
+    share = math.min(wants, math.max(1, math.floor(limit / claimants), limit - wanted))
+  end
   return math.max(0, math.min(share, limit - leased))
 end
 
@@ -142,7 +147,7 @@ local function decrease()
     -- While the rate climbs, slow answers lag behind it and say little. Far above the limit, the
     -- part of the calls that was let in tells how far.
     local climbing = not model.top or now - model.since < RECENT_S
-    local right, least = math.min(rate, goodput() * 1.15), climbing and 0.9 or 0.5
+    local right, least = math.min(rate, goodput() * 1.15), climbing and 0.9 or 0.7
     if model.refusals > FEW then
       right = math.min(right, rate * model.answers / (model.answers + model.refusals))
       least = 0.5
@@ -169,7 +174,9 @@ local function increase()
   if model.rate >= FREE_RATE or (given and model.rate >= given) then model.rate = nil end
 end
 
-model.recent = model.recent * math.exp((model.counted_at - now) / RECENT_S) + told.answers
+-- A pause brings no answers and says nothing of the rate: its time does not count.
+local counted_at = math.max(model.counted_at, math.min(now, model.pause_until))
+model.recent = model.recent * math.exp((counted_at - now) / RECENT_S) + told.answers
 model.counted_at = now
 if told.epoch == model.epoch then
   model.answers = model.answers + told.epoch_answers
@@ -308,8 +315,8 @@ end
 local metered = limited or #buckets > 0
 for index, purse in pairs(purses) do
   local run = ask.runs[index]
-  local begins = metered and math.min(permits, runs[index].permits) or runs[index].permits
-  local cost = run.held + begins * run.estimate
+  runs[index].permits = math.min(permits, runs[index].permits)
+  local cost = run.held + runs[index].permits * run.estimate
   purse.leases[name] = cost > 0 and {cost = cost, model = ask.model, expires = now + LEASE_S} or nil
   write(KEYS[2 + index], purse)
 end
