@@ -40,8 +40,8 @@ FIRST_ITEMS = 40
 """Items to fetch of a model of which nothing is known yet."""
 ANY_NUMBER = 1_000_000
 """Items to fetch of a model without limits."""
-SUPPLY_S = 2.0
-"""A worker holds twice what a throttled model takes in this time."""
+SUPPLY_S = 1.0
+"""Of a throttled model, as many items wait at hand as pass in this time."""
 
 
 class SentBackError(Exception):
@@ -223,8 +223,10 @@ class Gate:
             return FIRST_ITEMS
         if grant.parked:
             return PROBERS
-        passes = ANY_NUMBER if grant.rate is None else self._held + int(grant.rate * SUPPLY_S)
-        return 2 * max(1, passes if grant.slots is None else min(passes, grant.slots))
+        slots = ANY_NUMBER if grant.slots is None else max(1, grant.slots)
+        if grant.rate is None:
+            return 2 * slots
+        return min(2 * slots, self._held + max(PROBERS, math.ceil(grant.rate * SUPPLY_S)))
 
     async def _check(self, line: Line) -> None:
         if self._grant is not None and self._grant.parked and self._room.waiting >= PROBERS:

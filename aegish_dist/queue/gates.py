@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.queue.gate import ANY_NUMBER, FIRST_ITEMS, Gate, Ports
-from aegish_dist.queue.grants import Ask, Grant
+from aegish_dist.queue.grants import Ask, Grant, RunGrant
 from aegish_dist.queue.limiter import Limiter
 from aegish_dist.queue.messages import model_of
 
@@ -79,4 +79,5 @@ async def _grant_all(ask: Ask) -> Grant:
         metered=False,
         limited=False,
         wait_s=LOCAL_LEASE_S,
+        runs=tuple(RunGrant(run.run, run.waiting, over=False, unknown=False) for run in ask.runs),
     )

@@ -306,9 +306,7 @@ def test_overload_pauses_without_shrinking(play: Play):
         seen = []
         for after, overloaded in ((0, 1), (0.9, 0), (1.1, 1), (1.2, 0), (6.0, 1)):
             told = Told(overloaded=overloaded, failures=overloaded)
-            grant = await limiter.ask(
-                ask(waiting=9, limits=limits, told=told), START + 10 + after
-            )
+            grant = await limiter.ask(ask(waiting=9, limits=limits, told=told), START + 10 + after)
             seen.append((grant.permits > 0, grant.rate, grant.epoch))
         assert seen == [(may, 10, 0) for may in (False, False, True, True, False)]
 
@@ -330,9 +328,7 @@ def test_breaker(play: Play):
         early = await b.ask(ask(waiting=5), START + 1.9)
         assert (early.parked, early.permits, early.failed_probes) == (True, 0, 0)
 
-        probe, other = [
-            await limiter.ask(ask(waiting=5), START + 2.1) for limiter in (a, b)
-        ]
+        probe, other = [await limiter.ask(ask(waiting=5), START + 2.1) for limiter in (a, b)]
         assert (probe.probe, probe.permits, other.permits) == (True, 1, 0)
 
         # In vain: the next one comes after twice the time.
