@@ -30,6 +30,7 @@ check: lint test ## all that has to pass
 
 bench: .venv/.dev ## CPU per verdict and calls in flight of a worker, on this machine
 	$(BIN)/python benchmarks/worker.py
+	$(BIN)/python benchmarks/limiter.py gate
 
 format: .venv/.dev ## bring the code into shape
 	$(BIN)/ruff format .

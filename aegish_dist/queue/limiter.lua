@@ -1,7 +1,7 @@
 -- What a worker may do next with one model, decided on the state that the fleet shares.
 --
 -- KEYS: the model's state, its provider's state, then the money of each capped run that asks.
--- ARGV: the ask as JSON (`Ask` in limiter.py). Returns the grant as JSON (`Grant`).
+-- ARGV: the ask as JSON (`Ask` in grants.py). Returns the grant as JSON (`Grant`).
 -- Whatever a worker holds is a lease that it renews by asking: a killed worker's share comes back
 -- by itself. Times are seconds on Redis' clock, rates are per second, money is in 1e-9 USD.
 
@@ -91,8 +91,9 @@ end
 
 local model = read(KEYS[1], nil)
 if not model then
-  model = {epoch = 0, epoch_at = 0, answers = 0, refusals = 0, since = now, recent = 0, counted_at = now, failures = 0, pause_until = 0,
-           overloaded_at = 0, window = SLOW_START, leases = {}}
+  model = {since = now, epoch = 0, epoch_at = 0, answers = 0, refusals = 0, recent = 0,
+           counted_at = now, window = SLOW_START, pause_until = 0, overloaded_at = 0, failures = 0,
+           leases = {}}
 end
 local provider = ask.shares and read(KEYS[2], {leases = {}}) or nil
 drop_expired(model.leases)

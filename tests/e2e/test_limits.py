@@ -4,6 +4,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,32 @@ def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str):
         status = cluster.status(submitted["run_id"])
         assert status.state == "over budget"
         assert status.done == cluster.simulator.calls("dear") == 120
+
+
+def test_one_limit_over_workers_on_rabbitmq(
+    tmp_path: Path, postgres_url: str, rabbitmq_url: str, redis_url: str
+):
+    """With a Redis beside it, two workers on RabbitMQ share a limit and keep room for others."""
+    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
+        cluster.simulator.start("--latency", "constant:0")
+        catalog = cluster.simulator.catalog
+        slow = '[[models]]\nid = "simulated/queued"\nsimulated = true\nrequests_per_minute = 600\n'
+        catalog.write_text(catalog.read_text() + slow)
+        cluster.env |= {"AEGISH_DIST_LIMITER_URL": redis_url, "AEGISH_DIST_CONCURRENCY": "20"}
+        for number in range(2):
+            cluster.start_worker("-n", f"w{number}")
+        cluster.wait_for_workers(2)
+        run_id = cluster.submit("simulated/queued", "simulated/careful", limit=80)
+        cluster.wait_until_complete(run_id)
+
+        answered: dict[str, list[datetime]] = {}
+        for recording in cluster.verdicts(run_id):
+            assert recording.verdict.created_at is not None
+            answered.setdefault(recording.model, []).append(recording.verdict.created_at)
+        slow_times = sorted(answered["simulated/queued"])
+        # 80 calls at 10 a second, after a burst of half a second.
+        assert (slow_times[-1] - slow_times[0]).total_seconds() >= (80 - 1 - 6) / 10 - 0.5
+        assert max(answered["simulated/careful"]) < slow_times[60]
 
 
 def test_an_unknown_price_has_no_cap(home: Path, simulator: Simulator):
