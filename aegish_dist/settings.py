@@ -35,6 +35,10 @@ def _names_a_broker(url: str) -> bool:
     return parts.scheme in BROKER_SCHEMES and bool(parts.hostname)
 
 
+def _names_a_redis(url: str) -> bool:
+    return _names_a_broker(url) and url.startswith(("redis://", "rediss://"))
+
+
 class Settings(BaseSettings):
     """The environment, checked once; frozen."""
 
@@ -44,6 +48,8 @@ class Settings(BaseSettings):
     """PostgreSQL URL; the embedded server when unset."""
     broker_url: SecretStr | None = None
     """Redis or RabbitMQ URL; the worker runs inside `submit` when unset."""
+    limiter_url: SecretStr | None = None
+    """Redis that holds the fleet's rate limits; the broker when unset and that is a Redis."""
     home: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("aegish-dist")))
     """Where the embedded database lives."""
     catalog: Path | None = None
@@ -79,6 +85,13 @@ class Settings(BaseSettings):
             if not isinstance(value, str) or value.strip()
         }
 
+    @field_validator("limiter_url")
+    @classmethod
+    def _limiter_is_redis(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not _names_a_redis(url.get_secret_value()):
+            raise ValueError("not the URL of a Redis: use redis://HOST:6379/1")
+        return url
+
     @model_validator(mode="after")
     def _workers_must_share_the_store(self) -> Self:
         if self.broker_url is not None and self.database_url is None:
@@ -87,6 +100,13 @@ class Settings(BaseSettings):
                 "could not reach the embedded database; set both, or neither"
             )
         return self
+
+    @property
+    def shared_limiter_url(self) -> str | None:
+        """The Redis that holds the rate limits; None keeps them inside each process."""
+        url = self.limiter_url or self.broker_url
+        text = None if url is None else url.get_secret_value()
+        return text if text is not None and _names_a_redis(text) else None
 
     @property
     def embedded_broker(self) -> bool:

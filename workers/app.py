@@ -58,6 +58,7 @@ def _build() -> Celery:
     worker_app = create_app(
         settings.broker_url.get_secret_value(),
         database_url=settings.database_url.get_secret_value(),
+        limiter_url=settings.shared_limiter_url,
         concurrency=settings.concurrency,
         shutdown_grace_s=settings.shutdown_grace_s,
         stock_transport=settings.stock_transport,

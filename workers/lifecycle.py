@@ -6,24 +6,34 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import SecretStr
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.model import CallParameters
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.runs import load_assignment
+from aegish_dist.db.progress import Progress, model_progress
+from aegish_dist.db.runs import load_assignment, load_run
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp, insert_verdicts, look_up
-from aegish_dist.db.workers import forget_worker, report_worker
+from aegish_dist.db.workers import Halt, Halts, forget_worker, report_worker
 from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Caller, Evaluator
+from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.providers.session import ProviderSession
+from aegish_dist.queue.gates import Gates
+from aegish_dist.queue.grants import NANO_USD
+from aegish_dist.queue.limiter import Limiter
+from aegish_dist.queue.waiting import Budget
 from workers.writer import Grouped
+
+log = get_logger(__name__)
 
 DATABASE_THREADS = 3
 """One for look-ups, one for inserts, one for the rare rest."""
@@ -45,34 +55,18 @@ class _Store:
             insert_verdicts(session, verdicts)
         return [None] * len(verdicts)
 
-    def report(self, name: str, in_flight: Mapping[tuple[str, str], int]) -> None:
+    def spent(self, run_ids: Sequence[str]) -> Sequence[Mapping[str, int]]:
+        with Session(self._engine) as session:
+            runs = [load_run(session, run_id) for run_id in run_ids]
+            return [_in_nano_usd(model_progress(session, run, REPORT_INTERVAL_S)) for run in runs]
+
+    def report(self, name: str, in_flight: Mapping[tuple[str, str], int], halts: Halts) -> None:
         with Session(self._engine) as session, session.begin():
-            report_worker(session, name, in_flight)
+            report_worker(session, name, in_flight, halts)
 
     def forget(self, name: str) -> None:
         with Session(self._engine) as session, session.begin():
             forget_worker(session, name)
-
-
-class _Slots(asyncio.Semaphore):
-    """Places for calls to one model, each of which is one of the process too."""
-
-    def __init__(self, calls: int, of_process: asyncio.Semaphore) -> None:
-        super().__init__(calls)
-        self._of_process = of_process
-
-    async def acquire(self) -> Literal[True]:
-        # In this order: an item that waits for its model takes no other model's place.
-        await super().acquire()
-        try:
-            return await self._of_process.acquire()
-        except BaseException:
-            super().release()
-            raise
-
-    def release(self) -> None:
-        self._of_process.release()
-        super().release()
 
 
 class _Callers:
@@ -82,17 +76,16 @@ class _Callers:
         self,
         engine: Engine,
         providers: ProviderSession,
+        gates: Gates,
         executor: ThreadPoolExecutor,
         environ: Mapping[str, str],
-        calls: int,
     ) -> None:
         self._engine = engine
         self._providers = providers
+        self._gates = gates
         self._executor = executor
         self._environ = environ
         self._made: dict[tuple[str, str], asyncio.Task[Caller]] = {}
-        self._slots: dict[str, asyncio.Semaphore] = {}
-        self._of_process = asyncio.Semaphore(calls)
 
     async def __call__(self, run_id: str, model: str) -> Caller:
         key = (run_id, model)
@@ -110,12 +103,14 @@ class _Callers:
         assignment = await loop.run_in_executor(self._executor, self._load, run_id, model)
         if assignment is None:
             raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
-        spec = assignment.spec
+        spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
+        gate = self._gates.of(spec)
         client = self._providers.client(
-            spec, assignment.prompt, assignment.parameters, self._key(spec.key_variable)
+            spec, prompt, parameters, self._key(spec.key_variable), gate.observe
         )
-        slots = self._slots.setdefault(model, _Slots(spec.max_in_flight, self._of_process))
-        return Caller(client, slots, spec.price)
+        budget = _budget(parameters)
+        expectation = Expectation(prompt, spec.price, budget)
+        return Caller(client, gate, expectation, spec.price, budget)
 
     def _load(self, run_id: str, model: str) -> Any:
         with Session(self._engine) as session:
@@ -130,18 +125,44 @@ class _Callers:
         return SecretStr(value)
 
 
+def _budget(parameters: CallParameters) -> Budget | None:
+    caps = (parameters.max_cost_usd, parameters.max_cost_per_model_usd)
+    if caps == (None, None):
+        return None
+    return Budget(*(None if cap is None else int(cap * NANO_USD) for cap in caps))
+
+
+def _in_nano_usd(progress: Mapping[str, Progress]) -> dict[str, int]:
+    return {model: int((each.cost_usd or 0) * NANO_USD) for model, each in progress.items()}
+
+
+def _halts(gates: Gates) -> Halts:
+    parked: Halts = {("", model): Halt.PARKED for model in gates.parked}
+    return parked | dict.fromkeys(gates.over_budget, Halt.OVER_BUDGET)
+
+
 async def _report(
-    store: _Store, name: str, evaluator: Evaluator, executor: ThreadPoolExecutor
+    store: _Store, name: str, evaluator: Evaluator, gates: Gates, executor: ThreadPoolExecutor
 ) -> None:
     loop = asyncio.get_running_loop()
     while True:
+        held, halts = dict(evaluator.in_flight), _halts(gates)
         with suppress(SQLAlchemyError):  # the writer tells about an unreachable database
-            await loop.run_in_executor(executor, store.report, name, dict(evaluator.in_flight))
+            await loop.run_in_executor(executor, store.report, name, held, halts)
         await asyncio.sleep(REPORT_INTERVAL_S)
 
 
+def _limiter(app: Any, worker: str) -> Limiter:
+    url = app.conf.aegish_limiter_database_url
+    if url is None and not app.conf.broker_url.startswith("memory"):
+        log.warning(
+            "limits_per_process", remedy="set AEGISH_DIST_LIMITER_URL to a Redis that workers share"
+        )
+    return Limiter.connect(url, worker)
+
+
 @asynccontextmanager
-async def open_evaluator(app: Any, calls: int) -> AsyncIterator[Evaluator]:
+async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator, Gates]]:
     """Open what evaluating needs, and close it in the opposite order.
 
     Args:
@@ -157,17 +178,20 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[Evaluator]:
     try:
         await asyncio.get_running_loop().run_in_executor(executor, require_current, engine)
         store = _Store(engine)
-        async with ProviderSession() as providers:
+        async with _limiter(app, name) as limiter, ProviderSession() as providers:
+            gates = Gates(limiter, Grouped(store.spent, executor), calls)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, executor),
                 record=Grouped(store.record, executor),
-                caller=_Callers(engine, providers, executor, os.environ, calls),
+                caller=_Callers(engine, providers, gates, executor, os.environ),
                 worker=name,
                 generator=random.Random(),  # noqa: S311  jitter, not a secret
             )
-            heartbeat = asyncio.create_task(_report(store, name, evaluator, executor))
-            yield evaluator
+            heartbeat = asyncio.create_task(_report(store, name, evaluator, gates, executor))
+            yield evaluator, gates
             heartbeat.cancel()
+            gates.close()
+            await gates.finish()
             await asyncio.get_running_loop().run_in_executor(executor, store.forget, name)
     finally:
         executor.shutdown()

@@ -8,7 +8,7 @@ thread that owns the connection.
 import asyncio
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -80,6 +80,9 @@ class TaskPool(BasePool):
         self._stop_requested: asyncio.Event
         self._hub: Any = None
         self._broker_errors: tuple[type[Exception], ...] = ()
+        # Written by one thread each, and read by both: counting up and down would need a lock.
+        self._came: Counter[str] = Counter()
+        self._went: Counter[str] = Counter()
         self._taken: deque[Delivery] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._finished: deque[Callable[[], None]] = deque()
@@ -106,9 +109,14 @@ class TaskPool(BasePool):
 
     def take(self, delivery: Delivery) -> None:
         """Start an item; called in the consumer's thread."""
+        self._came[_queue(delivery)] += 1
         self._taken.append(delivery)
         if len(self._taken) == 1:
             self._loop.call_soon_threadsafe(self._start_taken)
+
+    def allowance(self, queue: str) -> int:
+        """Return how many more messages of a queue to fetch; asked in the consumer's thread."""
+        return max(0, self._gates.supply(queue) - (self._came[queue] - self._went[queue]))
 
     def on_apply(self, target: Any, *args: Any, error_callback: Any, **kwargs: Any) -> None:
         """Drop a message of a task that Celery brings along: they block, and nobody sends them."""
@@ -139,6 +147,8 @@ class TaskPool(BasePool):
             self._finish(channel.basic_reject, tag, requeue=False)
         else:
             self._finish(channel.basic_ack, tag)
+        finally:
+            self._went[_queue(delivery)] += 1
 
     def _finish(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
         if self._hub is None:
@@ -165,6 +175,7 @@ class TaskPool(BasePool):
     def on_close(self) -> None:
         """Let no further call begin."""
         self._loop.call_soon_threadsafe(self._evaluator.stop)
+        self._loop.call_soon_threadsafe(self._gates.close)
 
     def on_stop(self) -> None:
         """Let calls in flight finish within the grace, acknowledge them, end the loop."""
@@ -216,8 +227,7 @@ class TaskPool(BasePool):
 
     async def _serve(self) -> None:
         self._stop_requested = asyncio.Event()
-        async with open_evaluator(self.app, self.num_processes) as evaluator:
-            self._evaluator = evaluator
+        async with open_evaluator(self.app, self.num_processes) as (self._evaluator, self._gates):
             self._ready.set_result(None)
             await self._stop_requested.wait()
             leftover = list(self._in_flight)
@@ -229,6 +239,10 @@ class TaskPool(BasePool):
     def num_processes(self) -> int:
         """How many calls may be in flight."""
         return int(self.limit)
+
+
+def _queue(delivery: Delivery) -> str:
+    return str(delivery.request["delivery_info"].get("routing_key"))
 
 
 def _nothing() -> None:

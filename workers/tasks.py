@@ -7,7 +7,9 @@ from celery import shared_task
 from celery.exceptions import Reject
 
 from aegish_dist.logs import get_logger
-from aegish_dist.pipeline.evaluate import Evaluator, GivenBackError
+from aegish_dist.pipeline.evaluate import Evaluator
+from aegish_dist.queue.gate import OverBudgetError
+from aegish_dist.queue.given_back import GivenBackError
 from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, decode
 
 log = get_logger(__name__)
@@ -25,3 +27,6 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
         await evaluator.evaluate(item, request.get(ENQUEUED_AT))
     except GivenBackError as error:
         raise Reject("given back", requeue=True) from error
+    except OverBudgetError as error:
+        # Missing in the store, where `status` shows why.
+        raise Reject("over budget", requeue=False) from error

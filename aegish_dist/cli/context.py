@@ -55,6 +55,7 @@ class Workspace:
         return create_app(
             EMBEDDED_BROKER_URL if url is None else url.get_secret_value(),
             database_url=self.database_url,
+            limiter_url=self.settings.shared_limiter_url,
             concurrency=self.settings.concurrency,
             shutdown_grace_s=self.settings.shutdown_grace_s,
             stock_transport=self.settings.stock_transport,

@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 
 from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.halts import halted
 from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.cli.tables import console, plain_table
 from aegish_dist.pipeline.status import RunStatus, State, run_status
@@ -35,7 +36,7 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
         _advise(current)
         return
     with Live(_table(current), console=console(), refresh_per_second=4) as live:
-        while current.state is not State.COMPLETE:
+        while not current.ended:
             time.sleep(WATCH_INTERVAL_S)
             current = run_status(workspace.engine, found)
             live.update(_table(current))
@@ -72,6 +73,8 @@ def _table(current: RunStatus) -> Table:
 
 
 def _advise(current: RunStatus) -> None:
+    for line in halted(current):
+        click.echo(line, err=True)
     if current.state is not State.WAITING:
         return
     hint = (

@@ -1,11 +1,13 @@
 """`aegish-dist submit`: start a run."""
 
 from dataclasses import asdict
+from decimal import Decimal
 from typing import Any
 
 import click
 
 from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.halts import halted
 from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.core.model import CallParameters, ModelSpec
@@ -89,12 +91,24 @@ Examples:
     metavar="S",
     help="Seconds one call may take, waiting excluded.",
 )
+@click.option(
+    "--max-cost",
+    type=FiniteRange(0, min_open=True),
+    metavar="USD",
+    help="Begin no further call once the run has cost this much.",
+)
+@click.option(
+    "--max-cost-per-model",
+    type=FiniteRange(0, min_open=True),
+    metavar="USD",
+    help="The same for each model.",
+)
 @click.option("--name", type=Utf8(), default="", help="A name for the run.")
 @click.option(
     "--keys-on-workers", is_flag=True, help="Do not look for API keys here; the workers have them."
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop.")
-@click.option("--wait", is_flag=True, help="On a cluster: return when the run is complete.")
+@click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
 @as_json
 def submit(**options: Any) -> int:
     """Ask models about commands: start a run.
@@ -106,6 +120,7 @@ def submit(**options: Any) -> int:
     workspace = Workspace()
     submission = _plan(workspace, options)
     estimate = submission.estimate()
+    _require_prices(estimate, options)
     _require_keys(submission.models, workspace.environ, options)
     if not (options["dry_run"] or workspace.settings.embedded_broker):
         check_broker(workspace.app)
@@ -137,8 +152,22 @@ def _plan(workspace: Workspace, options: dict[str, Any]) -> Submission:
         options["temperature"],
         options["max_output_tokens"],
         options["time_limit"],
+        _usd(options["max_cost"]),
+        _usd(options["max_cost_per_model"]),
     )
     return Submission(models, datasets, prompt, parameters, options["epochs"], options["name"])
+
+
+def _usd(amount: float | None) -> Decimal | None:
+    return None if amount is None else Decimal(str(amount))
+
+
+def _require_prices(estimate: Estimate, options: dict[str, Any]) -> None:
+    if estimate.unpriced and (options["max_cost"] or options["max_cost_per_model"]):
+        raise ConfigError(
+            f"the cost of {', '.join(estimate.unpriced)} cannot be bounded, its price is unknown:"
+            " give it one in your catalog, or leave it out"
+        )
 
 
 def _announce(submission: Submission, estimate: Estimate) -> None:
@@ -204,6 +233,9 @@ def _start(
 def _advise(run: Run, status: RunStatus | None) -> None:
     if status is None:
         click.echo(f"follow it with: aegish-dist status --run-id {run.run_id} --watch", err=True)
+    elif status.ended and status.missing:
+        for line in halted(status):
+            click.echo(line, err=True)
     elif status.missing:
         click.echo(
             f"{status.missing} verdicts are missing, the log says why;"

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 
 from aegish_dist.core.cost import Price
+from aegish_dist.core.limits import Limits
 
 
 class WireFormat(StrEnum):
@@ -37,13 +39,29 @@ class ModelSpec:
     key_variable: str | None = None
     """Environment variable that holds the key; None when no key is needed."""
     max_in_flight: int = 100
-    """Calls in flight at most, per worker process."""
+    """Calls in flight at most, over the whole fleet."""
     price: Price | None = None
     """None when unknown."""
     parameters: Mapping[str, object] = field(default_factory=dict)
     """Extra fields of the request body, e.g. `reasoning_effort`; a null removes a default field."""
     simulated: bool = False
     """Whether answers come from the simulator; reports say so."""
+    requests_per_minute: float | None = None
+    """Calls begun at most, over the whole fleet; None leaves it to what the provider says."""
+    tokens_per_minute: float | None = None
+    """Tokens of the calls begun at most, likewise."""
+    shared: Limits = field(default_factory=Limits)
+    """Limits that all models of the provider share."""
+
+    @property
+    def provider(self) -> str:
+        """The provider's name."""
+        return self.id.partition("/")[0]
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of this model alone."""
+        return Limits(self.requests_per_minute, self.tokens_per_minute, self.max_in_flight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +76,7 @@ class CallParameters:
     """Room for hidden reasoning included."""
     time_limit_s: float = 180.0
     """Deadline of one attempt."""
+    max_cost_usd: Decimal | None = None
+    """What the run may cost before it begins no further call; None sets no bound."""
+    max_cost_per_model_usd: Decimal | None = None
+    """The same for each of its models."""

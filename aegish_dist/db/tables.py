@@ -245,7 +245,7 @@ class WorkerRow(Base):
 
     name: Mapped[str] = mapped_column(primary_key=True)
     in_flight: Mapped[list[dict[str, Any]]]
-    """`[{"run", "model", "items"}]`."""
+    """`[{"run", "model", "items"}]`, with `halt` where the worker does not call it any more."""
     seen_at: Mapped[datetime]
 
 

@@ -1,8 +1,9 @@
-"""Which workers live, and how many items each holds."""
+"""Which workers live, how many items each holds, and which models they have stopped calling."""
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
@@ -15,6 +16,19 @@ ALIVE_S = 10
 FORGET_S = 86_400
 
 
+class Halt(StrEnum):
+    """Why workers do not call a model any more."""
+
+    PARKED = "parked"
+    """It failed too often in a row."""
+    OVER_BUDGET = "over budget"
+    """The run has spent what it may."""
+
+
+Halts = dict[tuple[str, str], Halt]
+"""By run id and model; an empty run id stands for every run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """The workers that reported lately."""
@@ -22,16 +36,38 @@ class Fleet:
     workers: int
     in_flight: Mapping[tuple[str, str], int]
     """Items held, by run id and model."""
+    halts: Halts = field(default_factory=dict)
+    """What is not called any more."""
+
+    def halt(self, run_id: str, model: str) -> Halt | None:
+        """Return why a model of a run is not called, None when it is."""
+        return self.halts.get((run_id, model)) or self.halts.get(("", model))
 
 
-def report_worker(session: Session, name: str, in_flight: Mapping[tuple[str, str], int]) -> None:
-    """Write down that a worker lives and what it holds, by run id and model."""
+def report_worker(
+    session: Session,
+    name: str,
+    in_flight: Mapping[tuple[str, str], int],
+    halts: Mapping[tuple[str, str], Halt] | None = None,
+) -> None:
+    """Write down that a worker lives.
+
+    Args:
+        session: Transaction of the caller.
+        name: Of the worker.
+        in_flight: Items it holds, by run id and model.
+        halts: What it does not call any more.
+    """
     held = [
         {"run": run_id, "model": model, "items": items}
         for (run_id, model), items in sorted(in_flight.items())
         if items
     ]
-    statement = insert(WorkerRow).values(name=name, in_flight=held, seen_at=func.now())
+    halted = [
+        {"run": run_id, "model": model, "items": 0, "halt": halt.value}
+        for (run_id, model), halt in sorted((halts or {}).items())
+    ]
+    statement = insert(WorkerRow).values(name=name, in_flight=held + halted, seen_at=func.now())
     session.execute(
         statement.on_conflict_do_update(
             index_elements=["name"],
@@ -53,7 +89,10 @@ def living_fleet(session: Session) -> Fleet:
     recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
     rows = session.scalars(select(WorkerRow.in_flight).where(WorkerRow.seen_at > recent)).all()
     held: Counter[tuple[str, str]] = Counter()
+    halts: Halts = {}
     for row in rows:
         for entry in row:
             held[entry["run"], entry["model"]] += entry["items"]
-    return Fleet(len(rows), held)
+            if "halt" in entry:
+                halts[entry["run"], entry["model"]] = Halt(entry["halt"])
+    return Fleet(len(rows), held, halts)

@@ -12,6 +12,7 @@ from aegish_dist.models.tables import (
     ModelTable,
     PriceTable,
     ProviderTable,
+    SharedTable,
     is_model_id,
 )
 
@@ -83,6 +84,8 @@ def _table(location: tuple[int | str, ...], raw: dict[str, Any]) -> tuple[str, l
 
 def _known_keys(location: tuple[int | str, ...]) -> list[str]:
     match location:
+        case ("providers", _, "shared", _):
+            return list(SharedTable.model_fields)
         case ("providers", _, _):
             return list(ProviderTable.model_fields)
         case ("models", _, "price", _):

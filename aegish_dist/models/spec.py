@@ -41,6 +41,9 @@ def model_spec(
         price=model.price.price() if model.price else list_price(price_list, name, at),
         parameters={**dict.fromkeys(model.drop_parameters), **model.parameters},
         simulated=model.simulated,
+        requests_per_minute=model.requests_per_minute or provider.requests_per_minute,
+        tokens_per_minute=model.tokens_per_minute or provider.tokens_per_minute,
+        shared=provider.shared.limits(),
     )
 
 

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import WireFormat
 
 _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
@@ -93,6 +94,13 @@ ModelId = Annotated[str, AfterValidator(_model_id)]
 MaxInFlight = Annotated[int, Field(ge=1, le=10_000)]
 
 
+def _plain(value: object) -> object:
+    return float(value) if type(value) in (int, Decimal) else value  # type: ignore[arg-type]
+
+
+PerMinute = Annotated[float, BeforeValidator(_plain), Field(gt=0, le=1e9)]
+
+
 class _Table(BaseModel):
     """Every key is optional: a user's file gives only what differs."""
 
@@ -130,6 +138,18 @@ class PriceTable(_Table):
         )
 
 
+class SharedTable(_Table):
+    """`[providers.NAME.shared]`: limits over all models of a provider together."""
+
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None
+    max_in_flight: MaxInFlight | None = None
+
+    def limits(self) -> Limits:
+        """The same as the core's record."""
+        return Limits(self.requests_per_minute, self.tokens_per_minute, self.max_in_flight)
+
+
 class ProviderTable(_Table):
     """`[providers.NAME]`."""
 
@@ -137,6 +157,9 @@ class ProviderTable(_Table):
     base_url: BaseUrl = ""
     key_variable: Annotated[str, AfterValidator(_variable_name)] = ""
     max_in_flight: MaxInFlight = 100
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None
+    shared: SharedTable = SharedTable()
     genai_prices: str = ""
     notes: str = ""
 
@@ -150,6 +173,8 @@ class ModelTable(_Table):
     reference: bool = False
     base_url: BaseUrl = ""
     max_in_flight: MaxInFlight | None = None
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None
     price: PriceTable | None = None
     parameters: Annotated[dict[str, Any], AfterValidator(_as_json)] = {}
     drop_parameters: list[str] = []

@@ -1,4 +1,4 @@
-"""Evaluating one item: look, call, retry, record.
+"""Evaluating one item: look, wait at the gate, call, retry, record.
 
 Runs inside a worker process, hundreds of items at once on one event loop. No transaction spans a
 call: the look-up and the insert are transactions of their own, made in groups by the caller's
@@ -22,25 +22,17 @@ from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ConfigError, ProviderError
 from aegish_dist.logs import get_logger
+from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.retry import GiveUp, RetryAfter, decide
+from aegish_dist.queue.gate import Gate
+from aegish_dist.queue.given_back import SentBackError, ShuttingDownError, UnservedError
+from aegish_dist.queue.waiting import Budget
 
 log = get_logger(__name__)
 
 GIVEN_BACK_AFTER_S = 15.0
 """How long an item is held whose model lacks a key here."""
-
-
-class GivenBackError(Exception):
-    """Raised for an item that has to go back to its queue uncalled."""
-
-
-class UnservedError(GivenBackError):
-    """Raised for an item whose model this worker cannot call, though another may."""
-
-
-class ShuttingDownError(GivenBackError):
-    """Raised for an item that was not called yet when its worker began to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +41,14 @@ class Caller:
 
     client: ModelClient
     """Speaks to the provider with the run's prompt and parameters."""
-    slots: asyncio.Semaphore
-    """Calls in flight to this model in this process, whatever the run."""
+    gate: Gate
+    """Admits calls to this model, whatever the run."""
+    expectation: Expectation
+    """What a call will use."""
     price: Price | None
     """The run's price list."""
+    budget: Budget | None = None
+    """What the run may cost; None: no bound."""
 
 
 @dataclass(slots=True)
@@ -100,6 +96,7 @@ class Evaluator:
         self._stopping = asyncio.Event()
         self._unserved: set[str] = set()
         self.in_flight: Counter[tuple[str, str]] = Counter()
+        """Items held, by run id and model."""
 
     def stop(self) -> None:
         """Begin no further call; calls in flight go on."""
@@ -115,8 +112,9 @@ class Evaluator:
             enqueued_at: When it was published, in seconds since the epoch; None when unknown.
 
         Raises:
-            GivenBackError: The worker stops, or cannot call this model: the item has to go back to
-                its queue.
+            GivenBackError: The worker stops or cannot call this model, or the model is parked or
+                takes too few: the item has to go back to its queue.
+            OverBudgetError: The run has spent what it may; the item stays without a verdict.
         """
         clock = _Clock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
         self.in_flight[item.run_id, item.model] += 1
@@ -133,7 +131,7 @@ class Evaluator:
         if found.done:
             return
         caller = await self._serving(item, clock)
-        verdict = await self._judge(caller, found.command, clock)
+        verdict = await self._judge(caller, item.run_id, found.command, clock)
         await self._record((found.key, verdict))
 
     async def _serving(self, item: Item, clock: _Clock) -> Caller:
@@ -147,11 +145,13 @@ class Evaluator:
             await self._pause(GIVEN_BACK_AFTER_S, clock)
             raise UnservedError from error
 
-    async def _judge(self, caller: Caller, command: str, clock: _Clock) -> Verdict:
+    async def _judge(self, caller: Caller, run_id: str, command: str, clock: _Clock) -> Verdict:
         errors: list[CallError] = []
         while True:
             try:
-                completion = await self._attempt(caller, command, clock)
+                completion = await self._attempt(
+                    caller, run_id, command, clock, called=bool(errors)
+                )
             except ProviderError as error:
                 errors.append(_call_error(error, len(errors) + 1))
             else:
@@ -165,17 +165,28 @@ class Evaluator:
                 case RetryAfter(seconds):
                     await self._pause(seconds, clock)
 
-    async def _attempt(self, caller: Caller, command: str, clock: _Clock) -> Completion:
+    async def _attempt(
+        self, caller: Caller, run_id: str, command: str, clock: _Clock, *, called: bool
+    ) -> Completion:
+        gate, expectation = caller.gate, caller.expectation
         waiting_since = time.monotonic()
-        async with caller.slots:
-            if self._stopping.is_set():
-                raise ShuttingDownError
-            started = time.monotonic()
-            clock.limiter += started - waiting_since
-            try:
-                return await caller.client.complete(command)
-            finally:
-                clock.service = time.monotonic() - started
+        permit = await gate.enter(run_id, expectation.of(command), caller.budget, called=called)
+        started = time.monotonic()
+        clock.limiter += started - waiting_since
+        try:
+            completion = await caller.client.complete(command)
+        except ProviderError as error:
+            clock.service = time.monotonic() - started
+            if await gate.failed(permit, ErrorClass(error.error_class), error.retry_after_s):
+                raise SentBackError from error
+            raise
+        except BaseException:
+            gate.abandon(permit)
+            raise
+        clock.service = time.monotonic() - started
+        tokens, cost = expectation.used(completion)
+        gate.answered(permit, tokens=tokens, cost=cost)
+        return completion
 
     async def _pause(self, seconds: float, clock: _Clock) -> None:
         started = time.monotonic()

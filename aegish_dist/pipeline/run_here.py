@@ -23,6 +23,8 @@ def run_embedded(
 ) -> RunStatus:
     """Enqueue what is missing of a run and work on it in this process until nothing is left.
 
+    What is parked or over budget counts as left behind.
+
     Args:
         engine: The store.
         app: An application with an in-memory broker.
@@ -42,7 +44,7 @@ def run_embedded(
             idle = worker.idle
             status = run_status(engine, run.run_id)
             on_status(status)
-            if status.state is State.COMPLETE or idle:
+            if status.ended or idle:
                 return status
             if not worker.alive:
                 raise QueueError(
@@ -59,7 +61,7 @@ def wait_for_workers(
     on_status: Callable[[RunStatus], None],
     patience_s: float = PATIENCE_S,
 ) -> RunStatus:
-    """Watch a run until workers elsewhere have completed it.
+    """Watch a run until workers elsewhere have completed it, or can do no more for it.
 
     Args:
         engine: The store.
@@ -70,14 +72,15 @@ def wait_for_workers(
             missing was lost, and only `resume` brings it back.
 
     Returns:
-        The last status; something is missing in it when patience ran out.
+        The last status; something is missing in it when a model is parked, money or patience ran
+        out.
     """
     queues = [queue_name(spec.id) for spec in run.models]
     moving_at = time.monotonic()
     while True:
         status = run_status(engine, run.run_id)
         on_status(status)
-        if status.state is State.COMPLETE:
+        if status.ended:
             return status
         if status.state is State.RUNNING or any(queue_depths(app, queues).values()):
             moving_at = time.monotonic()

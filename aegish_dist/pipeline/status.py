@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 
 from sqlalchemy import Engine
@@ -12,7 +13,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.workers import Fleet, living_fleet
+from aegish_dist.db.workers import Fleet, Halt, living_fleet
 
 RATE_WINDOW_S = 15.0
 
@@ -26,6 +27,10 @@ class State(StrEnum):
     """Workers hold items of it, or finished some lately."""
     WAITING = "waiting"
     """Something is missing and no worker is at it."""
+    PARKED = "parked"
+    """Something is missing, and the model failed so often that it is only probed now and then."""
+    OVER_BUDGET = "over budget"
+    """Something is missing, and the run has spent what it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,11 @@ class RunStatus:
     workers: int
     """Workers alive, whatever they are busy with."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether waiting longer is in vain: nothing is missing but what is parked or too dear."""
+        return self.state not in (State.RUNNING, State.WAITING)
+
 
 def run_status(engine: Engine, run_id: str) -> RunStatus:
     """Count a run.
@@ -73,7 +83,17 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         run = load_run(session, run_id)
         progress = model_progress(session, run, RATE_WINDOW_S)
         fleet = living_fleet(session)
-    models = tuple(_model_status(run, spec.id, progress[spec.id], fleet) for spec in run.models)
+    over = _over_budget(run, progress)
+    models = tuple(
+        _model_status(
+            run,
+            spec.id,
+            progress[spec.id],
+            fleet,
+            Halt.OVER_BUDGET if spec.id in over else fleet.halt(run_id, spec.id),
+        )
+        for spec in run.models
+    )
     planned, done = sum(m.planned for m in models), sum(m.done for m in models)
     rate = sum(model.rate_per_s for model in models)
     total: Counter[str] = Counter()
@@ -92,11 +112,15 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     )
 
 
-def _model_status(run: Run, model: str, progress: Progress, fleet: Fleet) -> ModelStatus:
+def _model_status(
+    run: Run, model: str, progress: Progress, fleet: Fleet, halt: Halt | None
+) -> ModelStatus:
     done = sum(progress.outcomes.values())
     held = fleet.in_flight.get((run.run_id, model), 0)
     if done >= run.planned_per_model:
         state = State.COMPLETE
+    elif halt is not None:
+        state = State(halt.value)
     else:
         state = State.RUNNING if held or progress.rate_per_s else State.WAITING
     return ModelStatus(
@@ -110,9 +134,21 @@ def _model_status(run: Run, model: str, progress: Progress, fleet: Fleet) -> Mod
     )
 
 
+def _over_budget(run: Run, progress: Mapping[str, Progress]) -> set[str]:
+    """Return the models that have spent what they may; workers need not live to tell."""
+    parameters = run.parameters
+    if parameters is None:
+        return set()
+    spent = {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
+    cap, model_cap = parameters.max_cost_usd, parameters.max_cost_per_model_usd
+    if cap is not None and sum(spent.values()) >= cap:
+        return set(spent)
+    return {model for model, cost in spent.items() if model_cap is not None and cost >= model_cap}
+
+
 def _joint_state(models: tuple[ModelStatus, ...]) -> State:
     states = {model.state for model in models}
-    for state in (State.RUNNING, State.WAITING):
+    for state in (State.RUNNING, State.WAITING, State.PARKED, State.OVER_BUDGET):
         if state in states:
             return state
     return State.COMPLETE

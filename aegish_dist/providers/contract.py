@@ -1,12 +1,16 @@
 """The two seams of this package: what the pipeline calls, and what the transport calls."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from aegish_dist.core.completion import Completion
+from aegish_dist.core.limits import RateHint
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.providers.request import RequestTemplate
+
+Observer = Callable[[RateHint], None]
+"""Told what each response says about the model's rate limits."""
 
 
 class ModelClient(Protocol):

@@ -12,7 +12,8 @@ from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.contract import Codec
+from aegish_dist.providers.contract import Codec, Observer
+from aegish_dist.providers.rate_headers import rate_hint
 from aegish_dist.providers.request import RequestTemplate
 
 MAX_BODY_BYTES = 2**20
@@ -76,16 +77,22 @@ class HttpClient:
         template: RequestTemplate,
         route: Route,
         key: str | None,
+        *,
+        observe: Observer | None = None,
     ) -> None:
         self._session = session
         self._codec = codec
         self._template = template
         self._route = route
+        self._observe = observe
         self._secret = key.encode() if key and len(key) >= MIN_SECRET_LENGTH else None
 
     async def complete(self, command: str) -> Completion:
         """Make one attempt to have a command judged."""
         reply = await self._post(_Body(self._template.parts(command)))
+        hint = rate_hint(reply.headers) if self._observe else None
+        if self._observe and hint:
+            self._observe(hint)
         if not 200 <= reply.status < 300:
             return failures.settle(reply.status, self._error_payload(reply), reply.headers)
         if reply.body is None:

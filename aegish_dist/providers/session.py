@@ -13,7 +13,7 @@ from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import baseline
-from aegish_dist.providers.contract import ModelClient
+from aegish_dist.providers.contract import ModelClient, Observer
 from aegish_dist.providers.http import HttpClient, Route
 from aegish_dist.providers.registry import codec
 
@@ -57,7 +57,12 @@ class ProviderSession:
             self._http = None
 
     def client(
-        self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
+        self,
+        spec: ModelSpec,
+        prompt: Prompt,
+        parameters: CallParameters,
+        key: SecretStr | None,
+        observe: Observer | None = None,
     ) -> ModelClient:
         """Prepare a client for one model of one run.
 
@@ -66,6 +71,7 @@ class ProviderSession:
             prompt: Encoded here, once; calls add only the command.
             parameters: Generation parameters and the deadline of a call.
             key: Sent in the wire format's own header; None or blank sends none.
+            observe: Told what responses say about rate limits.
 
         Raises:
             CatalogError: The model's base URL cannot be called, or its baseline does not exist.
@@ -88,7 +94,7 @@ class ProviderSession:
             **wire.request_headers(secret),
         }
         route = _route(_endpoint(spec, template.url), headers, parameters.time_limit_s)
-        return HttpClient(self._http, wire, template, route, secret)
+        return HttpClient(self._http, wire, template, route, secret, observe=observe)
 
 
 def _endpoint(spec: ModelSpec, address: str) -> URL:

@@ -24,6 +24,7 @@ def create_app(
     broker_url: str,
     *,
     database_url: str,
+    limiter_url: str | None = None,
     concurrency: int = 500,
     shutdown_grace_s: float = 60.0,
     stock_transport: bool = False,
@@ -33,6 +34,7 @@ def create_app(
     Args:
         broker_url: `redis://`, `amqp://` or `memory://`.
         database_url: Where workers find the runs and put the verdicts.
+        limiter_url: The Redis that holds the fleet's rate limits; None: each process has its own.
         concurrency: Calls a worker process has in flight at most.
         shutdown_grace_s: How long a stopping worker lets calls in flight finish.
         stock_transport: Whether to leave Redis to kombu's own transport.
@@ -48,6 +50,7 @@ def create_app(
     app.conf.update(
         # Read by our pool; Celery hides settings with DATABASE in their name from its reports.
         aegish_database_url=database_url,
+        aegish_limiter_database_url=limiter_url,
         aegish_shutdown_grace_s=shutdown_grace_s,
         # The verdict in PostgreSQL is the result; a result backend would be a second truth.
         result_backend=None,
@@ -81,6 +84,10 @@ def create_app(
         broker_transport_options=_transport_options(broker_url),
         broker_heartbeat=120,
     )
+    if broker_url.startswith("memory"):
+        app.conf.broker_transport = "aegish_dist.queue.memory:Transport"
+    # By name: only a worker loads it.
+    app.steps["consumer"].add("workers.throttle:QueueThrottle")
     return app
 
 

@@ -22,6 +22,11 @@ def queue_name(model: str) -> str:
     return QUEUE_PREFIX + model
 
 
+def model_of(queue: str) -> str | None:
+    """Return the model of a queue, None for a queue of another kind."""
+    return queue.removeprefix(QUEUE_PREFIX) if queue.startswith(QUEUE_PREFIX) else None
+
+
 def model_queue(name: str) -> Queue:
     """Return a queue bound to nothing but the broker's default exchange."""
     return Queue(name, durable=True)

@@ -76,6 +76,10 @@ class Simulator:
         self._server.launch(aegish_dist("simulate-provider", *where, *arguments))
         wait_until(self.catalog.exists, "the simulator's catalog")
 
+    def stop(self) -> None:
+        """End it; it may be started again."""
+        self._server.stop()
+
     def __enter__(self) -> Self:
         return self
 
@@ -85,7 +89,7 @@ class Simulator:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._server.stop()
+        self.stop()
 
     def stats(self) -> dict[str, Any]:
         """Return what it counted."""

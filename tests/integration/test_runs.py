@@ -5,10 +5,11 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.db.datasets import (
@@ -61,6 +62,9 @@ FULL_SPEC = ModelSpec(
     ),
     parameters={"reasoning_effort": "low", "seed": None, "options": {"k": [1, 2.5, True]}},
     simulated=True,
+    requests_per_minute=90.5,
+    tokens_per_minute=40_000,
+    shared=Limits(max_in_flight=3),
 )
 
 
@@ -70,7 +74,7 @@ def test_a_run_comes_back_as_it_was(session: Session):
     run = replace(
         a_run(datasets=(COMMANDS, more), models=(a_model("a/plain"), FULL_SPEC), epochs=3),
         created_at=NOON + timedelta(microseconds=123_456),
-        parameters=CallParameters(None, 0.1, 123, 0.5),
+        parameters=CallParameters(None, 0.1, 123, 0.5, Decimal("1.10"), Decimal(2)),
     )
     store(session, run, (COMMANDS, more))
 
@@ -97,6 +101,31 @@ def test_an_assignment_is_what_the_run_recorded(session: Session):
     assert (found.spec, found.prompt, found.parameters) == (FULL_SPEC, PROMPT, CallParameters())
     assert load_assignment(session, run.run_id, "test/other") is None
     assert load_assignment(session, "0other", "test/a") is None
+
+
+def test_a_run_of_an_older_version_is_read(engine: Engine):
+    """Rows written before there were limits and caps have none."""
+    with Session(engine) as session, session.begin():
+        store(session, a_run("run1", models=(FULL_SPEC,)))
+        session.execute(
+            text(
+                "UPDATE run_models SET spec = spec"
+                " - ARRAY['requests_per_minute', 'tokens_per_minute', 'shared']"
+            )
+        )
+        session.execute(
+            text(
+                "UPDATE runs SET parameters = parameters"
+                " - ARRAY['max_cost_usd', 'max_cost_per_model_usd']"
+            )
+        )
+        found = load_assignment(session, "run1", FULL_SPEC.id)
+
+    assert found is not None
+    assert found.parameters == CallParameters()
+    assert found.spec == replace(
+        FULL_SPEC, requests_per_minute=None, tokens_per_minute=None, shared=Limits()
+    )
 
 
 def test_runs_share_a_prompt(engine: Engine):

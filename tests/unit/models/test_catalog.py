@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import WireFormat
 from aegish_dist.errors import CatalogError
 from aegish_dist.models import Catalog, missing_key
@@ -192,6 +193,29 @@ def test_a_users_file_is_laid_over_key_by_key(tmp_path):
     assert "lab/guard" in chosen
     assert "openai/gpt-5.1" not in chosen
     assert next(entry for entry in catalog.entries() if entry.spec.id == "openai/gpt-5.1").reference
+
+
+def test_limits_of_models_and_providers(tmp_path):
+    """A model's own limit wins over its provider's default; shared ones stand beside both."""
+    catalog = overlay(
+        tmp_path,
+        """
+        [providers.lab]
+        base_url = "https://lab.example/v1"
+        requests_per_minute = 60
+        tokens_per_minute = 90_000.5
+        shared = { max_in_flight = 9, requests_per_minute = 100 }
+        [[models]]
+        id = "lab/guard"
+        requests_per_minute = 30
+        """,
+    )
+    guard, other, elsewhere = catalog.resolve("lab/guard,lab/other,openai/gpt-5.1", {})
+    assert guard.limits == Limits(30, 90_000.5, 100)
+    assert other.limits == Limits(60, 90_000.5, 100)
+    assert guard.shared == other.shared == Limits(100, None, 9)
+    assert elsewhere.limits == Limits(max_in_flight=200)
+    assert elsewhere.shared == Limits()
 
 
 def test_a_simulated_entry_needs_no_key(tmp_path):

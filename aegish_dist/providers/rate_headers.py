@@ -1,0 +1,92 @@
+"""What a response's headers say about rate limits: OpenAI's and Anthropic's names; Google has none.
+
+Routers and local servers copy OpenAI's names with meanings of their own, so whatever cannot be a
+limit per minute is ignored.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from aegish_dist.core.limits import RateHint
+
+MAX_PER_MINUTE = 1e9
+"""A larger limit is no limit but a mistake."""
+MAX_RESET_S = 600.0
+"""What takes longer to recover is a limit per hour or per day (Groq's requests are): no rate."""
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_UNITS_S = (3600.0, 60.0, 1.0, 0.001)
+
+
+class _Names(NamedTuple):
+    limit: str
+    remaining: str
+    reset: str
+
+
+_NAMES = tuple(
+    tuple(_Names(*(form.format(of=of, what=what) for what in _Names._fields)) for of in kinds)
+    for form, kinds in (
+        ("x-ratelimit-{what}-{of}", ("requests", "tokens")),
+        ("anthropic-ratelimit-{of}-{what}", ("requests", "tokens")),
+    )
+)
+
+
+class _Limit(NamedTuple):
+    per_minute: float | None = None
+    remaining: float | None = None
+    reset_s: float | None = None
+
+
+def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
+    """Read the rate limits that a response tells.
+
+    Args:
+        headers: Response headers, looked up by lower-case name.
+
+    Returns:
+        None when they tell nothing that makes sense.
+    """
+    for requests_names, tokens_names in _NAMES:
+        requests, tokens = _limit(headers, requests_names), _limit(headers, tokens_names)
+        if requests.per_minute is not None or tokens.per_minute is not None:
+            resets = [each.reset_s for each in (requests, tokens) if each.reset_s is not None]
+            return RateHint(*requests[:2], *tokens[:2], max(resets, default=None))
+    return None
+
+
+def _limit(headers: Mapping[str, str], names: _Names) -> _Limit:
+    limit = _number(headers.get(names.limit))
+    if limit is None or not 0 < limit <= MAX_PER_MINUTE:
+        return _Limit()
+    reset_s = _seconds(headers.get(names.reset))
+    if reset_s is not None and reset_s > MAX_RESET_S:
+        return _Limit()
+    remaining = _number(headers.get(names.remaining))
+    if remaining is not None and not 0 <= remaining <= limit:
+        remaining = None
+    return _Limit(limit, remaining, reset_s)
+
+
+def _number(text: str | None) -> float | None:
+    if text is None or not text.isascii() or not text.replace(".", "", 1).isdigit():
+        return None
+    return float(text)
+
+
+def _seconds(text: str | None) -> float | None:
+    """Read OpenAI's `6m0s` and `120ms`, or Anthropic's moment in RFC 3339."""
+    if not text:
+        return None
+    found = _DURATION.fullmatch(text)
+    if found:
+        parts = zip(found.groups(), _UNITS_S, strict=True)
+        return sum(float(number) * unit_s for number, unit_s in parts if number)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else (moment - datetime.now(UTC)).total_seconds()

@@ -1,0 +1,93 @@
+"""The gates of a worker process, one per model."""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+
+from aegish_dist.core.limits import Limits
+from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.queue.gate import ANY_NUMBER, FIRST_ITEMS, Gate, Ports
+from aegish_dist.queue.grants import Ask, Grant, RunGrant
+from aegish_dist.queue.limiter import Limiter
+from aegish_dist.queue.messages import model_of
+from aegish_dist.queue.places import Places
+
+LOCAL_LEASE_S = 1.0
+
+
+class Gates:
+    """Makes a gate when its model is first called."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        spent: Callable[[str], Awaitable[Mapping[str, int]]],
+        calls: int,
+    ) -> None:
+        """Compose the gates.
+
+        Args:
+            limiter: Shared with the fleet.
+            spent: Gives what each model of a run has cost so far according to the store, in
+                1e-9 USD.
+            calls: How many may be in flight at once, over all models.
+        """
+        generator = random.Random()  # noqa: S311  jitter, not a secret
+        places = Places(calls)
+        self._ports = Ports(limiter.ask, spent, generator, places)
+        self._local = Ports(_grant_all, spent, generator, places)
+        self._gates: dict[str, Gate] = {}
+        self._closed = False
+
+    def of(self, spec: ModelSpec) -> Gate:
+        """Return the gate of a model; the first to ask decides its limits."""
+        gate = self._gates.get(spec.id)
+        if gate is None:
+            local = spec.wire is WireFormat.BASELINE
+            ports = self._local if local else self._ports
+            limits = Limits() if local else spec.limits
+            gate = self._gates[spec.id] = Gate(spec.id, limits, spec.shared, ports)
+            if self._closed:
+                gate.close()
+        return gate
+
+    def supply(self, queue: str) -> int:
+        """Return how many items of a queue this worker should hold, those in flight included."""
+        model = model_of(queue)
+        if model is None:
+            return ANY_NUMBER
+        gate = self._gates.get(model)
+        return FIRST_ITEMS if gate is None else gate.supply
+
+    @property
+    def parked(self) -> list[str]:
+        """The models that are parked."""
+        return [model for model, gate in self._gates.items() if gate.parked]
+
+    @property
+    def over_budget(self) -> list[tuple[str, str]]:
+        """Run id and model of what has reached a cap."""
+        return [(run, model) for model, gate in self._gates.items() for run in gate.over_budget]
+
+    def close(self) -> None:
+        """Turn away all who wait, and all who will come."""
+        self._closed = True
+        for gate in self._gates.values():
+            gate.close()
+
+    async def finish(self) -> None:
+        """Wait until everything is told."""
+        for gate in self._gates.values():
+            await gate.finish()
+
+
+async def _grant_all(ask: Ask) -> Grant:
+    """Answer for a model inside this package, which nobody limits."""
+    return Grant(
+        epoch=0,
+        slots=None,
+        permits=ask.waiting,
+        metered=False,
+        limited=False,
+        wait_s=LOCAL_LEASE_S,
+        runs=tuple(RunGrant(run.run, run.waiting, over=False, unknown=False) for run in ask.runs),
+    )

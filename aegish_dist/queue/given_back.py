@@ -1,0 +1,17 @@
+"""Why an item goes back to its queue uncalled."""
+
+
+class GivenBackError(Exception):
+    """Raised for an item that has to go back to its queue."""
+
+
+class UnservedError(GivenBackError):
+    """Raised for an item whose model this worker cannot call, though another may."""
+
+
+class SentBackError(GivenBackError):
+    """Raised for an item whose model is parked, or takes far fewer than wait here."""
+
+
+class ShuttingDownError(GivenBackError):
+    """Raised for an item that was not called yet when its worker began to stop."""

@@ -1,0 +1,151 @@
+"""What workers and the limiter tell each other about one model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aegish_dist.core.limits import Limits
+
+NANO_USD = 1_000_000_000
+"""Money travels as whole billionths of a dollar."""
+
+
+class UnreachableError(Exception):
+    """Raised when the limiter cannot be asked now; whoever asks tries again."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What has happened since a worker asked last; all of it may be told twice, and does no harm.
+
+    Money told twice counts twice: the cap is then reached early, never late.
+    """
+
+    epoch: int = 0
+    """The newest epoch the worker knows."""
+    answers: int = 0
+    """Calls that brought an answer."""
+    epoch_answers: int = 0
+    """Those of them that were let through in `epoch`."""
+    refused: int = 0
+    """429s of calls that were let through in `epoch`."""
+    overloaded: int = 0
+    """503s and 529s."""
+    alive: bool = False
+    """Whether the provider showed a sign of life."""
+    failures: int = 0
+    """Infrastructure failures in a row, up to now."""
+    probe_failed: bool = False
+    """Whether a probe of a parked model showed no sign of life."""
+    pause_s: float = 0.0
+    """The longest wait that the provider asked for."""
+    tokens: int = 0
+    """Tokens used beyond those estimated."""
+    requests_per_minute: float | None = None
+    """From the headers, like the next three."""
+    requests_remaining: float | None = None
+    tokens_per_minute: float | None = None
+    tokens_remaining: float | None = None
+
+    def before(self, later: "Told") -> "Told":
+        """Return the news of both, these being the older ones."""
+        return Told(
+            epoch=later.epoch,
+            answers=self.answers + later.answers,
+            epoch_answers=self.epoch_answers + later.epoch_answers,
+            refused=self.refused + later.refused,
+            overloaded=self.overloaded + later.overloaded,
+            alive=self.alive or later.alive,
+            failures=later.failures if later.alive else self.failures + later.failures,
+            probe_failed=self.probe_failed or later.probe_failed,
+            pause_s=max(self.pause_s, later.pause_s),
+            tokens=self.tokens + later.tokens,
+            requests_per_minute=later.requests_per_minute or self.requests_per_minute,
+            requests_remaining=later.requests_remaining or self.requests_remaining,
+            tokens_per_minute=later.tokens_per_minute or self.tokens_per_minute,
+            tokens_remaining=later.tokens_remaining or self.tokens_remaining,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunAsk:
+    """A run with a cap, as one worker sees it for one model; money in 1e-9 USD."""
+
+    run: str
+    """Run id."""
+    waiting: int
+    """Calls of it that wait."""
+    held: int
+    """Estimated cost of its calls in flight."""
+    estimate: int
+    """Estimated cost of one more."""
+    spent: int
+    """Cost since the last ask."""
+    cap: int | None
+    """What the run may cost."""
+    model_cap: int | None
+    """What each of its models may cost."""
+    stored: Mapping[str, Any] | None = None
+    """`total` and `models` as the store knows them, when the script asked for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one worker holds of a model, and wants."""
+
+    model: str
+    """Canonical id."""
+    held: int
+    """Calls in flight."""
+    waiting: int
+    """Calls that wait to begin."""
+    tokens: int
+    """Estimated tokens of one call."""
+    limits: Limits
+    """Of the model."""
+    shared: Limits
+    """Of its provider."""
+    told: Told = field(default_factory=Told)
+    """News."""
+    runs: Sequence[RunAsk] = ()
+    """The runs with a cap."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGrant:
+    """What a capped run may do."""
+
+    run: str
+    permits: int
+    over: bool
+    """Whether the cap is reached."""
+    unknown: bool
+    """Whether the script needs to be told what was spent so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a worker may do next with a model."""
+
+    epoch: int
+    """Goes up with every decrease of the rate."""
+    slots: int | None
+    """Calls in flight at most; None: no limit."""
+    permits: int
+    """Calls that may begin, if `metered`."""
+    metered: bool
+    """Whether calls are counted; otherwise `slots` alone decides until the lease ends."""
+    limited: bool
+    """Whether asking again before `wait_s` is in vain."""
+    wait_s: float
+    """When to ask again."""
+    probe: bool = False
+    """Whether the one permit is to find out if a parked model lives again."""
+    parked: bool = False
+    """Whether the model failed so often in a row that it is not called."""
+    failed_probes: int = 0
+    """Probes in vain since then."""
+    rate: float | None = None
+    """This worker's share of the rate, calls per second; None: no limit."""
+    runs: tuple[RunGrant, ...] = ()
+    """The capped runs, in the order of the ask."""

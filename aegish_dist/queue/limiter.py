@@ -1,0 +1,130 @@
+"""The fleet's shared state of every model: rates, leases, pauses, breaker and money.
+
+One Lua script beside this module decides, on Redis' own clock. Without a Redis the same script runs
+in fakeredis, inside this process, and the limits are this process' own.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Any, Self
+
+from redis import exceptions
+from redis.asyncio import Redis
+
+from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
+
+PREFIX = "aegish:limiter:"
+TIMEOUT_S = 5.0
+_PASSING = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.OutOfMemoryError,
+    exceptions.ReadOnlyError,
+    OSError,
+)
+"""Failures of Redis that pass; any other is a bug."""
+
+
+class Limiter:
+    """The script, and the connection it runs over; an async context manager."""
+
+    def __init__(self, client: Redis, worker: str) -> None:
+        """Wrap a client.
+
+        Args:
+            client: A Redis, real or fake.
+            worker: Name of this process, unique in the fleet.
+        """
+        self._client = client
+        self._worker = worker
+        source = files(__package__).joinpath("limiter.lua").read_text("utf-8")
+        self._script = client.register_script(source)
+
+    @classmethod
+    def connect(cls, url: str | None, worker: str) -> Self:
+        """Prepare a limiter; nothing is connected yet.
+
+        Args:
+            url: Of a Redis; None keeps the state inside this process.
+            worker: Name of this process, unique in the fleet.
+        """
+        if url is None:
+            from fakeredis import FakeAsyncRedis  # noqa: PLC0415  0.2 s that a cluster saves
+
+            return cls(FakeAsyncRedis(), worker)
+        client = Redis.from_url(
+            url,
+            socket_timeout=TIMEOUT_S,
+            socket_connect_timeout=TIMEOUT_S,
+            health_check_interval=30,
+        )
+        return cls(client, worker)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def ask(self, ask: Ask, now_s: float | None = None) -> Grant:
+        """Tell what happened, and learn what may be done next.
+
+        Args:
+            ask: What this worker holds and wants.
+            now_s: The time, for tests; Redis' clock when None.
+
+        Raises:
+            UnreachableError: Redis cannot be asked now.
+        """
+        provider = ask.model.partition("/")[0]
+        keys = [f"{PREFIX}model:{ask.model}", f"{PREFIX}provider:{provider}"]
+        keys += [f"{PREFIX}run:{run.run}" for run in ask.runs]
+        request = {"worker": self._worker, "now": now_s, **_wire(ask)}
+        try:
+            reply = await self._script(keys=keys, args=[json.dumps(_without_none(request))])
+        except _PASSING as error:
+            raise UnreachableError(type(error).__name__) from error
+        return _grant(json.loads(reply))
+
+
+def _wire(ask: Ask) -> dict[str, Any]:
+    shared = asdict(ask.shared)
+    return {
+        "model": ask.model,
+        "held": ask.held,
+        "waiting": ask.waiting,
+        "tokens": ask.tokens,
+        **asdict(ask.limits),
+        "shares": shared if any(shared.values()) else None,
+        "told": asdict(ask.told),
+        "runs": [asdict(run) for run in ask.runs],
+    }
+
+
+def _without_none(value: Any) -> Any:
+    """Drop nulls: Lua reads them as a value that counts as true."""
+    if isinstance(value, dict):
+        return {key: _without_none(each) for key, each in value.items() if each is not None}
+    return [_without_none(each) for each in value] if isinstance(value, list) else value
+
+
+def _grant(reply: Mapping[str, Any]) -> Grant:
+    slots = reply.get("slots")
+    return Grant(
+        epoch=int(reply["epoch"]),
+        slots=None if slots is None else int(slots),
+        permits=int(reply["permits"]),
+        metered=reply["metered"],
+        limited=reply["limited"],
+        wait_s=reply["wait_s"],
+        probe=reply["probe"],
+        parked=reply["parked"],
+        failed_probes=int(reply["failed_probes"]),
+        rate=reply.get("rate"),
+        runs=tuple(
+            RunGrant(run["run"], int(run["permits"]), run["over"], run["unknown"])
+            for run in reply["runs"] or ()  # Lua writes an empty list as an object
+        ),
+    )

@@ -1,0 +1,192 @@
+"""Models that fail, throttle or cost too much, and what becomes of the rest of the run."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import DEADLINE_S, Cluster, Simulator, environment, run, run_json
+from tests.services import wait_until
+
+SCENARIO = """
+seed = 7
+require_key = false
+latency = "constant:0"
+
+[models.locked.faults]
+auth = 1.0
+"""
+CATALOG = """
+[[models]]
+id = "simulated/dear"
+simulated = true
+price = { per_call = 0.01 }
+"""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home without a database; a short path, because PostgreSQL's socket lies in it."""
+    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def simulator(tmp_path: Path) -> Iterator[Simulator]:
+    """A provider that knows a model without access, and a catalog with one that has a price."""
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(SCENARIO)
+    with Simulator(tmp_path) as started:
+        started.start("--scenario", str(scenario))
+        started.catalog.write_text(started.catalog.read_text() + CATALOG)
+        yield started
+
+
+def models_of(status: dict[str, Any]) -> dict[str, tuple[str, int]]:
+    """Return state and number of verdicts by model."""
+    return {each["model"]: (each["state"], each["done"]) for each in status["models"]}
+
+
+def test_a_dead_model_is_parked(home: Path, simulator: Simulator):
+    """The others finish although it would fill the worker; its items wait without being called."""
+    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
+    asked = ("--models", "simulated/locked,simulated/careful", "--dataset", "harmless")
+
+    submitted = run(env, "submit", *asked)
+
+    status = run_json(env, "status")
+    planned = status["planned"] // 2
+    calls = simulator.stats()["requests"]
+    assert "parked after too many failures in a row: simulated/locked" in submitted.stderr
+    assert models_of(status)["simulated/careful"] == ("complete", planned)
+    # Those that failed before the tenth are given up; the others are not.
+    assert status["outcomes"]["API_ERROR"] < 10
+    assert calls["careful"] == planned
+    assert calls["locked"] < 40
+
+
+def test_a_model_comes_back(tmp_path: Path, postgres_url: str, redis_url: str):
+    """A fleet that finds a provider down parks its model, says so, and goes on when it is back."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.simulator.start("--latency", "constant:0")
+        cluster.simulator.stop()
+        run_id = cluster.submit("simulated/careful", limit=60)
+        workers = [cluster.start_worker("-n", f"w{number}") for number in range(2)]
+        wait_until(lambda: cluster.status(run_id).state == "parked", "parking", DEADLINE_S)
+        assert cluster.status(run_id).outcomes == {}
+
+        cluster.simulator.start("--latency", "constant:0")
+        cluster.wait_until_complete(run_id)
+
+        verdicts = [recording.verdict for recording in cluster.verdicts(run_id)]
+        assert len(verdicts) == cluster.simulator.calls() == 60
+        assert all(verdict.completion is not None for verdict in verdicts)
+        assert all(worker.poll() is None for worker in workers)
+
+
+def test_a_cap_on_the_cost(home: Path, simulator: Simulator):
+    """A run with a cap ends when it is reached, and says which model is over budget."""
+    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
+    asked = ("--models", "simulated/dear,baseline/keyword", "--dataset", "harmless")
+
+    submitted = run(env, "submit", *asked, "--max-cost-per-model", "0.5")
+
+    status = run_json(env, "status")
+    dear = next(each for each in status["models"] if each["model"] == "simulated/dear")
+    assert dear["state"] == "over budget"
+    assert dear["cost_usd"] == pytest.approx(0.5)
+    assert dear["done"] == simulator.calls("dear") == 50
+    assert models_of(status)["baseline/keyword"] == ("complete", dear["planned"])
+    assert status["state"] == "over budget"
+    assert "over budget, the rest of its items was not called: simulated/dear" in submitted.stderr
+
+    assert run_json(env, "resume", "--run-id", "latest")["missing"] == dear["planned"] - 50
+    assert simulator.calls("dear") == 50
+
+
+def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str):
+    """Three workers share one purse, and `submit --wait` returns when it is empty."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.simulator.start("--latency", "uniform:0,0.02")
+        catalog = cluster.simulator.catalog
+        catalog.write_text(catalog.read_text() + CATALOG)
+        for number in range(3):
+            cluster.start_worker("-n", f"w{number}")
+        cluster.wait_for_workers(3)
+
+        asked = ("--models", "simulated/dear", "--dataset", "harmless", "--epochs", "2")
+        submitted = run_json(cluster.env, "submit", *asked, "--max-cost", "1.2", "--wait")
+
+        status = cluster.status(submitted["run_id"])
+        assert status.state == "over budget"
+        assert status.done == cluster.simulator.calls("dear") == 120
+
+
+def test_one_limit_over_workers_on_rabbitmq(
+    tmp_path: Path, postgres_url: str, rabbitmq_url: str, redis_url: str
+):
+    """With a Redis beside it, two workers on RabbitMQ share a limit and keep room for others."""
+    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
+        cluster.simulator.start("--latency", "constant:0")
+        catalog = cluster.simulator.catalog
+        slow = '[[models]]\nid = "simulated/queued"\nsimulated = true\nrequests_per_minute = 600\n'
+        catalog.write_text(catalog.read_text() + slow)
+        cluster.env |= {"AEGISH_DIST_LIMITER_URL": redis_url, "AEGISH_DIST_CONCURRENCY": "20"}
+        for number in range(2):
+            cluster.start_worker("-n", f"w{number}")
+        cluster.wait_for_workers(2)
+        run_id = cluster.submit("simulated/queued", "simulated/careful", limit=80)
+        cluster.wait_until_complete(run_id)
+
+        answered: dict[str, list[datetime]] = {}
+        for recording in cluster.verdicts(run_id):
+            assert recording.verdict.created_at is not None
+            answered.setdefault(recording.model, []).append(recording.verdict.created_at)
+        slow_times = sorted(answered["simulated/queued"])
+        # 80 calls at 10 a second, after a burst of half a second.
+        assert (slow_times[-1] - slow_times[0]).total_seconds() >= (80 - 1 - 6) / 10 - 0.5
+        assert max(answered["simulated/careful"]) < slow_times[60]
+
+
+def test_an_unknown_price_has_no_cap(home: Path, simulator: Simulator):
+    """What cannot be bounded is refused before anything is stored."""
+    env = environment(home=home, catalog=simulator.catalog)
+    asked = ("--models", "simulated/careful", "--max-cost", "1")
+
+    with pytest.raises(AssertionError, match="its price is unknown"):
+        run(env, "submit", *asked)
+
+
+def test_a_throttled_model_leaves_room(home: Path, tmp_path: Path):
+    """A model of six calls a second holds few items: another one does not wait behind it."""
+    with Simulator(tmp_path) as simulator:
+        simulator.start("--latency", "constant:0")
+        slow = '[[models]]\nid = "simulated/slow"\nsimulated = true\nrequests_per_minute = 360\n'
+        simulator.catalog.write_text(simulator.catalog.read_text() + slow)
+        env = environment(home=home, catalog=simulator.catalog, concurrency=10)
+        asked = ("--models", "simulated/slow,simulated/careful", "--dataset", "harmless")
+
+        run(env, "submit", *asked, "--limit", "24")
+
+        exported = run(env, "verdicts", "export", "--run-id", "latest").stdout
+        answered: dict[str, list[str]] = {}
+        for verdict in map(json.loads, exported.splitlines()):
+            answered.setdefault(verdict["model"], []).append(verdict["created_at"])
+        assert len(answered["simulated/slow"]) == len(answered["simulated/careful"]) == 24
+        assert max(answered["simulated/careful"]) < sorted(answered["simulated/slow"])[12]
+
+
+def test_a_few_failures_park_nothing(home: Path, simulator: Simulator):
+    """Fewer than ten failures are verdicts like any other."""
+    env = environment(home=home, catalog=simulator.catalog)
+
+    run(env, "submit", "--models", "simulated/locked", "--dataset", "harmless", "--limit", "8")
+
+    status = run_json(env, "status")
+    assert (status["state"], status["outcomes"]) == ("complete", {"API_ERROR": 8})

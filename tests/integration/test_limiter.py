@@ -1,0 +1,539 @@
+"""The limiter's decisions, on a real Redis and inside this process: the same script on both.
+
+Most tests give the time themselves, so that minutes pass in milliseconds.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+from redis.asyncio import Redis
+
+from aegish_dist.core.limits import Limits
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.queue.gate import ClosedError, Gate, OverBudgetError, Ports
+from aegish_dist.queue.grants import Ask, Grant, RunAsk, Told, UnreachableError
+from aegish_dist.queue.limiter import Limiter
+from aegish_dist.queue.waiting import Budget, Expected
+from tests.services import free_port
+
+START = 1_000.0
+MANY = 10_000
+FREE = Limits()
+
+Test = Callable[[Callable[[str], Limiter]], Awaitable[None]]
+Play = Callable[[Test], None]
+"""Plays a test that opens limiters by the names of their workers."""
+
+
+@pytest.fixture(params=["redis", "fakeredis"])
+def play(request: pytest.FixtureRequest) -> Play:
+    """A fleet on an empty server of either kind."""
+    if request.param == "redis":
+        url: str = request.getfixturevalue("redis_url")
+        return lambda test: asyncio.run(_play(test, lambda: Redis.from_url(url)))
+    server = FakeServer()
+    return lambda test: asyncio.run(_play(test, lambda: FakeAsyncRedis(server=server)))
+
+
+async def _play(test: Test, connect: Callable[[], Redis]) -> None:
+    limiters: list[Limiter] = []
+
+    def open_limiter(worker: str) -> Limiter:
+        limiters.append(Limiter(connect(), worker))
+        return limiters[-1]
+
+    try:
+        await test(open_limiter)
+    finally:
+        for limiter in limiters:
+            await limiter.__aexit__()
+
+
+def ask(
+    *,
+    model: str = "lab/guard",
+    held: int = 0,
+    waiting: int = 0,
+    tokens: int = 1,
+    limits: Limits = FREE,
+    shared: Limits = FREE,
+    told: Told | None = None,
+    runs: tuple[RunAsk, ...] = (),
+) -> Ask:
+    """An ask of which a test gives only what matters."""
+    return Ask(model, held, waiting, tokens, limits, shared, told or Told(), runs)
+
+
+def test_requests_per_minute(play: Play):
+    """Two workers together begin calls at the listed rate, after a burst of half a second."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiters = [open_limiter("a"), open_limiter("b")]
+        begun = 0
+        for step in range(601):
+            for limiter in limiters:
+                grant = await limiter.ask(
+                    ask(waiting=MANY, limits=Limits(requests_per_minute=600)), START + step / 10
+                )
+                assert grant.metered
+                begun += grant.permits
+        assert 600 <= begun <= 600 + 1 + 5
+
+    play(test)
+
+
+def test_tokens_per_minute(play: Play):
+    """Calls of 100 tokens pass at a hundredth of the token rate; excess tokens are made up for."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiter = open_limiter("a")
+        limits = Limits(tokens_per_minute=60_000)
+
+        async def begun(first: int, last: int, excess: int) -> int:
+            calls = 0
+            for step in range(first, last):
+                told = Told(tokens=excess * calls_before)
+                grant = await limiter.ask(
+                    ask(waiting=MANY, tokens=100, limits=limits, told=told), START + step / 10
+                )
+                calls += grant.permits
+            return calls
+
+        calls_before = 0
+        assert await begun(0, 601, 0) == pytest.approx(600, abs=7)
+        # 3,000 tokens more than expected are three seconds of the limit.
+        await limiter.ask(ask(tokens=100, limits=limits, told=Told(tokens=3000)), START + 60)
+        assert await begun(601, 901, 0) == pytest.approx(300 - 30, abs=7)
+
+    play(test)
+
+
+def test_models_of_one_provider(play: Play):
+    """Limits of a provider hold for all its models together, and for no others."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiter = open_limiter("a")
+        shared = Limits(requests_per_minute=600, max_in_flight=10)
+        begun = 0
+        for step in range(301):
+            for model in ("lab/a", "lab/b"):
+                grant = await limiter.ask(
+                    ask(model=model, waiting=3, shared=shared), START + step / 10
+                )
+                begun += grant.permits
+        assert begun == pytest.approx(300, abs=7)
+
+        first = await limiter.ask(ask(model="lab/a", held=8, waiting=8, shared=shared), START + 31)
+        second = await limiter.ask(ask(model="lab/b", waiting=8, shared=shared), START + 31)
+        other = await limiter.ask(ask(model="other/a", waiting=8), START + 31)
+        assert first.slots is not None
+        assert second.slots == 10 - max(8, first.slots)
+        assert other.permits == 8
+
+    play(test)
+
+
+def test_leases_of_a_dead_worker(play: Play):
+    """What a worker held comes back five seconds after its last sign of life."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        dead, alive = open_limiter("dead"), open_limiter("alive")
+        limits = Limits(max_in_flight=4)
+        assert (await dead.ask(ask(waiting=9, limits=limits), START)).slots == 4
+
+        slots = [
+            (await alive.ask(ask(waiting=9, limits=limits), START + after)).slots
+            for after in (0, 2.5, 4.9, 5.1)
+        ]
+
+        assert slots == [0, 0, 0, 4]
+
+    play(test)
+
+
+def test_workers_share_the_calls_in_flight(play: Play):
+    """Those who want more than there is get equal parts; never more are let through than may be."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limits = Limits(max_in_flight=12)
+        workers = {name: open_limiter(name) for name in "abcd"}
+        slots = dict.fromkeys(workers, 0)
+        for step in range(5):
+            for name, limiter in workers.items():
+                # Each has as many calls in flight as it may, and could use many more.
+                grant = await limiter.ask(
+                    ask(held=slots[name], waiting=50, limits=limits), START + step
+                )
+                assert grant.slots is not None
+                slots[name] = grant.slots
+                assert sum(slots.values()) <= 12
+        assert slots == dict.fromkeys(workers, 3)
+
+        # One that needs little leaves the rest to the others.
+        for step in range(5, 8):
+            for name, limiter in workers.items():
+                wanted = {"held": 1} if name == "a" else {"held": slots[name], "waiting": 50}
+                grant = await limiter.ask(ask(**wanted, limits=limits), START + step)
+                slots[name] = grant.slots or 0
+        assert slots["b"] + slots["c"] + slots["d"] >= 9
+
+    play(test)
+
+
+def test_slow_start(play: Play):
+    """An unknown model starts with twenty calls in flight and gets one more for each answer."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiter = open_limiter("a")
+        limits = Limits(max_in_flight=100)
+        first = await limiter.ask(ask(waiting=500, limits=limits), START)
+        second = await limiter.ask(
+            ask(held=20, waiting=480, limits=limits, told=Told(answers=20, alive=True)), START + 1
+        )
+        third = await limiter.ask(
+            ask(held=40, waiting=440, limits=limits, told=Told(answers=60, alive=True)), START + 2
+        )
+        assert (first.slots, second.slots, third.slots) == (20, 40, 100)
+        assert not third.metered
+
+    play(test)
+
+
+def test_headers_end_the_slow_start(play: Play):
+    """A limit that the provider tells is kept from then on, below it while little is left."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiter = open_limiter("a")
+        hint = Told(requests_per_minute=600, requests_remaining=300, alive=True)
+        known = await limiter.ask(ask(waiting=MANY, told=hint), START)
+        assert (known.slots, known.metered, known.rate) == (None, True, 10)
+
+        scarce = Told(requests_per_minute=600, requests_remaining=0, alive=True)
+        assert (await limiter.ask(ask(waiting=MANY, told=scarce), START + 1)).rate == 9
+
+        plenty = Told(requests_per_minute=1e8, requests_remaining=1e8, alive=True)
+        assert not (await limiter.ask(ask(waiting=MANY, told=plenty), START + 2)).metered
+
+    play(test)
+
+
+def refused(epoch: int, number: int, **more: float) -> Told:
+    """News of so many 429s."""
+    return Told(epoch=epoch, refused=number, alive=True, pause_s=more.get("pause_s", 0.0))
+
+
+def test_a_burst_of_refusals_is_one_event(play: Play):
+    """However many workers report it, the rate decreases once; and again a while later."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limits = Limits(requests_per_minute=600)
+        workers = [open_limiter(name) for name in "abcd"]
+        for step in range(100):  # ten seconds at the full rate
+            grant = await workers[0].ask(
+                ask(waiting=99, limits=limits, told=Told(answers=1, epoch_answers=1, alive=True)),
+                START + step / 10,
+            )
+        assert grant.rate == 10
+
+        now = START + 10
+        grants = [
+            await limiter.ask(ask(waiting=99, limits=limits, told=refused(0, 2)), now + n / 100)
+            for n, limiter in enumerate(workers)
+        ]
+        assert {grant.epoch for grant in grants} == {1}
+        rates = {round((grant.rate or 0) * (n + 1), 6) for n, grant in enumerate(grants)}
+        assert rates == {9.0}
+
+        late = await workers[0].ask(ask(waiting=99, limits=limits, told=refused(0, 9)), now + 2)
+        assert late.epoch == 1
+        again = await workers[0].ask(ask(waiting=99, limits=limits, told=refused(1, 1)), now + 3)
+        assert again.epoch == 2
+
+    play(test)
+
+
+def test_increase(play: Play):
+    """After a decrease the rate comes back, step by step, with answers and not without."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiter = open_limiter("a")
+        limits = Limits(requests_per_minute=600)
+        await limiter.ask(ask(waiting=99, limits=limits), START)
+        await limiter.ask(ask(waiting=99, limits=limits, told=refused(0, 1)), START + 2)
+        rates = []
+        for step in range(1, 80):
+            answers = 1 if step > 20 else 0
+            told = Told(epoch=1, answers=answers, epoch_answers=answers, alive=True)
+            grant = await limiter.ask(ask(waiting=99, limits=limits, told=told), START + 2 + step)
+            rates.append(grant.rate or 0)
+        assert set(rates[:20]) == {rates[0]}
+        assert rates[0] < 10
+        assert rates == sorted(rates)
+        assert rates[-1] == 10
+
+    play(test)
+
+
+def test_retry_after(play: Play):
+    """The whole fleet keeps away from the model as long as the provider asks one worker to."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        told, other = open_limiter("told"), open_limiter("other")
+        limits = Limits(requests_per_minute=600)
+        await told.ask(ask(waiting=9, limits=limits), START)
+        await told.ask(ask(waiting=9, limits=limits, told=refused(0, 1, pause_s=7.0)), START + 2)
+        permits = [
+            (await other.ask(ask(waiting=9, limits=limits), START + 2 + after)).permits
+            for after in (0.1, 3, 6.9, 7.5)
+        ]
+        assert permits[:3] == [0, 0, 0]
+        assert permits[3] > 0
+
+    play(test)
+
+
+def test_overload_pauses_without_shrinking(play: Play):
+    """A 503 stops the model for a second, at most every five; the rate stays what it was."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiter = open_limiter("a")
+        limits = Limits(requests_per_minute=600)
+        await limiter.ask(ask(waiting=9, limits=limits), START)
+        seen = []
+        for after, overloaded in ((0, 1), (0.9, 0), (1.1, 1), (1.2, 0), (6.0, 1)):
+            told = Told(overloaded=overloaded, failures=overloaded)
+            grant = await limiter.ask(ask(waiting=9, limits=limits, told=told), START + 10 + after)
+            seen.append((grant.permits > 0, grant.rate, grant.epoch))
+        assert seen == [(may, 10, 0) for may in (False, False, True, True, False)]
+
+    play(test)
+
+
+DEAD = Told(failures=1)
+
+
+def test_breaker(play: Play):
+    """Ten failures in a row over the fleet park the model; one probe at a time finds it again."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        a, b = open_limiter("a"), open_limiter("b")
+        for number in range(9):
+            grant = await (a, b)[number % 2].ask(ask(waiting=5, told=DEAD), START)
+            assert (grant.parked, grant.permits > 0) == (False, True)
+        assert (await a.ask(ask(waiting=5, told=DEAD), START)).parked
+        early = await b.ask(ask(waiting=5), START + 1.9)
+        assert (early.parked, early.permits, early.failed_probes) == (True, 0, 0)
+
+        probe, other = [await limiter.ask(ask(waiting=5), START + 2.1) for limiter in (a, b)]
+        assert (probe.probe, probe.permits, other.permits) == (True, 1, 0)
+
+        # In vain: the next one comes after twice the time.
+        failed = Told(failures=1, probe_failed=True)
+        assert (await a.ask(ask(waiting=4, told=failed), START + 3)).failed_probes == 1
+        assert (await b.ask(ask(waiting=5), START + 6.9)).permits == 0
+        assert (await b.ask(ask(waiting=5), START + 7.1)).probe
+
+        back = await b.ask(ask(waiting=4, told=Told(answers=1, alive=True)), START + 8)
+        assert (back.parked, back.permits) == (False, 4)
+        assert not (await a.ask(ask(waiting=4), START + 8)).parked
+
+    play(test)
+
+
+def test_a_success_ends_the_row(play: Play):
+    """Nine failures, an answer and nine more failures are no ten in a row."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiter = open_limiter("a")
+        await limiter.ask(ask(waiting=5, told=Told(failures=9)), START)
+        grant = await limiter.ask(
+            ask(waiting=5, told=Told(answers=1, alive=True, failures=9)), START
+        )
+        assert not grant.parked
+        assert (await limiter.ask(ask(waiting=5, told=DEAD), START)).parked
+
+    play(test)
+
+
+def test_probes_grow_rare(play: Play):
+    """The wait between probes doubles up to five minutes."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiter = open_limiter("a")
+        await limiter.ask(ask(waiting=5, told=Told(failures=10)), START)
+        now, waits = START, []
+        while len(waits) < 10:
+            asked_at = now
+            while not (await limiter.ask(ask(waiting=5), now)).probe:
+                now += 0.5
+            waits.append(now - asked_at)
+            await limiter.ask(ask(waiting=5, told=Told(failures=1, probe_failed=True)), now)
+        assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+
+    play(test)
+
+
+def test_a_prober_that_dies(play: Play):
+    """Its probe goes to another worker when its lease has ended."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        dead, alive = open_limiter("dead"), open_limiter("alive")
+        await dead.ask(ask(waiting=5, told=Told(failures=10)), START)
+        assert (await dead.ask(ask(waiting=5), START + 2.5)).probe
+        assert not (await alive.ask(ask(waiting=5), START + 7)).probe
+        assert (await alive.ask(ask(waiting=5), START + 8)).probe
+
+    play(test)
+
+
+def run_ask(
+    *,
+    waiting: int = 10,
+    held: int = 0,
+    spent: int = 0,
+    stored: Mapping[str, object] | None = None,
+    cap: int | None = 100,
+    model_cap: int | None = None,
+) -> RunAsk:
+    """A capped run whose calls cost 10 each."""
+    return RunAsk("run", waiting, held, 10, spent, cap, model_cap, stored)
+
+
+EMPTY: Mapping[str, object] = {"total": 0, "models": {}}
+
+
+def test_money(play: Play):
+    """Calls begin while what was spent and what all workers have in flight is below the cap."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        a, b = open_limiter("a"), open_limiter("b")
+
+        async def permits(limiter: Limiter, after: float, run: RunAsk) -> tuple[int, bool]:
+            grant = await limiter.ask(
+                ask(held=run.held // 10, waiting=run.waiting, runs=(run,)), START + after
+            )
+            assert not grant.runs[0].unknown
+            return grant.runs[0].permits, grant.runs[0].over
+
+        assert (await a.ask(ask(waiting=10, runs=(run_ask(),)), START)).runs[0].unknown
+        stored = {"total": 45, "models": {"lab/guard": 45}}
+        assert await permits(a, 0, run_ask(waiting=4, stored=stored)) == (4, False)
+        assert await permits(b, 0, run_ask()) == (2, False)  # 45 + 40 + 10 is still below 100
+        assert await permits(b, 1, run_ask(held=20, waiting=8)) == (0, False)
+        # The first worker's calls were cheaper than expected.
+        assert await permits(a, 1, run_ask(spent=20)) == (2, False)
+        assert await permits(a, 2, run_ask(spent=20, waiting=0)) == (0, False)
+        assert await permits(b, 2, run_ask(spent=20)) == (0, True)  # 45 + 20 + 20 + 20
+
+    play(test)
+
+
+def test_money_of_each_model(play: Play):
+    """One model of a run may be over its cap while the others go on."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limiter = open_limiter("a")
+        seen = []
+        for model, spent in (("lab/a", 100), ("lab/b", 40)):
+            run = run_ask(spent=spent, cap=1000, model_cap=100, stored=EMPTY)
+            grant = await limiter.ask(ask(model=model, waiting=10, runs=(run,)), START)
+            seen.append((grant.runs[0].permits, grant.runs[0].over))
+        assert seen == [(0, True), (6, False)]
+
+    play(test)
+
+
+def test_money_of_a_dead_worker(play: Play):
+    """What it had in flight does not count for ever."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        dead, alive = open_limiter("dead"), open_limiter("alive")
+        await dead.ask(ask(waiting=10, runs=(run_ask(stored=EMPTY),)), START)
+        permits = [
+            (await alive.ask(ask(waiting=10, runs=(run_ask(),)), START + after)).runs[0].permits
+            for after in (1, 5.5)
+        ]
+        assert permits == [0, 10]
+
+    play(test)
+
+
+def gate_on(limiter: Limiter, limits: Limits = FREE) -> Gate:
+    """A gate of the test model; the store knows of no cost."""
+
+    async def spent(_: str) -> dict[str, int]:
+        return {}
+
+    return Gate("lab/guard", limits, FREE, Ports(limiter.ask, spent, random.Random(1)))
+
+
+@pytest.mark.parametrize("actual", [10, 25])
+def test_four_clients_with_one_purse(play: Play, actual: int):
+    """However the calls interleave, a run costs no more than its cap and what was in flight."""
+    cap, in_flight = 1000, 4 * 3
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        gates = [gate_on(open_limiter(name)) for name in "abcd"]
+        chance = random.Random(7)
+        cost = 0
+
+        async def client(gate: Gate) -> None:
+            nonlocal cost
+            with suppress(OverBudgetError):
+                while True:
+                    permit = await gate.enter("run", Expected(1, 10), Budget(run_cap=cap))
+                    await asyncio.sleep(chance.random() / 100)
+                    cost += actual
+                    gate.answered(permit, tokens=1, cost=actual)
+
+        await asyncio.wait_for(
+            asyncio.gather(*(client(gate) for gate in gates for _ in range(in_flight // 4))), 30
+        )
+        for gate in gates:
+            assert gate.over_budget == ["run"]
+            gate.close()
+            await gate.finish()
+        assert cap <= cost <= cap + in_flight * actual
+        if actual == 10:
+            assert cost == cap
+
+    play(test)
+
+
+def test_a_gate_parks_and_returns(play: Play):
+    """A worker hears at once that its failure has parked the model, and lets a probe through."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        gate = gate_on(open_limiter("a"))
+        parked = []
+        for _ in range(10):
+            permit = await gate.enter("run", Expected())
+            parked.append(await gate.failed(permit, ErrorClass.AUTH, None))
+        assert parked == [False] * 9 + [True]
+        assert gate.supply == 2
+
+        probe = await asyncio.wait_for(gate.enter("run", Expected()), 10)
+        gate.answered(probe, tokens=None, cost=None)
+        permit = await asyncio.wait_for(gate.enter("run", Expected()), 10)
+        gate.abandon(permit)
+        gate.close()
+        await gate.finish()
+        with pytest.raises(ClosedError):
+            await gate.enter("run", Expected())
+
+    play(test)
+
+
+def test_redis_that_is_away():
+    """Asking says that it cannot be asked, and a gate waits until it can."""
+
+    async def run() -> Grant:
+        async with Limiter.connect(f"redis://127.0.0.1:{free_port()}/0", "a") as limiter:
+            return await limiter.ask(ask(waiting=1))
+
+    with pytest.raises(UnreachableError):
+        asyncio.run(run())

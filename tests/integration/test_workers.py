@@ -1,0 +1,33 @@
+"""What workers report about themselves, in a real store."""
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.db.workers import Halt, forget_worker, living_fleet, report_worker
+
+
+def test_a_fleet(engine: Engine):
+    """Items add up over the workers; the latest report of each counts."""
+    with Session(engine) as session, session.begin():
+        report_worker(session, "a", {("run1", "lab/guard"): 9})
+        report_worker(session, "a", {("run1", "lab/guard"): 2, ("run2", "lab/guard"): 0})
+        report_worker(session, "b", {("run1", "lab/guard"): 3})
+        fleet = living_fleet(session)
+
+    assert (fleet.workers, dict(fleet.in_flight)) == (2, {("run1", "lab/guard"): 5})
+    assert fleet.halt("run1", "lab/guard") is None
+
+
+def test_halts(engine: Engine):
+    """A parked model is parked for every run, a cap holds for one; both end with the worker."""
+    halts = {("", "lab/dead"): Halt.PARKED, ("run1", "lab/dear"): Halt.OVER_BUDGET}
+    with Session(engine) as session, session.begin():
+        report_worker(session, "a", {("run1", "lab/dead"): 2}, halts)
+        fleet = living_fleet(session)
+        assert fleet.halt("run7", "lab/dead") is Halt.PARKED
+        assert fleet.halt("run1", "lab/dear") is Halt.OVER_BUDGET
+        assert fleet.halt("run2", "lab/dear") is None
+        assert fleet.in_flight["run1", "lab/dead"] == 2
+
+        forget_worker(session, "a")
+        assert living_fleet(session).halts == {}

@@ -1,0 +1,316 @@
+"""The gate of one worker, in virtual time, with a limiter that answers as told."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aegish_dist.core.limits import Limits, RateHint
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.queue.gate import (
+    ANY_NUMBER,
+    FIRST_ITEMS,
+    PROBERS,
+    ClosedError,
+    Gate,
+    GateError,
+    OverBudgetError,
+    Ports,
+    SentBackError,
+)
+from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
+from aegish_dist.queue.waiting import Budget, Expected, Permit
+from tests.virtual_time import run_virtually
+
+FREE = Grant(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
+PARKED = replace(FREE, metered=True, limited=True, parked=True)
+ONE = Expected(10, 5)
+
+
+class FakeLimiter:
+    """Gives one grant after another, the last one for ever; remembers what it was asked."""
+
+    def __init__(self, *grants: Grant | Exception) -> None:
+        self.grants = list(grants)
+        self.asks: list[Ask] = []
+        self.spent = {"lab/guard": 30}
+
+    async def ask(self, ask: Ask) -> Grant:
+        await asyncio.sleep(0.001)
+        self.asks.append(ask)
+        grant = self.grants.pop(0) if len(self.grants) > 1 else self.grants[0]
+        if isinstance(grant, Exception):
+            raise grant
+        return grant
+
+    async def spent_by(self, run_id: str) -> dict[str, int]:
+        return self.spent
+
+    def gate(self) -> Gate:
+        ports = Ports(self.ask, self.spent_by, random.Random(1))
+        return Gate("lab/guard", Limits(), Limits(), ports)
+
+
+def play(limiter: FakeLimiter, test: Callable[[Gate], Coroutine[Any, Any, None]]) -> None:
+    """Play a test with a gate; everything has to be told in the end."""
+
+    async def run() -> None:
+        gate = limiter.gate()
+        await test(gate)
+        gate.close()
+        await gate.finish()
+
+    run_virtually(run())
+
+
+async def entered(gate: Gate, run_id: str = "run", number: int = 1) -> list[Permit]:
+    """Enter so many times, all of which have to succeed within ten seconds."""
+    entries = (gate.enter(run_id, ONE) for _ in range(number))
+    return list(await asyncio.wait_for(asyncio.gather(*entries), 10))
+
+
+def test_an_unlimited_model_costs_few_round_trips():
+    """Calls begin without asking: 2,000 in ten seconds ask twice a second, and all is told."""
+    limiter = FakeLimiter(FREE)
+
+    async def test(gate: Gate) -> None:
+        for _ in range(100):
+            for permit in await entered(gate, number=20):
+                gate.answered(permit, tokens=12, cost=None)
+            await asyncio.sleep(0.1)
+
+    play(limiter, test)
+
+    assert 10 <= len(limiter.asks) <= 22
+    assert sum(ask.told.answers for ask in limiter.asks) == 2000
+    assert sum(ask.told.tokens for ask in limiter.asks) == 4000
+    assert limiter.asks[-1].held == limiter.asks[-1].waiting == 0
+
+
+def test_permits_are_counted():
+    """As many calls begin as the limiter permits; the others wait for the next answer."""
+    limiter = FakeLimiter(
+        replace(FREE, metered=True, limited=True, permits=2, wait_s=0.5, rate=4.0),
+        replace(FREE, metered=True, permits=3, wait_s=0.5, rate=4.0),
+    )
+
+    async def test(gate: Gate) -> None:
+        loop = asyncio.get_running_loop()
+        entries = [asyncio.create_task(gate.enter("run", ONE)) for _ in range(5)]
+        started = loop.time()
+        await asyncio.sleep(0.1)
+        assert sum(entry.done() for entry in entries) == 2
+        for permit in await asyncio.gather(*entries):
+            gate.abandon(permit)
+        assert 0.5 <= loop.time() - started <= 0.6
+
+    play(limiter, test)
+
+    assert [(ask.held, ask.waiting) for ask in limiter.asks[:2]] == [(0, 5), (2, 3)]
+
+
+def test_slots_bound_the_calls_in_flight():
+    """Whoever leaves makes room for the next one, without a round trip."""
+    limiter = FakeLimiter(replace(FREE, slots=2))
+
+    async def test(gate: Gate) -> None:
+        first, second = await entered(gate, number=2)
+        third = asyncio.create_task(gate.enter("run", ONE))
+        await asyncio.sleep(0.05)
+        asked = len(limiter.asks)
+        assert not third.done()
+        gate.answered(first, tokens=None, cost=None)
+        await asyncio.sleep(0)
+        assert third.done()
+        assert len(limiter.asks) == asked
+        gate.abandon(second)
+        gate.abandon(third.result())
+
+    play(limiter, test)
+
+
+def test_a_lease_ends():
+    """Without an answer of the limiter no call begins after its lease."""
+    away = UnreachableError("away")
+    limiter = FakeLimiter(FREE, away, away, away, away, away, away, FREE)
+
+    async def test(gate: Gate) -> None:
+        (permit,) = await entered(gate)
+        await asyncio.sleep(5)
+        late = asyncio.create_task(gate.enter("run", ONE))
+        await asyncio.sleep(0.5)
+        assert not late.done()
+        gate.answered(permit, tokens=None, cost=None)
+        gate.abandon(await asyncio.wait_for(late, 30))
+
+    play(limiter, test)
+
+    heard = limiter.asks[7:]
+    assert sum(ask.told.answers for ask in heard) == 1
+
+
+def test_a_failure_is_told_at_once():
+    """Whoever failed hears whether the fleet has parked the model."""
+    limiter = FakeLimiter(FREE, FREE, replace(PARKED, wait_s=1.0))
+
+    async def test(gate: Gate) -> None:
+        first, second = await entered(gate, number=2)
+        started = asyncio.get_running_loop().time()
+        assert not await gate.failed(first, ErrorClass.SERVER, None)
+        assert await gate.failed(second, ErrorClass.SERVER, None)
+        assert asyncio.get_running_loop().time() - started < 0.1
+
+    play(limiter, test)
+
+    assert [ask.told.failures for ask in limiter.asks[:3]] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("error_class", [ErrorClass.BAD_REQUEST, ErrorClass.DEADLINE])
+def test_failures_of_the_item(error_class: ErrorClass):
+    """What says nothing about the model is a verdict even while it is parked."""
+    limiter = FakeLimiter(FREE, PARKED)
+
+    async def test(gate: Gate) -> None:
+        (permit,) = await entered(gate)
+        assert not await gate.failed(permit, error_class, None)
+
+    play(limiter, test)
+
+
+def test_a_parked_model_keeps_few_items():
+    """Two wait for the probes, the others go back, and so do those that come later."""
+    limiter = FakeLimiter(PARKED)
+
+    async def test(gate: Gate) -> None:
+        entries = [asyncio.create_task(gate.enter("run", ONE)) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        assert [entry.done() for entry in entries] == [False] * PROBERS + [True] * 3
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(SentBackError):
+            await gate.enter("run", ONE)
+        assert asyncio.get_running_loop().time() - started == pytest.approx(1.0)
+        assert gate.supply == PROBERS
+        gate.close()
+        results = await asyncio.gather(*entries, return_exceptions=True)
+        assert [type(each) for each in results] == [ClosedError] * 2 + [SentBackError] * 3
+
+    play(limiter, test)
+
+
+def test_a_model_is_called_parked_after_two_probes():
+    """And only while somebody of this worker waits to hear of it."""
+    limiter = FakeLimiter(replace(PARKED, failed_probes=1), replace(PARKED, failed_probes=2))
+
+    async def test(gate: Gate) -> None:
+        waiting = asyncio.create_task(gate.enter("run", ONE))
+        await asyncio.sleep(0.1)
+        assert not gate.parked
+        await asyncio.sleep(1.5)
+        assert gate.parked
+        waiting.cancel()
+        await asyncio.sleep(3)
+        assert not gate.parked
+
+    play(limiter, test)
+
+
+def test_money_is_asked_of_the_store():
+    """When the limiter has lost what a run cost, it is told, and then asked again at once."""
+    lost = RunGrant("run", 0, over=False, unknown=True)
+    found = RunGrant("run", 2, over=False, unknown=False)
+    limiter = FakeLimiter(replace(FREE, runs=(lost,)), replace(FREE, runs=(found,)))
+
+    async def test(gate: Gate) -> None:
+        entries = [
+            asyncio.create_task(gate.enter("run", ONE, Budget(run_cap=100))) for _ in range(3)
+        ]
+        await asyncio.sleep(0.05)
+        assert sum(entry.done() for entry in entries) == 2
+        assert limiter.asks[1].runs[0].stored == {"total": 30, "models": {"lab/guard": 30}}
+        for permit in await asyncio.gather(*entries[:2]):
+            gate.answered(permit, tokens=None, cost=7)
+        gate.abandon(await asyncio.wait_for(entries[2], 5))
+        limiter.grants = [FREE]
+
+    play(limiter, test)
+
+
+def test_a_run_over_budget():
+    """Its items are turned away, now and later; those of other runs are not."""
+    over = RunGrant("dear", 0, over=True, unknown=False)
+    limiter = FakeLimiter(replace(FREE, runs=(over,)), FREE)
+
+    async def test(gate: Gate) -> None:
+        for _ in range(2):
+            with pytest.raises(OverBudgetError):
+                await gate.enter("dear", ONE, Budget(run_cap=1))
+        assert gate.over_budget == ["dear"]
+        (permit,) = await entered(gate, "cheap")
+        gate.abandon(permit)
+
+    play(limiter, test)
+
+
+def test_a_cancelled_call_takes_no_slot():
+    """Whoever gives up, waiting or let through, makes room."""
+    limiter = FakeLimiter(replace(FREE, slots=1))
+
+    async def test(gate: Gate) -> None:
+        (first,) = await entered(gate)
+        waiting = [asyncio.create_task(gate.enter("run", ONE)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        gate.abandon(first)
+        waiting[0].cancel()  # in the moment in which it was let through
+        permit = await asyncio.wait_for(waiting[1], 5)
+        gate.abandon(permit)
+
+    play(limiter, test)
+
+
+def test_a_new_limit_is_told_at_once():
+    """The fleet should not find it out by 429s."""
+    limiter = FakeLimiter(FREE)
+
+    async def test(gate: Gate) -> None:
+        (permit,) = await entered(gate)
+        gate.observe(RateHint(60, 59))
+        await asyncio.sleep(0.05)
+        assert limiter.asks[-1].told.requests_per_minute == 60
+        gate.abandon(permit)
+
+    play(limiter, test)
+
+
+def test_supply():
+    """A worker holds what is in flight and a second's worth of a throttled model, two at least."""
+
+    async def supply(*grants: Grant) -> int:
+        gate = FakeLimiter(*grants).gate()
+        assert gate.supply == FIRST_ITEMS
+        for permit in await entered(gate, number=3):
+            del permit
+        found = gate.supply
+        gate.close()
+        return found
+
+    metered = replace(FREE, metered=True, permits=3)
+    assert run_virtually(supply(FREE)) == 2 * ANY_NUMBER
+    assert run_virtually(supply(replace(FREE, slots=7))) == 14
+    assert run_virtually(supply(replace(metered, rate=10.0))) == 3 + 10
+    assert run_virtually(supply(replace(metered, rate=0.1))) == 3 + PROBERS
+
+
+def test_a_bug_does_not_hang():
+    """An asker that breaks fails those who wait, and the next one tries again."""
+    limiter = FakeLimiter(KeyError("bug"), FREE)
+
+    async def test(gate: Gate) -> None:
+        with pytest.raises(GateError):
+            await gate.enter("run", ONE)
+        (permit,) = await entered(gate)
+        gate.abandon(permit)
+
+    play(limiter, test)

@@ -1,0 +1,104 @@
+"""What a worker gathers for the limiter."""
+
+import pytest
+
+from aegish_dist.core.limits import RateHint
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.queue.grants import Told
+from aegish_dist.queue.news import SIGNS, News
+
+
+def test_answers():
+    """Answers count, those of the present epoch once more, and so do unexpected tokens."""
+    news = News()
+    news.enter_epoch(3)
+    news.answer(3, 40)
+    news.answer(2, -10)
+
+    assert news.take() == Told(epoch=3, answers=2, epoch_answers=1, alive=True, tokens=30)
+    assert not news
+
+
+def test_refusals_of_older_epochs():
+    """A 429 of a call that was let through before the last decrease is no refusal of this rate."""
+    news = News()
+    news.enter_epoch(1)
+    news.failure(0, ErrorClass.RATE_LIMIT, None, probe=False)
+    news.failure(1, ErrorClass.RATE_LIMIT, 2.5, probe=False)
+    assert news.take().refused == 1
+
+    news.failure(1, ErrorClass.RATE_LIMIT, None, probe=False)
+    news.enter_epoch(2)
+    assert news.take() == Told(epoch=2, alive=True)
+
+
+def test_pauses():
+    """The longest wait that a throttled or overloaded provider asks for counts; others do not."""
+    news = News()
+    news.failure(0, ErrorClass.RATE_LIMIT, 2.0, probe=False)
+    news.failure(0, ErrorClass.OVERLOADED, 7.0, probe=False)
+    news.failure(0, ErrorClass.SERVER, 90.0, probe=False)
+
+    assert (news.take().pause_s, news.take().pause_s) == (7.0, 0.0)
+
+
+def test_failures_in_a_row():
+    """Only failures since the last sign of life count."""
+    news = News()
+    for error_class in (ErrorClass.SERVER, ErrorClass.RATE_LIMIT, ErrorClass.AUTH):
+        news.failure(0, error_class, None, probe=False)
+    news.failure(0, ErrorClass.DEADLINE, None, probe=False)
+
+    told = news.take()
+
+    assert (told.alive, told.failures) == (True, 1)
+
+
+@pytest.mark.parametrize("error_class", [ErrorClass.AUTH, ErrorClass.DEADLINE])
+def test_failed_probes(error_class: ErrorClass):
+    """A probe has failed unless the provider showed a sign of life."""
+    news = News()
+    news.failure(0, error_class, None, probe=True)
+
+    assert news.take().probe_failed
+
+
+def test_refused_probe():
+    """A 429 is a sign of life."""
+    news = News()
+    news.failure(0, ErrorClass.RATE_LIMIT, None, probe=True)
+
+    told = news.take()
+
+    assert (told.alive, told.probe_failed) == (True, False)
+
+
+def test_news_that_did_not_arrive():
+    """They are told together with what came after them."""
+    news = News()
+    news.failure(0, ErrorClass.SERVER, None, probe=False)
+    news.answer(0, 5)
+    news.failure(0, ErrorClass.SERVER, None, probe=False)
+    lost = news.take()
+    news.failure(0, ErrorClass.OVERLOADED, 1.5, probe=False)
+    news.put_back(lost)
+
+    assert news.take() == Told(
+        answers=1, epoch_answers=1, alive=True, failures=2, overloaded=1, pause_s=1.5, tokens=5
+    )
+
+
+def test_hints():
+    """The newest hint is told; only another limit is worth telling at once."""
+    news = News()
+
+    assert news.hint(RateHint(60, 59))
+    assert not news.hint(RateHint(60, 58))
+    assert news.hint(RateHint(120, 100))
+    told = news.take()
+    assert (told.requests_per_minute, told.requests_remaining) == (120, 100)
+
+
+def test_every_failure_has_a_sign():
+    """The breaker knows what to make of every class of failure."""
+    assert set(SIGNS) == set(ErrorClass)

@@ -1,0 +1,169 @@
+"""Who waits at a gate, and in which order they are let through."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from aegish_dist.queue.grants import RunAsk, RunGrant
+from aegish_dist.queue.waiting import Budget, Expected, Line, Permit, WaitingRoom
+
+
+class LeftError(Exception):
+    """Raised for those who have to leave."""
+
+
+class Door:
+    """Lets so many through, and remembers of which runs they were."""
+
+    def __init__(self, permits: int) -> None:
+        self.permits = permits
+        self.runs: list[str] = []
+
+    def begin(self, line: Line, expected: Expected) -> Permit | None:
+        if self.permits == 0:
+            return None
+        self.permits -= 1
+        self.runs.append(line.run_id)
+        line.begin(expected)
+        return Permit(line, expected, 0, probe=False)
+
+
+def in_room(test: Callable[[WaitingRoom], None]) -> None:
+    """Run a test inside an event loop."""
+
+    async def run() -> None:
+        test(WaitingRoom())
+
+    asyncio.run(run())
+
+
+def test_runs_take_turns():
+    """A run with many waiters does not keep another one out."""
+
+    def test(room: WaitingRoom) -> None:
+        large, small = room.line("large", None), room.line("small", None)
+        for _ in range(5):
+            room.join(large, Expected())
+        for _ in range(2):
+            room.join(small, Expected())
+        door = Door(6)
+
+        room.admit(door.begin)
+
+        assert door.runs == ["large", "small", "large", "small", "large", "large"]
+        assert room.waiting == 1
+
+    in_room(test)
+
+
+def test_a_run_without_money_is_passed_over():
+    """Others are let through meanwhile, and it keeps its place."""
+
+    def test(room: WaitingRoom) -> None:
+        capped, free = room.line("capped", Budget(10)), room.line("free", None)
+        for line in (capped, capped, free, free):
+            room.join(line, Expected())
+        door = Door(10)
+
+        room.admit(door.begin)
+        assert door.runs == ["free", "free"]
+
+        capped.take(RunGrant("capped", 1, over=False, unknown=False))
+        room.admit(door.begin)
+        assert door.runs == ["free", "free", "capped"]
+        assert room.waiting == 1
+
+    in_room(test)
+
+
+def test_a_cancelled_waiter_takes_no_permit():
+    """It leaves its line, and the next one is let through."""
+
+    def test(room: WaitingRoom) -> None:
+        line = room.line("run", None)
+        first, second = room.join(line, Expected()), room.join(line, Expected())
+        first.cancel()
+        assert room.leave(line, first) is None
+        assert room.waiting == 1
+
+        room.admit(Door(1).begin)
+
+        assert second.done()
+        assert room.waiting == 0
+
+    in_room(test)
+
+
+def test_a_permit_that_came_too_late():
+    """Whoever was let through in the moment of leaving has a permit to give back."""
+
+    def test(room: WaitingRoom) -> None:
+        line = room.line("run", None)
+        future = room.join(line, Expected())
+        room.admit(Door(1).begin)
+
+        assert room.leave(line, future) is future.result()
+
+    in_room(test)
+
+
+@pytest.mark.parametrize(("even_called", "gone"), [(True, [1, 2]), (False, [0, 2])])
+def test_the_latest_are_sent_back(even_called: bool, gone: list[int]):
+    """Those who were called before may stay in their place."""
+
+    def test(room: WaitingRoom) -> None:
+        line = room.line("run", None)
+        futures = [room.join(line, Expected(), called=number == 1) for number in range(3)]
+
+        room.send_back(LeftError, keep=1, even_called=even_called)
+
+        assert [number for number, future in enumerate(futures) if future.done()] == gone
+        assert all(isinstance(futures[number].exception(), LeftError) for number in gone)
+        assert room.waiting == 1
+
+    in_room(test)
+
+
+def test_one_line_is_turned_away():
+    """The others go on waiting."""
+
+    def test(room: WaitingRoom) -> None:
+        dear, cheap = room.line("dear", Budget(1)), room.line("cheap", None)
+        gone, kept = room.join(dear, Expected()), room.join(cheap, Expected())
+
+        room.turn_away(LeftError, only=dear)
+
+        assert isinstance(gone.exception(), LeftError)
+        assert not kept.done()
+        assert [line.run_id for line in room] == ["dear", "cheap"]
+
+    in_room(test)
+
+
+def test_the_money_of_a_run():
+    """What is in flight and what was spent is told, the latter once."""
+
+    def test(room: WaitingRoom) -> None:
+        line = room.line("run", Budget(100, 50))
+        assert line.ask() is None
+        line.expect(Expected(1, 7))
+        room.join(line, Expected(1, 7))
+        line.begin(Expected(1, 7))
+        line.begin(Expected(1, 7))
+        line.end(Expected(1, 7), 9)
+
+        told = RunAsk(
+            "run", waiting=1, held=7, estimate=7, spent=9, cap=100, model_cap=50, stored=None
+        )
+        asked = line.ask()
+        assert asked == told
+        line.put_back(told)
+        assert line.ask() == told
+        line.stored = {"a/b": 3, "c/d": 4}
+        asked = line.ask()
+        assert asked is not None
+        assert asked.spent == 0
+        assert asked.stored == {"total": 7, "models": {"a/b": 3, "c/d": 4}}
+
+    in_room(test)
