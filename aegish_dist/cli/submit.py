@@ -124,7 +124,7 @@ def submit(**options: Any) -> int:
     _require_keys(submission.models, workspace.environ, options)
     if not (options["dry_run"] or workspace.settings.embedded_broker):
         check_broker(workspace.app)
-    _announce(submission, estimate)
+    _announce(submission, estimate, workspace.settings.concurrency)
     if options["dry_run"]:
         if options["as_json"]:
             print_json(_document(None, submission, estimate))
@@ -170,7 +170,7 @@ def _require_prices(estimate: Estimate, options: dict[str, Any]) -> None:
         )
 
 
-def _announce(submission: Submission, estimate: Estimate) -> None:
+def _announce(submission: Submission, estimate: Estimate, calls: int) -> None:
     samples = sum(len(dataset.samples) for dataset in submission.datasets)
     click.echo(
         f"{submission.tasks:,} calls: {len(submission.models)} models x {samples:,} samples"
@@ -180,7 +180,7 @@ def _announce(submission: Submission, estimate: Estimate) -> None:
     click.echo(
         f"estimated: {estimate.input_tokens:,} input and {estimate.output_tokens:,} output tokens,"
         f" ${estimate.known_cost_usd:.2f}{_if_cached(estimate)}{_unpriced(estimate)},"
-        f" at least {_duration_s(submission):.0f} s with one worker process",
+        f" at least {_duration_s(submission, calls):.0f} s with one worker process",
         err=True,
     )
 
@@ -195,9 +195,10 @@ def _unpriced(estimate: Estimate) -> str:
     return f" plus {', '.join(estimate.unpriced)} at unknown price" if estimate.unpriced else ""
 
 
-def _duration_s(submission: Submission) -> float:
+def _duration_s(submission: Submission, calls: int) -> float:
     per_model = submission.tasks / len(submission.models)
-    return max(per_model * ASSUMED_CALL_S / spec.max_in_flight for spec in submission.models)
+    of_one = max(per_model / min(spec.max_in_flight or calls, calls) for spec in submission.models)
+    return max(of_one, submission.tasks / calls) * ASSUMED_CALL_S
 
 
 def _require_keys(

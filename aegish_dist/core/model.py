@@ -38,8 +38,8 @@ class ModelSpec:
     """Root of the API, without a trailing slash; empty for baselines."""
     key_variable: str | None = None
     """Environment variable that holds the key; None when no key is needed."""
-    max_in_flight: int = 100
-    """Calls in flight at most, over the whole fleet."""
+    max_in_flight: int | None = None
+    """Calls in flight at most, over the whole fleet; None leaves it to what the provider says."""
     price: Price | None = None
     """None when unknown."""
     parameters: Mapping[str, object] = field(default_factory=dict)

@@ -156,7 +156,7 @@ class ProviderTable(_Table):
     wire: Annotated[WireFormat, Field(strict=False)] = WireFormat.OPENAI
     base_url: BaseUrl = ""
     key_variable: Annotated[str, AfterValidator(_variable_name)] = ""
-    max_in_flight: MaxInFlight = 100
+    max_in_flight: MaxInFlight | None = None
     requests_per_minute: PerMinute | None = None
     tokens_per_minute: PerMinute | None = None
     shared: SharedTable = SharedTable()

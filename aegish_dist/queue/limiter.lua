@@ -122,7 +122,7 @@ end
 
 local listed = ask.requests_per_minute and ask.requests_per_minute / 60
 local given = lowest(listed, hinted('hinted_requests'))
-if listed then model.window = nil end
+if listed or ask.max_in_flight then model.window = nil end
 
 -- 2. Rate: additive increase on success, multiplicative decrease on refusal. All refusals of calls
 -- that were let through before a decrease belong to it: they carry an older epoch. What the provider
@@ -192,7 +192,7 @@ elseif model.rate and told.answers > 0 and ask.waiting > 0 then
 end
 if model.window then
   model.window = model.window + told.answers
-  if model.window >= (ask.max_in_flight or FREE_RATE) then model.window = nil end
+  if model.window >= FREE_RATE then model.window = nil end
 end
 
 -- 3. Pauses. A busy provider is left alone for a moment, at the speed it had before.
@@ -207,7 +207,9 @@ end
 
 -- 4. Breaker: closed by any sign of life, opened by failures in a row, with a probe now and then.
 if told.alive then
-  if model.parked and not given and not model.rate then model.window = SLOW_START end
+  if model.parked and not (given or model.rate or ask.max_in_flight) then
+    model.window = SLOW_START
+  end
   model.failures, model.parked = told.failures, nil
 elseif not model.parked then
   model.failures = model.failures + told.failures

@@ -43,8 +43,8 @@ def environment(**settings: object) -> dict[str, str]:
     return os.environ | {f"AEGISH_DIST_{k.upper()}": str(v) for k, v in settings.items()}
 
 
-def run(env: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, which has to be a good one."""
+def run(env: Mapping[str, str], *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, which has to be with this exit code."""
     done = subprocess.run(
         aegish_dist(*arguments),
         env=env,
@@ -53,13 +53,13 @@ def run(env: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[
         timeout=DEADLINE_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done
 
 
-def run_json(env: Mapping[str, str], *arguments: str) -> Any:
+def run_json(env: Mapping[str, str], *arguments: str, code: int = 0) -> Any:
     """Run a command with `--json` and read what it prints."""
-    return json.loads(run(env, *arguments, "--json").stdout)
+    return json.loads(run(env, *arguments, "--json", code=code).stdout)
 
 
 class Simulator:
@@ -98,9 +98,10 @@ class Simulator:
             stats: dict[str, Any] = json.load(connection.getresponse())
             return stats
 
-    def calls(self) -> int:
-        """Return how many calls reached it."""
-        return sum(self.stats()["requests"].values())
+    def calls(self, model: str | None = None) -> int:
+        """Return how many calls reached it, or a model of it."""
+        requests = self.stats()["requests"]
+        return sum(requests.values()) if model is None else requests.get(model, 0)
 
 
 class Cluster:

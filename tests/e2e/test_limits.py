@@ -58,15 +58,15 @@ def test_a_dead_model_is_parked(home: Path, simulator: Simulator):
     env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     asked = ("--models", "simulated/locked,simulated/careful", "--dataset", "harmless")
 
-    submitted = run(env, "submit", *asked)
+    submitted = run(env, "submit", *asked, code=1)
 
     status = run_json(env, "status")
     planned = status["planned"] // 2
     calls = simulator.stats()["requests"]
     assert "parked after too many failures in a row: simulated/locked" in submitted.stderr
     assert models_of(status)["simulated/careful"] == ("complete", planned)
-    # Those that failed before the tenth are given up; the others are not.
-    assert status["outcomes"]["API_ERROR"] < 10
+    # Some that failed before the tenth may be given up; the others are not.
+    assert status["outcomes"].get("API_ERROR", 0) < 10
     assert calls["careful"] == planned
     assert calls["locked"] < 40
 
@@ -95,7 +95,7 @@ def test_a_cap_on_the_cost(home: Path, simulator: Simulator):
     env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     asked = ("--models", "simulated/dear,baseline/keyword", "--dataset", "harmless")
 
-    submitted = run(env, "submit", *asked, "--max-cost-per-model", "0.5")
+    submitted = run(env, "submit", *asked, "--max-cost-per-model", "0.5", code=1)
 
     status = run_json(env, "status")
     dear = next(each for each in status["models"] if each["model"] == "simulated/dear")
@@ -106,7 +106,8 @@ def test_a_cap_on_the_cost(home: Path, simulator: Simulator):
     assert status["state"] == "over budget"
     assert "over budget, the rest of its items was not called: simulated/dear" in submitted.stderr
 
-    assert run_json(env, "resume", "--run-id", "latest")["missing"] == dear["planned"] - 50
+    resumed = run_json(env, "resume", "--run-id", "latest", code=1)
+    assert resumed["missing"] == dear["planned"] - 50
     assert simulator.calls("dear") == 50
 
 
@@ -121,7 +122,7 @@ def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str):
         cluster.wait_for_workers(3)
 
         asked = ("--models", "simulated/dear", "--dataset", "harmless", "--epochs", "2")
-        submitted = run_json(cluster.env, "submit", *asked, "--max-cost", "1.2", "--wait")
+        submitted = run_json(cluster.env, "submit", *asked, "--max-cost", "1.2", "--wait", code=1)
 
         status = cluster.status(submitted["run_id"])
         assert status.state == "over budget"
@@ -159,8 +160,9 @@ def test_an_unknown_price_has_no_cap(home: Path, simulator: Simulator):
     env = environment(home=home, catalog=simulator.catalog)
     asked = ("--models", "simulated/careful", "--max-cost", "1")
 
-    with pytest.raises(AssertionError, match="its price is unknown"):
-        run(env, "submit", *asked)
+    refused = run(env, "submit", *asked, code=1)
+
+    assert "its price is unknown" in refused.stderr
 
 
 def test_a_throttled_model_leaves_room(home: Path, tmp_path: Path):

@@ -13,6 +13,7 @@ from aegish_dist.providers.retry import RetryAfter, decide
 from aegish_dist.queue.gate import Gate, Ports
 from aegish_dist.queue.grants import Ask, Grant
 from aegish_dist.queue.limiter import Limiter
+from aegish_dist.queue.places import Places
 from aegish_dist.queue.waiting import Expected
 from aegish_dist.simulator.bucket import RateLimit, TokenBucket
 from tests.virtual_time import START_S, run_virtually
@@ -81,7 +82,7 @@ async def watch(provider: Provider, seconds: float) -> None:
         async def spent(_: str) -> dict[str, int]:
             return {}
 
-        gate = Gate("lab/guard", Limits(), Limits(), Ports(ask, spent, chance))
+        gate = Gate("lab/guard", Limits(), Limits(), Ports(ask, spent, chance, Places(CLIENTS)))
         clients += [asyncio.create_task(client(gate, provider, chance)) for _ in range(CLIENTS)]
     await asyncio.sleep(seconds)
     for task in clients:

@@ -14,9 +14,11 @@ from redis.asyncio import Redis
 
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.gate import ClosedError, Gate, OverBudgetError, Ports
+from aegish_dist.queue.gate import ANY_NUMBER, Gate, OverBudgetError, Ports
+from aegish_dist.queue.given_back import ShuttingDownError
 from aegish_dist.queue.grants import Ask, Grant, RunAsk, Told, UnreachableError
 from aegish_dist.queue.limiter import Limiter
+from aegish_dist.queue.places import Places
 from aegish_dist.queue.waiting import Budget, Expected
 from tests.services import free_port
 
@@ -189,16 +191,25 @@ def test_slow_start(play: Play):
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
         limiter = open_limiter("a")
-        limits = Limits(max_in_flight=100)
-        first = await limiter.ask(ask(waiting=500, limits=limits), START)
+        first = await limiter.ask(ask(waiting=500), START)
         second = await limiter.ask(
-            ask(held=20, waiting=480, limits=limits, told=Told(answers=20, alive=True)), START + 1
+            ask(held=20, waiting=480, told=Told(answers=20, alive=True)), START + 1
         )
         third = await limiter.ask(
-            ask(held=40, waiting=440, limits=limits, told=Told(answers=60, alive=True)), START + 2
+            ask(held=40, waiting=440, told=Told(answers=60, alive=True)), START + 2
         )
         assert (first.slots, second.slots, third.slots) == (20, 40, 100)
         assert not third.metered
+
+    play(test)
+
+
+def test_a_stated_concurrency_is_used_at_once(play: Play):
+    """Whoever writes down how many calls a model takes has no use for a slow start."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        limits = Limits(max_in_flight=100)
+        assert (await open_limiter("a").ask(ask(waiting=500, limits=limits), START)).slots == 100
 
     play(test)
 
@@ -468,7 +479,9 @@ def gate_on(limiter: Limiter, limits: Limits = FREE) -> Gate:
     async def spent(_: str) -> dict[str, int]:
         return {}
 
-    return Gate("lab/guard", limits, FREE, Ports(limiter.ask, spent, random.Random(1)))
+    return Gate(
+        "lab/guard", limits, FREE, Ports(limiter.ask, spent, random.Random(1), Places(ANY_NUMBER))
+    )
 
 
 @pytest.mark.parametrize("actual", [10, 25])
@@ -522,7 +535,7 @@ def test_a_gate_parks_and_returns(play: Play):
         gate.abandon(permit)
         gate.close()
         await gate.finish()
-        with pytest.raises(ClosedError):
+        with pytest.raises(ShuttingDownError):
             await gate.enter("run", Expected())
 
     play(test)

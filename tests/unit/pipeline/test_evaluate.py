@@ -11,18 +11,26 @@ import pytest
 
 from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.limits import Limits
 from aegish_dist.core.parsing import PARSER_VERSION
+from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ConfigError, ProviderError
 from aegish_dist.pipeline import evaluate as evaluation
-from aegish_dist.pipeline.evaluate import Caller, Evaluator, ShuttingDownError, UnservedError
+from aegish_dist.pipeline.evaluate import Caller, Evaluator
+from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.providers import retry
+from aegish_dist.queue.gate import Gate, Ports
+from aegish_dist.queue.given_back import ShuttingDownError, UnservedError
+from aegish_dist.queue.grants import Ask, Grant
+from aegish_dist.queue.places import Places
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)
 KEY = VerdictKey(1, 7, 1, 0)
 BLOCK = Completion('{"action": "BLOCK", "confidence": 0.9}', usage=Usage(1000, 200))
+PROMPT = Prompt("p", "Judge.", "{command}")
 PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))
 TOO_FAST = ProviderError(
     "too fast", error_class=ErrorClass.RATE_LIMIT, status=429, retry_after_s=0.003
@@ -71,8 +79,24 @@ class Store:
         self.recorded.append(verdict)
 
 
-def an_evaluator(store: Store, provider: Provider, slots: int = 10) -> Evaluator:
-    model = Caller(provider, asyncio.Semaphore(slots), PRICE)
+async def grant_all(ask: Ask) -> Grant:
+    """Limit nothing."""
+    return Grant(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
+
+
+async def spent(_run_id: str) -> dict[str, int]:
+    """Know of no cost."""
+    return {}
+
+
+def a_gate(places: int) -> Gate:
+    ports = Ports(grant_all, spent, random.Random(1), Places(places))
+    return Gate(ITEM.model, Limits(), Limits(), ports)
+
+
+def an_evaluator(store: Store, provider: Provider, gate: Gate | None = None) -> Evaluator:
+    expectation = Expectation(PROMPT, PRICE, budget=None)
+    model = Caller(provider, gate or a_gate(10), expectation, PRICE)
 
     async def caller(run_id: str, model_id: str) -> Caller:
         assert (run_id, model_id) == (ITEM.run_id, ITEM.model)
@@ -214,13 +238,13 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_no_more_calls_than_slots_are_in_flight() -> None:
+def test_no_more_calls_than_places_are_in_flight() -> None:
     """Of ten items three are called at once; the rest wait their turn, as limiter time."""
 
     async def scenario() -> None:
         store, provider = Store(), Provider(BLOCK)
         provider.may_answer.clear()
-        evaluator = an_evaluator(store, provider, slots=3)
+        evaluator = an_evaluator(store, provider, a_gate(3))
         tasks = [asyncio.create_task(evaluator.evaluate(ITEM, None)) for _ in range(10)]
         await eventually(lambda: provider.now == 3)
         assert evaluator.in_flight == {("0abcdefgh", "test/x"): 10}
@@ -239,11 +263,13 @@ def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
     async def scenario() -> None:
         store, provider = Store(), Provider(BLOCK)
         provider.may_answer.clear()
-        evaluator = an_evaluator(store, provider, slots=1)
+        gate = a_gate(1)
+        evaluator = an_evaluator(store, provider, gate)
         called = asyncio.create_task(evaluator.evaluate(ITEM, None))
         await provider.called.wait()
         waiting = asyncio.create_task(evaluator.evaluate(ITEM, None))
         evaluator.stop()
+        gate.close()
         provider.may_answer.set()
         await called
         with pytest.raises(ShuttingDownError):

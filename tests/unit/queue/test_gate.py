@@ -14,14 +14,14 @@ from aegish_dist.queue.gate import (
     ANY_NUMBER,
     FIRST_ITEMS,
     PROBERS,
-    ClosedError,
     Gate,
     GateError,
     OverBudgetError,
     Ports,
-    SentBackError,
 )
+from aegish_dist.queue.given_back import SentBackError, ShuttingDownError
 from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
+from aegish_dist.queue.places import Places
 from aegish_dist.queue.waiting import Budget, Expected, Permit
 from tests.virtual_time import run_virtually
 
@@ -49,8 +49,9 @@ class FakeLimiter:
     async def spent_by(self, run_id: str) -> dict[str, int]:
         return self.spent
 
-    def gate(self) -> Gate:
-        ports = Ports(self.ask, self.spent_by, random.Random(1))
+    def gate(self, places: Places | None = None) -> Gate:
+        chance = random.Random(1)
+        ports = Ports(self.ask, self.spent_by, chance, places or Places(ANY_NUMBER))
         return Gate("lab/guard", Limits(), Limits(), ports)
 
 
@@ -195,7 +196,7 @@ def test_a_parked_model_keeps_few_items():
         assert gate.supply == PROBERS
         gate.close()
         results = await asyncio.gather(*entries, return_exceptions=True)
-        assert [type(each) for each in results] == [ClosedError] * 2 + [SentBackError] * 3
+        assert [type(each) for each in results] == [ShuttingDownError] * 2 + [SentBackError] * 3
 
     play(limiter, test)
 
