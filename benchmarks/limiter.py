@@ -36,7 +36,7 @@ from aegish_dist.queue.waiting import Expected
 PER_MINUTE = 1200
 BURST = 20
 WORKERS = 4
-EPOCHS = 8
+EPOCHS = 12
 WATCHED_S = 240.0
 LATENCY = "lognormal:0.8,0.4"
 CALLS = 20_000

@@ -18,6 +18,7 @@ def doctor(as_json: bool) -> int:
     findings = examine(
         database=lambda: workspace.raw_engine,
         app=None if workspace.settings.embedded_broker else workspace.app,
+        limiter_url=workspace.settings.shared_limiter_url,
         catalog=lambda: workspace.catalog,
         environ=workspace.environ,
         embedded_database=workspace.settings.embedded_database,

@@ -12,6 +12,7 @@ from aegish_dist.db.schema import current, require_current
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.errors import AegishError
 from aegish_dist.models import Catalog, missing_key
+from aegish_dist.queue.limiter import check_limiter
 from aegish_dist.queue.producer import check_broker
 
 
@@ -29,6 +30,7 @@ def examine(
     *,
     database: Callable[[], Engine],
     app: Celery | None,
+    limiter_url: str | None,
     catalog: Callable[[], Catalog],
     environ: Mapping[str, str],
     embedded_database: bool,
@@ -38,6 +40,7 @@ def examine(
     Args:
         database: Opens the store.
         app: The queue; None when runs are worked on in the submitting process.
+        limiter_url: The Redis that holds the fleet's rate limits, if there is one.
         catalog: Reads the model catalog.
         environ: Where the keys are.
         embedded_database: Whether the store is the one this package starts, which migrates itself.
@@ -45,6 +48,7 @@ def examine(
     findings = [
         _tried("database", lambda: _database(database(), embedded_database)),
         _tried("broker", lambda: _broker(app)),
+        _tried("limits", lambda: _limits(app, limiter_url)),
         _tried("catalog", lambda: f"{len(catalog().models)} models"),
         _tried("keys", lambda: _keys(catalog(), environ)),
     ]
@@ -73,6 +77,15 @@ def _broker(app: Celery | None) -> str:
         return "none configured: `submit` works on its runs itself"
     check_broker(app)
     return "reachable"
+
+
+def _limits(app: Celery | None, limiter_url: str | None) -> str:
+    if limiter_url is not None:
+        check_limiter(limiter_url)
+        return "shared by all workers through Redis"
+    if app is None:
+        return "held in the submitting process"
+    return "each worker has its own: set AEGISH_DIST_LIMITER_URL to a Redis to share them"
 
 
 def _keys(catalog: Catalog, environ: Mapping[str, str]) -> str:

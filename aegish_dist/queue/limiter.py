@@ -10,9 +10,11 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Self
 
+import redis
 from redis import exceptions
 from redis.asyncio import Redis
 
+from aegish_dist.errors import QueueError
 from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
 
 PREFIX = "aegish:limiter:"
@@ -25,6 +27,23 @@ _PASSING = (
     OSError,
 )
 """Failures of Redis that pass; any other is a bug."""
+
+
+def check_limiter(url: str) -> None:
+    """Connect once.
+
+    Raises:
+        QueueError: The limiter's Redis cannot be reached.
+    """
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=TIMEOUT_S) as client:
+            client.ping()
+    except (exceptions.RedisError, OSError) as error:
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise QueueError(
+            f"the limiter's Redis cannot be used ({what}):"
+            " check AEGISH_DIST_LIMITER_URL and that the server is running"
+        ) from error
 
 
 class Limiter:

@@ -214,7 +214,7 @@ def test_limits_of_models_and_providers(tmp_path):
     assert guard.limits == Limits(30, 90_000.5, None)
     assert other.limits == Limits(60, 90_000.5, None)
     assert guard.shared == other.shared == Limits(100, None, 9)
-    assert elsewhere.limits == Limits(max_in_flight=200)
+    assert elsewhere.limits == Limits()
     assert elsewhere.shared == Limits()
 
 
