@@ -6,10 +6,12 @@ from typing import Any
 from celery import Celery, bootsteps, signals
 from celery.apps.worker import Worker
 from celery.utils.nodenames import default_nodename
+from celery.utils.text import str_to_list
 
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging
 from aegish_dist.queue.app import create_app
+from aegish_dist.queue.messages import IDLE_QUEUE, is_pin
 from aegish_dist.settings import load_settings
 from workers.discovery import QueueDiscovery
 
@@ -24,6 +26,8 @@ class QuietWorker(Worker):
     """A worker that neither gossips nor mingles: both cost messages and gain nothing here."""
 
     hostname: str
+    pins: frozenset[str] = frozenset()
+    """What discovery is restricted to; nothing: it is not."""
 
     def on_before_init(self, **kwargs: Any) -> None:
         """Name a worker that the command line does not name.
@@ -33,6 +37,14 @@ class QuietWorker(Worker):
         if self.hostname == default_nodename(None):
             self.hostname = default_nodename(f"aegish-{os.getpid()}@")
         super().on_before_init(**kwargs)
+
+    def setup_queues(self, include: Any, exclude: Any = None) -> None:
+        """Understand `-Q`: names of ours are no queues, but mean those that there will be."""
+        names = str_to_list(include) or []
+        self.pins = frozenset(filter(is_pin, names))
+        if self.pins:
+            names = [IDLE_QUEUE, *(name for name in names if name not in self.pins)]
+        super().setup_queues(names, exclude)
 
     def prepare_args(self, **kwargs: Any) -> dict[str, Any]:
         """Switch both off, whatever the command line says."""

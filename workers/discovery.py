@@ -2,6 +2,8 @@
 
 import os
 import threading
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from celery import bootsteps
@@ -11,7 +13,8 @@ from sqlalchemy.orm import Session
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.runs import close_finished_models, open_queues
 from aegish_dist.logs import get_logger
-from aegish_dist.queue.messages import IDLE_QUEUE, model_queue
+from aegish_dist.queue.depth import depth
+from aegish_dist.queue.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
 
 log = get_logger(__name__)
 
@@ -20,22 +23,24 @@ POLLS_PER_CLEAN_UP = 30
 
 
 class QueueDiscovery(bootsteps.StartStopStep):
-    """Adds the queues of open runs to the consumer, unless `-Q` named queues."""
+    """Has the consumer listen to the queues of open runs, unless `-Q` named other ones.
+
+    What it listens to now is told by Celery's `consume_from` alone, which outlives a connection and
+    is touched in the consumer's thread only.
+    """
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         super().__init__(consumer, **kwargs)
         self._stopped = threading.Event()
-        self._listening: set[str] = set()
-        self._without_key: set[str] = set()
+        self._without_key: set[tuple[str | None, str]] = set()
 
     def start(self, consumer: Any) -> None:
         """Begin to watch the store, in a thread of its own."""
         if IDLE_QUEUE not in consumer.app.amqp.queues.consume_from:
             return
         self._stopped = threading.Event()
-        self._listening = set()
         threading.Thread(
             target=self._watch, args=(consumer, self._stopped), name="aegish-queues", daemon=True
         ).start()
@@ -46,30 +51,49 @@ class QueueDiscovery(bootsteps.StartStopStep):
 
     def _watch(self, consumer: Any, stopped: threading.Event) -> None:
         engine = open_engine(consumer.app.conf.aegish_database_url, pool_size=1)
+        pins = consumer.controller.pins
         polls = 0
         while not stopped.is_set():
             try:
                 with Session(engine) as session, session.begin():
                     if polls % POLLS_PER_CLEAN_UP == 0:
                         close_finished_models(session)
-                    self._offer(consumer, open_queues(session))
+                    found = open_queues(session)
             except SQLAlchemyError:
                 log.warning("database_unreachable", retry_in_s=POLL_S)
+            else:
+                pinned = {q: key for q, key in found.items() if not pins or is_pinned(q, pins)}
+                wanted = self._servable(pinned)
+                consumer.call_soon(partial(_follow, consumer, wanted, stopped))
             polls += 1
             stopped.wait(POLL_S)
         engine.dispose()
 
-    def _offer(self, consumer: Any, queues: dict[str, str | None]) -> None:
-        for queue, key_variable in sorted(queues.items()):
-            if key_variable and not os.environ.get(key_variable, "").strip():
-                if queue not in self._without_key:
-                    self._without_key.add(queue)
-                    log.warning("queue_left_to_others", queue=queue, missing_key=key_variable)
-            elif queue not in self._listening:
-                self._listening.add(queue)
-                consumer.call_soon(_listen, consumer, queue)
+    def _servable(self, queues: Mapping[str, str | None]) -> frozenset[str]:
+        """Return the queues whose key there is; say once of each other model that it is left."""
+        left = {queue: key for queue, key in queues.items() if key and not _is_set(key)}
+        for model, key in sorted({(model_of(queue) or queue, key) for queue, key in left.items()}):
+            if (model, key) not in self._without_key:
+                self._without_key.add((model, key))
+                log.warning("model_left_to_others", model=model, missing_key=key)
+        return frozenset(queues.keys() - left.keys())
 
 
-def _listen(consumer: Any, queue: str) -> None:
-    consumer.app.amqp.queues.add(model_queue(queue))
-    consumer.add_task_queue(queue)
+def _is_set(variable: str) -> bool:
+    return bool(os.environ.get(variable, "").strip())
+
+
+def _follow(consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> None:
+    """Listen to these queues and to no others of ours; runs in the consumer's thread."""
+    if stopped.is_set():  # of an earlier connection, and overtaken
+        return
+    queues = consumer.app.amqp.queues
+    served = {name for name in queues.consume_from if model_of(name)}
+    for name in sorted(wanted - served):
+        queues.add(run_queue(consumer.app, name))
+        consumer.add_task_queue(name)
+    for name in sorted(served - wanted):
+        # Nothing is missing, but duplicates may be left; they would lie in Redis for ever.
+        if depth(consumer.task_consumer.channel, queues[name]) == 0:
+            consumer.cancel_task_queue(name)
+            del queues[name]

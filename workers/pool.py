@@ -9,9 +9,10 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple
 
 from billiard.einfo import ExceptionInfo
@@ -21,7 +22,8 @@ from celery.exceptions import InvalidTaskError, Reject
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
-from aegish_dist.queue.messages import ENQUEUED_AT
+from aegish_dist.queue.gate import ANY_NUMBER
+from aegish_dist.queue.messages import ENQUEUED_AT, model_of
 from workers.lifecycle import open_evaluator
 
 log = get_logger(__name__)
@@ -80,9 +82,10 @@ class TaskPool(BasePool):
         self._stop_requested: asyncio.Event
         self._hub: Any = None
         self._broker_errors: tuple[type[Exception], ...] = ()
-        # Written by one thread each, and read by both: counting up and down would need a lock.
-        self._came: Counter[str] = Counter()
-        self._went: Counter[str] = Counter()
+        # By model. Written by one thread each, and read by both: counting up and down would need a
+        # lock.
+        self._came: Counter[str | None] = Counter()
+        self._went: Counter[str | None] = Counter()
         self._taken: deque[Delivery] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._finished: deque[Callable[[], None]] = deque()
@@ -109,14 +112,24 @@ class TaskPool(BasePool):
 
     def take(self, delivery: Delivery) -> None:
         """Start an item; called in the consumer's thread."""
-        self._came[_queue(delivery)] += 1
+        self._came[_model(delivery)] += 1
         self._taken.append(delivery)
         if len(self._taken) == 1:
             self._loop.call_soon_threadsafe(self._start_taken)
 
-    def allowance(self, queue: str) -> int:
-        """Return how many more messages of a queue to fetch; asked in the consumer's thread."""
-        return max(0, self._gates.supply(queue) - (self._came[queue] - self._went[queue]))
+    def allowance(self, queues: Sequence[str]) -> list[int]:
+        """Return how many more messages to fetch of each queue; asked in the consumer's thread.
+
+        What the worker still takes of a model is shared among its queues, rounded up: that may be
+        one more for each of them, but none gets nothing while another gets something.
+        """
+        models = list(map(model_of, queues))
+        shares = {model: ceil(self._open(model) / n) for model, n in Counter(models).items()}
+        return [shares[model] for model in models]
+
+    def _open(self, model: str | None) -> int:
+        supply = ANY_NUMBER if model is None else self._gates.supply(model)
+        return max(0, supply - (self._came[model] - self._went[model]))
 
     def on_apply(self, target: Any, *args: Any, error_callback: Any, **kwargs: Any) -> None:
         """Drop a message of a task that Celery brings along: they block, and nobody sends them."""
@@ -148,7 +161,7 @@ class TaskPool(BasePool):
         else:
             self._finish(channel.basic_ack, tag)
         finally:
-            self._went[_queue(delivery)] += 1
+            self._went[_model(delivery)] += 1
 
     def _finish(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
         if self._hub is None:
@@ -241,8 +254,8 @@ class TaskPool(BasePool):
         return int(self.limit)
 
 
-def _queue(delivery: Delivery) -> str:
-    return str(delivery.request["delivery_info"].get("routing_key"))
+def _model(delivery: Delivery) -> str | None:
+    return model_of(str(delivery.request["delivery_info"].get("routing_key")))
 
 
 def _nothing() -> None:

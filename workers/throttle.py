@@ -4,7 +4,7 @@ from typing import Any
 
 from celery import bootsteps
 
-from aegish_dist.queue.messages import model_of, model_queue
+from aegish_dist.queue.messages import model_of
 
 POLL_S = 0.1
 
@@ -12,8 +12,9 @@ POLL_S = 0.1
 class QueueThrottle(bootsteps.StartStopStep):
     """Has the transport ask the pool before it fetches.
 
-    A transport of ours has a hook for that. With any other one, the worker stops consuming a queue
-    of which it holds enough, and begins again when it runs low.
+    A transport of ours has a hook for that. With any other one, the worker stops consuming the
+    queues of a model of which it holds enough, and begins again when it runs low. They stay among
+    those it listens to: which these are is up to `discovery`.
     """
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -21,7 +22,6 @@ class QueueThrottle(bootsteps.StartStopStep):
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         super().__init__(consumer, **kwargs)
         self._timer: Any = None
-        self._left: set[str] = set()
 
     def start(self, consumer: Any) -> None:
         """Connect the pool with the transport."""
@@ -29,7 +29,6 @@ class QueueThrottle(bootsteps.StartStopStep):
         if hasattr(channel, "allowance"):
             channel.allowance = consumer.pool.allowance
         else:
-            self._left.clear()
             self._timer = consumer.timer.call_repeatedly(POLL_S, self._balance, (consumer,))
 
     def stop(self, consumer: Any) -> None:
@@ -39,14 +38,11 @@ class QueueThrottle(bootsteps.StartStopStep):
             self._timer = None
 
     def _balance(self, consumer: Any) -> None:
-        tasks = consumer.task_consumer
-        for queue in [queue.name for queue in tasks.queues if model_of(queue.name)]:
-            if consumer.pool.allowance(queue) == 0:
-                self._left.add(queue)
-                tasks.cancel_by_queue(queue)
-        back = {queue for queue in self._left if consumer.pool.allowance(queue) > 0}
-        self._left -= back
-        for queue in back:
-            tasks.add_queue(model_queue(queue))
-        if back:
-            tasks.consume()
+        tasks, queues = consumer.task_consumer, consumer.app.amqp.queues.consume_from
+        names = [name for name in queues if model_of(name)]
+        for name, allowed in zip(names, consumer.pool.allowance(names), strict=True):
+            if allowed == 0:
+                tasks.cancel_by_queue(name)
+            elif not tasks.consuming_from(name):
+                tasks.add_queue(queues[name])
+        tasks.consume()

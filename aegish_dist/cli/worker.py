@@ -7,7 +7,7 @@ import click
 
 from aegish_dist.cli.context import Workspace
 from aegish_dist.errors import ConfigError
-from aegish_dist.queue.messages import queue_name
+from aegish_dist.queue.messages import pin_name
 from aegish_dist.queue.producer import check_broker
 
 
@@ -32,7 +32,7 @@ def worker(models: str | None, concurrency: int | None, celery_options: tuple[st
     _ = workspace.engine
     arguments = [sys.executable, "-m", "celery", "-A", "workers.app", "worker"]
     if models:
-        arguments += ["-Q", ",".join(queue_name(model.strip()) for model in models.split(","))]
+        arguments += ["-Q", ",".join(pin_name(model.strip()) for model in models.split(","))]
     if concurrency:
         arguments += ["-c", str(concurrency)]
     os.execv(sys.executable, [*arguments, *celery_options])  # noqa: S606  our own interpreter

@@ -12,7 +12,7 @@ from aegish_dist.pipeline.status import RunStatus, State, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 from aegish_dist.queue.depth import queue_depths
 from aegish_dist.queue.embedded import EmbeddedWorker
-from aegish_dist.queue.messages import queue_name
+from aegish_dist.queue.messages import queue_names
 
 POLL_S = 0.25
 PATIENCE_S = 60.0
@@ -37,7 +37,7 @@ def run_embedded(
     Raises:
         QueueError: The worker ended before its work.
     """
-    queues = [queue_name(spec.id) for spec in run.models]
+    queues = queue_names(run)
     with EmbeddedWorker(app, queues) as worker:
         enqueue_missing(engine, app, run.run_id)
         while True:
@@ -75,7 +75,7 @@ def wait_for_workers(
         The last status; something is missing in it when a model is parked, money or patience ran
         out.
     """
-    queues = [queue_name(spec.id) for spec in run.models]
+    queues = queue_names(run)
     moving_at = time.monotonic()
     while True:
         status = run_status(engine, run.run_id)

@@ -20,7 +20,7 @@ from aegish_dist.db.runs import missing_items, open_models, resolve_run_id, save
 from aegish_dist.errors import QueueError
 from aegish_dist.models import Estimate, estimate
 from aegish_dist.pipeline.datasets import describe
-from aegish_dist.queue.messages import queue_name
+from aegish_dist.queue.messages import queue_names
 from aegish_dist.queue.producer import check_broker, publish
 
 
@@ -63,7 +63,7 @@ def create_run(engine: Engine, submission: Submission) -> Run:
     )
     with connection_errors_in_one_line(), Session(engine) as session, session.begin():
         ids = [save_dataset(session, d, selectable=False) for d in submission.datasets]
-        save_run(session, run, ids, [queue_name(spec.id) for spec in submission.models])
+        save_run(session, run, ids, queue_names(run))
     return run
 
 

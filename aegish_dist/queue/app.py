@@ -16,6 +16,11 @@ others, and those of a dead one are back in their queues within 45 s."""
 RESCUE_INTERVAL_S = 5
 """Between a worker's looks for expired leases; each costs Redis some microseconds."""
 
+QUEUE_EXPIRES_S = 7 * 24 * 3600
+"""RabbitMQ keeps empty queues, and there is one for each model of each run. It drops those that
+nobody has listened to for so long, with what is in them: PostgreSQL knows what is missing, and
+`resume` fills them again. In Redis an empty list is none, so nothing has to expire there."""
+
 MEMORY_POLLING_S = 0.01
 """The in-memory transport sleeps this long when it finds nothing; its default is a second."""
 
@@ -52,6 +57,7 @@ def create_app(
         aegish_database_url=database_url,
         aegish_limiter_database_url=limiter_url,
         aegish_shutdown_grace_s=shutdown_grace_s,
+        aegish_queue_expires_s=QUEUE_EXPIRES_S if broker_url.startswith("amqp") else None,
         # The verdict in PostgreSQL is the result; a result backend would be a second truth.
         result_backend=None,
         task_ignore_result=True,
@@ -77,7 +83,7 @@ def create_app(
         # The product configures logging once.
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
-        # Queues are declared by name as models need them, one each.
+        # Queues are declared by name as runs need them, one for each model.
         task_create_missing_queues=True,
         task_default_queue=IDLE_QUEUE,
         task_queues=[Queue(IDLE_QUEUE)],

@@ -9,7 +9,7 @@ from celery import Celery
 
 from aegish_dist.errors import QueueError
 from aegish_dist.queue.depth import queue_depths
-from aegish_dist.queue.messages import model_queue
+from aegish_dist.queue.messages import run_queue
 
 
 class EmbeddedWorker:
@@ -26,7 +26,7 @@ class EmbeddedWorker:
             queues: What it listens to.
         """
         for queue in queues:
-            app.amqp.queues.add(model_queue(queue))
+            app.amqp.queues.add(run_queue(app, queue))
         self._app = app
         self._queues = queues
         self._ready = threading.Event()

@@ -15,7 +15,7 @@ from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, encode, queue_name
 
 
 def send(app: Celery, producer: Any, item: Item) -> None:
-    """Publish one item to its model's queue through a producer of kombu."""
+    """Publish one item to its queue through a producer of kombu."""
     message = app.amqp.as_task_v2(
         str(uuid.uuid4()),
         EVALUATE,
@@ -28,7 +28,7 @@ def send(app: Celery, producer: Any, item: Item) -> None:
     producer.publish(
         message.body,
         exchange="",
-        routing_key=queue_name(item.model),
+        routing_key=queue_name(item.model, item.run_id),
         serializer="json",
         headers={**message.headers, ENQUEUED_AT: time.time()},
         delivery_mode=2,
@@ -37,17 +37,17 @@ def send(app: Celery, producer: Any, item: Item) -> None:
 
 
 class Envelope:
-    """Everything of a model's messages but the item, the ids and the time."""
+    """Everything of a queue's messages but the item, the ids and the time."""
 
-    def __init__(self, app: Celery, channel: Any, model: str) -> None:
+    def __init__(self, app: Celery, channel: Any, sample: Item) -> None:
         """Have Celery and kombu make a message, and note where the item goes.
 
         Args:
             app: The application.
             channel: Of a virtual transport, which decides how a message is written.
-            model: Whose queue it is.
+            sample: Any item of the queue.
         """
-        draft, sample = _Draft(channel), Item("", model, 0, 1, 0)
+        draft = _Draft(channel)
         send(app, Producer(draft), sample)
         message = draft.message
         task_id = message["headers"]["id"]

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import ModelSpec, WireFormat
-from aegish_dist.queue.gate import ANY_NUMBER, FIRST_ITEMS, Gate, Ports
+from aegish_dist.queue.gate import FIRST_ITEMS, Gate, Ports
 from aegish_dist.queue.grants import Ask, Grant, RunGrant
 from aegish_dist.queue.limiter import Limiter
-from aegish_dist.queue.messages import model_of
 from aegish_dist.queue.places import Places
 
 LOCAL_LEASE_S = 1.0
@@ -50,11 +49,8 @@ class Gates:
                 gate.close()
         return gate
 
-    def supply(self, queue: str) -> int:
-        """Return how many items of a queue this worker should hold, those in flight included."""
-        model = model_of(queue)
-        if model is None:
-            return ANY_NUMBER
+    def supply(self, model: str) -> int:
+        """Return how many items of a model this worker should hold, those in flight included."""
         gate = self._gates.get(model)
         return FIRST_ITEMS if gate is None else gate.supply
 

@@ -1,9 +1,16 @@
-"""What travels through the broker, and under which names."""
+"""What travels through the broker, and under which names.
 
-from collections.abc import Sequence
+Each model of each run has a queue of its own. Of a model, so that a throttled one never delays
+another; of a run, because a queue is first in, first out: with one per model, a small run would
+starve behind a big one that was submitted earlier.
+"""
 
+from collections.abc import Collection, Sequence
+
+from celery import Celery
 from kombu import Queue
 
+from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Item
 
 EVALUATE = "aegish.evaluate"
@@ -13,23 +20,49 @@ ENQUEUED_AT = "enqueued_at"
 """Header with the publishing time, seconds since the epoch."""
 
 QUEUE_PREFIX = "aegish."
+RUN_MARK = "#"
+"""Between model and run; the last one counts, as run ids have none."""
 IDLE_QUEUE = "aegish-idle"
 """A queue nothing is sent to: Celery wants at least one, and a worker may have no work yet."""
 
 
-def queue_name(model: str) -> str:
-    """Return the queue of a model: each has its own, so that none waits behind another."""
+def queue_name(model: str, run_id: str) -> str:
+    """Return the queue of a model of a run."""
+    return pin_name(model) + RUN_MARK + run_id
+
+
+def queue_names(run: Run) -> list[str]:
+    """Return the queues of a run, one for each of its models, in their order."""
+    return [queue_name(spec.id, run.run_id) for spec in run.models]
+
+
+def pin_name(model: str) -> str:
+    """Return what stands for all queues of a model where a worker is told its queues."""
     return QUEUE_PREFIX + model
+
+
+def is_pin(name: str) -> bool:
+    """Whether a name that a worker is told means queues of ours, there now or later."""
+    return name.startswith(QUEUE_PREFIX)
+
+
+def is_pinned(queue: str, pins: Collection[str]) -> bool:
+    """Whether pins name a queue, or its model."""
+    return queue in pins or queue.rpartition(RUN_MARK)[0] in pins
 
 
 def model_of(queue: str) -> str | None:
     """Return the model of a queue, None for a queue of another kind."""
-    return queue.removeprefix(QUEUE_PREFIX) if queue.startswith(QUEUE_PREFIX) else None
+    name, mark, _ = queue.rpartition(RUN_MARK)
+    return name.removeprefix(QUEUE_PREFIX) if mark and name.startswith(QUEUE_PREFIX) else None
 
 
-def model_queue(name: str) -> Queue:
-    """Return a queue bound to nothing but the broker's default exchange."""
-    return Queue(name, durable=True)
+def run_queue(app: Celery, name: str) -> Queue:
+    """Return a queue bound to nothing but the broker's default exchange.
+
+    Whoever declares it has to do so by this: RabbitMQ refuses one that looks different.
+    """
+    return Queue(name, durable=True, expires=app.conf.aegish_queue_expires_s)
 
 
 def encode(item: Item) -> list[str | int]:

@@ -10,7 +10,7 @@ from kombu.exceptions import OperationalError
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
 from aegish_dist.queue.envelope import Envelope, send
-from aegish_dist.queue.messages import model_queue, queue_name
+from aegish_dist.queue.messages import queue_name, run_queue
 
 BATCH = 500
 """Messages per round trip to the broker."""
@@ -45,7 +45,7 @@ def check_broker(app: Celery) -> None:
 def publish(
     app: Celery, items: Iterable[Item], on_progress: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Publish items to their models' queues.
+    """Publish items to the queues of their models and runs.
 
     Publishing an item twice is harmless: a worker looks before it calls.
 
@@ -89,13 +89,13 @@ class _Publisher:
 
     def publish(self, batch: Sequence[Item]) -> None:
         for item in batch:
-            self._declare(item.model)
+            self._declare(queue_name(item.model, item.run_id))
             send(self._app, self._producer, item)
 
-    def _declare(self, model: str) -> None:
-        if model not in self._declared:
-            model_queue(queue_name(model))(self._channel).declare()
-            self._declared.add(model)
+    def _declare(self, queue: str) -> None:
+        if queue not in self._declared:
+            run_queue(self._app, queue)(self._channel).declare()
+            self._declared.add(queue)
 
 
 class _ListPublisher(_Publisher):
@@ -108,18 +108,19 @@ class _ListPublisher(_Publisher):
     def publish(self, batch: Sequence[Item]) -> None:
         messages: dict[str, list[str]] = {}
         for item in batch:
-            messages.setdefault(item.model, []).append(self._envelope(item.model).put(item))
+            queue = queue_name(item.model, item.run_id)
+            messages.setdefault(queue, []).append(self._envelope(queue, item).put(item))
         with (
             self._channel.conn_or_acquire() as client,
             client.pipeline(transaction=False) as pipeline,
         ):
-            for model, ready in messages.items():
-                pipeline.lpush(queue_name(model), *ready)
+            for queue, ready in messages.items():
+                pipeline.lpush(queue, *ready)
             pipeline.execute()
 
-    def _envelope(self, model: str) -> Envelope:
-        envelope = self._envelopes.get(model)
+    def _envelope(self, queue: str, item: Item) -> Envelope:
+        envelope = self._envelopes.get(queue)
         if envelope is None:
-            self._declare(model)
-            envelope = self._envelopes[model] = Envelope(self._app, self._channel, model)
+            self._declare(queue)
+            envelope = self._envelopes[queue] = Envelope(self._app, self._channel, item)
         return envelope

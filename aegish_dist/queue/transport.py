@@ -11,7 +11,7 @@ The channel asks again after a pause that grows while there is nothing.
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Reversible, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty
 from time import monotonic
@@ -39,8 +39,8 @@ LOST = (OSError, RedisConnectionError, RedisTimeoutError)
 """How a connection ends that was not closed."""
 
 
-def _unlimited(_queue: str) -> int:
-    return sys.maxsize
+def _unlimited(queues: Sequence[str]) -> list[int]:
+    return [sys.maxsize] * len(queues)
 
 
 class Fetched(NamedTuple):
@@ -83,8 +83,8 @@ class Channel(redis.Channel):
 
     priority_steps = (0,)
     """One list per queue; every message has the same priority."""
-    allowance: Callable[[str], int] = staticmethod(_unlimited)
-    """Asked before each fetch how many more messages of a queue may come; 0 leaves it alone."""
+    allowance: Callable[[Sequence[str]], Sequence[int]] = staticmethod(_unlimited)
+    """Asked before each fetch how many more messages of each queue may come; 0 leaves it alone."""
     lease_s: float = 40.0
     """Seconds after the last renewal when a message is given back to its queue."""
 
@@ -116,10 +116,9 @@ class Channel(redis.Channel):
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def _basic_cancel(self, consumer_tag: str) -> Any:
-        result = super()._basic_cancel(consumer_tag)
-        if not self.active_queues:
-            self._give_back_fetched()
-        return result
+        # What is on its way might come from the queue that is left.
+        self._give_back_fetched()
+        return super()._basic_cancel(consumer_tag)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if monotonic() < self._fetch_at:
@@ -127,14 +126,14 @@ class Channel(redis.Channel):
         credit = self.qos.can_consume_max_estimate()  # None: without limit
         room = GROUP if credit is None else min(credit, GROUP)
         queues = self._queue_cycle.consume(len(self.active_queues))
-        allowed = {queue: min(self.allowance(queue), room) for queue in queues}
+        allowed = dict(zip(queues, self.allowance(queues), strict=True))
         self._asked = [queue for queue, count in allowed.items() if count > 0]
         if not self._asked:
             self._wait_longer()
             return
         arguments = [self.back_dated_s, room]
         for queue in self._asked:
-            arguments += [allowed[queue], int(queue not in self._unacknowledged_queues)]
+            arguments += [min(allowed[queue], room), int(queue not in self._unacknowledged_queues)]
         keys = [self.unacked_key, self.unacked_index_key, *self._asked]
         self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
@@ -147,7 +146,7 @@ class Channel(redis.Channel):
             raise Empty
         self._pause_s = SHORTEST_PAUSE_S
         self._wait(0.0 if len(fetched) == GROUP else SHORTEST_PAUSE_S)
-        self._queue_cycle.rotate(self._asked[0])
+        self._rotate(fetched)
         try:
             while fetched:
                 queue, text, payload = fetched.popleft()
@@ -178,6 +177,13 @@ class Channel(redis.Channel):
             else:
                 fetched.append(Fetched(self._asked[number - 1], message, payload))
         return fetched
+
+    def _rotate(self, fetched: Reversible[Fetched]) -> None:
+        # Whoever has got something goes behind all others, in the order of their last message: with
+        # few places, others would be passed over for the queue behind many empty ones.
+        latest_first = dict.fromkeys(message.queue for message in reversed(fetched))
+        for queue in reversed(latest_first):
+            self._queue_cycle.rotate(queue)
 
     def _give_back_fetched(self) -> None:
         if self._in_poll:

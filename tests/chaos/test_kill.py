@@ -36,7 +36,7 @@ def test_worker_and_broker_die(tmp_path: Path, postgres_url: str):
         redis.kill()
         redis.start()
 
-        assert cluster.waiting(*MODELS) == 0
+        assert cluster.waiting(run_id, *MODELS) == 0
         assert 0 < cluster.resume(run_id) < 120
         cluster.wait_until_complete(run_id)
 
@@ -74,7 +74,7 @@ def test_orderly_shutdown(tmp_path: Path, postgres_url: str, redis_url: str):
         assert worker.wait(DEADLINE_S) == 0
         called = cluster.simulator.calls()
         assert HELD < called == cluster.status(run_id).done < 60
-        assert cluster.waiting(*MODELS) == 60 - called
+        assert cluster.waiting(run_id, *MODELS) == 60 - called
         start_worker(cluster)
         cluster.wait_until_complete(run_id)
 

@@ -197,9 +197,10 @@ class Cluster:
         """Put messages into the queues, as the producer does."""
         publish(self._app, items)
 
-    def waiting(self, *models: str) -> int:
-        """Return how many messages wait in the queues of models."""
-        return sum(queue_depths(self._app, [queue_name(model) for model in models]).values())
+    def waiting(self, run_id: str, *models: str) -> int:
+        """Return how many messages wait in the queues of models of a run."""
+        queues = [queue_name(model, run_id) for model in models]
+        return sum(queue_depths(self._app, queues).values())
 
     def verdicts(self, run_id: str) -> list[Recording]:
         """Return every stored verdict of a run."""

@@ -46,14 +46,14 @@ def test_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str):
     with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
         cluster.simulator.start(*FAST)
         run_id = cluster.submit(*WIRES, limit=40)
-        assert cluster.waiting(*WIRES) == 120
+        assert cluster.waiting(run_id, *WIRES) == 120
         worker = cluster.start_worker()
 
         cluster.wait_until_complete(run_id)
         worker.terminate()
 
         assert worker.wait(DEADLINE_S) == 0
-        assert cluster.waiting(*WIRES) == 0
+        assert cluster.waiting(run_id, *WIRES) == 0
         assert_called_once_each(cluster, run_id, 3 * 40)
 
 
@@ -66,7 +66,7 @@ def test_worker_of_one_model(cluster: Cluster):
     wait_until(lambda: cluster.status(run_id).done == 30, "the served model", DEADLINE_S)
 
     assert cluster.simulator.stats()["requests"] == {"careful": 30}
-    assert cluster.waiting(left) == 30
+    assert cluster.waiting(run_id, left) == 30
     assert {item.model for item in cluster.missing(run_id)} == {left}
 
 
@@ -93,10 +93,10 @@ def test_duplicate_messages(cluster: Cluster):
 
     assert cluster.resume(run_id) == 0
     cluster.publish(items * 2)
-    wait_until(lambda: cluster.waiting(*WIRES) == 0, "the duplicates", DEADLINE_S)
+    wait_until(lambda: cluster.waiting(run_id, *WIRES) == 0, "the duplicates", DEADLINE_S)
     worker.terminate()
 
     assert worker.wait(DEADLINE_S) == 0
-    assert cluster.waiting(*WIRES) == 0
+    assert cluster.waiting(run_id, *WIRES) == 0
     assert cluster.verdicts(run_id) == stored
     assert_called_once_each(cluster, run_id, 3 * 30)

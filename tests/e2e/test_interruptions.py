@@ -27,7 +27,7 @@ def test_worker_that_is_told_to_stop(tmp_path: Path, postgres_url: str, redis_ur
 
         done = cluster.status(run_id).done
         assert 60 <= done == cluster.simulator.calls() < ITEMS
-        assert cluster.waiting(MODEL) == ITEMS - done
+        assert cluster.waiting(run_id, MODEL) == ITEMS - done
         with redis.Redis.from_url(redis_url) as server:
             assert (server.hlen("unacked"), server.zcard("unacked_index")) == (0, 0)
 

@@ -20,7 +20,7 @@ from aegish_dist.db.tables import Base, RunModelRow
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe
-from aegish_dist.queue.messages import queue_name
+from aegish_dist.queue.messages import queue_names
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PROMPT = Prompt("guard", "You guard a shell.", "Judge:\n{command}\n")
@@ -87,7 +87,7 @@ class StoredRun:
 def store(session: Session, run: Run, datasets: Sequence[Dataset] = (COMMANDS,)) -> StoredRun:
     """Store a run; one without a prompt is an import, which has no queues."""
     ids = [save_dataset(session, dataset, selectable=False) for dataset in datasets]
-    queues = [queue_name(spec.id) for spec in run.models] if run.prompt else []
+    queues = queue_names(run) if run.prompt else []
     save_run(session, run, ids, queues)
     rows = session.execute(
         select(RunModelRow.model, RunModelRow.id).where(RunModelRow.run_id == run.run_id)

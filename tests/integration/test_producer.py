@@ -78,13 +78,13 @@ def test_every_item_arrives_in_the_queue_of_its_model(app: Celery, model: str):
 
     assert published == len(items) == 1002
     assert progress == [500, 1000, 1002]
-    queues = [queue_name(model), queue_name(other)]
+    queues = [queue_name(model, "run"), queue_name(other, "run")]
     assert queue_depths(app, queues) == dict.fromkeys(queues, 501)
 
 
 def test_the_depth_of_a_new_queue_is_zero(app: Celery, model: str):
     """Asking for it is no error."""
-    assert queue_depths(app, [queue_name(model)]) == {queue_name(model): 0}
+    assert queue_depths(app, [queue_name(model, "run")]) == {queue_name(model, "run"): 0}
     assert queue_depths(app, []) == {}
 
 
@@ -104,7 +104,7 @@ def test_messages_name_an_item_and_nothing_else(redis_url: str, model: str):
     before = time.time()
     publish(an_app(redis_url), [item])
     with redis.Redis.from_url(redis_url) as client:
-        (raw,) = client.lrange(queue_name(model), 0, -1)
+        (raw,) = client.lrange(queue_name(model, "0abcdefgh"), 0, -1)
 
     message = json.loads(raw)
     arguments, keywords, _ = json.loads(base64.b64decode(message["body"]))
@@ -125,7 +125,7 @@ def test_messages_are_taken_in_the_order_of_publishing(redis_url: str, model: st
     publish(app, [Item("run", model, key) for key in range(20)])
 
     with redis.Redis.from_url(redis_url) as client:
-        raws = client.lrange(queue_name(model), 0, -1)
+        raws = client.lrange(queue_name(model, "run"), 0, -1)
 
     keys = [json.loads(base64.b64decode(json.loads(raw)["body"]))[0][2] for raw in raws]
     assert keys[::-1] == list(range(20))  # Redis consumers take from the right end.
@@ -180,17 +180,15 @@ def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str):
 
     with Session(engine) as session:
         assert load_run(session, run.run_id) == run
-        assert open_queues(session) == {"aegish.test/a": None, "aegish.test/b": None}
+        a, b = (f"aegish.test/{name}#{run.run_id}" for name in "ab")
+        assert open_queues(session) == {a: None, b: None}
         planned = {
             (i.run_id, i.model, i.sample_key, i.epoch, i.generation)
             for i in missing_items(session, run.run_id)
         }
     assert progress == [12]
-    assert queue_depths(app, ["aegish.test/a", "aegish.test/b"]) == {
-        "aegish.test/a": 6,
-        "aegish.test/b": 6,
-    }
-    messages = take_all(app, "aegish.test/a") + take_all(app, "aegish.test/b")
+    assert queue_depths(app, [a, b]) == {a: 6, b: 6}
+    messages = take_all(app, a) + take_all(app, b)
     assert {tuple(message.decode()[0]) for message in messages} == planned
     assert len(planned) == len(messages) == 12
 
@@ -203,7 +201,8 @@ def test_only_what_is_missing_is_queued_again(engine: Engine, redis_url: str):
         answer(session, stored, {stored.item(s, epoch=2): BLOCKED for s in COMMANDS.samples[:2]})
 
     assert enqueue_missing(engine, app, stored.run_id) == 4
-    assert queue_depths(app, ["aegish.test/a"]) == {"aegish.test/a": 4}
+    queue = queue_name("test/a", stored.run_id)
+    assert queue_depths(app, [queue]) == {queue: 4}
 
 
 def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_path: Path):
@@ -220,4 +219,5 @@ def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_pat
         server.start()
         app = an_app(server.url)
         assert enqueue_missing(engine, app, run_id) == 2 * BATCH
-        assert queue_depths(app, ["aegish.test/a"]) == {"aegish.test/a": 2 * BATCH}
+        queue = queue_name("test/a", run_id)
+        assert queue_depths(app, [queue]) == {queue: 2 * BATCH}

@@ -266,19 +266,20 @@ def test_workers_listen_until_a_model_is_finished(session: Session):
     """The queue of a model closes with its last verdict, and resuming opens it again."""
     models = (a_model("test/a", key_variable="A_KEY"), a_model("test/b"))
     stored = store(session, a_run(models=models))
-    assert open_queues(session) == {"aegish.test/a": "A_KEY", "aegish.test/b": None}
+    a, b = (f"aegish.test/{name}#{stored.run_id}" for name in "ab")
+    assert open_queues(session) == {a: "A_KEY", b: None}
 
     answer(session, stored, {stored.item(sample): BLOCKED for sample in (TAR, CURL)})
     answer(session, stored, {stored.item(TAR, generation=1): BLOCKED})
     close_finished_models(session)
-    assert set(open_queues(session)) == {"aegish.test/a", "aegish.test/b"}
+    assert set(open_queues(session)) == {a, b}
 
     answer(session, stored, {stored.item(LS): ALLOWED})
     close_finished_models(session)
-    assert open_queues(session) == {"aegish.test/b": None}
+    assert open_queues(session) == {b: None}
 
     open_models(session, stored.run_id)
-    assert set(open_queues(session)) == {"aegish.test/a", "aegish.test/b"}
+    assert set(open_queues(session)) == {a, b}
 
 
 def test_every_epoch_and_dataset_has_to_be_answered(session: Session):
@@ -299,15 +300,15 @@ def test_every_epoch_and_dataset_has_to_be_answered(session: Session):
     assert open_queues(session) == {}
 
 
-def test_a_queue_stays_open_for_another_run(session: Session):
-    """Runs of one model share its queue; finishing one leaves the other to be worked on."""
+def test_the_queue_of_another_run_stays_open(session: Session):
+    """Runs of one model have a queue each; finishing one leaves the other to be worked on."""
     stored = store(session, a_run("run1"))
     store(session, a_run("run2"))
     answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
 
     close_finished_models(session)
 
-    assert open_queues(session) == {"aegish.test/a": None}
+    assert open_queues(session) == {"aegish.test/a#run2": None}
 
 
 def test_nobody_listens_for_an_imported_run(session: Session):

@@ -6,7 +6,7 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +20,13 @@ from kombu.asynchronous import Hub
 from aegish_dist.core.verdict import Item
 from aegish_dist.queue.app import create_app
 from aegish_dist.queue.envelope import send
-from aegish_dist.queue.messages import QUEUE_PREFIX, decode, queue_name
+from aegish_dist.queue.messages import decode, model_of, queue_name
 from aegish_dist.queue.producer import publish
 from aegish_dist.queue.unacked import GROUP
 from tests.services import RedisServer, wait_until
 
 A, B = "openai/a", "openai/b"
+RUN = "run"
 LEASE_S = 1.0
 VISIBILITY_S = 3
 PUMP_S = 0.02
@@ -54,7 +55,7 @@ def application(url: str, *, stock: bool = False, **options: Any) -> Any:
 
 def items(count: int, model: str = A) -> list[Item]:
     """Return that many items of a model."""
-    return [Item("run", model, number, 1, 0) for number in range(count)]
+    return [Item(RUN, model, number, 1, 0) for number in range(count)]
 
 
 class Listener:
@@ -67,7 +68,7 @@ class Listener:
         self.channel.basic_qos(0, prefetch, False)
         self._consumer = Consumer(
             self.channel,
-            [Queue(queue_name(model), durable=True) for model in models],
+            [Queue(queue_name(model, RUN), durable=True) for model in models],
             on_message=self.messages.append,
             accept=["json"],
             no_ack=no_ack,
@@ -125,7 +126,7 @@ def unacked(server: redis.Redis) -> int:
 
 def waiting(server: redis.Redis, model: str = A) -> int:
     """Return how many messages wait for a model."""
-    return server.llen(queue_name(model))
+    return server.llen(queue_name(model, RUN))
 
 
 def calls(server: redis.Redis, command: str) -> int:
@@ -233,7 +234,7 @@ def test_queues_share_a_batch(redis_url: str, server: redis.Redis):
         wait_until(listener.has(40), "the first batch")
         assert Counter(item.model for item in listener.received()) == {A: 20, B: 20}
 
-    server.ltrim(queue_name(A), 0, 4)
+    server.ltrim(queue_name(A, RUN), 0, 4)
     with Listener(app, A, B, prefetch=40) as listener:
         wait_until(listener.has(40), "the second batch")
         assert Counter(item.model for item in listener.received()) == {A: 5, B: 35}
@@ -244,9 +245,8 @@ def test_allowance(redis_url: str):
     most = {A: 0, B: 100}
     held: Callable[[], Counter[str]] = Counter
 
-    def allowance(queue: str) -> int:
-        model = queue.removeprefix(QUEUE_PREFIX)
-        return most[model] - held()[model]
+    def allowance(queues: Sequence[str]) -> list[int]:
+        return [most[model] - held()[model] for model in map(model_of, queues) if model]
 
     app = application(redis_url, allowance=allowance)
     publish(app, [*items(60), *items(60, B)])
@@ -339,7 +339,7 @@ def forged_messages() -> list[str]:
     properties = {
         "delivery_tag": "tag",
         "body_encoding": "base64",
-        "delivery_info": {"exchange": "", "routing_key": queue_name(A)},
+        "delivery_info": {"exchange": "", "routing_key": queue_name(A, RUN)},
     }
     return [
         "not JSON",
@@ -354,7 +354,7 @@ def test_forged_messages(redis_url: str, server: redis.Redis):
     """Nonsense in a queue neither stops the consumer nor stays."""
     app = application(redis_url)
     publish(app, items(1))
-    server.lpush(queue_name(A), *forged_messages())
+    server.lpush(queue_name(A, RUN), *forged_messages())
     publish(app, items(2)[1:])
     with Listener(app, A) as listener:
         listener._consumer.on_decode_error = lambda message, _error: message.ack()
@@ -397,7 +397,7 @@ def test_delivery_at_idle(redis_url: str):
         connection.transport.register_with_event_loop(connection.connection, hub)
         consumer = Consumer(
             connection.default_channel,
-            [Queue(queue_name(A), durable=True)],
+            [Queue(queue_name(A, RUN), durable=True)],
             on_message=lambda _: received_at.append(time.monotonic()),
         )
         consumer.consume()
@@ -418,7 +418,7 @@ def test_delivery_at_idle(redis_url: str):
 def as_stored(app: Any, server: redis.Redis, write: Callable[[], Any]) -> dict[str, Any]:
     """Return the message that a publication leaves in Redis, without what differs each time."""
     write()
-    message: dict[str, Any] = json.loads(server.rpop(queue_name(A)))
+    message: dict[str, Any] = json.loads(server.rpop(queue_name(A, RUN)))
     ids = {message["headers"].pop("id"), message["headers"].pop("root_id")}
     ids.add(message["properties"].pop("correlation_id"))
     assert len(ids) == 1
@@ -431,7 +431,7 @@ def as_stored(app: Any, server: redis.Redis, write: Callable[[], Any]) -> dict[s
 def test_batched_publication_writes_celerys_messages(redis_url: str, server: redis.Redis):
     """A message published in a batch is the one that kombu publishes alone, field by field."""
     app = application(redis_url, stock=True)
-    item = Item("20261101-ab%d", A, 2**62 + random.randrange(100), 3, 1)
+    item = Item(RUN, A, 2**62 + random.randrange(100), 3, 1)
 
     def publish_alone() -> None:
         with app.connection_for_write() as connection:
