@@ -202,6 +202,11 @@ class Cluster:
         queues = [queue_name(model, run_id) for model in models]
         return sum(queue_depths(self._app, queues).values())
 
+    def listened(self) -> set[str]:
+        """Return the queues that workers consume, as they say when Celery asks them."""
+        replies = self._app.control.inspect(timeout=0.5).active_queues() or {}
+        return {queue["name"] for queues in replies.values() for queue in queues}
+
     def verdicts(self, run_id: str) -> list[Recording]:
         """Return every stored verdict of a run."""
         return list(export_verdicts(self.engine, run_id))

@@ -110,6 +110,10 @@ class Listener:
         """Stop consuming."""
         self._consumer.cancel()
 
+    def leave(self, model: str) -> None:
+        """Stop consuming one queue."""
+        self._consumer.cancel_by_queue(queue_name(model, RUN))
+
     def vanish(self) -> None:
         """Break all connections to Redis at once, as a killed process does."""
         self.channel._qos._on_collect.cancel()
@@ -210,6 +214,23 @@ def test_cancelled_consumer_gives_a_fetched_batch_back(redis_url: str, server: r
         assert (unacked(server), waiting(server), listener.messages) == (0, 30, [])
 
 
+def test_a_queue_left_on_the_way(redis_url: str, server: redis.Redis):
+    """Leaving one of two queues loses nothing of a fetch from both: all of it comes again."""
+    app = application(redis_url)
+    publish(app, [*items(30), *items(30, B)])
+    with Listener(app, A, B) as listener:
+        listener.channel.connection.cycle.on_poll_start()
+        wait_until(lambda: unacked(server) == 60, "the fetch")
+
+        listener.leave(A)
+
+        assert (unacked(server), waiting(server), waiting(server, B)) == (0, 30, 30)
+        wait_until(listener.has(30), "the other queue")
+        listener.pump()
+        assert listener.received() == Counter(items(30, B))
+        assert waiting(server) == 30
+
+
 def test_rejected_messages(redis_url: str, server: redis.Redis):
     """A message that is put back comes again; a dropped one is gone."""
     app = application(redis_url)
@@ -238,6 +259,25 @@ def test_queues_share_a_batch(redis_url: str, server: redis.Redis):
     with Listener(app, A, B, prefetch=40) as listener:
         wait_until(listener.has(40), "the second batch")
         assert Counter(item.model for item in listener.received()) == {A: 5, B: 35}
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+def test_few_places_are_shared(redis_url: str, places: int):
+    """With fewer places than queues each gets the same in the end, however many stand empty."""
+    app = application(redis_url)
+    empty = [f"empty/{number}" for number in range(7)]
+    last = "openai/c"
+    publish(app, [*items(60), *items(60, B), *items(60, last)])
+    with Listener(app, A, *empty, B, last, prefetch=places) as listener:
+        acked = 0
+        while acked < 60:
+            wait_until(listener.has(acked + places), "the next messages")
+            for message in listener.messages[acked:]:
+                message.ack()
+                acked += 1
+
+    got = Counter(item.model for item in listener.received())
+    assert max(got.values()) - min(got[model] for model in (A, B, last)) <= places
 
 
 def test_allowance(redis_url: str):

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from aegish_dist.core.verdict import Item
-from aegish_dist.queue.messages import decode, encode, queue_name
+from aegish_dist.queue.messages import (
+    decode,
+    encode,
+    is_pin,
+    is_pinned,
+    model_of,
+    pin_name,
+    queue_name,
+)
 
 ITEM = Item("0abcdefgh", "openai/gpt-x", sample_key=2**63 - 1, epoch=3, generation=1)
 ARGUMENTS = ["0abcdefgh", "openai/gpt-x", 2**63 - 1, 3, 1]
@@ -52,6 +60,33 @@ def test_a_forged_message_is_refused(arguments: Any):
         decode(arguments)
 
 
-def test_every_model_has_a_queue_of_its_own():
+def test_every_model_of_a_run_has_a_queue_of_its_own():
     """The name says whose it is."""
-    assert queue_name("openai/gpt-x") == "aegish.openai/gpt-x"
+    assert queue_name("openai/gpt-x", "0abcdefgh") == "aegish.openai/gpt-x#0abcdefgh"
+
+
+@pytest.mark.parametrize(
+    "model", ["openai/gpt-x", "openrouter/org/m:free", "lab/c#", "#", "aegish."]
+)
+def test_the_model_of_a_queue(model: str):
+    """It is read from the name, whatever characters it has."""
+    assert model_of(queue_name(model, "0abcdefgh")) == model
+
+
+@pytest.mark.parametrize("queue", ["aegish-idle", "celery", "other#0abcdefgh", "aegish.m", "", "#"])
+def test_queues_of_other_kinds(queue: str):
+    """They have no model."""
+    assert model_of(queue) is None
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-x", "lab/c#"])
+def test_pins(model: str):
+    """A pin of a model takes its queues of all runs; the name of a queue takes that queue."""
+    queue = queue_name(model, "0abcdefgh")
+
+    assert is_pin(pin_name(model))
+    assert is_pinned(queue, {pin_name("other"), pin_name(model)})
+    assert is_pinned(queue, {queue})
+    assert not is_pinned(queue, {queue_name(model, "0abcdefgj")})
+    assert not is_pinned(queue, {pin_name(f"{model}-mini"), pin_name(model[:-1])})
+    assert not is_pin("celery")

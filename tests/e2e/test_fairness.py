@@ -1,0 +1,86 @@
+"""Runs on one model take turns from the queue on, and queues come and go with runs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from aegish_dist.db.runs import close_finished_models
+from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.services import wait_until
+
+SLOW, CAREFUL, LENIENT = "simulated/patient", "simulated/careful", "simulated-anthropic/lenient"
+PER_MINUTE = 600
+CATALOG = f"""
+[[models]]
+id = "{SLOW}"
+simulated = true
+requests_per_minute = {PER_MINUTE}
+"""
+BIG, SMALL = 200, 20
+
+
+@pytest.fixture(params=["redis", "rabbitmq"])
+def cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, redis_url: str
+) -> Iterator[Cluster]:
+    """A cluster on either broker, with a model of a known limit; no worker yet."""
+    broker_url = request.getfixturevalue(f"{request.param}_url")
+    with Cluster(tmp_path, postgres_url, broker_url) as started:
+        started.simulator.start("--latency", "constant:0")
+        catalog = started.simulator.catalog
+        catalog.write_text(catalog.read_text() + CATALOG)
+        started.env |= {"AEGISH_DIST_LIMITER_URL": redis_url}
+        yield started
+
+
+def test_a_small_run_does_not_wait_for_a_big_one(cluster: Cluster):
+    """Of a throttled model, a run gets its half although another was submitted before it."""
+    big = cluster.submit(SLOW, limit=BIG)
+    small = cluster.submit(SLOW, limit=SMALL)
+    for number in range(2):
+        cluster.start_worker("-n", f"w{number}")
+
+    cluster.wait_until_complete(small)
+
+    assert cluster.status(big).missing > BIG / 2
+
+
+def test_queues_of_finished_runs_are_left(cluster: Cluster):
+    """A worker leaves the queue of a finished run, and finds it when the run is opened again."""
+    cluster.start_worker()
+    run_id = cluster.submit(CAREFUL, limit=10)
+    cluster.wait_until_complete(run_id)
+    queue = f"aegish.{CAREFUL}#{run_id}"
+    wait_until(lambda: queue in cluster.listened(), "listening", DEADLINE_S)
+
+    with Session(cluster.engine) as session, session.begin():
+        close_finished_models(session)
+    wait_until(lambda: queue not in cluster.listened(), "leaving", DEADLINE_S)
+
+    assert cluster.resume(run_id) == 0
+    wait_until(lambda: queue in cluster.listened(), "listening again", DEADLINE_S)
+
+
+def test_a_pinned_worker(cluster: Cluster):
+    """`-Q` with the name of a model takes that model of all runs, present and future."""
+    first = cluster.submit(CAREFUL, LENIENT, limit=10)
+    cluster.start_worker("-Q", f"aegish.{CAREFUL},elsewhere")
+    wait_until(lambda: cluster.status(first).done == 10, "the pinned model", DEADLINE_S)
+    second = cluster.submit(CAREFUL, LENIENT, limit=10)
+    wait_until(lambda: cluster.status(second).done == 10, "the later run", DEADLINE_S)
+
+    assert cluster.listened() >= {"elsewhere", f"aegish.{CAREFUL}#{second}"}
+    assert {item.model for run in (first, second) for item in cluster.missing(run)} == {LENIENT}
+    assert cluster.waiting(first, LENIENT) == cluster.waiting(second, LENIENT) == 10
+
+
+def test_a_worker_for_other_queues(cluster: Cluster):
+    """`-Q` without a name of ours takes those queues and nothing else."""
+    run_id = cluster.submit(CAREFUL, limit=10)
+    cluster.start_worker("-Q", "elsewhere")
+    cluster.wait_for_workers(1)
+
+    wait_until(lambda: cluster.listened() == {"elsewhere"}, "listening", DEADLINE_S)
+    assert cluster.waiting(run_id, CAREFUL) == 10
