@@ -2,12 +2,12 @@
 
 The pipeline, drawn once::
 
-    submit ──> queue (one per model) ──> workers ──> providers (or simulator)
-       │                                    │
-       └── run, samples, prompt ──> db <── verdicts (facts, written once)
-                                     │
-                                     └──> aggregate ──> snapshot ──> report
-                                          (opinions, pure functions in core)
+    submit ──> queue (one per run and model) ──> workers ──> providers (or simulator)
+       │                                            │
+       └── run, samples, prompt ──────────> db <── verdicts (facts, written once)
+                                             │
+                                             └──> aggregate ──> snapshot ──> report
+                                                  (opinions, pure functions in core)
 
 Facts are written once; opinions about them are recomputed by pure functions; everything else
 moves data between those two.

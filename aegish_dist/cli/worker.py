@@ -12,7 +12,10 @@ from aegish_dist.queue.producer import check_broker
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--models", help="Serve only these models, comma-separated. Default: all with work.")
+@click.option(
+    "--models",
+    help="Serve only these models, of all runs, comma-separated. Default: all with work.",
+)
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="Calls in flight at most.")
 @click.argument("celery_options", nargs=-1, type=click.UNPROCESSED)
 def worker(models: str | None, concurrency: int | None, celery_options: tuple[str, ...]) -> None:

@@ -31,7 +31,7 @@ def cluster(
         started.simulator.start("--latency", "constant:0")
         catalog = started.simulator.catalog
         catalog.write_text(catalog.read_text() + CATALOG)
-        started.env |= {"AEGISH_DIST_LIMITER_URL": redis_url}
+        started.env |= {"AEGISH_DIST_LIMITER_URL": redis_url, "AEGISH_DIST_CONCURRENCY": "20"}
         yield started
 
 
