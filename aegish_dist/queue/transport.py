@@ -6,12 +6,13 @@ to a batch of messages from the queues to the unacknowledged ones, and acknowled
 groups (see `unacked`). Names and formats in Redis are kombu's.
 
 Nothing here waits in Redis: `BRPOP` cannot register what it pops, and `BLMOVE` watches one queue.
-The channel asks again after a pause that grows while there is nothing.
+The channel asks again after a pause that grows while there is nothing. Queues that gave nothing the
+last time are asked less often than others: those of runs that never end may be many.
 """
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Reversible, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty
 from time import monotonic
@@ -91,7 +92,9 @@ class Channel(redis.Channel):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._unacknowledged_queues: set[str] = set()
         self._asked: Sequence[str] = ()
-        self._fetch_at = 0.0
+        self._room = 0
+        self._empty: set[str] = set()
+        self._fetch_at = self._ask_empty_at = 0.0
         self._pause_s = SHORTEST_PAUSE_S
         super().__init__(*args, **kwargs)
 
@@ -113,19 +116,21 @@ class Channel(redis.Channel):
         """Consume from a queue, beginning at once."""
         (self._unacknowledged_queues.add if no_ack else self._unacknowledged_queues.discard)(queue)
         self._fetch_at, self._pause_s = 0.0, SHORTEST_PAUSE_S
+        self._empty.discard(queue)
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def _basic_cancel(self, consumer_tag: str) -> Any:
         # What is on its way might come from the queue that is left.
         self._give_back_fetched()
+        self._empty.discard(self._tag_to_queue.get(consumer_tag, ""))
         return super()._basic_cancel(consumer_tag)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if monotonic() < self._fetch_at:
             return
         credit = self.qos.can_consume_max_estimate()  # None: without limit
-        room = GROUP if credit is None else min(credit, GROUP)
-        queues = self._queue_cycle.consume(len(self.active_queues))
+        self._room = room = GROUP if credit is None else min(credit, GROUP)
+        queues = self._due()
         allowed = dict(zip(queues, self.allowance(queues), strict=True))
         self._asked = [queue for queue, count in allowed.items() if count > 0]
         if not self._asked:
@@ -139,8 +144,17 @@ class Channel(redis.Channel):
         self._brpop_sent_at = monotonic()
         self._in_poll.send_command(*self._eval(TAKE, keys, arguments))
 
+    def _due(self) -> Sequence[str]:
+        """Return the queues to ask, those that come first in front."""
+        queues: Sequence[str] = self._queue_cycle.consume(len(self._active_queues))
+        if monotonic() < self._ask_empty_at:
+            return [queue for queue in queues if queue not in self._empty] or queues
+        self._ask_empty_at = monotonic() + LONGEST_PAUSE_S
+        return queues
+
     def _brpop_read(self, **options: Any) -> bool:
         fetched = self._read_fetched()
+        self._note_empty(fetched)
         if not fetched:
             self._wait_longer()
             raise Empty
@@ -178,7 +192,13 @@ class Channel(redis.Channel):
                 fetched.append(Fetched(self._asked[number - 1], message, payload))
         return fetched
 
-    def _rotate(self, fetched: Reversible[Fetched]) -> None:
+    def _note_empty(self, fetched: Sequence[Fetched]) -> None:
+        given = {message.queue for message in fetched}
+        self._empty -= given
+        if len(fetched) < self._room:
+            self._empty.update(queue for queue in self._asked if queue not in given)
+
+    def _rotate(self, fetched: Sequence[Fetched]) -> None:
         # Whoever has got something goes behind all others, in the order of their last message: with
         # few places, others would be passed over for the queue behind many empty ones.
         latest_first = dict.fromkeys(message.queue for message in reversed(fetched))

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import redis
+from amqp.exceptions import PreconditionFailed
 from celery import Celery
+from kombu import Queue
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -22,7 +24,7 @@ from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.submit import Submission, enqueue_missing, submit
 from aegish_dist.queue.app import create_app
 from aegish_dist.queue.depth import queue_depths
-from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, queue_name
+from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
 from aegish_dist.queue.producer import BATCH, check_broker, publish
 from tests.integration.stored_runs import (
     BLOCKED,
@@ -86,6 +88,36 @@ def test_the_depth_of_a_new_queue_is_zero(app: Celery, model: str):
     """Asking for it is no error."""
     assert queue_depths(app, [queue_name(model, "run")]) == {queue_name(model, "run"): 0}
     assert queue_depths(app, []) == {}
+
+
+def test_rabbitmq_drops_queues_that_nobody_uses(rabbitmq_url: str, model: str):
+    """Producer, depth and worker declare them alike, as expiring after a week."""
+    app = an_app(rabbitmq_url)
+    name = queue_name(model, "run")
+    publish(app, [Item("run", model, 1)])
+    with app.connection_for_read() as connection:
+        channel = connection.default_channel
+        app.amqp.TaskConsumer(connection, [run_queue(app, name)]).close()
+        expiring = Queue(name, queue_arguments={"x-expires": 7 * 24 * 3600 * 1000})
+        assert expiring(channel).queue_declare().message_count == 1
+        with pytest.raises(PreconditionFailed):
+            Queue(name)(channel).queue_declare()
+
+    assert queue_depths(app, [name]) == {name: 1}
+
+
+def test_nothing_expires_in_redis(redis_url: str, model: str):
+    """Messages wait as long as it takes; a queue without any leaves no trace."""
+    app = an_app(redis_url)
+    name = queue_name(model, "run")
+    publish(app, [Item("run", model, 1)])
+    queue_depths(app, [name])
+
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.ttl(name) == -1
+        take_all(app, name)
+        queue_depths(app, [name])
+        assert client.keys(f"*{model}*") == []
 
 
 def test_publishing_nothing_publishes_nothing(app: Celery):

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -300,6 +301,24 @@ def test_allowance(redis_url: str):
         listener.pump()
 
         assert held() == {B: 60, A: 7}
+
+
+def test_empty_queues_cost_little(redis_url: str, server: redis.Redis):
+    """They are asked less often, take no share of an allowance, and are heard of all the same."""
+    empty = [f"empty/{number}" for number in range(50)]
+
+    def allowance(queues: Sequence[str]) -> list[int]:
+        return [ceil(100 / len(queues))] * len(queues)
+
+    app = application(redis_url, allowance=allowance)
+    publish(app, items(200))
+    with Listener(app, A, *empty, prefetch=500) as listener:
+        wait_until(listener.has(200), "the messages")
+        # Fifty queues at each of a hundred fetches, if all were asked for two messages each time.
+        assert calls(server, "rpop") < 1000
+
+        publish(app, [*items(200), *items(1, empty[-1])])
+        wait_until(lambda: listener.has(401)() and waiting(server, empty[-1]) == 0, "the rest")
 
 
 def test_lease_of_the_living(redis_url: str, server: redis.Redis):
