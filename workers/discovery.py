@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,6 @@ class QueueDiscovery(bootsteps.StartStopStep):
 
     def _watch(self, consumer: Any, stopped: threading.Event) -> None:
         engine = open_engine(consumer.app.conf.aegish_database_url, pool_size=1)
-        pins = consumer.controller.pins
         polls = 0
         while not stopped.is_set():
             try:
@@ -62,8 +61,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
             except SQLAlchemyError:
                 log.warning("database_unreachable", retry_in_s=POLL_S)
             else:
-                pinned = {q: key for q, key in found.items() if not pins or is_pinned(q, pins)}
-                wanted = self._servable(pinned)
+                wanted = self._servable(_pinned(found, consumer.controller.pins))
                 consumer.call_soon(partial(_follow, consumer, wanted, stopped))
             polls += 1
             stopped.wait(POLL_S)
@@ -77,6 +75,10 @@ class QueueDiscovery(bootsteps.StartStopStep):
                 self._without_key.add((model, key))
                 log.warning("model_left_to_others", model=model, missing_key=key)
         return frozenset(queues.keys() - left.keys())
+
+
+def _pinned(queues: Mapping[str, str | None], pins: Collection[str]) -> Mapping[str, str | None]:
+    return {name: key for name, key in queues.items() if not pins or is_pinned(name, pins)}
 
 
 def _is_set(variable: str) -> bool:
