@@ -458,7 +458,7 @@ def test_the_schema_is_upgraded_and_checked(
 def test_doctor_tells_what_is_wrong(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is well here; an unreachable database makes the exit code 1 and has its remedy."""
     healthy = aegish.ok("doctor", "--json").json
-    assert [each["what"] for each in healthy] == ["database", "broker", "catalog", "keys"]
+    assert [each["what"] for each in healthy] == ["database", "broker", "limits", "catalog", "keys"]
     assert all(each["ok"] for each in healthy)
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://127.0.0.1:1/none")
     ill = aegish("doctor")

@@ -286,5 +286,5 @@ def test_a_secret_is_in_no_message(aegish: CommandLine, monkeypatch: pytest.Monk
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://u:hush@127.0.0.1:1/x")
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", "redis://:hush@127.0.0.1:1/0")
     done = aegish("doctor")
-    assert done.out.count("BAD") == 2
+    assert done.out.count("BAD") == 3
     assert "hush" not in done.out + done.err
