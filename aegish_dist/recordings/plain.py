@@ -1,0 +1,187 @@
+"""The plain record, straight to text: what nearly all of millions of records are.
+
+Nothing is decided here that `record` does not decide alike. Whatever would need a second look (an
+answer that never came, a value of an unusual type, anything wrong) is `NotPlain`, and its record
+takes the longer way.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from aegish_dist.core.completion import StopKind
+from aegish_dist.core.parsing import PARSER_VERSION, outcome_of, parse
+from aegish_dist.core.recording import Cells
+from aegish_dist.recordings import json_text
+from aegish_dist.recordings.answers import stop_kind_of
+from aegish_dist.recordings.fields import MAX_COST_USD, MAX_COUNT, MAX_NUMBER, MAX_TOKENS
+
+PARSER = str(PARSER_VERSION)
+STOP_KINDS = frozenset(kind.value for kind in StopKind)
+PLAIN_WORKER_CHARS = 200
+NO_ERRORS: tuple[object, ...] = (None, [], "[]")
+PLAIN_COST_CHARS = 40
+
+
+class Digits:
+    """A number as it stood in the file, no digit lost; equal to no text."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class NotPlain(Exception):  # noqa: N818  no error: the record only has to take the longer way
+    """Raised when a record has to be looked at more closely."""
+
+
+def plain_cells(values: Mapping[str, Any]) -> Cells:
+    """Return a flat record as cells.
+
+    Args:
+        values: As decoded; fractions as `Digits` or floats, a cost never as float.
+
+    Raises:
+        NotPlain: It takes `record.from_record` to tell what this is.
+    """
+    get = values.get
+    text = get("completion")
+    if type(text) is not str or get("error_class") is not None:
+        raise NotPlain
+    if get("escaped") or get("call_errors") not in NO_ERRORS:
+        raise NotPlain
+    stop_reason, stop_kind = _text(get("stop_reason")), get("stop_kind")
+    if stop_kind is None:
+        stop_kind = stop_kind_of(stop_reason)
+    elif stop_kind not in STOP_KINDS:
+        raise NotPlain
+    _require_flag(get("answered"))
+    _require_texts(get("metadata"))
+    parsed = parse(text)
+    return [
+        _count(get("epoch"), MAX_COUNT, lowest=1) or "1",
+        _count(get("generation"), MAX_COUNT) or "0",
+        outcome_of(text, parsed),
+        None,
+        text,
+        stop_reason,
+        stop_kind,
+        _text(get("refusal")),
+        _text(get("returned_model")),
+        _text(get("upstream")),
+        _text(get("request_id")),
+        parsed.reason,
+        None if parsed.confidence is None else repr(parsed.confidence),
+        PARSER,
+        _count(get("input_tokens"), MAX_TOKENS),
+        _count(get("output_tokens"), MAX_TOKENS),
+        _count(get("reasoning_tokens"), MAX_TOKENS),
+        _count(get("cache_read_tokens"), MAX_TOKENS),
+        _count(get("cache_write_tokens"), MAX_TOKENS),
+        _cost(get("cost_usd")),
+        _number(get("queue_ms")),
+        _number(get("limiter_ms")),
+        _number(get("backoff_ms")),
+        _number(get("latency_ms")),
+        _number(get("total_ms")),
+        _count(get("attempts"), MAX_COUNT) or "1",
+        _worker(get("worker")),
+        _moment(get("created_at")),
+    ]
+
+
+def _text(value: object) -> str | None:
+    if value is None or type(value) is str:
+        return value
+    raise NotPlain
+
+
+def _count(value: object, highest: int, lowest: int = 0) -> str | None:
+    if value is None:
+        return None
+    if type(value) is int and lowest <= value <= highest:
+        return str(value)
+    raise NotPlain
+
+
+def _number(value: object) -> str | None:
+    match value:
+        case None:
+            return None
+        case Digits() if 0 <= float(value.text) <= MAX_NUMBER:
+            return value.text
+        case float() if 0 <= value <= MAX_NUMBER:
+            return str(value)
+        case int() if type(value) is int and 0 <= value <= MAX_NUMBER:
+            return str(value)
+    raise NotPlain
+
+
+def _cost(value: object) -> str | None:
+    """Amounts of a usual length only: long ones are looked at by `Fields.cost`."""
+    match value:
+        case None:
+            return None
+        case int() if type(value) is int and 0 <= value <= MAX_COST_USD:
+            return str(value)
+        case Digits() if _plain_amount(value.text):
+            return value.text
+        case str() if _plain_amount(value):
+            return value
+    raise NotPlain
+
+
+def _plain_amount(text: str) -> bool:
+    whole, _, decimals = text.partition(".")
+    digits = whole.isdecimal() and (decimals.isdecimal() or not decimals)
+    return digits and text.isascii() and len(whole) < 10 and len(text) < PLAIN_COST_CHARS
+
+
+def _worker(value: object) -> str | None:
+    if value is None:
+        return None
+    if type(value) is str and value.strip() and value.isprintable():
+        if len(value) <= PLAIN_WORKER_CHARS:
+            return value
+    raise NotPlain
+
+
+def _moment(value: object) -> str | None:
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value) if type(value) is str else value
+    except ValueError:
+        raise NotPlain from None
+    if isinstance(moment, datetime) and moment.utcoffset() is not None:
+        return moment.isoformat()
+    raise NotPlain
+
+
+def _require_flag(value: object) -> None:
+    if not (value is None or value is True or value is False):
+        raise NotPlain
+
+
+def _require_texts(metadata: object) -> None:
+    if metadata is None or (isinstance(metadata, str) and _holds_texts(metadata)):
+        return
+    if not (type(metadata) is dict and _plain_texts(metadata)):
+        raise NotPlain
+
+
+@lru_cache(10_000)
+def _holds_texts(encoded: str) -> bool:
+    try:
+        return _plain_texts(json_text.decode(encoded))
+    except ValueError:
+        return False
+
+
+def _plain_texts(metadata: object) -> bool:
+    return isinstance(metadata, dict) and all(
+        type(text) is str and text.isprintable() and name.isprintable()
+        for name, text in metadata.items()
+    )
