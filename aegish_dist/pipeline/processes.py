@@ -1,5 +1,6 @@
 """Work in several processes, results in the order of the arguments."""
 
+import gc
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ _work: list[Callable[[Any], Any]] = []
 
 
 def _start(work: Callable[[Any], Any]) -> None:
+    gc.disable()  # a tenth of the time, spent on looking for cycles in rows, which have none
     _work[:] = [work]
 
 

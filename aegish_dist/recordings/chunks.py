@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -15,12 +15,15 @@ from aegish_dist.core.verdict import CallError
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings.fields import Fields
 from aegish_dist.recordings.inspect_log import read_inspect_log
-from aegish_dist.recordings.plain import Digits, NotPlain, plain_cells
+from aegish_dist.recordings.plain import DIGITS, NotPlain, plain_cells
+from aegish_dist.recordings.plain_batch import PlainBatches
 from aegish_dist.recordings.record import dataset_of, from_record, sample_of
 from aegish_dist.recordings.verdict_lines import MAX_LINE_BYTES, line_fields, read_verdict_lines
 from aegish_dist.recordings.verdict_parquet import (
+    batch_rows,
     group_edges,
-    parquet_rows,
+    load_pyarrow,
+    parquet_batches,
     read_verdict_parquet,
     row_fields,
 )
@@ -29,8 +32,9 @@ CHUNK_BYTES = 4 * 2**20
 MAX_KNOWN = 300_000
 """Samples remembered at most."""
 LABELS = ("dataset", "command", "target", "category", "cluster")
+ITEM = ("model", *LABELS, "metadata")
 
-_DECODER = json.JSONDecoder(parse_float=Digits)
+_DECODER = json.JSONDecoder(parse_float=DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,8 @@ class ChunkReader:
                 for line in _lines(chunk):
                     yield self._line(line, source)
             case ".parquet":
-                for row in parquet_rows(chunk.path, range(chunk.start, chunk.end)):
-                    yield self._row(row, partial(row_fields, row, source))
+                for batch in parquet_batches(chunk.path, range(chunk.start, chunk.end)):
+                    yield from self._batch(batch, source)
             case _:
                 yield from map(_recorded, read_inspect_log(chunk.path))
 
@@ -126,20 +130,37 @@ class ChunkReader:
             values = None  # looked at more closely, it may be readable, or its error has a name
         return self._row(values, partial(line_fields, line, source))
 
+    def _batch(self, batch: Any, source: str) -> Iterator[Row]:
+        try:
+            cells = PlainBatches(load_pyarrow()).cells(batch)
+        except NotPlain:
+            for row in batch_rows(batch):
+                yield self._row(row, partial(row_fields, row, source))
+            return
+        items = batch_rows(batch.select([n for n in ITEM if n in batch.schema.names]))
+        for number, (item, plain) in enumerate(zip(items, cells, strict=True)):
+            if plain is None:
+                (row,) = batch.slice(number, 1).to_pylist()
+                yield _recorded(from_record(row_fields(row, source)))
+            else:
+                yield self._plain(item, plain, partial(row_fields, item, source))
+
     def _row(self, values: Any, fields: Callable[[], Fields]) -> Row:
         if not isinstance(values, dict):
             return _recorded(from_record(fields()))
         try:
-            cells = plain_cells(values)
-            model, labels = values.get("model"), tuple(map(values.get, LABELS))
-            about = self._known.get(labels)
+            return self._plain(values, plain_cells(values), fields)
         except (NotPlain, TypeError):  # the latter of values that cannot be keys
             return _recorded(from_record(fields()))
-        if model not in self._models:
-            model = fields().required_label("model")
-            self._models.add(model)
+
+    def _plain(self, values: Mapping[str, Any], cells: Cells, fields: Callable[[], Fields]) -> Row:
+        model, labels = values.get("model"), tuple(map(values.get, LABELS))
+        about = self._known.get(labels)
         if about is None:
             about = self._learn(labels, fields())
+        if model is None or model not in self._models:
+            model = fields().required_label("model")
+            self._models.add(model)
         return Row(model, about, cells, ())
 
     def _learn(self, labels: tuple[object, ...], fields: Fields) -> About:

@@ -5,6 +5,7 @@ answer that never came, a value of an unusual type, anything wrong) is `NotPlain
 takes the longer way.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -15,22 +16,22 @@ from aegish_dist.core.parsing import PARSER_VERSION, outcome_of, parse
 from aegish_dist.core.recording import Cells
 from aegish_dist.recordings import json_text
 from aegish_dist.recordings.answers import stop_kind_of
-from aegish_dist.recordings.fields import MAX_COST_USD, MAX_COUNT, MAX_NUMBER, MAX_TOKENS
+from aegish_dist.recordings.fields import (
+    MAX_COST_USD,
+    MAX_COUNT,
+    MAX_LABEL_CHARS,
+    MAX_NUMBER,
+    MAX_TOKENS,
+)
 
 PARSER = str(PARSER_VERSION)
 STOP_KINDS = frozenset(kind.value for kind in StopKind)
-PLAIN_WORKER_CHARS = 200
+MOMENT = re.compile(r"[-0-9]{10}T[:0-9]{8}(\.[0-9]{1,6})?(Z|\+00:00)")
+AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?")
 NO_ERRORS: tuple[object, ...] = (None, [], "[]")
-PLAIN_COST_CHARS = 40
 
-
-class Digits:
-    """A number as it stood in the file, no digit lost; equal to no text."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+DIGITS = str.encode
+"""Keeps a number as it stood in the file, no digit lost: as bytes, which are no text."""
 
 
 class NotPlain(Exception):  # noqa: N818  no error: the record only has to take the longer way
@@ -41,7 +42,7 @@ def plain_cells(values: Mapping[str, Any]) -> Cells:
     """Return a flat record as cells.
 
     Args:
-        values: As decoded; fractions as `Digits` or floats, a cost never as float.
+        values: As decoded; fractions by `DIGITS` or as floats, a cost never as float.
 
     Raises:
         NotPlain: It takes `record.from_record` to tell what this is.
@@ -107,45 +108,38 @@ def _count(value: object, highest: int, lowest: int = 0) -> str | None:
 
 
 def _number(value: object) -> str | None:
-    match value:
-        case None:
-            return None
-        case Digits() if 0 <= float(value.text) <= MAX_NUMBER:
-            return value.text
-        case float() if 0 <= value <= MAX_NUMBER:
-            return str(value)
-        case int() if type(value) is int and 0 <= value <= MAX_NUMBER:
-            return str(value)
+    if value is None:
+        return None
+    if type(value) is bytes and 0 <= float(value) <= MAX_NUMBER:
+        return value.decode()
+    if type(value) in (float, int) and 0 <= value <= MAX_NUMBER:  # type: ignore[operator]
+        return str(value)
     raise NotPlain
 
 
 def _cost(value: object) -> str | None:
     """Amounts of a usual length only: long ones are looked at by `Fields.cost`."""
-    match value:
-        case None:
-            return None
-        case int() if type(value) is int and 0 <= value <= MAX_COST_USD:
-            return str(value)
-        case Digits() if _plain_amount(value.text):
-            return value.text
-        case str() if _plain_amount(value):
-            return value
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value <= MAX_COST_USD:
+        return str(value)
+    amount = value.decode() if type(value) is bytes else value
+    if type(amount) is str and AMOUNT.fullmatch(amount):
+        return amount
     raise NotPlain
-
-
-def _plain_amount(text: str) -> bool:
-    whole, _, decimals = text.partition(".")
-    digits = whole.isdecimal() and (decimals.isdecimal() or not decimals)
-    return digits and text.isascii() and len(whole) < 10 and len(text) < PLAIN_COST_CHARS
 
 
 def _worker(value: object) -> str | None:
     if value is None:
         return None
-    if type(value) is str and value.strip() and value.isprintable():
-        if len(value) <= PLAIN_WORKER_CHARS:
-            return value
+    if type(value) is str and is_worker(value):
+        return value
     raise NotPlain
+
+
+def is_worker(text: str) -> bool:
+    """Whether a text is a plain name of a worker."""
+    return text.isprintable() and not text.isspace() and 0 < len(text) <= MAX_LABEL_CHARS
 
 
 def _moment(value: object) -> str | None:
@@ -155,8 +149,8 @@ def _moment(value: object) -> str | None:
         moment = datetime.fromisoformat(value) if type(value) is str else value
     except ValueError:
         raise NotPlain from None
-    if isinstance(moment, datetime) and moment.utcoffset() is not None:
-        return moment.isoformat()
+    if isinstance(moment, datetime) and moment.tzinfo is not None:
+        return value if type(value) is str and MOMENT.fullmatch(value) else moment.isoformat()
     raise NotPlain
 
 
@@ -166,14 +160,15 @@ def _require_flag(value: object) -> None:
 
 
 def _require_texts(metadata: object) -> None:
-    if metadata is None or (isinstance(metadata, str) and _holds_texts(metadata)):
+    if metadata is None or (isinstance(metadata, str) and holds_texts(metadata)):
         return
     if not (type(metadata) is dict and _plain_texts(metadata)):
         raise NotPlain
 
 
 @lru_cache(10_000)
-def _holds_texts(encoded: str) -> bool:
+def holds_texts(encoded: str) -> bool:
+    """Whether JSON is an object of plain texts."""
     try:
         return _plain_texts(json_text.decode(encoded))
     except ValueError:

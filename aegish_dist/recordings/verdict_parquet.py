@@ -50,7 +50,8 @@ def read_verdict_parquet(path: Path, start: int = 0) -> Iterator[Recording]:
     with _opened(path) as file:
         groups = range(start, file.num_row_groups)
         skipped = sum(file.metadata.row_group(group).num_rows for group in range(start))
-    for number, row in enumerate(parquet_rows(path, groups), skipped + 1):
+    rows = (row for batch in parquet_batches(path, groups) for row in batch_rows(batch))
+    for number, row in enumerate(rows, skipped + 1):
         yield from_record(row_fields(row, str(path), number))
 
 
@@ -132,21 +133,25 @@ def group_edges(path: Path) -> list[int]:
         return list(range(file.num_row_groups + 1))
 
 
-def parquet_rows(path: Path, groups: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of some groups.
+def parquet_batches(path: Path, groups: Sequence[int]) -> Iterator[Any]:
+    """Yield some groups of rows in batches.
 
     Raises:
         DatasetError: It cannot be read as Parquet.
         ConfigError: pyarrow is not installed.
     """
     with _opened(path) as file:
-        for batch in file.iter_batches(ROWS_PER_BATCH, groups):
-            names, nothing = batch.column_names, [None] * len(batch)
-            columns = [
-                nothing if column.null_count == len(batch) else column.to_pylist()
-                for column in batch.columns
-            ]
-            yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+        yield from file.iter_batches(ROWS_PER_BATCH, groups)
+
+
+def batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch."""
+    names, nothing = batch.schema.names, [None] * len(batch)
+    columns = [
+        nothing if column.null_count == len(batch) else column.to_pylist()
+        for column in batch.columns
+    ]
+    yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 @contextmanager
@@ -206,6 +211,7 @@ def load_pyarrow() -> Any:
     """
     try:
         import pyarrow  # noqa: PLC0415
+        import pyarrow.compute  # noqa: PLC0415
         import pyarrow.csv  # noqa: PLC0415
         import pyarrow.parquet  # noqa: PLC0415
     except ImportError as error:
