@@ -37,7 +37,7 @@ class _Dataset:
     id: int
     stored_id: int | None
     stored: dict[str, int]
-    """Keys of the stored dataset's samples, which are used as long as all samples are among them."""
+    """Keys of the stored dataset's samples, used where a sample is among them."""
     keys: dict[str, int] = field(default_factory=dict)
     """Of the samples that turned up."""
     malicious: int = 0

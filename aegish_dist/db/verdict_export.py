@@ -84,12 +84,10 @@ _COST = """
 """
 """A number where a number is exact."""
 
+_JSON_ROWS = _ROWS.format(**_GUARDED | {"metadata": f"{_GUARDED['metadata']}::json"}, cost=_COST)
 _JSON = f"""
-    COPY (
-        SELECT row_to_json(line)
-        FROM ({_ROWS.format(**_GUARDED | {"metadata": f"{_GUARDED['metadata']}::json"}, cost=_COST)})
-          AS line
-    ) TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
+    COPY (SELECT row_to_json(line) FROM ({_JSON_ROWS}) AS line)
+    TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
 """
 """JSON holds no raw control character, so that COPY has nothing to quote."""
 

@@ -9,6 +9,7 @@ from aegish_dist.core.recording import CELLS, Cells
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict import CallError
 from aegish_dist.db.verdict_copy import cells_line
+from aegish_dist.errors import DatasetError
 from aegish_dist.recordings.chunks import About, Chunk, ChunkReader
 
 EPOCH, GENERATION = CELLS.index("epoch"), CELLS.index("generation")
@@ -57,12 +58,17 @@ class Renderer:
         self._reader = ChunkReader()
         self._sent: set[tuple[str, str]] = set()
 
-    def render(self, chunk: Chunk) -> Rendered:
-        """Read a chunk.
+    def render(self, chunk: Chunk) -> Rendered | None:
+        """Read a chunk; None when a record is wrong, and `recordings.chunks.examine` tells which.
 
-        Raises:
-            DatasetError: A record is wrong.
+        An error itself would not survive the way from one process to another.
         """
+        try:
+            return self._render(chunk)
+        except DatasetError:
+            return None
+
+    def _render(self, chunk: Chunk) -> Rendered:
         rendered = Rendered()
         for row in self._reader.read(chunk):
             rendered.model_of.append(rendered.models.setdefault(row.model, len(rendered.models)))

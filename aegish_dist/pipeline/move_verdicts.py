@@ -107,12 +107,11 @@ def _rendered(chunks: Sequence[Chunk], renderer: Renderer) -> Iterator[tuple[Chu
     size = sum(path.stat().st_size for path in {chunk.path for chunk in chunks})
     several = len(chunks) > 1 and size >= PROCESSES_FROM_BYTES
     results = (map_in_processes if several else map)(renderer.render, chunks)
-    for chunk in chunks:
-        try:
-            yield chunk, next(results)
-        except DatasetError:
+    for chunk, rendered in zip(chunks, results, strict=True):
+        if rendered is None:
             examine(chunk)
-            raise
+            raise AssertionError(f"{chunk} was refused, and nothing in it is wrong")
+        yield chunk, rendered
 
 
 def _store(session: Session, target: RunImport, chunk: Chunk, rendered: Rendered) -> None:

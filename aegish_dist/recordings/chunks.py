@@ -124,18 +124,21 @@ class ChunkReader:
                 yield from map(_recorded, read_inspect_log(chunk.path))
 
     def _line(self, line: str, source: str) -> Row:
+        fields = partial(line_fields, line, source)
         try:
             values = _DECODER.decode(line)
-        except (ValueError, RecursionError):
-            values = None  # looked at more closely, it may be readable, or its error has a name
-        return self._row(values, partial(line_fields, line, source))
+            return self._plain(values, plain_cells(values), fields)
+        # Of what is no JSON, no object, or cannot be a key. It may be readable all the same.
+        except (NotPlain, ValueError, RecursionError, AttributeError, TypeError):
+            return _recorded(from_record(fields()))
 
     def _batch(self, batch: Any, source: str) -> Iterator[Row]:
         try:
             cells = PlainBatches(load_pyarrow()).cells(batch)
         except NotPlain:
-            for row in batch_rows(batch):
-                yield self._row(row, partial(row_fields, row, source))
+            yield from (
+                _recorded(from_record(row_fields(row, source))) for row in batch_rows(batch)
+            )
             return
         items = batch_rows(batch.select([n for n in ITEM if n in batch.schema.names]))
         for number, (item, plain) in enumerate(zip(items, cells, strict=True)):
@@ -144,14 +147,6 @@ class ChunkReader:
                 yield _recorded(from_record(row_fields(row, source)))
             else:
                 yield self._plain(item, plain, partial(row_fields, item, source))
-
-    def _row(self, values: Any, fields: Callable[[], Fields]) -> Row:
-        if not isinstance(values, dict):
-            return _recorded(from_record(fields()))
-        try:
-            return self._plain(values, plain_cells(values), fields)
-        except (NotPlain, TypeError):  # the latter of values that cannot be keys
-            return _recorded(from_record(fields()))
 
     def _plain(self, values: Mapping[str, Any], cells: Cells, fields: Callable[[], Fields]) -> Row:
         model, labels = values.get("model"), tuple(map(values.get, LABELS))
