@@ -10,9 +10,8 @@ from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.options import Utf8, as_json, run_id
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError
-from aegish_dist.pipeline.move_verdicts import export_verdicts, import_verdicts
+from aegish_dist.pipeline.move_verdicts import export_file, export_lines, import_verdicts
 from aegish_dist.pipeline.submit import find_run
-from aegish_dist.recordings import write_recordings, write_verdict_lines
 
 
 @click.group()
@@ -42,7 +41,7 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
             return workspace.catalog.resolve([model], {})[0].price
         return None
 
-    stored = import_verdicts(workspace.engine, files, name, price_of if price else lambda _: None)
+    stored = import_verdicts(workspace.engine, files, name, price_of if price else None)
     if as_json:
         print_json(
             {
@@ -69,9 +68,9 @@ def export(run_id: str, output: Path | None) -> None:
     One JSON object per line; importing them gives the same run.
     """
     engine = Workspace().engine
-    recordings = export_verdicts(engine, find_run(engine, run_id))
+    found = find_run(engine, run_id)
     if output is None:
-        write_verdict_lines(recordings, sys.stdout)
+        export_lines(engine, found, sys.stdout.buffer)
     else:
-        write_recordings(recordings, output)
+        export_file(engine, found, output)
         click.echo(f"written to {output}", err=True)
