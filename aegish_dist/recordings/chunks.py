@@ -31,6 +31,7 @@ from aegish_dist.recordings.verdict_parquet import (
 CHUNK_BYTES = 4 * 2**20
 MAX_KNOWN = 300_000
 """Samples remembered at most."""
+BLANK = " \t\n\r\v\f"
 LABELS = ("dataset", "command", "target", "category", "cluster")
 ITEM = ("model", *LABELS, "metadata", "simulated")
 
@@ -125,24 +126,23 @@ class ChunkReader:
                 yield from map(_recorded, read_inspect_log(chunk.path))
 
     def _line(self, line: str, source: str) -> Row:
-        fields = partial(line_fields, line, source)
         try:
             values = _DECODER.decode(line)
-            return self._plain(values, plain_cells(values), fields)
+            return self._plain(values, plain_cells(values), partial(Fields, values, source))
         # Of what is no JSON, no object, or cannot be a key. It may be readable all the same.
         except (NotPlain, ValueError, RecursionError, AttributeError, TypeError):
-            return _recorded(from_record(fields()))
+            return _recorded(from_record(line_fields(line, source)))
 
     def _batch(self, batch: Any, source: str) -> Iterator[Row]:
         try:
             cells = PlainBatches(load_pyarrow()).cells(batch)
-        except NotPlain:
-            yield from (
-                _recorded(from_record(row_fields(row, source))) for row in batch_rows(batch)
-            )
+            items = batch.select([name for name in ITEM if name in batch.schema.names])
+        # Of columns that share a name, or hold what their type cannot.
+        except (NotPlain, KeyError, ValueError, OverflowError):
+            for row in batch_rows(batch, source):
+                yield _recorded(from_record(row_fields(row, source)))
             return
-        items = batch_rows(batch.select([n for n in ITEM if n in batch.schema.names]))
-        for number, (item, plain) in enumerate(zip(items, cells, strict=True)):
+        for number, (item, plain) in enumerate(zip(batch_rows(items, source), cells, strict=True)):
             if plain is None:
                 (row,) = batch.slice(number, 1).to_pylist()
                 yield _recorded(from_record(row_fields(row, source)))
@@ -180,17 +180,16 @@ def _recorded(recording: Recording) -> Row:
 
 
 def _lines(chunk: Chunk) -> Iterator[str]:
-    with chunk.path.open("rb") as file:
-        file.seek(chunk.start)
-        raw = file.read(chunk.end - chunk.start)
     try:
-        lines = raw.decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise DatasetError("is not UTF-8", source=str(chunk.path)) from error
+        with chunk.path.open("rb") as file:
+            file.seek(chunk.start)
+            lines = file.read(chunk.end - chunk.start).decode().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError("cannot be read", source=str(chunk.path)) from error
     for line in lines:
         if len(line) > MAX_LINE_BYTES:
             raise DatasetError("holds too long a line", source=str(chunk.path))
-        if line and not line.isspace():
+        if line.strip(BLANK):
             yield line.removeprefix("\ufeff")
 
 

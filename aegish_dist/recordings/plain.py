@@ -27,7 +27,8 @@ from aegish_dist.recordings.fields import (
 
 PARSER = str(PARSER_VERSION)
 STOP_KINDS = frozenset(kind.value for kind in StopKind)
-MOMENT = re.compile(r"[-0-9]{10}T[:0-9]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})")
+MOMENT = re.compile(r"20[-0-9]{8}T[:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-9]{2})")
+"""What any calendar and PostgreSQL take, once its parts are numbers that a date can have."""
 AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?")
 
 DIGITS = str.encode
@@ -111,7 +112,8 @@ def _count(value: object, highest: int, lowest: int = 0) -> str | None:
 def _number(value: object) -> str | None:
     if value is None:
         return None
-    if type(value) is bytes and 0 <= float(value) <= MAX_NUMBER:
+    # PostgreSQL refuses digits that are not zero and yet too few to be any other number.
+    if type(value) is bytes and (0 < float(value) <= MAX_NUMBER or value == b"0.0"):
         return value.decode()
     if type(value) is int and 0 <= value <= MAX_NUMBER:
         return str(value)

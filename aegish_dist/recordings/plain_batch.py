@@ -179,6 +179,7 @@ class _Columns:
         if column.type.tz is None or column.type.unit == "ns":
             raise NotPlain
         moments = column.cast(self._arrow.timestamp(column.type.unit, "UTC"))
+        self._compute.min_max(moments).as_py()  # overflows beyond the year 9999, and before 1
         return _listed(moments.cast(self._arrow.string()))
 
     def check_flags(self, name: str) -> None:

@@ -47,12 +47,13 @@ def read_verdict_parquet(path: Path, start: int = 0) -> Iterator[Recording]:
         DatasetError: The file cannot be read, or a row is wrong; names row and field.
         ConfigError: pyarrow is not installed.
     """
+    source = str(path)
     with _opened(path) as file:
         groups = range(start, file.num_row_groups)
         skipped = sum(file.metadata.row_group(group).num_rows for group in range(start))
-    rows = (row for batch in parquet_batches(path, groups) for row in batch_rows(batch))
+    rows = (row for batch in parquet_batches(path, groups) for row in batch_rows(batch, source))
     for number, row in enumerate(rows, skipped + 1):
-        yield from_record(row_fields(row, str(path), number))
+        yield from_record(row_fields(row, source, number))
 
 
 def write_verdict_parquet(recordings: Iterable[Recording], stream: IO[bytes]) -> None:
@@ -144,13 +145,20 @@ def parquet_batches(path: Path, groups: Sequence[int]) -> Iterator[Any]:
         yield from file.iter_batches(ROWS_PER_BATCH, groups)
 
 
-def batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch."""
+def batch_rows(batch: Any, source: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch.
+
+    Raises:
+        DatasetError: A column holds what is no text or no time, whatever its type says.
+    """
     names, nothing = batch.schema.names, [None] * len(batch)
-    columns = [
-        nothing if column.null_count == len(batch) else column.to_pylist()
-        for column in batch.columns
-    ]
+    try:
+        columns = [
+            nothing if column.null_count == len(batch) else column.to_pylist()
+            for column in batch.columns
+        ]
+    except (ValueError, OverflowError) as error:
+        raise DatasetError(f"cannot be read as Parquet: {error}", source=source) from error
     yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
