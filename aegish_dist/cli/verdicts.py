@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.options import Utf8, as_json, run_id
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError
+from aegish_dist.models import Catalog
 from aegish_dist.pipeline.move_verdicts import export_file, export_lines, import_verdicts
 from aegish_dist.pipeline.submit import find_run
 
@@ -35,13 +37,8 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
     line stops the import, and nothing of it is kept.
     """
     workspace = Workspace()
-
-    def price_of(model: str) -> Price | None:
-        with suppress(CatalogError):
-            return workspace.catalog.resolve([model], {})[0].price
-        return None
-
-    stored = import_verdicts(workspace.engine, files, name, price_of if price else None)
+    price_of = partial(_list_price, workspace.catalog) if price else None
+    stored = import_verdicts(workspace.engine, files, name, price_of)
     if as_json:
         print_json(
             {
@@ -57,6 +54,12 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
         f"{stored.verdicts:,} verdicts of {stored.models} models about {stored.samples:,} samples",
         err=True,
     )
+
+
+def _list_price(catalog: Catalog, model: str) -> Price | None:
+    with suppress(CatalogError):
+        return catalog.resolve([model], {})[0].price
+    return None
 
 
 @verdicts.command()

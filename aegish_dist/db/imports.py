@@ -3,19 +3,32 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Engine, delete, insert, select, text, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, Target, fingerprint_of
-from aegish_dist.db.datasets import sample_keys
+from aegish_dist.db.datasets import one_at_a_time, sample_keys
 from aegish_dist.db.runs import save_models
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow, RunModelRow, RunRow
 from aegish_dist.db.verdict_copy import copy_samples, new_sample_keys
 
 Fingerprints = Mapping[str, str]
 """By name of the dataset."""
+
+
+_SETTLE = text("VACUUM (ANALYZE, SKIP_LOCKED, INDEX_CLEANUP off, TRUNCATE off) verdicts, samples")
+
+
+def settle(engine: Engine) -> None:
+    """Have PostgreSQL note that all may see what was stored; by itself it takes minutes to.
+
+    Until then verdicts cannot be counted from the index alone: of ten million that took 51 s
+    instead of 6, and noting it takes 3.
+    """
+    with engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT").execute(_SETTLE)
 
 
 class OtherDatasetError(Exception):
@@ -116,6 +129,7 @@ class RunImport:
         Raises:
             OtherDatasetError: The import has to be begun again.
         """
+        one_at_a_time(self._session)
         prints = {name: fingerprint_of(each.keys) for name, each in self._datasets.items()}
         for name, dataset in self._datasets.items():
             stored_id = self._find(name, prints[name])

@@ -58,12 +58,13 @@ def copy_verdicts(session: Session, lines: Iterable[tuple[int, int, str]]) -> No
 
     Args:
         session: Transaction of the caller.
-        lines: Of each the key of its model, the key of its sample, and what `cells_line` gives.
+        lines: Of each the key of its model, the key of its sample, and what `cells_line` gives,
+            without its end.
 
     Raises:
         SecondVerdictError: An item has a verdict already; the transaction is lost.
     """
-    text = "".join([f"{model}\t{sample}\t{line}" for model, sample, line in lines])
+    text = "".join([f"{model}\t{sample}\t{line}\n" for model, sample, line in lines])
     try:
         _copy(session, "verdicts", COLUMNS, text)
     except UniqueViolation as error:

@@ -1,6 +1,6 @@
 """One chunk of a file to rows for the store: the work of one process among several."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aegish_dist.core.completion import Usage
@@ -11,6 +11,9 @@ from aegish_dist.core.verdict import CallError
 from aegish_dist.db.verdict_copy import cells_line
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings.chunks import About, Chunk, ChunkReader
+
+PriceOf = Callable[[str], Price | None]
+"""Returns the price of a model; to be copied into other processes."""
 
 EPOCH, GENERATION = CELLS.index("epoch"), CELLS.index("generation")
 ERROR_CLASS, COST = CELLS.index("error_class"), CELLS.index("cost_usd")
@@ -44,8 +47,8 @@ class Rendered:
     """Of each row the position of its model."""
     sample_of: list[int] = field(default_factory=list)
     """Of each row the position of its sample."""
-    lines: list[str] = field(default_factory=list)
-    """Of each row the rest, as a line of COPY."""
+    lines: str = ""
+    """Of each row the rest, as a line of COPY; one text, which crosses to another process fast."""
     failed: list[FailedAttempts] = field(default_factory=list)
     epochs: int = 0
     """The highest one."""
@@ -54,9 +57,10 @@ class Rendered:
 class Renderer:
     """Turns chunks into rows."""
 
-    def __init__(self, prices: Mapping[str, Price | None]) -> None:
+    def __init__(self, price_of: PriceOf | None) -> None:
         """Prepare; the prices are for answers that carry tokens but no cost."""
-        self._prices = prices
+        self._price_of = price_of
+        self._prices: dict[str, Price | None] = {}
         self._reader = ChunkReader()
         self._sent: set[tuple[str, str]] = set()
 
@@ -72,6 +76,7 @@ class Renderer:
 
     def _render(self, chunk: Chunk) -> Rendered:
         rendered = Rendered()
+        lines: list[str] = []
         for row in self._reader.read(chunk):
             rendered.model_of.append(rendered.models.setdefault(row.model, len(rendered.models)))
             rendered.sample_of.append(self._position(rendered, row.about))
@@ -81,11 +86,14 @@ class Renderer:
             rendered.epochs = max(rendered.epochs, epoch)
             if row.errors:
                 generation = int(row.cells[GENERATION] or 0)
-                failed = FailedAttempts(len(rendered.lines), epoch, generation, row.errors)
+                failed = FailedAttempts(len(lines), epoch, generation, row.errors)
                 rendered.failed.append(failed)
-            if self._prices:
-                _add_cost(row.cells, self._prices.get(row.model))
-            rendered.lines.append(cells_line(row.cells))
+            if self._price_of is not None:
+                if row.model not in self._prices:
+                    self._prices[row.model] = self._price_of(row.model)
+                _add_cost(row.cells, self._prices[row.model])
+            lines.append(cells_line(row.cells))
+        rendered.lines = "".join(lines)
         return rendered
 
     def _position(self, rendered: Rendered, about: About) -> int:

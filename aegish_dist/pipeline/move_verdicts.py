@@ -1,6 +1,6 @@
 """Importing and exporting verdicts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,11 +10,10 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.cost import Price
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.db.engine import connection_errors_in_one_line
-from aegish_dist.db.imports import Fingerprints, OtherDatasetError, RunImport
+from aegish_dist.db.imports import Fingerprints, OtherDatasetError, RunImport, settle
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_copy import SecondVerdictError, copy_errors, copy_verdicts
 from aegish_dist.db.verdict_export import Exported, export
@@ -22,17 +21,18 @@ from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import stream_recordings
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing
-from aegish_dist.pipeline.import_chunk import Rendered, Renderer
+from aegish_dist.pipeline.import_chunk import PriceOf, Rendered, Renderer
 from aegish_dist.pipeline.processes import map_in_processes
 from aegish_dist.recordings import is_parquet, read_recordings
-from aegish_dist.recordings.chunks import Chunk, ChunkReader, examine, split
+from aegish_dist.recordings.chunks import Chunk, examine, split
 from aegish_dist.recordings.verdict_lines import in_ascii
 from aegish_dist.recordings.verdict_parquet import RecordTables
 
-PriceOf = Callable[[str], Price | None]
-
 PROCESSES_FROM_BYTES = 32 * 2**20
 """Smaller files are read before other processes would have started."""
+
+SETTLE_FROM = 100_000
+"""Verdicts; fewer are counted at once all the same."""
 
 PIPE_BYTES = 2**16
 """What a pipe takes at once; of a longer write some systems do not tell that nobody reads it."""
@@ -71,19 +71,24 @@ def import_verdicts(
     for path in paths:
         read_recordings(path)  # refuses what is no file of verdicts before any other is read
     chunks = [chunk for path in paths for chunk in split(path)]
-    prices = {} if price_of is None else _prices(chunks, price_of)
+    known: Fingerprints | None = None
     with connection_errors_in_one_line():
-        try:
-            return _import(engine, chunks, name, prices, None)
-        except OtherDatasetError as found:
-            return _import(engine, chunks, name, prices, found.fingerprints)
+        while True:  # at most twice, unless somebody else imports the same samples meanwhile
+            try:
+                imported = _import(engine, chunks, name, Renderer(price_of), known)
+                break
+            except OtherDatasetError as found:
+                known = found.fingerprints
+        if imported.verdicts >= SETTLE_FROM:
+            settle(engine)
+    return imported
 
 
 def _import(
     engine: Engine,
     chunks: Sequence[Chunk],
     name: str,
-    prices: Mapping[str, Price | None],
+    renderer: Renderer,
     known: Fingerprints | None,
 ) -> Imported:
     now = datetime.now(UTC)
@@ -92,9 +97,9 @@ def _import(
     with Session(engine) as session, session.begin():
         session.execute(_ROOM_TO_CHECK)
         target = RunImport(session, run, known)
-        for chunk, rendered in _rendered(chunks, Renderer(prices)):
+        for chunk, rendered in _rendered(chunks, renderer):
             _store(session, target, chunk, rendered)
-            verdicts += len(rendered.lines)
+            verdicts += len(rendered.model_of)
             epochs = max(epochs, rendered.epochs)
         if not verdicts:
             files = dict.fromkeys(str(chunk.path) for chunk in chunks)
@@ -124,7 +129,7 @@ def _store(session: Session, target: RunImport, chunk: Chunk, rendered: Rendered
             zip(
                 map(models.__getitem__, rendered.model_of),
                 map(samples.__getitem__, rendered.sample_of),
-                rendered.lines,
+                rendered.lines.split("\n")[:-1],
                 strict=True,
             ),
         )
@@ -149,12 +154,6 @@ def _store(session: Session, target: RunImport, chunk: Chunk, rendered: Rendered
     ]
     if errors:
         copy_errors(session, errors)
-
-
-def _prices(chunks: Iterable[Chunk], price_of: PriceOf) -> dict[str, Price | None]:
-    reader = ChunkReader()
-    models = {row.model for chunk in chunks for row in reader.read(chunk)}
-    return {model: price_of(model) for model in models}
 
 
 def export_verdicts(engine: Engine, run_id: str) -> Iterator[Recording]:

@@ -3,18 +3,21 @@
 import io
 import json
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.recording import Recording
 from aegish_dist.db import per_model, verdict_export
+from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
-from aegish_dist.errors import DatasetError
+from aegish_dist.db.verdict_copy import copy_verdicts
+from aegish_dist.errors import DatasetError, StoreError
 from aegish_dist.pipeline import move_verdicts
 from aegish_dist.pipeline.move_verdicts import (
     export_file,
@@ -24,6 +27,7 @@ from aegish_dist.pipeline.move_verdicts import (
 )
 from aegish_dist.recordings import chunks, read_recordings, verdict_parquet, write_recordings
 from tests.integration.stored_runs import row_counts
+from tests.services import wait_until
 
 BLOCK = '{"action": "BLOCK", "reason": "tab\\there", "confidence": 0.9}'
 ALLOW = '{"action": "ALLOW"}'
@@ -57,6 +61,8 @@ ODD = [
     a_line("scientific", cost_usd=1e-7, latency_ms=1e-5, total_ms=10**12),
     a_line("labelled", metadata={"source": "é\n\\", "hard": '"yes"'}),
     a_line("moment", created_at="2026-02-05T14:56:43.396296+02:00"),
+    a_line("far east", created_at="2026-02-05T14:56:43+23:59"),
+    a_line("long ago", created_at="0001-01-01T00:00:00Z"),
     a_line("stopped", stop_reason="length"),
     a_line("nameless", dataset="other", category=" ", cluster=""),
     *(a_line("replayed", model="replay", simulated=True, epoch=epoch) for epoch in (1, 2)),
@@ -94,7 +100,7 @@ def test_nothing_is_lost(engine: Engine, tmp_path: Path, suffix: str):
     write_recordings(original, source)
 
     imported = import_verdicts(engine, [source], "mine")
-    assert (imported.verdicts, imported.models, imported.samples) == (17, 3, 16)
+    assert (imported.verdicts, imported.models, imported.samples) == (19, 3, 18)
     exported = tmp_path / f"exported{suffix}"
     export_file(engine, imported.run_id, exported)
 
@@ -191,6 +197,69 @@ def test_a_second_verdict_in_a_later_chunk_is_refused(engine: Engine, tmp_path: 
     assert row_counts(engine) == {}
 
 
+@pytest.mark.usefixtures("_manner")
+def test_odd_lines_are_read_as_json_reads_them(engine: Engine, tmp_path: Path):
+    """A mark in front, ends of lines as on Windows, blank lines, the last of two equal keys, and
+    digits too small for a number.
+    """
+    start = '{"model": "x", "model": "m", "target": "harmless", "completion": "", "latency_ms": '
+    lines = [f'{start}{ms}, "command": "{ms}"}}\r\n' for ms in ("1e-400", "0.00", "5e-324", "1E2")]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(("\ufeff" + "\r\n \t\v\n".join(lines)).encode())
+
+    run_id = import_verdicts(engine, [path], "").run_id
+
+    found = {r.sample.command: r.verdict.timing.service_ms for r in export_verdicts(engine, run_id)}
+    assert found == {"1e-400": 0, "0.00": 0, "5e-324": 5e-324, "1E2": 100}
+    assert {r.model for r in export_verdicts(engine, run_id)} == {"m"}
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\x1c", "\u2028"])
+def test_only_blanks_of_ascii_make_a_blank_line(engine: Engine, tmp_path: Path, blank: str):
+    """What else looks like nothing is no JSON."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{json.dumps(a_line())}\n{blank}\n", "utf-8", newline="")
+
+    with pytest.raises(DatasetError, match="line 2: is not valid JSON"):
+        import_verdicts(engine, [path], "")
+
+
+def test_equal_datasets_may_come_at_the_same_time(engine: Engine, tmp_path: Path):
+    """Two imports that both found nothing stored end with one dataset, which both share."""
+    path = write_lines(tmp_path / "a.jsonl", [a_line("a"), a_line("b")])
+    waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    with ThreadPoolExecutor(2) as threads:
+        with Session(engine) as session:
+            one_at_a_time(session)
+            imports = [threads.submit(import_verdicts, engine, [path], "") for _ in range(2)]
+            wait_until(lambda: session.scalar(waiting) == 2, "two imports at their ends")
+        runs = [each.result().run_id for each in imports]
+
+    assert sample_keys(engine, runs[0]) == sample_keys(engine, runs[1])
+    counts = row_counts(engine)
+    assert (counts["runs"], counts["datasets"], counts["samples"]) == (2, 1, 2)
+
+
+def test_a_lost_connection_is_told_in_one_line(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In the middle of an import, of which nothing is kept."""
+
+    def lose_it_first(session: Session, lines: Iterable[tuple[int, int, str]]) -> None:
+        backend = session.scalar(text("SELECT pg_backend_pid()"))
+        with engine.connect() as other:
+            other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+        copy_verdicts(session, lines)
+
+    monkeypatch.setattr(move_verdicts, "copy_verdicts", lose_it_first)
+    path = write_lines(tmp_path / "a.jsonl", [a_line()])
+
+    with pytest.raises(StoreError, match="the database cannot be used"):
+        import_verdicts(engine, [path], "")
+
+    assert row_counts(engine) == {}
+
+
 def sample_keys(engine: Engine, run_id: str) -> dict[str, int]:
     with Session(engine) as session:
         rows = session.execute(
@@ -242,5 +311,8 @@ def test_prices_are_asked_for_each_model(engine: Engine, tmp_path: Path):
         lambda model: price if model == "m" else None,
     )
 
+    wrong = write_lines(tmp_path / "wrong.jsonl", [a_line("a"), a_line("b", epoch=0)])
+    with pytest.raises(DatasetError, match="line 2, field 'epoch'"):
+        import_verdicts(engine, [wrong], "", lambda _: price)
     costs = {r.sample.command: r.verdict.cost_usd for r in export_verdicts(engine, imported.run_id)}
     assert costs == {"priced": 5, "paid": 7, "unanswered": None, "unknown": None}
