@@ -60,7 +60,7 @@ _ROWS = """
         GROUP BY 1, 2, 3
     ) AS failed USING (sample_key, epoch, generation)
     WHERE run_model_id = %(key)s AND sample_key >= %(first)s AND sample_key < %(end)s
-      AND sample.dataset_id = %(dataset_id)s
+      AND sample.key >= %(first)s AND sample.key < %(end)s AND sample.dataset_id = %(dataset_id)s
     ORDER BY sample_key, epoch, generation
 """
 _AS_THEY_ARE = {
@@ -86,10 +86,16 @@ _COST = """
 
 _JSON_ROWS = _ROWS.format(**_GUARDED | {"metadata": f"{_GUARDED['metadata']}::json"}, cost=_COST)
 _JSON = f"""
-    COPY (SELECT row_to_json(line) FROM ({_JSON_ROWS}) AS line)
-    TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
+    COPY (
+        SELECT string_agg(line, E'\n' ORDER BY number) FROM (
+            SELECT row_to_json(line)::text AS line, row_number() OVER () AS number
+            FROM ({_JSON_ROWS}) AS line
+        ) AS numbered
+        GROUP BY number / 20 ORDER BY number / 20
+    ) TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
 """
-"""JSON holds no raw control character, so that COPY has nothing to quote."""
+"""Lines come in packs, since each row of COPY costs psycopg as much as PostgreSQL. JSON holds no
+raw control character: the quotes are around each pack."""
 
 _CSV = f"COPY ({_ROWS.format(**_AS_THEY_ARE, cost='cost_usd')}) TO STDOUT (FORMAT csv, HEADER)"
 
@@ -161,7 +167,7 @@ def _export(session: Session, part: _Part, columns: bool) -> Exported:
         table = _copy(session, _CSV, part._asdict())
         if ESCAPE.encode() not in table:
             return Exported(table, is_csv=True)
-    lines = _copy(session, _JSON, part._asdict())
+    lines = _copy(session, _JSON, part._asdict()).translate(None, b"\x01")
     return Exported(_ESCAPED.sub(rb"\\u\1", lines), is_csv=False)
 
 
