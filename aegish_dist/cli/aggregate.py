@@ -1,12 +1,8 @@
 """`aegish-dist aggregate`: score a run's verdicts."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import click
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace, print_json, without_collector
 from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.db.snapshots import Snapshot
@@ -36,7 +32,7 @@ def aggregate(run_id: str, scoring: str, recount: bool, as_json: bool) -> None:
     workspace = Workspace()
     rules = rules_named(scoring)
     found = find_run(workspace.engine, run_id)
-    with _without_collector():
+    with without_collector():
         snapshots = aggregate_run(workspace.engine, found, rules, recount=recount)
     if as_json:
         documents = [document(snapshot) for snapshot in snapshots]
@@ -48,18 +44,6 @@ def aggregate(run_id: str, scoring: str, recount: bool, as_json: bool) -> None:
             f"{snapshot.verdicts:,} verdicts"
         )
     click.echo(f"print one with: aegish-dist report --run-id {found}", err=True)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Search no counts for cycles: nothing is let go before the end, and it costs a third."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def document(snapshot: Snapshot) -> dict[str, object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace, print_json, without_collector
 from aegish_dist.cli.options import Utf8, as_json, run_id
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError
@@ -38,7 +38,8 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
     """
     workspace = Workspace()
     price_of = partial(_list_price, workspace.catalog) if price else None
-    stored = import_verdicts(workspace.engine, files, name, price_of)
+    with without_collector():
+        stored = import_verdicts(workspace.engine, files, name, price_of)
     if as_json:
         print_json(
             {

@@ -240,6 +240,21 @@ def test_equal_datasets_may_come_at_the_same_time(engine: Engine, tmp_path: Path
     assert (counts["runs"], counts["datasets"], counts["samples"]) == (2, 1, 2)
 
 
+def test_what_was_imported_is_counted_from_the_index(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A large import leaves every page of the table marked as visible to all."""
+    monkeypatch.setattr(move_verdicts, "SETTLE_FROM", 20)
+    lines = [a_line(f"echo {number}") for number in range(20)]
+
+    import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", lines)], "")
+
+    pages = text("SELECT relpages, relallvisible FROM pg_class WHERE relname = 'verdicts'")
+    with Session(engine) as session:
+        number, visible = session.execute(pages).one()
+    assert number == visible > 0
+
+
 def test_a_lost_connection_is_told_in_one_line(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
