@@ -4,10 +4,10 @@ Run `python benchmarks/aggregate.py [--rows 10000000] [--moved 1000000] [--repea
 [move]`. With ten million it takes ten minutes and 12 GB of disk.
 
 count:  `aggregate` of eleven models and 400 binaries, percentiles included, timed from the command
-        line: right after the verdicts were stored; after PostgreSQL vacuumed, which it does by
-        itself within minutes, and was started anew; all counted again; one verdict of one model
-        changed; nothing changed. Beside it, what the same counts cost one session that reads the
-        table, as a plain SQL script would.
+        line: before PostgreSQL vacuumed, which `verdicts import` sees to and which else takes it
+        minutes to come to; then with PostgreSQL just started; everything counted again; one verdict
+        of one model changed; nothing changed. Beside it, what the same counts cost one session that
+        reads the table, as a plain SQL script would.
 move:   `verdicts export` and `verdicts import` of a file, and the memory of the largest process.
 """
 
@@ -65,7 +65,7 @@ class Store:
     """The product against one database."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
         self._environ = {**os.environ, "AEGISH_DIST_DATABASE_URL": url}
         self.largest_mb = 0.0
         """Memory of the largest process of the last command."""
@@ -86,14 +86,14 @@ class Store:
     def sql_s(self, *statements: str, run: str | None = None) -> float:
         """Execute statements in one session and return the seconds they took."""
         started = time.monotonic()
-        with psycopg.connect(self._url, autocommit=True) as connection:
+        with psycopg.connect(self.url, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement, None if run is None else (run,))
         return time.monotonic() - started
 
     def metrics(self, run: str) -> list[str]:
         """Return every snapshot's metrics, as text."""
-        with psycopg.connect(self._url) as connection:
+        with psycopg.connect(self.url) as connection:
             rows = connection.execute("SELECT document FROM snapshots WHERE run_id = %s", (run,))
             return [json.dumps(document, sort_keys=True) for (document,) in rows]
 
@@ -102,7 +102,7 @@ def by_plain_sql_s(store: Store, run: str) -> float:
     """Count in one session that reads the table, once per question."""
     questions = (_COUNTS, *(_PERCENTILES.format(part=part) for part in PARTS))
     alone = "SET max_parallel_workers_per_gather = 0; SET enable_indexonlyscan = off"
-    with psycopg.connect(store._url, autocommit=True) as connection:
+    with psycopg.connect(store.url, autocommit=True) as connection:
         connection.execute(alone)
         started = time.monotonic()
         for question in questions:
@@ -118,7 +118,7 @@ def count(home: Path, rows: int, repeats: int) -> None:
         store.command_s("db", "upgrade")
         rows = fill(url, run, rows)
         aggregate = partial(store.command_s, "aggregate", "--run-id", run)
-        seconds = {"right after storing, once": aggregate()}
+        seconds = {"before any vacuum, once": aggregate()}
         store.sql_s("VACUUM ANALYZE")
     with served(home) as url:
         store = Store(url)
