@@ -2,7 +2,7 @@
 
 import click
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace, print_json, without_collector
 from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.db.snapshots import Snapshot
@@ -20,17 +20,20 @@ from aegish_dist.pipeline.submit import find_run
     metavar="|".join((*RULES, ALL)),
     help="The rule set to apply.",
 )
+@click.option("--recount", is_flag=True, help="Count also what has not changed.")
 @as_json
-def aggregate(run_id: str, scoring: str, as_json: bool) -> None:
+def aggregate(run_id: str, scoring: str, recount: bool, as_json: bool) -> None:
     """Score a run's verdicts and store a snapshot of the metrics.
 
     No model is called. The same verdicts under the same rule give the same numbers, so a run can
-    be scored again at any time, under any rule. With `--scoring all --json` a list is printed.
+    be scored again at any time, under any rule. Models whose verdicts have not changed since the
+    last snapshot are not counted again. With `--scoring all --json` a list is printed.
     """
     workspace = Workspace()
     rules = rules_named(scoring)
     found = find_run(workspace.engine, run_id)
-    snapshots = aggregate_run(workspace.engine, found, rules)
+    with without_collector():
+        snapshots = aggregate_run(workspace.engine, found, rules, recount=recount)
     if as_json:
         documents = [document(snapshot) for snapshot in snapshots]
         print_json(documents if scoring == ALL else documents[0])

@@ -1,7 +1,10 @@
 """What commands work with: the settings, the store and the queue, opened on demand."""
 
+import gc
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +73,18 @@ class Workspace:
     def environ(self) -> dict[str, str]:
         """The environment, for keys and base URLs."""
         return dict(os.environ)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Search no rows for cycles: they have none, and it costs up to a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def print_json(document: Any) -> None:

@@ -2,17 +2,18 @@
 
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace, print_json, without_collector
 from aegish_dist.cli.options import Utf8, as_json, run_id
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError
-from aegish_dist.pipeline.move_verdicts import export_verdicts, import_verdicts
+from aegish_dist.models import Catalog
+from aegish_dist.pipeline.move_verdicts import export_file, export_lines, import_verdicts
 from aegish_dist.pipeline.submit import find_run
-from aegish_dist.recordings import write_recordings, write_verdict_lines
 
 
 @click.group()
@@ -36,13 +37,9 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
     line stops the import, and nothing of it is kept.
     """
     workspace = Workspace()
-
-    def price_of(model: str) -> Price | None:
-        with suppress(CatalogError):
-            return workspace.catalog.resolve([model], {})[0].price
-        return None
-
-    stored = import_verdicts(workspace.engine, files, name, price_of if price else lambda _: None)
+    price_of = partial(_list_price, workspace.catalog) if price else None
+    with without_collector():
+        stored = import_verdicts(workspace.engine, files, name, price_of)
     if as_json:
         print_json(
             {
@@ -60,6 +57,12 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
     )
 
 
+def _list_price(catalog: Catalog, model: str) -> Price | None:
+    with suppress(CatalogError):
+        return catalog.resolve([model], {})[0].price
+    return None
+
+
 @verdicts.command()
 @run_id()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A .jsonl or .parquet file.")
@@ -69,9 +72,9 @@ def export(run_id: str, output: Path | None) -> None:
     One JSON object per line; importing them gives the same run.
     """
     engine = Workspace().engine
-    recordings = export_verdicts(engine, find_run(engine, run_id))
+    found = find_run(engine, run_id)
     if output is None:
-        write_verdict_lines(recordings, sys.stdout)
+        export_lines(engine, found, sys.stdout.buffer)
     else:
-        write_recordings(recordings, output)
+        export_file(engine, found, output)
         click.echo(f"written to {output}", err=True)

@@ -1,7 +1,7 @@
 """Samples and datasets: the commands a model is asked to judge."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -56,5 +56,9 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over the sorted sample ids: independent of name and order."""
-        ids = sorted(sample.sample_id for sample in self.samples)
-        return hashlib.sha256("\n".join(ids).encode()).hexdigest()
+        return fingerprint_of(sample.sample_id for sample in self.samples)
+
+
+def fingerprint_of(sample_ids: Iterable[str]) -> str:
+    """Return the fingerprint of a dataset of these samples."""
+    return hashlib.sha256("\n".join(sorted(sample_ids)).encode()).hexdigest()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psycopg
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
@@ -49,12 +50,12 @@ def connection_errors_in_one_line() -> Iterator[None]:
     """Turn an unreachable or forbidden database into a `StoreError` that says what to do."""
     try:
         yield
-    except (OperationalError, ProgrammingError) as error:
-        if isinstance(error, ProgrammingError) and not isinstance(
-            error.orig, InsufficientPrivilege
-        ):
+    except (OperationalError, ProgrammingError, psycopg.OperationalError) as error:
+        # What COPY raises comes without SQLAlchemy around it.
+        cause = error if isinstance(error, psycopg.Error) else error.orig
+        if isinstance(error, ProgrammingError) and not isinstance(cause, InsufficientPrivilege):
             raise
-        what = " ".join(str(error.orig).split())[:200]
+        what = " ".join(str(cause).split())[:200]
         raise StoreError(
             f"the database cannot be used ({what}): check AEGISH_DIST_DATABASE_URL and that the "
             "server is running; `aegish-dist doctor` tells more"

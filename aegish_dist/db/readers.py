@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -9,7 +10,11 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
+from aegish_dist.in_order import in_order
+
 READERS = 4
+AHEAD = 2
+"""Results per reader that may wait to be used: exported parts are megabytes."""
 
 _SETTINGS = text(
     """
@@ -68,7 +73,8 @@ class Readers:
         """Call a query with each argument; results come in that order, each as soon as it can."""
         if self._threads is None:
             return (query(self._session, argument) for argument in arguments)
-        return self._threads.map(lambda argument: self._read(query, argument), arguments)
+        read = partial(self._read, query)
+        return in_order(self._threads, read, arguments, ahead=AHEAD * READERS)
 
     def _read(self, query: Callable[[Session, Argument], Result], argument: Argument) -> Result:
         with Session(self._engine) as session:

@@ -95,17 +95,24 @@ def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Seq
     session.execute(
         insert(RunDatasetRow), [{"run_id": run.run_id, "dataset_id": d} for d in dataset_ids]
     )
+    save_models(session, run.run_id, run.models, queues)
+
+
+def save_models(
+    session: Session, run_id: str, specs: Sequence[ModelSpec], queues: Sequence[str]
+) -> None:
+    """Add models to a stored run; see `save_run`."""
     session.execute(
         insert(RunModelRow),
         [
             {
-                "run_id": run.run_id,
+                "run_id": run_id,
                 "model": spec.id,
                 "spec": _SPEC.dump_python(spec, mode="json"),
                 "queue": queues[index] if queues else "",
                 "open": bool(queues),
             }
-            for index, spec in enumerate(run.models)
+            for index, spec in enumerate(specs)
         ],
     )
 

@@ -145,6 +145,9 @@ class VerdictRow(Base):
 
     A trigger checks, once per statement, that model and sample are there: foreign keys would check
     row by row, which took a third of the time of an insert. Deleting a run deletes its verdicts.
+
+    Not partitioned by run: the primary key begins with the model, so a run's verdicts lie together
+    in the index. Counting a million took 2.1 s among eleven million, 1.9 s where they were alone.
     """
 
     __tablename__ = "verdicts"

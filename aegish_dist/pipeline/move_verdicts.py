@@ -1,54 +1,44 @@
 """Importing and exporting verdicts."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from itertools import islice
 from pathlib import Path
+from typing import IO, Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.run import Run, new_run_id
-from aegish_dist.core.sample import Dataset, Sample
-from aegish_dist.core.verdict import Verdict
-from aegish_dist.db.datasets import sample_keys, save_dataset
 from aegish_dist.db.engine import connection_errors_in_one_line
-from aegish_dist.db.runs import save_run
-from aegish_dist.db.tables import RunModelRow
+from aegish_dist.db.imports import Fingerprints, OtherDatasetError, RunImport, settle
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.verdict_copy import SecondVerdictError, copy_errors, copy_verdicts
+from aegish_dist.db.verdict_export import Exported, export
 from aegish_dist.db.verdict_rows import VerdictKey
-from aegish_dist.db.verdicts import insert_verdicts, stream_recordings
+from aegish_dist.db.verdicts import stream_recordings
 from aegish_dist.errors import DatasetError
-from aegish_dist.pipeline.datasets import describe
-from aegish_dist.recordings import read_recordings
+from aegish_dist.files import replacing
+from aegish_dist.pipeline.import_chunk import PriceOf, Rendered, Renderer
+from aegish_dist.pipeline.processes import map_in_processes
+from aegish_dist.recordings import is_parquet, read_recordings
+from aegish_dist.recordings.chunks import Chunk, examine, split
+from aegish_dist.recordings.verdict_lines import in_ascii
+from aegish_dist.recordings.verdict_parquet import RecordTables
 
-CHUNK = 2000
+PROCESSES_FROM_BYTES = 32 * 2**20
+"""Smaller files are read before other processes would have started."""
 
+SETTLE_FROM = 100_000
+"""Verdicts; fewer are counted at once all the same."""
 
-@dataclass(slots=True)
-class _Contents:
-    """What a set of files holds, learned in a first pass."""
+PIPE_BYTES = 2**16
+"""What a pipe takes at once; of a longer write some systems do not tell that nobody reads it."""
 
-    samples: dict[str, dict[str, Sample]] = field(default_factory=dict)
-    """By dataset name, then by sample id."""
-    models: dict[str, bool] = field(default_factory=dict)
-    """By id, whether any of its answers is simulated."""
-    epochs: int = 1
-    verdicts: int = 0
-
-    def note(self, recording: Recording) -> None:
-        known = self.samples.setdefault(recording.dataset, {})
-        known.setdefault(recording.sample.sample_id, recording.sample)
-        self.models[recording.model] = recording.simulated or self.models.get(
-            recording.model, False
-        )
-        self.epochs = max(self.epochs, recording.epoch)
-        self.verdicts += 1
+_ROOM_TO_CHECK = text("SELECT set_config('work_mem', '64MB', true)")
+"""The check of a statement's references holds its rows in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +52,11 @@ class Imported:
 
 
 def import_verdicts(
-    engine: Engine,
-    paths: Sequence[Path],
-    name: str,
-    price_of: Callable[[str], Price | None] = lambda _: None,
+    engine: Engine, paths: Sequence[Path], name: str, price_of: PriceOf | None = None
 ) -> Imported:
     """Store the verdicts of files as one run, in one transaction.
 
-    The files are read twice: first to learn the models and samples and to find any mistake, then
-    to store the verdicts, so that nothing is held in memory as a whole.
+    Nothing is held in memory as a whole but the ids of the samples.
 
     Args:
         engine: The store.
@@ -82,90 +68,128 @@ def import_verdicts(
     Raises:
         DatasetError: A file is wrong somewhere; nothing is kept.
     """
-    contents = _Contents()
     for path in paths:
-        for recording in read_recordings(path):
-            contents.note(recording)
-    if not contents.verdicts:
-        raise DatasetError("holds no verdict", source=", ".join(map(str, paths)))
-    with connection_errors_in_one_line(), Session(engine) as session, session.begin():
-        run, keys = _store_run(session, contents, name)
-        rows = session.execute(
-            select(RunModelRow.model, RunModelRow.id).where(RunModelRow.run_id == run.run_id)
-        )
-        models = {row.model: row.id for row in rows}
-        for path in paths:
-            _store_file(session, path, models, keys, cache(price_of))
-    return Imported(run.run_id, contents.verdicts, len(models), run.samples)
+        read_recordings(path)  # refuses what is no file of verdicts before any other is read
+    chunks = [chunk for path in paths for chunk in split(path)]
+    known: Fingerprints | None = None
+    with connection_errors_in_one_line():
+        while True:  # at most twice, unless somebody else imports the same samples meanwhile
+            try:
+                imported = _import(engine, chunks, name, Renderer(price_of), known)
+                break
+            except OtherDatasetError as found:
+                known = found.fingerprints
+        if imported.verdicts >= SETTLE_FROM:
+            settle(engine)
+    return imported
 
 
-def _store_run(
-    session: Session, contents: _Contents, name: str
-) -> tuple[Run, dict[str, dict[str, int]]]:
-    datasets = [
-        Dataset(dataset, tuple(samples.values()), source="imported verdicts")
-        for dataset, samples in sorted(contents.samples.items())
-    ]
+def _import(
+    engine: Engine,
+    chunks: Sequence[Chunk],
+    name: str,
+    renderer: Renderer,
+    known: Fingerprints | None,
+) -> Imported:
     now = datetime.now(UTC)
-    run = Run(
-        run_id=new_run_id(now),
-        created_at=now,
-        name=name,
-        origin="import",
-        package_version=__version__,
-        prompt=None,
-        parameters=None,
-        epochs=contents.epochs,
-        datasets=tuple(map(describe, datasets)),
-        models=tuple(
-            ModelSpec(model, WireFormat.IMPORTED, model, simulated=simulated)
-            for model, simulated in sorted(contents.models.items())
-        ),
-    )
-    ids = [save_dataset(session, dataset, selectable=False) for dataset in datasets]
-    save_run(session, run, ids, queues=())
-    keys = {
-        dataset.name: sample_keys(session, key) for dataset, key in zip(datasets, ids, strict=True)
-    }
-    return run, keys
+    run = Run(new_run_id(now), now, name, "import", __version__, None, None, 1, (), ())
+    verdicts, epochs = 0, 1
+    with Session(engine) as session, session.begin():
+        session.execute(_ROOM_TO_CHECK)
+        target = RunImport(session, run, known)
+        for chunk, rendered in _rendered(chunks, renderer):
+            _store(session, target, chunk, rendered)
+            verdicts += len(rendered.model_of)
+            epochs = max(epochs, rendered.epochs)
+        if not verdicts:
+            files = dict.fromkeys(str(chunk.path) for chunk in chunks)
+            raise DatasetError("holds no verdict", source=", ".join(files))
+        target.finish(epochs)
+        return Imported(run.run_id, verdicts, target.models, target.samples)
 
 
-def _store_file(
-    session: Session,
-    path: Path,
-    models: dict[str, int],
-    keys: dict[str, dict[str, int]],
-    price_of: Callable[[str], Price | None],
-) -> None:
-    recordings = read_recordings(path)
-    while chunk := list(islice(recordings, CHUNK)):
-        rows = [
-            (
-                VerdictKey(
-                    models[each.model],
-                    keys[each.dataset][each.sample.sample_id],
-                    each.epoch,
-                    each.generation,
-                ),
-                _priced(each.verdict, price_of(each.model)),
-            )
-            for each in chunk
-        ]
-        if insert_verdicts(session, rows) != len(rows):
-            raise DatasetError(
-                "holds a second verdict of one model about one sample in one epoch, in this file "
-                "or one before; give repeats different epochs",
-                source=str(path),
-            )
+def _rendered(chunks: Sequence[Chunk], renderer: Renderer) -> Iterator[tuple[Chunk, Rendered]]:
+    size = sum(path.stat().st_size for path in {chunk.path for chunk in chunks})
+    several = len(chunks) > 1 and size >= PROCESSES_FROM_BYTES
+    results = (map_in_processes if several else map)(renderer.render, chunks)
+    for chunk, rendered in zip(chunks, results, strict=True):
+        if rendered is None:
+            examine(chunk)
+            raise AssertionError(f"{chunk} was refused, and nothing in it is wrong")
+        yield chunk, rendered
 
 
-def _priced(verdict: Verdict, price: Price | None) -> Verdict:
-    if price is None or verdict.cost_usd is not None or verdict.completion is None:
-        return verdict
-    return replace(verdict, cost_usd=cost_usd(verdict.completion.usage, price))
+def _store(session: Session, target: RunImport, chunk: Chunk, rendered: Rendered) -> None:
+    models = [target.model_key(model) for model in rendered.models]
+    target.simulated |= rendered.simulated
+    samples = target.sample_keys(list(rendered.samples), rendered.contents)
+    try:
+        copy_verdicts(
+            session,
+            zip(
+                map(models.__getitem__, rendered.model_of),
+                map(samples.__getitem__, rendered.sample_of),
+                rendered.lines.split("\n")[:-1],
+                strict=True,
+            ),
+        )
+    except SecondVerdictError as error:
+        raise DatasetError(
+            "holds a second verdict of one model about one sample in one epoch, in this file "
+            "or one before; give repeats different epochs",
+            source=str(chunk.path),
+        ) from error
+    errors = [
+        (
+            VerdictKey(
+                models[rendered.model_of[failed.row]],
+                samples[rendered.sample_of[failed.row]],
+                failed.epoch,
+                failed.generation,
+            ),
+            error,
+        )
+        for failed in rendered.failed
+        for error in failed.errors
+    ]
+    if errors:
+        copy_errors(session, errors)
 
 
 def export_verdicts(engine: Engine, run_id: str) -> Iterator[Recording]:
     """Stream every verdict of a run in a fixed order."""
     with connection_errors_in_one_line(), Session(engine) as session:
         yield from stream_recordings(session, run_id)
+
+
+def export_file(engine: Engine, run_id: str, path: Path) -> None:
+    """Write every verdict of a run to a `.jsonl` or `.parquet` file, in the same order.
+
+    Raises:
+        DatasetError: The suffix is neither.
+        OutputError: The file cannot be written.
+        ConfigError: The file is Parquet and pyarrow is not installed.
+    """
+    write = _export_table if is_parquet(path) else export_lines
+    with replacing(path) as part, part.open("wb") as stream:
+        write(engine, run_id, stream)
+
+
+def export_lines(engine: Engine, run_id: str, stream: IO[bytes]) -> None:
+    """Write every verdict of a run as lines of JSON."""
+    with connection_errors_in_one_line(), Session(engine) as session:
+        run = load_run(session, run_id)
+        for lines in export(session, run, lambda part: in_ascii(part.data)):
+            for start in range(0, len(lines), PIPE_BYTES):
+                stream.write(memoryview(lines)[start : start + PIPE_BYTES])
+
+
+def _export_table(engine: Engine, run_id: str, stream: IO[bytes]) -> None:
+    tables = RecordTables()
+
+    def read(part: Exported) -> Any:
+        return tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
+
+    with connection_errors_in_one_line(), Session(engine) as session:
+        run = load_run(session, run_id)
+        tables.write(export(session, run, read, columns=True), stream)

@@ -10,10 +10,17 @@ from aegish_dist.core.recording import Recording
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing
 from aegish_dist.recordings.inspect_log import read_inspect_log
-from aegish_dist.recordings.verdict_lines import read_verdict_lines, write_verdict_lines
-from aegish_dist.recordings.verdict_parquet import read_verdict_parquet, write_verdict_parquet
+from aegish_dist.recordings.verdict_lines import (
+    read_verdict_lines,
+    write_verdict_lines,
+)
+from aegish_dist.recordings.verdict_parquet import (
+    read_verdict_parquet,
+    write_verdict_parquet,
+)
 
 __all__ = [
+    "is_parquet",
     "read_inspect_log",
     "read_recordings",
     "read_verdict_lines",
@@ -56,14 +63,22 @@ def write_recordings(recordings: Iterable[Recording], path: Path) -> None:
         OutputError: The file cannot be written.
         ConfigError: The file is Parquet and pyarrow is not installed.
     """
+    if is_parquet(path):
+        with replacing(path) as part, part.open("wb") as stream:
+            write_verdict_parquet(recordings, stream)
+    else:
+        with replacing(path) as part, part.open("w", encoding="ascii", newline="\n") as text:
+            write_verdict_lines(recordings, text)
+
+
+def is_parquet(path: Path) -> bool:
+    """Tell in which of the two formats a file is to be written.
+
+    Raises:
+        DatasetError: The suffix is of neither.
+    """
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".parquet"):
         problem = "cannot be written as verdicts; choose .jsonl or .parquet"
         raise DatasetError(problem, source=str(path))
-    with replacing(path) as part:
-        if suffix == ".jsonl":
-            with part.open("w", encoding="ascii", newline="\n") as text:
-                write_verdict_lines(recordings, text)
-        else:
-            with part.open("wb") as stream:
-                write_verdict_parquet(recordings, stream)
+    return suffix == ".parquet"

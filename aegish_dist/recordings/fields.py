@@ -158,10 +158,9 @@ class Fields:
         if moment.utcoffset() is None:
             raise self.error("must carry a time zone, such as Z or +02:00", field)
         try:
-            moment.astimezone(UTC)
+            return moment.astimezone(UTC)  # PostgreSQL knows no zone that is 16 hours away
         except OverflowError:
             raise self.error("must be a time from the year 1 to 9999, in UTC", field) from None
-        return moment
 
     def part(self, field: str) -> "Fields":
         """An object within this record; empty when absent."""

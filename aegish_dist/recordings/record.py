@@ -68,16 +68,15 @@ def to_record(recording: Recording) -> dict[str, Any]:
 def from_record(fields: Fields) -> Recording:
     """Build a recording from a flat record.
 
-    Only model, command, target and the key completion have to be there. A dataset without a name
-    is called after the file.
+    Only model, command, target and the key completion have to be there.
 
     Raises:
         DatasetError: A field is missing, of the wrong type or out of range.
     """
     return Recording(
         model=fields.required_label("model"),
-        dataset=fields.label("dataset") or Path(fields.source).stem,
-        sample=_sample(fields),
+        dataset=dataset_of(fields),
+        sample=sample_of(fields),
         epoch=fields.integer("epoch", lowest=1) or 1,
         verdict=_verdict(fields),
         generation=fields.integer("generation") or 0,
@@ -85,7 +84,17 @@ def from_record(fields: Fields) -> Recording:
     )
 
 
-def _sample(fields: Fields) -> Sample:
+def dataset_of(fields: Fields) -> str:
+    """Return the name of the dataset; without one it is called after the file."""
+    return fields.label("dataset") or Path(fields.source).stem
+
+
+def sample_of(fields: Fields) -> Sample:
+    """Return what a flat record is about.
+
+    Raises:
+        DatasetError: A field of the sample is missing, of the wrong type or out of range.
+    """
     target = fields.choice("target", Target)
     if target is None:
         raise fields.missing("target")

@@ -1,5 +1,7 @@
 """Verdict lines: one JSON object per line, the format that other tools read and write."""
 
+import codecs
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -12,10 +14,16 @@ from aegish_dist.recordings.record import from_record, to_record
 
 MAX_LINE_BYTES = 64 * 2**20
 """A longer line is no verdict."""
+BLOCK_BYTES = 2**20
+JSON_ESCAPE = "aegish_dist.json"
 
 
-def read_verdict_lines(path: Path) -> Iterator[Recording]:
+def read_verdict_lines(path: Path, start: int = 0) -> Iterator[Recording]:
     """Read a file line by line; blank lines are passed over.
+
+    Args:
+        path: The file.
+        start: Byte at which to begin, the first one of a line.
 
     Raises:
         DatasetError: The file cannot be read, or a line is wrong; names line and field.
@@ -23,12 +31,13 @@ def read_verdict_lines(path: Path) -> Iterator[Recording]:
     source = str(path)
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(_lines(file), 1):
+            skipped = sum(block.count(b"\n") for block in _blocks(file, start))
+            for number, line in enumerate(_lines(file), skipped + 1):
                 if len(line) > MAX_LINE_BYTES:
                     problem = f"is longer than {MAX_LINE_BYTES} bytes"
                     raise DatasetError(problem, source=source, line=number)
                 if line.strip():
-                    yield from_record(_fields(line, source, number))
+                    yield from_record(line_fields(line, source, number))
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
         raise DatasetError(problem, source=source) from error
@@ -40,11 +49,21 @@ def write_verdict_lines(recordings: Iterable[Recording], stream: IO[str]) -> Non
         stream.write(json_text.encode(to_record(recording)) + "\n")
 
 
+def _blocks(file: BinaryIO, end: int) -> Iterator[bytes]:
+    while (left := end - file.tell()) > 0 and (block := file.read(min(left, BLOCK_BYTES))):
+        yield block
+
+
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     return iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
 
 
-def _fields(line: bytes, source: str, number: int) -> Fields:
+def line_fields(line: str | bytes, source: str, number: int | None = None) -> Fields:
+    """Return the fields of one line.
+
+    Raises:
+        DatasetError: It is no JSON object.
+    """
     try:
         values = json_text.decode(line)
     except ValueError as error:
@@ -52,3 +71,17 @@ def _fields(line: bytes, source: str, number: int) -> Fields:
     if not isinstance(values, dict):
         raise DatasetError("is not a JSON object", source=source, line=number)
     return Fields(values, source, number)
+
+
+def in_ascii(lines: bytes) -> bytes:
+    """Escape what is beyond ASCII in lines of JSON."""
+    return lines if lines.isascii() else lines.decode().encode("ascii", JSON_ESCAPE)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(JSON_ESCAPE, _escape)

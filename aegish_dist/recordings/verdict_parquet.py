@@ -6,7 +6,9 @@ string literal, and the row's `escaped` names its column.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -34,15 +36,24 @@ _BLANK = Recording("", "", Sample("", Target.HARMLESS), 1, Verdict(Outcome.ALLOW
 COLUMNS = (*to_record(_BLANK), ESCAPED)
 
 
-def read_verdict_parquet(path: Path) -> Iterator[Recording]:
+def read_verdict_parquet(path: Path, start: int = 0) -> Iterator[Recording]:
     """Read a file row by row, counting rows from 1 where errors name a line.
+
+    Args:
+        path: The file.
+        start: Row group to begin with.
 
     Raises:
         DatasetError: The file cannot be read, or a row is wrong; names row and field.
         ConfigError: pyarrow is not installed.
     """
-    for number, row in enumerate(_rows(path), 1):
-        yield from_record(_fields(row, str(path), number))
+    source = str(path)
+    with _opened(path) as file:
+        groups = range(start, file.num_row_groups)
+        skipped = sum(file.metadata.row_group(group).num_rows for group in range(start))
+    rows = (row for batch in parquet_batches(path, groups) for row in batch_rows(batch, source))
+    for number, row in enumerate(rows, skipped + 1):
+        yield from_record(row_fields(row, source, number))
 
 
 def write_verdict_parquet(recordings: Iterable[Recording], stream: IO[bytes]) -> None:
@@ -51,26 +62,119 @@ def write_verdict_parquet(recordings: Iterable[Recording], stream: IO[bytes]) ->
     Raises:
         ConfigError: pyarrow is not installed.
     """
-    arrow = _pyarrow()
-    rows = (_row(recording) for recording in recordings)
+    arrow = load_pyarrow()
+    rows = (_columns(to_record(recording)) for recording in recordings)
     schema = _schema(arrow)
     with arrow.parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
         while group := list(islice(rows, ROWS_PER_GROUP)):
             writer.write_table(arrow.Table.from_pylist(group, schema=schema))
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    arrow = _pyarrow()
+class RecordTables:
+    """Exported text to tables of Arrow, and these to a file."""
+
+    def __init__(self) -> None:
+        """Prepare.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+        """
+        self._arrow = load_pyarrow()
+        self._schema = _schema(self._arrow)
+
+    def from_csv(self, data: bytes) -> Any:
+        """Read CSV with a header; null is empty, the empty text is quoted."""
+        csv, types = self._arrow.csv, {field.name: field.type for field in self._schema}
+        moment = types.pop("created_at")
+        table = csv.read_csv(
+            self._arrow.BufferReader(data),
+            read_options=csv.ReadOptions(block_size=max(len(data), 1)),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(
+                column_types={**types, "created_at": moment},
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["t"],
+                false_values=["f"],
+            ),
+        )
+        nothing = self._arrow.array([[]] * len(table), types[ESCAPED])
+        return table.append_column(ESCAPED, nothing).select(self._schema.names)
+
+    def from_lines(self, data: bytes) -> Any:
+        """Read lines of JSON, which may hold what UTF-8 cannot."""
+        rows = [_columns(_typed(json_text.decode(line))) for line in data.splitlines()]
+        return self._arrow.Table.from_pylist(rows, schema=self._schema)
+
+    def write(self, tables: Iterable[Any], stream: IO[bytes]) -> None:
+        """Write each table as a group of rows."""
+        writer = self._arrow.parquet.ParquetWriter(stream, self._schema, compression="zstd")
+        with writer:
+            for table in tables:
+                if len(table):
+                    writer.write_table(table)
+
+
+def _typed(record: Any) -> dict[str, Any]:
+    moment = record["created_at"]
+    numbers = {key: float(record[key]) for key in FLOATS if record[key] is not None}
+    created_at = None if moment is None else datetime.fromisoformat(moment)
+    return {**record, **numbers, "created_at": created_at}
+
+
+def group_edges(path: Path) -> list[int]:
+    """Return the numbers at which chunks of row groups begin and end.
+
+    Raises:
+        DatasetError: It cannot be read as Parquet.
+        ConfigError: pyarrow is not installed.
+    """
+    with _opened(path) as file:
+        return list(range(file.num_row_groups + 1))
+
+
+def parquet_batches(path: Path, groups: Sequence[int]) -> Iterator[Any]:
+    """Yield some groups of rows in batches.
+
+    Raises:
+        DatasetError: It cannot be read as Parquet.
+        ConfigError: pyarrow is not installed.
+    """
+    with _opened(path) as file:
+        yield from file.iter_batches(ROWS_PER_BATCH, groups)
+
+
+def batch_rows(batch: Any, source: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch.
+
+    Raises:
+        DatasetError: A column holds what is no text or no time, whatever its type says.
+    """
+    names, nothing = batch.schema.names, [None] * len(batch)
+    try:
+        columns = [
+            nothing if column.null_count == len(batch) else column.to_pylist()
+            for column in batch.columns
+        ]
+    except (ValueError, OverflowError) as error:
+        raise DatasetError(f"cannot be read as Parquet: {error}", source=source) from error
+    yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    arrow = load_pyarrow()
     try:
         with arrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROWS_PER_BATCH):
-                yield from batch.to_pylist()
+            yield file
     except (OSError, ValueError, arrow.ArrowException) as error:
         problem = f"cannot be read as Parquet: {str(error).partition(chr(10))[0]}"
         raise DatasetError(problem, source=str(path)) from error
 
 
-def _fields(row: dict[str, Any], source: str, number: int) -> Fields:
+def row_fields(row: Mapping[str, Any], source: str, number: int | None = None) -> Fields:
+    """Return the fields of a row, nested and escaped ones decoded."""
     fields = Fields(row, source, number)
     values = dict(row)
     for column in row.keys() & {*NESTED, *_escaped(row)}:
@@ -82,16 +186,17 @@ def _fields(row: dict[str, Any], source: str, number: int) -> Fields:
     return Fields(values, source, number)
 
 
-def _escaped(row: dict[str, Any]) -> list[str]:
+def _escaped(row: Mapping[str, Any]) -> list[str]:
     columns = row.get(ESCAPED)
     return [each for each in columns if isinstance(each, str)] if isinstance(columns, list) else []
 
 
-def _row(recording: Recording) -> dict[str, Any]:
-    record = to_record(recording)
+def _columns(record: Mapping[str, Any]) -> dict[str, Any]:
     cost = record["cost_usd"]
-    row = record | {column: json_text.encode(record[column]) for column in NESTED}
-    row["cost_usd"] = None if cost is None else str(cost)
+    row = {**record, "cost_usd": None if cost is None else str(cost)}
+    for column in NESTED:
+        value = record[column]
+        row[column] = value if isinstance(value, str) else json_text.encode(value)
     escaped = [key for key, value in row.items() if isinstance(value, str) and HALF.search(value)]
     return row | {ESCAPED: escaped} | {key: json_text.encode(row[key]) for key in escaped}
 
@@ -107,9 +212,16 @@ def _schema(arrow: Any) -> Any:
     return arrow.schema([(key, types.get(key, arrow.string())) for key in COLUMNS])
 
 
-def _pyarrow() -> Any:
+def load_pyarrow() -> Any:
+    """Import pyarrow, which is an extra.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
     try:
         import pyarrow  # noqa: PLC0415
+        import pyarrow.compute  # noqa: PLC0415
+        import pyarrow.csv  # noqa: PLC0415
         import pyarrow.parquet  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(

@@ -1,9 +1,11 @@
 """The command line as a process: interrupts, closed pipes and bugs."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import BLOCKED, TAR, a_run, answer, store
+from tests.integration.stored_runs import BLOCKED, TAR, a_run, answer, row_counts, store
 from tests.services import wait_until
 
 DEADLINE_S = 30.0
@@ -41,6 +43,49 @@ def test_an_interrupt_ends_a_command_in_order(env: dict[str, str], engine: Engin
     finally:
         process.kill()
     assert (process.returncode, err.strip()) == (130, "interrupted")
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGKILL])
+def test_an_import_that_is_ended_leaves_nothing(
+    env: dict[str, str], engine: Engine, tmp_path: Path, ended_by: signal.Signals
+) -> None:
+    """Control-C reaches every process of it, a kill only the first; no verdict stays, no process."""
+    path = tmp_path / "large.jsonl"
+    answer = {"model": "m", "target": "harmless", "completion": "x" * 1000}
+    with path.open("w") as lines:
+        for number in range(60_000):
+            lines.write(json.dumps(answer | {"command": f"echo {number}"}) + "\n")
+    process = subprocess.Popen(
+        [*COMMAND, "verdicts", "import", str(path)],
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: _verdicts_are_written(engine), "the import at work", DEADLINE_S)
+        send = os.killpg if ended_by == signal.SIGINT else os.kill
+        send(process.pid, ended_by)
+        # Their end of the pipe closes only when all of its processes have ended.
+        _, err = process.communicate(timeout=DEADLINE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    if ended_by == signal.SIGINT:
+        assert (process.returncode, err.strip()) == (130, "interrupted")
+    wait_until(lambda: not _verdicts_are_written(engine), "the end of the transaction", DEADLINE_S)
+    assert row_counts(engine) == {}
+
+
+def _verdicts_are_written(engine: Engine) -> bool:
+    """Whether a transaction wrote verdicts and has not ended."""
+    query = text(
+        "SELECT count(*) FROM pg_locks WHERE relation = 'verdicts'::regclass"
+        " AND mode = 'RowExclusiveLock'"
+    )
+    with engine.connect() as connection:
+        return bool(connection.scalar(query))
 
 
 def _has_connected(engine: Engine) -> bool:

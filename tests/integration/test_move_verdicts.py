@@ -20,7 +20,7 @@ from aegish_dist.db.datasets import list_datasets
 from aegish_dist.db.runs import load_run, missing_items, open_queues
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.aggregate import aggregate, rules_named
-from aegish_dist.pipeline.move_verdicts import export_verdicts, import_verdicts
+from aegish_dist.pipeline.move_verdicts import export_file, export_verdicts, import_verdicts
 from aegish_dist.recordings import read_recordings, write_recordings
 from tests.integration.stored_runs import row_counts
 
@@ -342,7 +342,8 @@ def test_a_damaged_log_leaves_no_trace(engine: Engine, tmp_path: Path):
     assert row_counts(engine) == {}
 
 
-def test_simulated_answers_stay_marked(engine: Engine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_simulated_answers_stay_marked(engine: Engine, tmp_path: Path, suffix: str) -> None:
     """A replay under a real model's name must not pass for evidence after a round trip."""
     answer = {"command": "ls", "target": "harmless", "completion": ALLOW}
     path = tmp_path / "mixed.jsonl"
@@ -351,9 +352,12 @@ def test_simulated_answers_stay_marked(engine: Engine, tmp_path: Path) -> None:
         {**answer, "model": "openai/gpt-y"},
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run_id = import_verdicts(engine, [path], "").run_id
-    with Session(engine) as session:
-        models = {spec.id: spec.simulated for spec in load_run(session, run_id).models}
-    assert models == {"openai/gpt-x": True, "openai/gpt-y": False}
-    exported = {each.model: each.simulated for each in export_verdicts(engine, run_id)}
-    assert exported == models
+    exported = tmp_path / f"exported{suffix}"
+    for source in (path, exported):
+        run_id = import_verdicts(engine, [source], "").run_id
+        with Session(engine) as session:
+            models = {spec.id: spec.simulated for spec in load_run(session, run_id).models}
+        assert models == {"openai/gpt-x": True, "openai/gpt-y": False}
+        assert {each.model: each.simulated for each in export_verdicts(engine, run_id)} == models
+        export_file(engine, run_id, exported)
+        assert {each.model: each.simulated for each in read_recordings(exported)} == models

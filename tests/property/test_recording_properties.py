@@ -77,6 +77,7 @@ RECORDINGS = st.builds(
     epoch=st.integers(1, 2**15 - 1),
     verdict=VERDICTS,
     generation=st.integers(0, 2**15 - 1),
+    simulated=st.booleans(),
 )
 
 

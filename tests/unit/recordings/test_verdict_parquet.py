@@ -18,6 +18,7 @@ from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.recordings import read_recordings, read_verdict_parquet, write_recordings
+from aegish_dist.recordings.chunks import ChunkReader, split
 
 MOMENT = datetime(2026, 2, 5, 14, 56, 43, 396296, UTC)
 RECORDING = Recording(
@@ -117,6 +118,45 @@ def test_a_wrong_row_is_named(
     with pytest.raises(DatasetError) as caught:
         list(read_verdict_parquet(path))
     assert str(caught.value).startswith(f"{path}, {message}")
+
+
+BEYOND = pa.array([2**61], pa.timestamp("us", "UTC"))
+NO_TEXT = pa.Array.from_buffers(
+    pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("created_at", BEYOND), ("model", NO_TEXT), ("completion", NO_TEXT)]
+)
+def test_what_is_not_what_its_type_says_is_refused(
+    tmp_path: Path, column: str, values: pa.Array
+) -> None:
+    """By both ways of reading: a time that no calendar has, a text that is no UTF-8."""
+    path = tmp_path / "a.parquet"
+    table = pa.table(MINIMAL)
+    place = table.schema.get_field_index(column)
+    table = (
+        table.set_column(place, column, values)
+        if place >= 0
+        else table.append_column(column, values)
+    )
+    pq.write_table(table, path)
+    for rows in (
+        read_verdict_parquet(path),
+        (r for c in split(path) for r in ChunkReader().read(c)),
+    ):
+        with pytest.raises(DatasetError, match="cannot be read as Parquet"):
+            list(rows)
+
+
+def test_the_last_of_two_columns_of_one_name_counts(tmp_path: Path) -> None:
+    """By both ways of reading, as in JSON."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(MINIMAL).append_column("model", pa.array(["last"])), path)
+    (chunk,) = split(path)
+    for rows in (read_verdict_parquet(path), ChunkReader().read(chunk)):
+        assert [row.model for row in rows] == ["last"]
 
 
 def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:

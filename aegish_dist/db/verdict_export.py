@@ -1,0 +1,178 @@
+"""Verdicts out of the store as JSON or CSV, which PostgreSQL writes itself.
+
+Part by part, several side by side: a part is what one model said about a range of samples. So
+memory holds some ten thousand verdicts however large the run is, and their order is fixed.
+"""
+
+# ruff: noqa: S608  statements are put together from nothing but this module
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+from psycopg import Connection
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.run import Run
+from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.tables import DatasetRow, RunDatasetRow
+from aegish_dist.db.text import ESCAPE
+
+PART_ROWS = 10_000
+END = 2**63 - 1
+
+Result = TypeVar("Result")
+
+_ESCAPED = re.compile(ESCAPE.encode() + b"([0-9a-f]{4})")
+
+_EDGES = text(
+    """
+    SELECT key FROM (
+        SELECT key, row_number() OVER (ORDER BY key) AS number FROM samples WHERE dataset_id = :id
+    ) AS sample
+    WHERE (number - 1) % :step = 0
+    ORDER BY key
+    """
+)
+
+
+_ROWS = """
+    SELECT {model} AS model, {dataset} AS dataset, {command} AS command, sample.target,
+           {category} AS category, {cluster} AS cluster, verdict.epoch, completion, stop_reason,
+           input_tokens, output_tokens, service_ms AS latency_ms, {cost} AS cost_usd, created_at,
+           outcome, reason, confidence, parser_version, error_class IS NULL AS answered,
+           error_class, verdict.generation, %(simulated)s AS simulated, attempts, stop_kind,
+           refusal, model_returned AS returned_model, upstream, request_id, reasoning_tokens,
+           cache_read_tokens, cache_write_tokens, queue_ms, limiter_ms, backoff_ms, total_ms,
+           {worker} AS worker, {metadata} AS metadata, coalesce(errors, '[]') AS call_errors
+    FROM verdicts AS verdict
+    JOIN samples AS sample ON sample.key = verdict.sample_key
+    LEFT JOIN (
+        SELECT sample_key, epoch, generation, json_agg(json_build_object(
+                   'attempt', attempt, 'error_class', error_class, 'status', status,
+                   'retry_after_s', retry_after_s, 'message', message, 'at', at)
+               ORDER BY attempt) AS errors
+        FROM call_errors
+        WHERE run_model_id = %(key)s AND sample_key >= %(first)s AND sample_key < %(end)s
+        GROUP BY 1, 2, 3
+    ) AS failed USING (sample_key, epoch, generation)
+    WHERE run_model_id = %(key)s AND sample_key >= %(first)s AND sample_key < %(end)s
+      AND sample.key >= %(first)s AND sample.key < %(end)s AND sample.dataset_id = %(dataset_id)s
+    ORDER BY sample_key, epoch, generation
+"""
+_AS_THEY_ARE = {
+    "model": "%(model)s",
+    "dataset": "%(dataset)s",
+    "command": "sample.command",
+    "category": "sample.category",
+    "cluster": "sample.cluster",
+    "worker": "worker",
+    "metadata": "sample.details::text",
+}
+"""Columns in which the escape character stands for itself."""
+
+_GUARDED = {
+    name: f"replace({column}, '{ESCAPE}', '{ESCAPE}{ord(ESCAPE):04x}')"
+    for name, column in _AS_THEY_ARE.items()
+}
+_COST = """
+    CASE WHEN cost_usd = cost_usd::float8::numeric THEN to_json(cost_usd)
+         ELSE to_json(cost_usd::text) END
+"""
+"""A number where a number is exact."""
+
+_JSON_ROWS = _ROWS.format(**_GUARDED | {"metadata": f"{_GUARDED['metadata']}::json"}, cost=_COST)
+_JSON = f"""
+    COPY (
+        SELECT string_agg(line, E'\n' ORDER BY number) FROM (
+            SELECT row_to_json(line)::text AS line, row_number() OVER () AS number
+            FROM ({_JSON_ROWS}) AS line
+        ) AS numbered
+        GROUP BY number / 20 ORDER BY number / 20
+    ) TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
+"""
+"""Lines come in packs, since each row of COPY costs psycopg as much as PostgreSQL. JSON holds no
+raw control character: the quotes are around each pack."""
+
+_CSV = f"COPY ({_ROWS.format(**_AS_THEY_ARE, cost='cost_usd')}) TO STDOUT (FORMAT csv, HEADER)"
+
+
+class _Part(NamedTuple):
+    model: str
+    simulated: bool
+    key: int
+    dataset: str
+    dataset_id: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Some thousand verdicts as text in UTF-8."""
+
+    data: bytes
+    is_csv: bool
+    """Else lines of JSON."""
+
+
+def export(
+    session: Session, run: Run, use: Callable[[Exported], Result], *, columns: bool = False
+) -> Iterator[Result]:
+    """Export every verdict of a run, all generations, ordered by model, dataset and sample.
+
+    Args:
+        session: Transaction of the caller.
+        run: The run.
+        use: What becomes of each part; called side by side.
+        columns: Whether CSV will do, with JSON in the columns `metadata` and `call_errors`. Null
+            is empty, the empty text is quoted. A part with text that UTF-8 cannot hold is JSON all
+            the same.
+
+    Yields:
+        What `use` returned, in order.
+    """
+    models = PerModel.of(session, run)
+    parts = list(_parts(session, run, models))
+    with models.readers(session) as readers:
+        yield from readers.map(lambda reader, part: use(_export(reader, part, columns)), parts)
+
+
+def _parts(session: Session, run: Run, models: PerModel) -> Iterator[_Part]:
+    datasets = session.execute(
+        select(DatasetRow.name, DatasetRow.id)
+        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
+        .where(RunDatasetRow.run_id == run.run_id)
+        .order_by(DatasetRow.name)
+    ).all()
+    step = max(1, PART_ROWS // run.epochs)
+    edges = {
+        dataset_id: [*session.scalars(_EDGES, {"id": dataset_id, "step": step}), END]
+        for _, dataset_id in datasets
+    }
+    for spec in run.models:
+        for name, dataset_id in datasets:
+            for first, end in pairwise(edges[dataset_id]):
+                yield _Part(
+                    spec.id, spec.simulated, models.keys[spec.id], name, dataset_id, first, end
+                )
+
+
+def _export(session: Session, part: _Part, columns: bool) -> Exported:
+    session.execute(text("SET LOCAL timezone = 'UTC'"))
+    if columns:
+        table = _copy(session, _CSV, part._asdict())
+        if ESCAPE.encode() not in table:
+            return Exported(table, is_csv=True)
+    lines = _copy(session, _JSON, part._asdict()).translate(None, b"\x01")
+    return Exported(_ESCAPED.sub(rb"\\u\1", lines), is_csv=False)
+
+
+def _copy(session: Session, statement: str, parameters: dict[str, Any]) -> bytes:
+    connection = session.connection().connection.driver_connection
+    assert isinstance(connection, Connection)  # noqa: S101  what SQLAlchemy types as anything
+    with connection.cursor() as cursor, cursor.copy(statement, parameters) as copy:
+        return b"".join(copy)

@@ -1,0 +1,247 @@
+"""Counting only what has changed, and several models at once."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine, event, select, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.core.verdict import Timing, Verdict
+from aegish_dist.db import per_model
+from aegish_dist.db.progress import model_progress
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.snapshots import Snapshot
+from aegish_dist.db.tables import CallErrorRow, RunRow, VerdictRow
+from aegish_dist.db.tally import tally
+from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    LS,
+    TAR,
+    StoredRun,
+    a_model,
+    a_run,
+    answer,
+    row_counts,
+    store,
+)
+
+MODELS = tuple(a_model(f"test/{letter}") for letter in "abc")
+
+
+def sure(text: str, confidence: float, service_ms: float) -> Verdict:
+    completion = Completion(f'{{"action": "{text}", "confidence": {confidence}}}')
+    return replace(judge(completion), timing=Timing(service_ms=service_ms))
+
+
+@pytest.fixture
+def stored(engine: Engine) -> StoredRun:
+    """Three models that have judged two of three samples in two epochs."""
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(models=MODELS, epochs=2))
+        verdicts = {
+            stored.item(sample, model=spec.id, epoch=epoch): sure(
+                action, 0.1 * epoch, 10.5 * number
+            )
+            for number, spec in enumerate(MODELS)
+            for sample, action in ((TAR, "BLOCK"), (LS, "ALLOW" if number else "WARN"))
+            for epoch in (1, 2)
+        }
+        answer(session, stored, verdicts)
+    return stored
+
+
+@contextmanager
+def statements(engine: Engine) -> Iterator[list[str]]:
+    """Collect what is sent to the database."""
+    sent: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        sent.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield sent
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def models_counted(sent: list[str]) -> int:
+    return sum("GROUPING SETS" in statement for statement in sent)
+
+
+def as_bytes(snapshot: Snapshot) -> bytes:
+    return json.dumps(snapshot.document, sort_keys=True).encode()
+
+
+def more(engine: Engine, stored: StoredRun, verdicts: dict[tuple[str, int], Verdict]) -> None:
+    with Session(engine) as session, session.begin():
+        items = {
+            stored.item(CURL, model=model, epoch=epoch): each
+            for (model, epoch), each in verdicts.items()
+        }
+        answer(session, stored, items)
+
+
+def test_nothing_is_counted_twice(engine: Engine, stored: StoredRun):
+    """Without new verdicts a second snapshot is the first one again, and no model is counted."""
+    (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    with statements(engine) as sent:
+        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+
+    assert models_counted(sent) == 0
+    assert second.snapshot_id != first.snapshot_id
+    assert as_bytes(second) == as_bytes(first)
+    assert second.identities == first.identities
+
+
+def test_only_models_with_new_verdicts_are_counted(engine: Engine, stored: StoredRun):
+    """And the result is that of counting all of them again."""
+    aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    more(engine, stored, {("test/b", 1): ALLOWED})
+    with statements(engine) as sent:
+        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    with statements(engine) as all_sent:
+        (again,) = aggregate(engine, stored.run_id, [DEFAULT_RULE], recount=True)
+
+    assert (models_counted(sent), models_counted(all_sent)) == (1, 3)
+    assert as_bytes(second) == as_bytes(again)
+    assert (second.verdicts, second.verdicts_hash) == (again.verdicts, again.verdicts_hash)
+
+
+def test_a_retry_is_noticed(engine: Engine, stored: StoredRun):
+    """It leaves the number of verdicts that count as it was, and yet changes the outcome."""
+    (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    with Session(engine) as session, session.begin():
+        again = stored.item(TAR, model="test/c", generation=1)
+        answer(session, stored, {again: ALLOWED})
+    with statements(engine) as sent:
+        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+
+    assert models_counted(sent) == 1
+    assert second.verdicts == first.verdicts
+    rates = [
+        entry["metrics"]["malicious_detection_rate"]["value"]
+        for snapshot in (first, second)
+        for entry in snapshot.document["models"]
+        if entry["model"] == "test/c"
+    ]
+    assert rates == [1.0, 0.5]
+    assert as_bytes(second) == as_bytes(
+        aggregate(engine, stored.run_id, [DEFAULT_RULE], recount=True)[0]
+    )
+
+
+def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun):
+    """As many verdicts as before, of another outcome."""
+    aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    with Session(engine) as session, session.begin():
+        session.execute(
+            text(
+                "UPDATE verdicts SET outcome = 'FORMAT_ERROR', parser_version = 2"
+                " WHERE run_model_id = :model AND sample_key = :sample AND epoch = 1"
+            ),
+            {"model": stored.models["test/a"], "sample": stored.item(TAR).sample_key},
+        )
+    with statements(engine) as sent:
+        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+
+    assert models_counted(sent) == 1
+    assert second.parser_versions == "1,2"
+
+
+def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun):
+    """Coverage is of what is planned now, though no verdict is new."""
+    aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    with Session(engine) as session, session.begin():
+        session.get_one(RunRow, stored.run_id).epochs = 4
+    for snapshot in (
+        current_snapshot(engine, stored.run_id, DEFAULT_RULE),
+        aggregate(engine, stored.run_id, [DEFAULT_RULE])[0],
+    ):
+        for entry in snapshot.document["models"]:
+            assert entry["counts"]["planned"] == 3 * 4
+            assert entry["metrics"]["coverage"]["value"] == pytest.approx(4 / 12)
+
+
+def test_every_rule_keeps_its_own_entries(engine: Engine, stored: StoredRun):
+    """A rule without an earlier snapshot has all models counted, for itself and for the others."""
+    aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    rules = list(RULES.values())
+    with statements(engine) as sent:
+        first = aggregate(engine, stored.run_id, rules)
+    more(engine, stored, {("test/a", 2): BLOCKED})
+    with statements(engine) as sent_later:
+        second = aggregate(engine, stored.run_id, rules)
+
+    assert (models_counted(sent), models_counted(sent_later)) == (3, 1)
+    recounted = aggregate(engine, stored.run_id, rules, recount=True)
+    assert list(map(as_bytes, second)) == list(map(as_bytes, recounted))
+    assert len({as_bytes(snapshot) for snapshot in first}) > 1
+
+
+def test_a_newer_version_of_a_rule_counts_everything(engine: Engine, stored: StoredRun):
+    """Entries of the version before are of no use to it."""
+    aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    newer = replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1)
+    with statements(engine) as sent:
+        aggregate(engine, stored.run_id, [newer])
+
+    assert models_counted(sent) == 3
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_side_by_side_is_the_same(
+    engine: Engine, stored: StoredRun, monkeypatch: pytest.MonkeyPatch, retried: bool
+):
+    """Several sessions count what one session counts, and see what it sees."""
+    if retried:
+        with Session(engine) as session, session.begin():
+            again = {stored.item(LS, model="test/a", generation=1): BLOCKED}
+            answer(session, stored, again)
+    with Session(engine) as session:
+        run = load_run(session, stored.run_id)
+        alone = (tally(session, stored.run_id), model_progress(session, run, 15))
+    (snapshot,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
+    with Session(engine) as session:
+        assert (tally(session, stored.run_id), model_progress(session, run, 15)) == alone
+    (together,) = aggregate(engine, stored.run_id, [DEFAULT_RULE], recount=True)
+
+    assert as_bytes(together) == as_bytes(snapshot)
+    assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+
+
+def test_side_by_side_is_one_picture(
+    engine: Engine, stored: StoredRun, monkeypatch: pytest.MonkeyPatch
+):
+    """Verdicts that come in while models are counted are not seen by any of them."""
+    monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
+    repeatable = engine.execution_options(isolation_level="REPEATABLE READ")
+    with Session(repeatable) as session:
+        before = tally(session, stored.run_id)
+        more(engine, stored, {("test/a", 1): BLOCKED, ("test/c", 2): BLOCKED})
+        assert tally(session, stored.run_id) == before
+    with Session(engine) as session:
+        assert tally(session, stored.run_id) != before
+
+
+def test_deleting_a_run_deletes_its_verdicts(engine: Engine, stored: StoredRun):
+    """With the errors of their failed attempts, and no verdict of another run."""
+    with Session(engine) as session, session.begin():
+        other = store(session, a_run("0other"))
+        answer(session, other, {other.item(TAR): BLOCKED})
+    with Session(engine) as session, session.begin():
+        session.delete(session.get_one(RunRow, stored.run_id))
+    with Session(engine) as session:
+        left = session.scalars(select(VerdictRow.run_model_id)).all()
+        assert left == [other.models["test/a"]]
+        assert session.scalars(select(CallErrorRow)).all() == []
+    assert row_counts(engine)["samples"] == len(COMMANDS.samples)
