@@ -18,8 +18,8 @@ from aegish_dist.queue.messages import IDLE_QUEUE, is_pinned, model_of, run_queu
 
 log = get_logger(__name__)
 
-POLL_S = 1.0
-POLLS_PER_CLEAN_UP = 30
+POLL_S = 0.25
+POLLS_PER_CLEAN_UP = 120
 
 
 class QueueDiscovery(bootsteps.StartStopStep):
