@@ -4,6 +4,7 @@ Only the command line, the worker app and the migration environment build `Setti
 below takes plain values. With nothing set, everything runs embedded on this machine.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
@@ -11,13 +12,14 @@ from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
+    BaseModel,
+    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from aegish_dist.errors import ConfigError
 
@@ -39,10 +41,10 @@ def _names_a_redis(url: str) -> bool:
     return _names_a_broker(url) and url.startswith(("redis://", "rediss://"))
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """The environment, checked once; frozen."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     database_url: SecretStr | None = None
     """PostgreSQL URL; the embedded server when unset."""
@@ -125,10 +127,13 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
     Raises:
         ConfigError: A variable has a value that cannot be used; names it and what is expected.
     """
+    environ = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in os.environ.items()
+        if name.startswith(PREFIX)
+    }
     try:
-        return Settings.model_validate(
-            {**Settings().model_dump(exclude_unset=True), **(overrides or {})}
-        )
+        return Settings.model_validate({**environ, **(overrides or {})})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = "".join(str(part) for part in first["loc"]).upper()
