@@ -220,8 +220,7 @@ class Cluster(Parts):
     def start_workers(self, number: int = 1) -> None:
         """Start worker processes without waiting for them."""
         for _ in range(number):
-            command = (sys.executable, "-m", "celery", "-A", "workers.app", "worker")
-            self.workers.append(self.start(*command, environ=self.environ))
+            self.workers.append(self.start(*product("worker"), environ=self.environ))
 
     def wait_for_workers(self) -> None:
         """Wait until every worker process has reported."""

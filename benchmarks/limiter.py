@@ -98,7 +98,7 @@ def _workers(environ: dict[str, str], number: int) -> Iterator[None]:
     if number == 0:
         yield
         return
-    command = (sys.executable, "-m", "celery", "-A", "workers.app", "worker", "-n", f"w{number}")
+    command = (sys.executable, "-m", "workers", "-n", f"w{number}")
     with _running(*command, environ=environ), _workers(environ, number - 1):
         yield
 

@@ -39,6 +39,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "aegish_dist/prompts/cot.md",
         "aegish_dist/db/migrations/env.py",
         "aegish_dist/db/migrations/versions/0001_first_schema.py",
+        "workers/__main__.py",
         "workers/app.py",
         f"aegish_dist-{__version__}.dist-info/licenses/LICENSE",
         f"aegish_dist-{__version__}.dist-info/entry_points.txt",
