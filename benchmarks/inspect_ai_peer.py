@@ -54,11 +54,13 @@ class Cell:
     latency_s: float
     connections: int
     """Allowed per model."""
+    epochs: int
+    """How often everything is asked."""
 
     def __str__(self) -> str:
         return (
             f"{self.models} model{'s' * (self.models > 1)}, {self.latency_s:g} s latency,"
-            f" {self.connections} connections per model"
+            f" {self.connections} connections per model, {self.epochs} x"
         )
 
 
@@ -71,6 +73,10 @@ def environment(directory: Path) -> Path:
         pip = [str(directory / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
         subprocess.run([*pip, "--quiet", "install", *PACKAGES], check=True)
     return program
+
+
+def _planned(cell: Cell, material: Material) -> int:
+    return material.commands * cell.models * cell.epochs
 
 
 def run_inspect(
@@ -88,14 +94,14 @@ def run_inspect(
             "--model", ",".join(f"openai/{name}" for name in names), "-M", "responses_api=false",
             "--max-connections", str(cell.connections), "--max-samples", str(cell.connections),
             "--max-tasks", str(cell.models), "--seed", "42", "--max-tokens", "4096",
-            "--max-retries", "3", "--time-limit", str(TIME_LIMIT_S),
+            "--max-retries", "3", "--time-limit", str(TIME_LIMIT_S), "--epochs", str(cell.epochs),
             "--log-dir", f"{home}/logs", *extra,
         ]  # fmt: skip
         environ = {
             "PATH": os.environ["PATH"], "HOME": home, "NO_PROXY": "127.0.0.1",
             "OPENAI_BASE_URL": f"{simulators.urls[0]}/v1", "OPENAI_API_KEY": "unused",
         }  # fmt: skip
-        row = _run_and_watch(command, environ, simulators, material.commands * cell.models)
+        row = _run_and_watch(command, environ, simulators, _planned(cell, material))
         logs = sorted(Path(home, "logs").glob("*.eval"))
         return row | {"accuracy": _mean([_accuracy(program, log) for log in logs])}
 
@@ -147,8 +153,8 @@ def run_product(cell: Cell, material: Material) -> dict[str, float]:
             simulators, in_flight=cell.connections, models=MODELS[: cell.models], workers=0
         ) as cluster,
     ):
-        options = material.store(cluster)
-        planned = material.commands * cell.models
+        options = [*material.store(cluster), "--epochs", str(cell.epochs)]
+        planned = _planned(cell, material)
         run_id, row = run_ours(cluster, simulators, planned, options, cold=True)
         document = json.loads(cluster.run("aggregate", "--run-id", run_id, "--json"))
     accuracies = [each["metrics"]["accuracy"]["value"] for each in document["models"]]
@@ -191,6 +197,7 @@ def _list_of(kind: Callable[[str], object]) -> Callable[..., list[object]]:
 @click.option("--models", default="1,4", callback=_list_of(int), show_default=True)
 @click.option("--latency", default="0,1", callback=_list_of(float), show_default=True)
 @click.option("--connections", default="10,100,500", callback=_list_of(int), show_default=True)
+@click.option("--epochs", default=1, show_default=True, help="More make the start count for less.")
 @click.option("--logs", default="on,off", callback=_list_of(str), show_default=True)
 @click.option("--repeats", default=3, show_default=True)
 @click.option("--limit", type=int, help="At most this many samples of each dataset.")
@@ -204,6 +211,7 @@ def main(
     models: list[int],
     latency: list[float],
     connections: list[int],
+    epochs: int,
     logs: list[str],
     repeats: int,
     limit: int | None,
@@ -218,7 +226,7 @@ def main(
     print(
         f"{material.commands} commands, {', '.join(PACKAGES)}, {os.cpu_count()} cores", flush=True
     )
-    for cell in (Cell(*each) for each in combinations(models, latency, connections)):
+    for cell in (Cell(*each, epochs) for each in combinations(models, latency, connections)):
         arms: dict[str, Callable[[], dict[str, float]]] = {
             f"Inspect AI, logs {mode}": partial(run_inspect, program, cell, material, LOGS[mode])
             for mode in logs
