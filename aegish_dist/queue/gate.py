@@ -92,6 +92,7 @@ class Gate:
         self._tokens = 1
         self._grant: Grant | None = None
         self._permits = 0
+        self._probing = False
         self._asked_at = -math.inf
         self._blocked = False
         self._freed = False
@@ -134,6 +135,7 @@ class Gate:
             if permit is not None:
                 return permit
         future = self._room.join(line, expected, called=called)
+        self._admit()  # those who wait may lack nothing but money
         self._stir()
         try:
             return await future
@@ -247,6 +249,7 @@ class Gate:
                 return None
             self._permits -= 1
         self._held += 1
+        self._probing |= grant.probe
         self._places.take()
         line.begin(expected)
         return Permit(line, expected, grant.epoch, grant.probe)
@@ -257,6 +260,7 @@ class Gate:
     def _leave(self, permit: Permit, cost: int) -> None:
         permit.line.end(permit.expected, cost)
         self._held -= 1
+        self._probing &= not permit.probe
         self._places.leave()
         self._freed = True
         self._stir()
@@ -287,11 +291,13 @@ class Gate:
                 wait_s = await self._exchange()
                 retry_s = RETRY_S
             except UnreachableError as error:
-                log.warning("limiter_unreachable", problem=str(error), retry_in_s=retry_s)
-                await self._open_for(retry_s)
-                wait_s, retry_s = 0.0, min(2 * retry_s, LONGEST_RETRY_S)
-                if self._closed.is_set() and not self._held:
+                closed = self._closed.is_set()
+                if closed and not (self._held or self._heard):
+                    self._news.take()  # nobody will hear it
                     return
+                log.warning("limiter_unreachable", problem=str(error), retry_in_s=retry_s)
+                await (asyncio.sleep(retry_s) if closed else self._open_for(retry_s))
+                wait_s, retry_s = 0.0, min(2 * retry_s, LONGEST_RETRY_S)
             finally:
                 for future in heard:
                     if not future.done():
@@ -303,6 +309,8 @@ class Gate:
     async def _exchange(self) -> float | None:
         """Ask once; return the seconds to the next time, None when there is nothing to ask for."""
         self._urgent = self._freed = False
+        if self._grant is not None and self._grant.probe:
+            self._permits = 0  # a probe that did not begin is given back
         asked = [(line, run) for line in self._room if (run := line.ask()) is not None]
         told = self._news.take()
         held, waiting = self._held, self._room.waiting
@@ -315,6 +323,7 @@ class Gate:
             shared=self._shared,
             told=told,
             runs=[run for _, run in asked],
+            probing=self._probing,
         )
         now = _now_s()
         try:
@@ -374,12 +383,14 @@ class Gate:
 
     def _ended(self, pump: "asyncio.Task[None]") -> None:
         self._pump = None
-        error = None if pump.cancelled() else pump.exception()
+        if pump.cancelled():
+            return  # with the loop
+        error = pump.exception()
         if error is not None:
             # A bug: whoever waits fails with it, and the next one to come tries anew.
             log.error("gate_failed", model=self._model, exc_info=error)
             self._room.turn_away(GateError)
-        elif self._room.waiting or self._news:
+        if self._room.waiting or self._news:
             self._stir()
 
 

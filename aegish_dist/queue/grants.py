@@ -109,6 +109,8 @@ class Ask:
     """News."""
     runs: Sequence[RunAsk] = ()
     """The runs with a cap."""
+    probing: bool = False
+    """Whether one of the calls in flight is a probe."""
 
 
 @dataclass(frozen=True, slots=True)

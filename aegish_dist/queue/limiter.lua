@@ -223,6 +223,9 @@ elseif parked and told.probe_failed then
   parked.wait = math.min(parked.wait * 2, LONGEST_PROBE_S)
   parked.at = now + parked.wait
 end
+-- A worker without a place for its probe leaves it to the next one to ask.
+local missed = parked and parked.prober == ask.worker and not ask.probing
+if missed then parked.prober = nil end
 
 -- 5. Money: none is let through once what was spent and what is in flight reach the cap.
 local name = ask.worker .. '|' .. ask.model
@@ -290,7 +293,7 @@ if permits == ask.waiting then wait = RENEW_S end
 local limited, probe, rate = false, false, nil
 if parked then
   local prober = parked.prober and model.leases[parked.prober]
-  probe = permits > 0 and now >= parked.at and not prober
+  probe = permits > 0 and now >= parked.at and not prober and not missed
   limited, permits = true, probe and 1 or 0
   if probe then parked.prober = ask.worker end
   wait = math.min(RENEW_S, parked.at - now)

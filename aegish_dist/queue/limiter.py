@@ -115,6 +115,7 @@ def _wire(ask: Ask) -> dict[str, Any]:
         "held": ask.held,
         "waiting": ask.waiting,
         "tokens": ask.tokens,
+        "probing": ask.probing,
         **asdict(ask.limits),
         "shares": shared if any(shared.values()) else None,
         "told": asdict(ask.told),

@@ -65,9 +65,10 @@ def ask(
     shared: Limits = FREE,
     told: Told | None = None,
     runs: tuple[RunAsk, ...] = (),
+    probing: bool = False,
 ) -> Ask:
     """An ask of which a test gives only what matters."""
-    return Ask(model, held, waiting, tokens, limits, shared, told or Told(), runs)
+    return Ask(model, held, waiting, tokens, limits, shared, told or Told(), runs, probing)
 
 
 def test_requests_per_minute(play: Play):
@@ -397,6 +398,22 @@ def test_a_prober_that_dies(play: Play):
         assert (await dead.ask(ask(waiting=5), START + 2.5)).probe
         assert not (await alive.ask(ask(waiting=5), START + 7)).probe
         assert (await alive.ask(ask(waiting=5), START + 8)).probe
+
+    play(test)
+
+
+def test_a_probe_without_a_place(play: Play):
+    """A worker too busy to begin its probe leaves it to the next one to ask."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        busy, other = open_limiter("busy"), open_limiter("other")
+        await busy.ask(ask(waiting=5, told=Told(failures=10)), START)
+        assert (await busy.ask(ask(waiting=5), START + 2.5)).probe
+        assert not (await other.ask(ask(waiting=5), START + 2.6)).probe
+        assert not (await busy.ask(ask(waiting=5), START + 2.7)).probe
+        assert (await other.ask(ask(waiting=5), START + 2.8)).probe
+        await other.ask(ask(held=1, waiting=4, probing=True), START + 3)
+        assert not (await busy.ask(ask(waiting=5), START + 3.1)).probe
 
     play(test)
 

@@ -315,3 +315,77 @@ def test_a_bug_does_not_hang():
         gate.abandon(permit)
 
     play(limiter, test)
+
+
+def test_an_ending_loop_takes_the_gate_along():
+    """Nothing is left behind when the loop ends while a call is in flight and things are untold."""
+    limiter = FakeLimiter(FREE)
+    gates: list[Gate] = []
+
+    async def run() -> None:
+        gates.append(limiter.gate())
+        (permit,) = await entered(gates[0])
+        gates[0].answered(permit, tokens=None, cost=None)
+
+    run_virtually(run())
+
+    assert gates[0]._pump is None
+
+
+def test_the_last_news_of_a_fleet_without_limiter():
+    """A gate that closes while nobody can be asked gives up after the last call, asking rarely."""
+    limiter = FakeLimiter(FREE, UnreachableError("away"))
+
+    async def test(gate: Gate) -> None:
+        first, second = await entered(gate, number=2)
+        gate.close()
+        await asyncio.sleep(30)
+        gate.answered(first, tokens=None, cost=None)
+        assert not await gate.failed(second, ErrorClass.SERVER, None)
+        await asyncio.wait_for(gate.finish(), 30)
+        assert gate._pump is None
+
+    play(limiter, test)
+
+    assert len(limiter.asks) < 30
+
+
+def test_a_run_without_cap_does_not_wait_for_money():
+    """It passes one whose money is all in flight, without asking."""
+    limiter = FakeLimiter(replace(FREE, runs=(RunGrant("dear", 0, over=False, unknown=False),)))
+
+    async def test(gate: Gate) -> None:
+        dear = asyncio.create_task(gate.enter("dear", ONE, Budget(run_cap=1)))
+        await asyncio.sleep(0.1)
+        started = asyncio.get_running_loop().time()
+        for permit in await entered(gate, "cheap", number=5):
+            gate.abandon(permit)
+        assert asyncio.get_running_loop().time() == started
+        dear.cancel()
+
+    play(limiter, test)
+
+
+def test_an_unused_probe_is_told():
+    """While all places are taken nobody probes, and the limiter hears of it."""
+    probe = replace(PARKED, permits=1, probe=True, wait_s=0.5)
+    limiter = FakeLimiter(probe, PARKED, probe, PARKED)
+
+    async def run() -> None:
+        places = Places(1)
+        gate = limiter.gate(places)
+        places.take()
+        entry = asyncio.create_task(gate.enter("run", ONE))
+        await asyncio.sleep(0.6)
+        places.leave()
+        permit = await asyncio.wait_for(entry, 5)
+        assert permit.probe
+        await asyncio.sleep(2)
+        gate.answered(permit, tokens=None, cost=None)
+        gate.close()
+        await gate.finish()
+
+    run_virtually(run())
+
+    assert [ask.probing for ask in limiter.asks[:4]] == [False, False, False, True]
+    assert not limiter.asks[-1].probing
