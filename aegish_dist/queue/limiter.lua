@@ -108,8 +108,9 @@ local function heed(kind, per_minute, remaining)
   model[kind] = {rate = rate, pace = 0.9 + 0.1 * left}
   if kind == 'hinted_requests' then model.window = nil end
 end
-heed('hinted_requests', told.requests_per_minute, told.requests_remaining)
-heed('hinted_tokens', told.tokens_per_minute, told.tokens_remaining)
+local hint = told.hint or {}
+heed('hinted_requests', hint.requests_per_minute, hint.requests_remaining)
+heed('hinted_tokens', hint.tokens_per_minute, hint.tokens_remaining)
 
 local function lowest(first, second)
   if first and second then return math.min(first, second) end

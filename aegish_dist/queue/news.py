@@ -102,11 +102,7 @@ class News:
 
     def hint(self, hint: RateHint) -> bool:
         """Note the newest rate limits; return whether the limit itself is news."""
-        told = self._told
-        told.requests_per_minute = hint.requests_per_minute
-        told.requests_remaining = hint.requests_remaining
-        told.tokens_per_minute = hint.tokens_per_minute
-        told.tokens_remaining = hint.tokens_remaining
+        self._told.hint = hint
         changed = hint.requests_per_minute != self._limit
         self._limit = hint.requests_per_minute
         return changed

@@ -12,7 +12,7 @@ import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 from redis.asyncio import Redis
 
-from aegish_dist.core.limits import Limits
+from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.queue.gate import ANY_NUMBER, Gate, OverBudgetError, Ports
 from aegish_dist.queue.given_back import ShuttingDownError
@@ -220,14 +220,14 @@ def test_headers_end_the_slow_start(play: Play):
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
         limiter = open_limiter("a")
-        hint = Told(requests_per_minute=600, requests_remaining=300, alive=True)
+        hint = Told(hint=RateHint(600, 300), alive=True)
         known = await limiter.ask(ask(waiting=MANY, told=hint), START)
         assert (known.slots, known.metered, known.rate) == (None, True, 10)
 
-        scarce = Told(requests_per_minute=600, requests_remaining=0, alive=True)
+        scarce = Told(hint=RateHint(600, 0), alive=True)
         assert (await limiter.ask(ask(waiting=MANY, told=scarce), START + 1)).rate == 9
 
-        plenty = Told(requests_per_minute=1e8, requests_remaining=1e8, alive=True)
+        plenty = Told(hint=RateHint(1e8, 1e8), alive=True)
         assert not (await limiter.ask(ask(waiting=MANY, told=plenty), START + 2)).metered
 
     play(test)
