@@ -18,7 +18,7 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.logs import get_logger
 from aegish_dist.queue.given_back import SentBackError, ShuttingDownError
 from aegish_dist.queue.grants import Ask, Grant, RunAsk, RunGrant, UnreachableError
-from aegish_dist.queue.news import SIGNS, News, Sign
+from aegish_dist.queue.news import CHARGED, SIGNS, News, Sign
 from aegish_dist.queue.places import Places
 from aegish_dist.queue.waiting import Budget, Expected, Line, Permit, WaitingRoom
 
@@ -172,11 +172,13 @@ class Gate:
             nothing about the item, which should go back to its queue.
         """
         self._news.failure(permit.epoch, error_class, retry_after_s, probe=permit.probe)
-        self._news.nothing(permit.expected.tokens, probe=False)
+        charged = error_class in CHARGED
+        if not charged:
+            self._news.nothing(permit.expected.tokens, probe=False)
         heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._heard.append(heard)
         self._urgent = True
-        self._leave(permit, 0)
+        self._leave(permit, permit.expected.cost if charged else 0)
         await heard
         return SIGNS[error_class] is Sign.DEAD and self._grant is not None and self._grant.parked
 

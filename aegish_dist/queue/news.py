@@ -35,6 +35,9 @@ SIGNS = {
 PAUSING = frozenset({ErrorClass.RATE_LIMIT, ErrorClass.OVERLOADED})
 """Failures whose Retry-After speaks of the model, not of the one call."""
 
+CHARGED = frozenset({ErrorClass.DEADLINE, ErrorClass.MALFORMED})
+"""Failures of calls that the provider has worked on: they use as much as was expected."""
+
 
 class News:
     """What the limiter does not know yet."""

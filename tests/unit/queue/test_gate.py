@@ -389,3 +389,28 @@ def test_an_unused_probe_is_told():
 
     assert [ask.probing for ask in limiter.asks[:4]] == [False, False, False, True]
     assert not limiter.asks[-1].probing
+
+
+@pytest.mark.parametrize(
+    ("error_class", "cost", "tokens"),
+    [
+        (ErrorClass.DEADLINE, 5, 0),
+        (ErrorClass.MALFORMED, 5, 0),
+        (ErrorClass.RATE_LIMIT, 0, -10),
+        (ErrorClass.CONNECTION, 0, -10),
+    ],
+)
+def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int):
+    """A provider that worked on a call charges for it, whatever became of the answer."""
+    enough = RunGrant("run", 9, over=False, unknown=False)
+    limiter = FakeLimiter(replace(FREE, runs=(enough,)))
+
+    async def test(gate: Gate) -> None:
+        permit = await gate.enter("run", ONE, Budget(run_cap=100))
+        limiter.grants = [replace(FREE, runs=(enough,) if cost else ()), FREE]
+        await gate.failed(permit, error_class, None)
+
+    play(limiter, test)
+
+    assert sum(run.spent for ask in limiter.asks for run in ask.runs) == cost
+    assert sum(ask.told.tokens for ask in limiter.asks) == tokens
