@@ -35,8 +35,9 @@ SIGNS = {
 PAUSING = frozenset({ErrorClass.RATE_LIMIT, ErrorClass.OVERLOADED})
 """Failures whose Retry-After speaks of the model, not of the one call."""
 
-CHARGED = frozenset({ErrorClass.DEADLINE, ErrorClass.MALFORMED})
-"""Failures of calls that the provider has worked on: they use as much as was expected."""
+CHARGED = frozenset({ErrorClass.DEADLINE, ErrorClass.MALFORMED, ErrorClass.CONNECTION})
+"""Failures of calls that the provider may have worked on: they count as much as was expected. Most
+broken connections break while an answer is awaited."""
 
 
 class News:

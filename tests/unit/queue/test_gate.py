@@ -396,12 +396,13 @@ def test_an_unused_probe_is_told():
     [
         (ErrorClass.DEADLINE, 5, 0),
         (ErrorClass.MALFORMED, 5, 0),
+        (ErrorClass.CONNECTION, 5, 0),
         (ErrorClass.RATE_LIMIT, 0, -10),
-        (ErrorClass.CONNECTION, 0, -10),
+        (ErrorClass.SERVER, 0, -10),
     ],
 )
 def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int):
-    """A provider that worked on a call charges for it, whatever became of the answer."""
+    """A provider that may have worked on a call may charge for it, whatever became of it."""
     enough = RunGrant("run", 9, over=False, unknown=False)
     limiter = FakeLimiter(replace(FREE, runs=(enough,)))
 
