@@ -567,3 +567,19 @@ def test_redis_that_is_away():
 
     with pytest.raises(UnreachableError):
         asyncio.run(run())
+
+
+def test_redis_that_takes_no_writes(redis_url: str):
+    """What an administrator repairs is waited for; it is no bug that fails those who wait."""
+
+    async def run(replicas: int) -> Grant:
+        async with Redis.from_url(redis_url) as client, Limiter.connect(redis_url, "a") as limiter:
+            await client.config_set("min-replicas-to-write", replicas)
+            try:
+                return await limiter.ask(ask(waiting=1))
+            finally:
+                await client.config_set("min-replicas-to-write", 0)
+
+    with pytest.raises(UnreachableError, match="NOREPLICAS"):
+        asyncio.run(run(1))
+    assert asyncio.run(run(0)).permits == 1
