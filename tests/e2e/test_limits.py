@@ -61,6 +61,7 @@ def test_a_dead_model_is_parked(home: Path, simulator: Simulator):
     submitted = run(env, "submit", *asked, code=1)
 
     status = run_json(env, "status")
+    assert "`aegish-dist resume --run-id" in run(env, "status").stderr
     planned = status["planned"] // 2
     calls = simulator.stats()["requests"]
     assert "parked after too many failures in a row: simulated/locked" in submitted.stderr
@@ -103,7 +104,7 @@ def test_a_cap_on_the_cost(home: Path, simulator: Simulator):
     assert dear["cost_usd"] == pytest.approx(0.5)
     assert dear["done"] == simulator.calls("dear") == 50
     assert models_of(status)["baseline/keyword"] == ("complete", dear["planned"])
-    assert status["state"] == "over budget"
+    assert (status["state"], status["eta_s"]) == ("over budget", None)
     assert "over budget, the rest of its items was not called: simulated/dear" in submitted.stderr
 
     resumed = run_json(env, "resume", "--run-id", "latest", code=1)
