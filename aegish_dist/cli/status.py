@@ -79,9 +79,7 @@ def _advise(current: RunStatus, *, embedded: bool) -> None:
         return
     resume = f"`aegish-dist resume --run-id {current.run_id}`"
     if current.workers:
-        hint = (
-            f"workers are alive but hold none of it: if its queues are empty, {resume} fills them"
-        )
+        hint = f"workers live but hold none of it: if its queues are empty, {resume} fills them"
     elif embedded:
         hint = f"nobody works on it: {resume} goes on"
     else:

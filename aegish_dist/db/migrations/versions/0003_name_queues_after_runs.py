@@ -14,12 +14,15 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-OLD, NEW = "'aegish.' || model", "'aegish.' || model || '#' || run_id"
-
 
 def upgrade() -> None:
-    op.execute(f"UPDATE run_models SET queue = {NEW} WHERE queue = {OLD}")
+    op.execute(
+        "UPDATE run_models SET queue = queue || '#' || run_id WHERE queue = 'aegish.' || model"
+    )
 
 
 def downgrade() -> None:
-    op.execute(f"UPDATE run_models SET queue = {OLD} WHERE queue = {NEW}")
+    op.execute(
+        "UPDATE run_models SET queue = 'aegish.' || model"
+        " WHERE queue = 'aegish.' || model || '#' || run_id"
+    )
