@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -104,7 +105,7 @@ class _Callers:
         if assignment is None:
             raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
         spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
-        gate = self._gates.of(spec)
+        gate = self._gates.of(spec, run_id)
         client = self._providers.client(
             spec, prompt, parameters, self._key(spec.key_variable), gate.observe
         )
@@ -172,7 +173,8 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
     Raises:
         AegishError: The database is unreachable or not migrated.
     """
-    name = f"{os.uname().nodename}:{os.getpid()}"
+    # Containers on one host may share its name and the numbers of their processes.
+    name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
     engine = open_engine(app.conf.aegish_database_url)
     executor = ThreadPoolExecutor(DATABASE_THREADS, thread_name_prefix="aegish-db")
     try:

@@ -81,8 +81,8 @@ class Gate:
             ports: What it needs from outside.
         """
         self._model = model
-        self._limits = limits
-        self._shared = shared
+        self.limits = limits
+        self.shared = shared
         self._ports = ports
         self._room = WaitingRoom()
         self._places = ports.places
@@ -321,8 +321,8 @@ class Gate:
             held=held,
             waiting=waiting,
             tokens=self._tokens,
-            limits=self._limits,
-            shared=self._shared,
+            limits=self.limits,
+            shared=self.shared,
             told=told,
             runs=[run for _, run in asked],
             probing=self._probing,

@@ -35,18 +35,27 @@ class Gates:
         self._ports = Ports(limiter.ask, spent, generator, places)
         self._local = Ports(_grant_all, spent, generator, places)
         self._gates: dict[str, Gate] = {}
+        self._newest: dict[str, str] = {}
         self._closed = False
 
-    def of(self, spec: ModelSpec) -> Gate:
-        """Return the gate of a model; the first to ask decides its limits."""
+    def of(self, spec: ModelSpec, run_id: str) -> Gate:
+        """Return the gate of a model.
+
+        Args:
+            spec: The model.
+            run_id: Whose; the newest run decides the limits.
+        """
+        local = spec.wire is WireFormat.BASELINE
+        limits = Limits() if local else spec.limits
         gate = self._gates.get(spec.id)
         if gate is None:
-            local = spec.wire is WireFormat.BASELINE
             ports = self._local if local else self._ports
-            limits = Limits() if local else spec.limits
             gate = self._gates[spec.id] = Gate(spec.id, limits, spec.shared, ports)
             if self._closed:
                 gate.close()
+        if run_id >= self._newest.get(spec.id, ""):
+            self._newest[spec.id] = run_id
+            gate.limits, gate.shared = limits, spec.shared
         return gate
 
     def supply(self, model: str) -> int:
