@@ -18,7 +18,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.progress import Progress, model_progress
-from aegish_dist.db.runs import load_assignment, load_run
+from aegish_dist.db.runs import load_assignment, load_parameters, load_run
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp, insert_verdicts, look_up
@@ -60,6 +60,10 @@ class _Store:
         with Session(self._engine) as session:
             runs = [load_run(session, run_id) for run_id in run_ids]
             return [_in_nano_usd(model_progress(session, run, REPORT_INTERVAL_S)) for run in runs]
+
+    def budgets(self, run_ids: Sequence[str]) -> Sequence[Budget | None]:
+        with Session(self._engine) as session:
+            return [_budget(parameters) for parameters in load_parameters(session, run_ids)]
 
     def report(self, name: str, in_flight: Mapping[tuple[str, str], int], halts: Halts) -> None:
         with Session(self._engine) as session, session.begin():
@@ -126,7 +130,9 @@ class _Callers:
         return SecretStr(value)
 
 
-def _budget(parameters: CallParameters) -> Budget | None:
+def _budget(parameters: CallParameters | None) -> Budget | None:
+    if parameters is None:
+        return None
     caps = (parameters.max_cost_usd, parameters.max_cost_per_model_usd)
     if caps == (None, None):
         return None
@@ -137,9 +143,9 @@ def _in_nano_usd(progress: Mapping[str, Progress]) -> dict[str, int]:
     return {model: int((each.cost_usd or 0) * NANO_USD) for model, each in progress.items()}
 
 
-def _halts(gates: Gates) -> Halts:
+async def _halts(gates: Gates) -> Halts:
     parked: Halts = {("", model): Halt.PARKED for model in gates.parked}
-    return parked | dict.fromkeys(gates.over_budget, Halt.OVER_BUDGET)
+    return parked | dict.fromkeys(await gates.over_budget(), Halt.OVER_BUDGET)
 
 
 async def _report(
@@ -147,7 +153,7 @@ async def _report(
 ) -> None:
     loop = asyncio.get_running_loop()
     while True:
-        held, halts = dict(evaluator.in_flight), _halts(gates)
+        held, halts = dict(evaluator.in_flight), await _halts(gates)
         with suppress(SQLAlchemyError):  # the writer tells about an unreachable database
             await loop.run_in_executor(executor, store.report, name, held, halts)
         await asyncio.sleep(REPORT_INTERVAL_S)
@@ -181,7 +187,8 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
         await asyncio.get_running_loop().run_in_executor(executor, require_current, engine)
         store = _Store(engine)
         async with _limiter(app, name) as limiter, ProviderSession() as providers:
-            gates = Gates(limiter, Grouped(store.spent, executor), calls)
+            spent, budget = Grouped(store.spent, executor), Grouped(store.budgets, executor)
+            gates = Gates(limiter, spent, budget, calls)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, executor),
                 record=Grouped(store.record, executor),

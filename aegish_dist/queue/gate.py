@@ -62,6 +62,8 @@ class Ports:
     """Asks the limiter; raises UnreachableError."""
     spent: Callable[[str], Awaitable[Mapping[str, int]]]
     """Gives what each model of a run has cost so far according to the store, in 1e-9 USD."""
+    budget: Callable[[str], Awaitable[Budget | None]]
+    """Gives the caps of a run as they are now; somebody may have raised them."""
     generator: random.Random
     """Source of the jitter."""
     places: Places
@@ -212,10 +214,11 @@ class Gate:
             return False
         return self._grant.parked and self._grant.failed_probes >= PARKED_AFTER_PROBES
 
-    @property
-    def over_budget(self) -> list[str]:
-        """The runs that have spent what they may."""
-        return [line.run_id for line in self._room if line.over]
+    async def over_budget(self) -> list[str]:
+        """Return the runs that have spent what they may."""
+        lines = [line for line in self._room if line.over]
+        over = await asyncio.gather(*map(self._still_over, lines))
+        return [line.run_id for line, is_over in zip(lines, over, strict=True) if is_over]
 
     @property
     def supply(self) -> int:
@@ -237,8 +240,15 @@ class Gate:
                 raise SentBackError
         if self._closed.is_set():
             raise ShuttingDownError
-        if line.over:
+        if line.over and await self._still_over(line):
             raise OverBudgetError
+
+    async def _still_over(self, line: Line) -> bool:
+        """Whether the cap that a run has reached was not raised meanwhile."""
+        budget = await self._ports.budget(line.run_id)
+        if budget is not None and budget != line.budget:
+            line.budget, line.over = budget, False
+        return line.over
 
     def _begin(self, line: Line, expected: Expected) -> Permit | None:
         grant = self._grant
@@ -337,12 +347,14 @@ class Gate:
             raise
         self._asked_at = now
         self._take(grant)
-        for (line, run), granted in zip(asked, grant.runs, strict=True):
+        settled = [
             await self._settle(line, run, granted)
+            for (line, run), granted in zip(asked, grant.runs, strict=True)
+        ]
         self._admit()
         self._blocked = self._room.waiting > 0
         if held or waiting or self._held or self._room.waiting or self._news or self._heard:
-            return 0.0 if any(line.stored for line, _ in asked) else grant.wait_s
+            return grant.wait_s if all(settled) else 0.0
         self._asked_at = -math.inf  # the lease is given back
         return None
 
@@ -358,15 +370,20 @@ class Gate:
             # A broker that pushes may have sent more than was asked for.
             self._room.send_back(SentBackError, keep=2 * self.supply, even_called=False)
 
-    async def _settle(self, line: Line, asked: RunAsk, granted: RunGrant) -> None:
+    async def _settle(self, line: Line, asked: RunAsk, granted: RunGrant) -> bool:
+        """Take note of what a run may do; return whether asking again at once is in vain."""
         if granted.unknown:
             line.put_back(asked)
             line.stored = await self._ports.spent(line.run_id)
-            return
+            return False
         line.take(granted)
-        if line.over:
-            log.warning("run_over_budget", run=line.run_id, model=self._model)
-            self._room.turn_away(OverBudgetError, only=line)
+        if not line.over:
+            return True
+        if not await self._still_over(line):
+            return False
+        log.warning("run_over_budget", run=line.run_id, model=self._model)
+        self._room.turn_away(OverBudgetError, only=line)
+        return True
 
     async def _rest(self, wait_s: float) -> None:
         ends = self._asked_at + wait_s

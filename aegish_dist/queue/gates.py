@@ -9,6 +9,7 @@ from aegish_dist.queue.gate import FIRST_ITEMS, Gate, Ports
 from aegish_dist.queue.grants import Ask, Grant, RunGrant
 from aegish_dist.queue.limiter import Limiter
 from aegish_dist.queue.places import Places
+from aegish_dist.queue.waiting import Budget
 
 LOCAL_LEASE_S = 1.0
 
@@ -20,6 +21,7 @@ class Gates:
         self,
         limiter: Limiter,
         spent: Callable[[str], Awaitable[Mapping[str, int]]],
+        budget: Callable[[str], Awaitable[Budget | None]],
         calls: int,
     ) -> None:
         """Compose the gates.
@@ -28,12 +30,13 @@ class Gates:
             limiter: Shared with the fleet.
             spent: Gives what each model of a run has cost so far according to the store, in
                 1e-9 USD.
+            budget: Gives the caps of a run as they are now.
             calls: How many may be in flight at once, over all models.
         """
         generator = random.Random()  # noqa: S311  jitter, not a secret
         places = Places(calls)
-        self._ports = Ports(limiter.ask, spent, generator, places)
-        self._local = Ports(_grant_all, spent, generator, places)
+        self._ports = Ports(limiter.ask, spent, budget, generator, places)
+        self._local = Ports(_grant_all, spent, budget, generator, places)
         self._gates: dict[str, Gate] = {}
         self._newest: dict[str, str] = {}
         self._closed = False
@@ -68,10 +71,10 @@ class Gates:
         """The models that are parked."""
         return [model for model, gate in self._gates.items() if gate.parked]
 
-    @property
-    def over_budget(self) -> list[tuple[str, str]]:
-        """Run id and model of what has reached a cap."""
-        return [(run, model) for model, gate in self._gates.items() for run in gate.over_budget]
+    async def over_budget(self) -> list[tuple[str, str]]:
+        """Return run id and model of what has reached a cap."""
+        gates = list(self._gates.items())
+        return [(run, model) for model, gate in gates for run in await gate.over_budget()]
 
     def close(self) -> None:
         """Turn away all who wait, and all who will come."""

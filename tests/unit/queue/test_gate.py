@@ -37,6 +37,7 @@ class FakeLimiter:
         self.grants = list(grants)
         self.asks: list[Ask] = []
         self.spent = {"lab/guard": 30}
+        self.budget = Budget(run_cap=1)
 
     async def ask(self, ask: Ask) -> Grant:
         await asyncio.sleep(0.001)
@@ -49,9 +50,14 @@ class FakeLimiter:
     async def spent_by(self, run_id: str) -> dict[str, int]:
         return self.spent
 
+    async def budget_of(self, run_id: str) -> Budget:
+        await asyncio.sleep(0.001)
+        return self.budget
+
     def gate(self, places: Places | None = None) -> Gate:
         chance = random.Random(1)
-        ports = Ports(self.ask, self.spent_by, chance, places or Places(ANY_NUMBER))
+        places = places or Places(ANY_NUMBER)
+        ports = Ports(self.ask, self.spent_by, self.budget_of, chance, places)
         return Gate("lab/guard", Limits(), Limits(), ports)
 
 
@@ -248,11 +254,37 @@ def test_a_run_over_budget():
         for _ in range(2):
             with pytest.raises(OverBudgetError):
                 await gate.enter("dear", ONE, Budget(run_cap=1))
-        assert gate.over_budget == ["dear"]
+        assert await gate.over_budget() == ["dear"]
         (permit,) = await entered(gate, "cheap")
         gate.abandon(permit)
 
     play(limiter, test)
+
+
+def test_a_raised_cap():
+    """The store is asked before anybody is turned away, and whenever somebody comes later."""
+    over, one, two = (RunGrant("dear", n, over=n == 0, unknown=False) for n in range(3))
+    grants = [replace(FREE, runs=(run,)) for run in (over, one, over, two)]
+    limiter = FakeLimiter(*grants)
+
+    async def test(gate: Gate) -> None:
+        limiter.budget = Budget(run_cap=2)
+        gate.abandon(await asyncio.wait_for(gate.enter("dear", ONE, Budget(run_cap=1)), 5))
+        limiter.grants = grants[2:]
+        with pytest.raises(OverBudgetError):
+            await gate.enter("dear", ONE, Budget(run_cap=1))
+        assert await gate.over_budget() == ["dear"]
+
+        limiter.budget = Budget(run_cap=3)
+        entries = (gate.enter("dear", ONE, Budget(run_cap=1)) for _ in range(2))
+        for permit in await asyncio.wait_for(asyncio.gather(*entries), 5):
+            gate.abandon(permit)
+        assert await gate.over_budget() == []
+        limiter.grants = [FREE]
+
+    play(limiter, test)
+
+    assert [run.cap for ask in limiter.asks for run in ask.runs if run.waiting] == [1, 2, 2, 3]
 
 
 def test_a_cancelled_call_takes_no_slot():

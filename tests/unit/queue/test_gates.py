@@ -18,11 +18,15 @@ async def spent(_: str) -> dict[str, int]:
     return {}
 
 
+async def budget(_: str) -> None:
+    """Know of no cap."""
+
+
 def test_the_newest_run_decides_the_limits():
     """Whoever corrects a limit and submits again need not restart the workers."""
 
     async def let_through() -> int:
-        gates = Gates(Limiter(FakeAsyncRedis(), "a"), spent, 100)
+        gates = Gates(Limiter(FakeAsyncRedis(), "a"), spent, budget, 100)
         for run_id, limit in (("0b", 3), ("0c", 5), ("0a", 90)):
             gate = gates.of(replace(SPEC, max_in_flight=limit), run_id)
         entries = [asyncio.create_task(gate.enter("0a", Expected())) for _ in range(20)]
