@@ -153,8 +153,8 @@ async def _report(
 ) -> None:
     loop = asyncio.get_running_loop()
     while True:
-        held, halts = dict(evaluator.in_flight), await _halts(gates)
         with suppress(SQLAlchemyError):  # the writer tells about an unreachable database
+            held, halts = dict(evaluator.in_flight), await _halts(gates)
             await loop.run_in_executor(executor, store.report, name, held, halts)
         await asyncio.sleep(REPORT_INTERVAL_S)
 

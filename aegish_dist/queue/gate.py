@@ -30,6 +30,8 @@ SHORTEST_GAP_S = 0.01
 """Between two asks: what comes in meanwhile shares a round trip."""
 RETRY_S, LONGEST_RETRY_S = 0.2, 5.0
 """Between asks while the limiter cannot be reached."""
+FINISH_S = 10.0
+"""How long the last news may take to be told."""
 JITTER = 0.1
 """Waits are longer by up to this part, so that a fleet does not come back in step."""
 PROBERS = 2
@@ -203,9 +205,9 @@ class Gate:
         self._bell.set()
 
     async def finish(self) -> None:
-        """Wait until the last call and its cost are told."""
+        """Wait until the last call and its cost are told, or nobody listens."""
         if self._pump is not None:
-            await asyncio.wait([self._pump])
+            await asyncio.wait([self._pump], timeout=FINISH_S)
 
     @property
     def parked(self) -> bool:
@@ -238,10 +240,10 @@ class Gate:
             await self._open_for(SENT_BACK_AFTER_S)
             if not self._closed.is_set():
                 raise SentBackError
-        if self._closed.is_set():
-            raise ShuttingDownError
         if line.over and await self._still_over(line):
             raise OverBudgetError
+        if self._closed.is_set():
+            raise ShuttingDownError
 
     async def _still_over(self, line: Line) -> bool:
         """Whether the cap that a run has reached was not raised meanwhile."""

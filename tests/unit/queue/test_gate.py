@@ -447,3 +447,38 @@ def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int):
 
     assert sum(run.spent for ask in limiter.asks for run in ask.runs) == cost
     assert sum(ask.told.tokens for ask in limiter.asks) == tokens
+
+
+def test_closing_while_the_store_is_asked():
+    """Whoever comes to a run over budget in that moment is turned away like all others."""
+    over = RunGrant("dear", 0, over=True, unknown=False)
+    limiter = FakeLimiter(replace(FREE, runs=(over,)), FREE)
+
+    async def test(gate: Gate) -> None:
+        with pytest.raises(OverBudgetError):
+            await gate.enter("dear", ONE, Budget(run_cap=1))
+        limiter.budget = Budget(run_cap=2)
+        late = asyncio.create_task(gate.enter("dear", ONE, Budget(run_cap=1)))
+        await asyncio.sleep(0)
+        gate.close()
+        with pytest.raises(ShuttingDownError):
+            await late
+
+    play(limiter, test)
+
+
+def test_nobody_answers_at_the_end():
+    """A worker that ends does not wait for ever to tell its last news."""
+
+    async def never(_: Ask) -> Grant:
+        return await asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        gate = FakeLimiter(FREE).gate()
+        (permit,) = await entered(gate)
+        gate._ports = replace(gate._ports, ask=never)
+        gate.abandon(permit)
+        gate.close()
+        await asyncio.wait_for(gate.finish(), 20)
+
+    run_virtually(run())
