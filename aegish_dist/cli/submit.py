@@ -94,7 +94,7 @@ Examples:
     "--max-cost",
     type=FiniteRange(0, min_open=True),
     metavar="USD",
-    help="Begin no further call once the run has cost this much.",
+    help="Begin no further call once the run has cost this much; `resume` can raise it.",
 )
 @click.option(
     "--max-cost-per-model",
