@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -17,7 +18,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.progress import Progress, model_progress
-from aegish_dist.db.runs import load_assignment, load_run
+from aegish_dist.db.runs import load_assignment, load_parameters, load_run
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp, insert_verdicts, look_up
@@ -59,6 +60,10 @@ class _Store:
         with Session(self._engine) as session:
             runs = [load_run(session, run_id) for run_id in run_ids]
             return [_in_nano_usd(model_progress(session, run, REPORT_INTERVAL_S)) for run in runs]
+
+    def budgets(self, run_ids: Sequence[str]) -> Sequence[Budget | None]:
+        with Session(self._engine) as session:
+            return [_budget(parameters) for parameters in load_parameters(session, run_ids)]
 
     def report(self, name: str, in_flight: Mapping[tuple[str, str], int], halts: Halts) -> None:
         with Session(self._engine) as session, session.begin():
@@ -104,7 +109,7 @@ class _Callers:
         if assignment is None:
             raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
         spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
-        gate = self._gates.of(spec)
+        gate = self._gates.of(spec, run_id)
         client = self._providers.client(
             spec, prompt, parameters, self._key(spec.key_variable), gate.observe
         )
@@ -125,7 +130,9 @@ class _Callers:
         return SecretStr(value)
 
 
-def _budget(parameters: CallParameters) -> Budget | None:
+def _budget(parameters: CallParameters | None) -> Budget | None:
+    if parameters is None:
+        return None
     caps = (parameters.max_cost_usd, parameters.max_cost_per_model_usd)
     if caps == (None, None):
         return None
@@ -136,9 +143,9 @@ def _in_nano_usd(progress: Mapping[str, Progress]) -> dict[str, int]:
     return {model: int((each.cost_usd or 0) * NANO_USD) for model, each in progress.items()}
 
 
-def _halts(gates: Gates) -> Halts:
+async def _halts(gates: Gates) -> Halts:
     parked: Halts = {("", model): Halt.PARKED for model in gates.parked}
-    return parked | dict.fromkeys(gates.over_budget, Halt.OVER_BUDGET)
+    return parked | dict.fromkeys(await gates.over_budget(), Halt.OVER_BUDGET)
 
 
 async def _report(
@@ -146,8 +153,8 @@ async def _report(
 ) -> None:
     loop = asyncio.get_running_loop()
     while True:
-        held, halts = dict(evaluator.in_flight), _halts(gates)
         with suppress(SQLAlchemyError):  # the writer tells about an unreachable database
+            held, halts = dict(evaluator.in_flight), await _halts(gates)
             await loop.run_in_executor(executor, store.report, name, held, halts)
         await asyncio.sleep(REPORT_INTERVAL_S)
 
@@ -172,14 +179,16 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
     Raises:
         AegishError: The database is unreachable or not migrated.
     """
-    name = f"{os.uname().nodename}:{os.getpid()}"
+    # Containers on one host may share its name and the numbers of their processes.
+    name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
     engine = open_engine(app.conf.aegish_database_url)
     executor = ThreadPoolExecutor(DATABASE_THREADS, thread_name_prefix="aegish-db")
     try:
         await asyncio.get_running_loop().run_in_executor(executor, require_current, engine)
         store = _Store(engine)
         async with _limiter(app, name) as limiter, ProviderSession() as providers:
-            gates = Gates(limiter, Grouped(store.spent, executor), calls)
+            spent, budget = Grouped(store.spent, executor), Grouped(store.budgets, executor)
+            gates = Gates(limiter, spent, budget, calls)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, executor),
                 record=Grouped(store.record, executor),

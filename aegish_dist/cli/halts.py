@@ -16,4 +16,7 @@ def halted(status: RunStatus) -> Iterator[str]:
         )
     dear = ", ".join(printable(m.model) for m in status.models if m.state is State.OVER_BUDGET)
     if dear:
-        yield f"over budget, the rest of its items was not called: {dear}"
+        yield (
+            f"over budget, the rest of its items was not called: {dear}; with a higher cap it goes"
+            f" on: `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
+        )

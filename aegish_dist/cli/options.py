@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import click
@@ -33,6 +34,11 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
+
+
+def usd(amount: float | None) -> Decimal | None:
+    """Return an amount of money as it was typed."""
+    return None if amount is None else Decimal(str(amount))
 
 
 MAX_INTEGER = 2**31 - 1

@@ -4,25 +4,42 @@ import click
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli.context import Workspace, print_json
-from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.cli.halts import halted
+from aegish_dist.cli.options import FiniteRange, as_json, run_id, usd
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
+from aegish_dist.pipeline.raise_caps import raise_caps
 from aegish_dist.pipeline.run_here import run_embedded
 from aegish_dist.pipeline.submit import enqueue_missing, find_run
 
 
 @click.command()
 @run_id()
+@click.option(
+    "--max-cost",
+    type=FiniteRange(0, min_open=True),
+    metavar="USD",
+    help="Raise the cap of a run that was submitted with one; what it has cost so far counts.",
+)
+@click.option(
+    "--max-cost-per-model",
+    type=FiniteRange(0, min_open=True),
+    metavar="USD",
+    help="The same for the cap of each model.",
+)
 @as_json
-def resume(run_id: str, as_json: bool) -> int:
+def resume(
+    run_id: str, max_cost: float | None, max_cost_per_model: float | None, as_json: bool
+) -> int:
     """Enqueue whatever of a run has no verdict.
 
-    After a crash, a flushed broker or an interrupt: nothing that is stored is asked again, and
-    nothing is stored twice.
+    After a crash, a flushed broker, an interrupt or a cap on the cost that was reached: nothing
+    that is stored is asked again, and nothing is stored twice.
     """
     workspace = Workspace()
     found = find_run(workspace.engine, run_id)
+    raise_caps(workspace.engine, found, usd(max_cost), usd(max_cost_per_model))
     with Session(workspace.engine) as session:
         run = load_run(session, found)
     if run.prompt is None:
@@ -30,15 +47,17 @@ def resume(run_id: str, as_json: bool) -> int:
     if workspace.settings.embedded_broker:
         with status_line() as line:
             status = run_embedded(workspace.engine, workspace.app, run, line.show)
-        enqueued, missing = None, status.missing
+        enqueued, missing, halts = None, status.missing, list(halted(status))
     else:
         with enqueue_line() as published:
             enqueued = enqueue_missing(workspace.engine, workspace.app, found, published)
-        missing = enqueued
+        missing, halts = enqueued, []
     if as_json:
         print_json({"run_id": found, "enqueued": enqueued, "missing": missing})
     elif enqueued is not None:
         click.echo(f"{found}: {enqueued:,} items enqueued")
     else:
         click.echo(f"{found}: {missing:,} verdicts missing")
+    for reason in halts:
+        click.echo(reason, err=True)
     return 1 if enqueued is None and missing else 0

@@ -33,7 +33,7 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
         return
     if not watch:
         console().print(_table(current))
-        _advise(current)
+        _advise(current, embedded=workspace.settings.embedded_broker)
         return
     with Live(_table(current), console=console(), refresh_per_second=4) as live:
         while not current.ended:
@@ -72,15 +72,16 @@ def _table(current: RunStatus) -> Table:
     return table
 
 
-def _advise(current: RunStatus) -> None:
+def _advise(current: RunStatus, *, embedded: bool) -> None:
     for line in halted(current):
         click.echo(line, err=True)
     if current.state is not State.WAITING:
         return
-    hint = (
-        "no worker is alive: start one with `aegish-dist worker`"
-        if current.workers == 0
-        else "workers are alive but hold none of it: if its queues are empty, "
-        f"`aegish-dist resume --run-id {current.run_id}` fills them"
-    )
+    resume = f"`aegish-dist resume --run-id {current.run_id}`"
+    if current.workers:
+        hint = f"workers live but hold none of it: if its queues are empty, {resume} fills them"
+    elif embedded:
+        hint = f"nobody works on it: {resume} goes on"
+    else:
+        hint = "no worker is alive: start one with `aegish-dist worker`"
     click.echo(hint, err=True)

@@ -1,14 +1,13 @@
 """`aegish-dist submit`: start a run."""
 
 from dataclasses import asdict
-from decimal import Decimal
 from typing import Any
 
 import click
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.halts import halted
-from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list
+from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list, usd
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Run
@@ -95,7 +94,7 @@ Examples:
     "--max-cost",
     type=FiniteRange(0, min_open=True),
     metavar="USD",
-    help="Begin no further call once the run has cost this much.",
+    help="Begin no further call once the run has cost this much; `resume` can raise it.",
 )
 @click.option(
     "--max-cost-per-model",
@@ -152,14 +151,10 @@ def _plan(workspace: Workspace, options: dict[str, Any]) -> Submission:
         options["temperature"],
         options["max_output_tokens"],
         options["time_limit"],
-        _usd(options["max_cost"]),
-        _usd(options["max_cost_per_model"]),
+        usd(options["max_cost"]),
+        usd(options["max_cost_per_model"]),
     )
     return Submission(models, datasets, prompt, parameters, options["epochs"], options["name"])
-
-
-def _usd(amount: float | None) -> Decimal | None:
-    return None if amount is None else Decimal(str(amount))
 
 
 def _require_prices(estimate: Estimate, options: dict[str, Any]) -> None:

@@ -208,6 +208,23 @@ def load_assignment(session: Session, run_id: str, model: str) -> Assignment | N
     )
 
 
+def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParameters | None]:
+    """Return the parameters of runs, in their order; None for one that is gone or imported."""
+    found = session.execute(
+        select(RunRow.id, RunRow.parameters).where(
+            RunRow.id.in_(run_ids), RunRow.parameters.is_not(None)
+        )
+    )
+    parameters = {run_id: _PARAMETERS.validate_python(stored) for run_id, stored in found}
+    return [parameters.get(run_id) for run_id in run_ids]
+
+
+def save_parameters(session: Session, run_id: str, parameters: CallParameters) -> None:
+    """Replace the parameters of a run."""
+    stored = _PARAMETERS.dump_python(parameters, mode="json")
+    session.execute(update(RunRow).where(RunRow.id == run_id).values(parameters=stored))
+
+
 def list_runs(session: Session, limit: int) -> list[RunSummary]:
     """Return the newest runs, newest first."""
     samples = (

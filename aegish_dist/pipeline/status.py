@@ -24,7 +24,7 @@ class State(StrEnum):
     COMPLETE = "complete"
     """Nothing is missing."""
     RUNNING = "running"
-    """Workers hold items of it, or finished some lately."""
+    """Living workers hold items of it, or finished some lately."""
     WAITING = "waiting"
     """Something is missing and no worker is at it."""
     PARKED = "parked"
@@ -95,19 +95,19 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         for spec in run.models
     )
     planned, done = sum(m.planned for m in models), sum(m.done for m in models)
-    rate = sum(model.rate_per_s for model in models)
+    state = _joint_state(models)
     total: Counter[str] = Counter()
     for each in progress.values():
         total.update(each.outcomes)
     return RunStatus(
         run_id=run_id,
-        state=_joint_state(models),
+        state=state,
         planned=planned,
         done=done,
         missing=planned - done,
         outcomes=dict(sorted(total.items())),
         models=models,
-        eta_s=0.0 if planned == done else (round((planned - done) / rate, 1) if rate else None),
+        eta_s=_eta_s(state, planned - done, sum(model.rate_per_s for model in models)),
         workers=fleet.workers,
     )
 
@@ -122,7 +122,8 @@ def _model_status(
     elif halt is not None:
         state = State(halt.value)
     else:
-        state = State.RUNNING if held or progress.rate_per_s else State.WAITING
+        moves = held or (fleet.workers and progress.rate_per_s)
+        state = State.RUNNING if moves else State.WAITING
     return ModelStatus(
         model=model,
         planned=run.planned_per_model,
@@ -132,6 +133,13 @@ def _model_status(
         rate_per_s=round(progress.rate_per_s, 2),
         cost_usd=None if progress.cost_usd is None else float(progress.cost_usd),
     )
+
+
+def _eta_s(state: State, missing: int, rate_per_s: float) -> float | None:
+    if state is State.COMPLETE:
+        return 0.0
+    moves = state is State.RUNNING and rate_per_s > 0
+    return round(missing / rate_per_s, 1) if moves else None
 
 
 def _over_budget(run: Run, progress: Mapping[str, Progress]) -> set[str]:

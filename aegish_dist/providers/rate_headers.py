@@ -6,10 +6,11 @@ limit per minute is ignored.
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from aegish_dist.core.limits import RateHint
+from aegish_dist.providers.retry_after import seconds_until
 
 MAX_PER_MINUTE = 1e9
 """A larger limit is no limit but a mistake."""
@@ -62,7 +63,7 @@ def _limit(headers: Mapping[str, str], names: _Names) -> _Limit:
     limit = _number(headers.get(names.limit))
     if limit is None or not 0 < limit <= MAX_PER_MINUTE:
         return _Limit()
-    reset_s = _seconds(headers.get(names.reset))
+    reset_s = _reset_s(headers.get(names.reset), headers)
     if reset_s is not None and reset_s > MAX_RESET_S:
         return _Limit()
     remaining = _number(headers.get(names.remaining))
@@ -77,7 +78,7 @@ def _number(text: str | None) -> float | None:
     return float(text)
 
 
-def _seconds(text: str | None) -> float | None:
+def _reset_s(text: str | None, headers: Mapping[str, str]) -> float | None:
     """Read OpenAI's `6m0s` and `120ms`, or Anthropic's moment in RFC 3339."""
     if not text:
         return None
@@ -89,4 +90,4 @@ def _seconds(text: str | None) -> float | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return None if moment.tzinfo is None else (moment - datetime.now(UTC)).total_seconds()
+    return None if moment.tzinfo is None else seconds_until(moment, headers)

@@ -19,7 +19,7 @@ def retry_after_s(headers: Mapping[str, str], error: Mapping[str, object]) -> fl
     if milliseconds is not None:
         return milliseconds / 1000
     header = headers.get("retry-after")
-    for found in (_seconds(header), _until(header, headers.get("date")), _in_body(error)):
+    for found in (_seconds(header), _until(header, headers), _in_body(error)):
         if found is not None:
             return found
     return None
@@ -36,12 +36,16 @@ def _seconds(value: object) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-def _until(value: str | None, now: str | None) -> float | None:
-    """Read an HTTP date, measured on the provider's own clock where it shows one."""
+def seconds_until(moment: datetime, headers: Mapping[str, str]) -> float:
+    """Return how far a moment is, by the provider's own clock where a response shows it."""
+    now = _date(headers.get("date")) or datetime.now(UTC)
+    return (moment - now).total_seconds()
+
+
+def _until(value: str | None, headers: Mapping[str, str]) -> float | None:
+    """Read an HTTP date."""
     moment = _date(value)
-    if moment is None:
-        return None
-    return max(0.0, (moment - (_date(now) or datetime.now(UTC))).total_seconds())
+    return None if moment is None else max(0.0, seconds_until(moment, headers))
 
 
 def _date(value: str | None) -> datetime | None:

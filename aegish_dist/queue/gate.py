@@ -18,7 +18,7 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.logs import get_logger
 from aegish_dist.queue.given_back import SentBackError, ShuttingDownError
 from aegish_dist.queue.grants import Ask, Grant, RunAsk, RunGrant, UnreachableError
-from aegish_dist.queue.news import SIGNS, News, Sign
+from aegish_dist.queue.news import CHARGED, SIGNS, News, Sign
 from aegish_dist.queue.places import Places
 from aegish_dist.queue.waiting import Budget, Expected, Line, Permit, WaitingRoom
 
@@ -30,6 +30,8 @@ SHORTEST_GAP_S = 0.01
 """Between two asks: what comes in meanwhile shares a round trip."""
 RETRY_S, LONGEST_RETRY_S = 0.2, 5.0
 """Between asks while the limiter cannot be reached."""
+FINISH_S = 10.0
+"""How long the last news may take to be told."""
 JITTER = 0.1
 """Waits are longer by up to this part, so that a fleet does not come back in step."""
 PROBERS = 2
@@ -62,6 +64,8 @@ class Ports:
     """Asks the limiter; raises UnreachableError."""
     spent: Callable[[str], Awaitable[Mapping[str, int]]]
     """Gives what each model of a run has cost so far according to the store, in 1e-9 USD."""
+    budget: Callable[[str], Awaitable[Budget | None]]
+    """Gives the caps of a run as they are now; somebody may have raised them."""
     generator: random.Random
     """Source of the jitter."""
     places: Places
@@ -81,8 +85,8 @@ class Gate:
             ports: What it needs from outside.
         """
         self._model = model
-        self._limits = limits
-        self._shared = shared
+        self.limits = limits
+        self.shared = shared
         self._ports = ports
         self._room = WaitingRoom()
         self._places = ports.places
@@ -92,6 +96,7 @@ class Gate:
         self._tokens = 1
         self._grant: Grant | None = None
         self._permits = 0
+        self._probing = False
         self._asked_at = -math.inf
         self._blocked = False
         self._freed = False
@@ -134,6 +139,7 @@ class Gate:
             if permit is not None:
                 return permit
         future = self._room.join(line, expected, called=called)
+        self._admit()  # those who wait may lack nothing but money
         self._stir()
         try:
             return await future
@@ -170,11 +176,13 @@ class Gate:
             nothing about the item, which should go back to its queue.
         """
         self._news.failure(permit.epoch, error_class, retry_after_s, probe=permit.probe)
-        self._news.nothing(permit.expected.tokens, probe=False)
+        charged = error_class in CHARGED
+        if not charged:
+            self._news.nothing(permit.expected.tokens, probe=False)
         heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._heard.append(heard)
         self._urgent = True
-        self._leave(permit, 0)
+        self._leave(permit, permit.expected.cost if charged else 0)
         await heard
         return SIGNS[error_class] is Sign.DEAD and self._grant is not None and self._grant.parked
 
@@ -197,9 +205,9 @@ class Gate:
         self._bell.set()
 
     async def finish(self) -> None:
-        """Wait until the last call and its cost are told."""
+        """Wait until the last call and its cost are told, or nobody listens."""
         if self._pump is not None:
-            await asyncio.wait([self._pump])
+            await asyncio.wait([self._pump], timeout=FINISH_S)
 
     @property
     def parked(self) -> bool:
@@ -208,10 +216,11 @@ class Gate:
             return False
         return self._grant.parked and self._grant.failed_probes >= PARKED_AFTER_PROBES
 
-    @property
-    def over_budget(self) -> list[str]:
-        """The runs that have spent what they may."""
-        return [line.run_id for line in self._room if line.over]
+    async def over_budget(self) -> list[str]:
+        """Return the runs that have spent what they may."""
+        lines = [line for line in self._room if line.over]
+        over = await asyncio.gather(*map(self._still_over, lines))
+        return [line.run_id for line, is_over in zip(lines, over, strict=True) if is_over]
 
     @property
     def supply(self) -> int:
@@ -231,10 +240,17 @@ class Gate:
             await self._open_for(SENT_BACK_AFTER_S)
             if not self._closed.is_set():
                 raise SentBackError
+        if line.over and await self._still_over(line):
+            raise OverBudgetError
         if self._closed.is_set():
             raise ShuttingDownError
-        if line.over:
-            raise OverBudgetError
+
+    async def _still_over(self, line: Line) -> bool:
+        """Whether the cap that a run has reached was not raised meanwhile."""
+        budget = await self._ports.budget(line.run_id)
+        if budget is not None and budget != line.budget:
+            line.budget, line.over = budget, False
+        return line.over
 
     def _begin(self, line: Line, expected: Expected) -> Permit | None:
         grant = self._grant
@@ -247,6 +263,7 @@ class Gate:
                 return None
             self._permits -= 1
         self._held += 1
+        self._probing |= grant.probe
         self._places.take()
         line.begin(expected)
         return Permit(line, expected, grant.epoch, grant.probe)
@@ -257,6 +274,7 @@ class Gate:
     def _leave(self, permit: Permit, cost: int) -> None:
         permit.line.end(permit.expected, cost)
         self._held -= 1
+        self._probing &= not permit.probe
         self._places.leave()
         self._freed = True
         self._stir()
@@ -287,11 +305,13 @@ class Gate:
                 wait_s = await self._exchange()
                 retry_s = RETRY_S
             except UnreachableError as error:
-                log.warning("limiter_unreachable", problem=str(error), retry_in_s=retry_s)
-                await self._open_for(retry_s)
-                wait_s, retry_s = 0.0, min(2 * retry_s, LONGEST_RETRY_S)
-                if self._closed.is_set() and not self._held:
+                closed = self._closed.is_set()
+                if closed and not (self._held or self._heard):
+                    self._news.take()  # nobody will hear it
                     return
+                log.warning("limiter_unreachable", problem=str(error), retry_in_s=retry_s)
+                await (asyncio.sleep(retry_s) if closed else self._open_for(retry_s))
+                wait_s, retry_s = 0.0, min(2 * retry_s, LONGEST_RETRY_S)
             finally:
                 for future in heard:
                     if not future.done():
@@ -303,6 +323,8 @@ class Gate:
     async def _exchange(self) -> float | None:
         """Ask once; return the seconds to the next time, None when there is nothing to ask for."""
         self._urgent = self._freed = False
+        if self._grant is not None and self._grant.probe:
+            self._permits = 0  # a probe that did not begin is given back
         asked = [(line, run) for line in self._room if (run := line.ask()) is not None]
         told = self._news.take()
         held, waiting = self._held, self._room.waiting
@@ -311,10 +333,11 @@ class Gate:
             held=held,
             waiting=waiting,
             tokens=self._tokens,
-            limits=self._limits,
-            shared=self._shared,
+            limits=self.limits,
+            shared=self.shared,
             told=told,
             runs=[run for _, run in asked],
+            probing=self._probing,
         )
         now = _now_s()
         try:
@@ -326,12 +349,14 @@ class Gate:
             raise
         self._asked_at = now
         self._take(grant)
-        for (line, run), granted in zip(asked, grant.runs, strict=True):
+        settled = [
             await self._settle(line, run, granted)
+            for (line, run), granted in zip(asked, grant.runs, strict=True)
+        ]
         self._admit()
         self._blocked = self._room.waiting > 0
         if held or waiting or self._held or self._room.waiting or self._news or self._heard:
-            return 0.0 if any(line.stored for line, _ in asked) else grant.wait_s
+            return grant.wait_s if all(settled) else 0.0
         self._asked_at = -math.inf  # the lease is given back
         return None
 
@@ -347,15 +372,20 @@ class Gate:
             # A broker that pushes may have sent more than was asked for.
             self._room.send_back(SentBackError, keep=2 * self.supply, even_called=False)
 
-    async def _settle(self, line: Line, asked: RunAsk, granted: RunGrant) -> None:
+    async def _settle(self, line: Line, asked: RunAsk, granted: RunGrant) -> bool:
+        """Take note of what a run may do; return whether asking again at once is in vain."""
         if granted.unknown:
             line.put_back(asked)
             line.stored = await self._ports.spent(line.run_id)
-            return
+            return False
         line.take(granted)
-        if line.over:
-            log.warning("run_over_budget", run=line.run_id, model=self._model)
-            self._room.turn_away(OverBudgetError, only=line)
+        if not line.over:
+            return True
+        if not await self._still_over(line):
+            return False
+        log.warning("run_over_budget", run=line.run_id, model=self._model)
+        self._room.turn_away(OverBudgetError, only=line)
+        return True
 
     async def _rest(self, wait_s: float) -> None:
         ends = self._asked_at + wait_s
@@ -374,12 +404,14 @@ class Gate:
 
     def _ended(self, pump: "asyncio.Task[None]") -> None:
         self._pump = None
-        error = None if pump.cancelled() else pump.exception()
+        if pump.cancelled():
+            return  # with the loop
+        error = pump.exception()
         if error is not None:
             # A bug: whoever waits fails with it, and the next one to come tries anew.
             log.error("gate_failed", model=self._model, exc_info=error)
             self._room.turn_away(GateError)
-        elif self._room.waiting or self._news:
+        if self._room.waiting or self._news:
             self._stir()
 
 

@@ -9,6 +9,7 @@ from aegish_dist.queue.gate import FIRST_ITEMS, Gate, Ports
 from aegish_dist.queue.grants import Ask, Grant, RunGrant
 from aegish_dist.queue.limiter import Limiter
 from aegish_dist.queue.places import Places
+from aegish_dist.queue.waiting import Budget
 
 LOCAL_LEASE_S = 1.0
 
@@ -20,6 +21,7 @@ class Gates:
         self,
         limiter: Limiter,
         spent: Callable[[str], Awaitable[Mapping[str, int]]],
+        budget: Callable[[str], Awaitable[Budget | None]],
         calls: int,
     ) -> None:
         """Compose the gates.
@@ -28,25 +30,35 @@ class Gates:
             limiter: Shared with the fleet.
             spent: Gives what each model of a run has cost so far according to the store, in
                 1e-9 USD.
+            budget: Gives the caps of a run as they are now.
             calls: How many may be in flight at once, over all models.
         """
         generator = random.Random()  # noqa: S311  jitter, not a secret
         places = Places(calls)
-        self._ports = Ports(limiter.ask, spent, generator, places)
-        self._local = Ports(_grant_all, spent, generator, places)
+        self._ports = Ports(limiter.ask, spent, budget, generator, places)
+        self._local = Ports(_grant_all, spent, budget, generator, places)
         self._gates: dict[str, Gate] = {}
+        self._newest: dict[str, str] = {}
         self._closed = False
 
-    def of(self, spec: ModelSpec) -> Gate:
-        """Return the gate of a model; the first to ask decides its limits."""
+    def of(self, spec: ModelSpec, run_id: str) -> Gate:
+        """Return the gate of a model.
+
+        Args:
+            spec: The model.
+            run_id: Whose; the newest run decides the limits.
+        """
+        local = spec.wire is WireFormat.BASELINE
+        limits = Limits() if local else spec.limits
         gate = self._gates.get(spec.id)
         if gate is None:
-            local = spec.wire is WireFormat.BASELINE
             ports = self._local if local else self._ports
-            limits = Limits() if local else spec.limits
             gate = self._gates[spec.id] = Gate(spec.id, limits, spec.shared, ports)
             if self._closed:
                 gate.close()
+        if run_id >= self._newest.get(spec.id, ""):
+            self._newest[spec.id] = run_id
+            gate.limits, gate.shared = limits, spec.shared
         return gate
 
     def supply(self, model: str) -> int:
@@ -59,10 +71,10 @@ class Gates:
         """The models that are parked."""
         return [model for model, gate in self._gates.items() if gate.parked]
 
-    @property
-    def over_budget(self) -> list[tuple[str, str]]:
-        """Run id and model of what has reached a cap."""
-        return [(run, model) for model, gate in self._gates.items() for run in gate.over_budget]
+    async def over_budget(self) -> list[tuple[str, str]]:
+        """Return run id and model of what has reached a cap."""
+        gates = list(self._gates.items())
+        return [(run, model) for model, gate in gates for run in await gate.over_budget()]
 
     def close(self) -> None:
         """Turn away all who wait, and all who will come."""

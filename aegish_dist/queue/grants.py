@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aegish_dist.core.limits import Limits
+from aegish_dist.core.limits import Limits, RateHint
 
 NANO_USD = 1_000_000_000
 """Money travels as whole billionths of a dollar."""
@@ -41,11 +41,8 @@ class Told:
     """The longest wait that the provider asked for."""
     tokens: int = 0
     """Tokens used beyond those estimated."""
-    requests_per_minute: float | None = None
-    """From the headers, like the next three."""
-    requests_remaining: float | None = None
-    tokens_per_minute: float | None = None
-    tokens_remaining: float | None = None
+    hint: RateHint | None = None
+    """The newest."""
 
     def before(self, later: "Told") -> "Told":
         """Return the news of both, these being the older ones."""
@@ -60,10 +57,7 @@ class Told:
             probe_failed=self.probe_failed or later.probe_failed,
             pause_s=max(self.pause_s, later.pause_s),
             tokens=self.tokens + later.tokens,
-            requests_per_minute=later.requests_per_minute or self.requests_per_minute,
-            requests_remaining=later.requests_remaining or self.requests_remaining,
-            tokens_per_minute=later.tokens_per_minute or self.tokens_per_minute,
-            tokens_remaining=later.tokens_remaining or self.tokens_remaining,
+            hint=later.hint or self.hint,
         )
 
 
@@ -109,6 +103,8 @@ class Ask:
     """News."""
     runs: Sequence[RunAsk] = ()
     """The runs with a cap."""
+    probing: bool = False
+    """Whether one of the calls in flight is a probe."""
 
 
 @dataclass(frozen=True, slots=True)

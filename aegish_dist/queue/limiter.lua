@@ -108,8 +108,9 @@ local function heed(kind, per_minute, remaining)
   model[kind] = {rate = rate, pace = 0.9 + 0.1 * left}
   if kind == 'hinted_requests' then model.window = nil end
 end
-heed('hinted_requests', told.requests_per_minute, told.requests_remaining)
-heed('hinted_tokens', told.tokens_per_minute, told.tokens_remaining)
+local hint = told.hint or {}
+heed('hinted_requests', hint.requests_per_minute, hint.requests_remaining)
+heed('hinted_tokens', hint.tokens_per_minute, hint.tokens_remaining)
 
 local function lowest(first, second)
   if first and second then return math.min(first, second) end
@@ -223,6 +224,9 @@ elseif parked and told.probe_failed then
   parked.wait = math.min(parked.wait * 2, LONGEST_PROBE_S)
   parked.at = now + parked.wait
 end
+-- A worker without a place for its probe leaves it to the next one to ask.
+local missed = parked and parked.prober == ask.worker and not ask.probing
+if missed then parked.prober = nil end
 
 -- 5. Money: none is let through once what was spent and what is in flight reach the cap.
 local name = ask.worker .. '|' .. ask.model
@@ -290,7 +294,7 @@ if permits == ask.waiting then wait = RENEW_S end
 local limited, probe, rate = false, false, nil
 if parked then
   local prober = parked.prober and model.leases[parked.prober]
-  probe = permits > 0 and now >= parked.at and not prober
+  probe = permits > 0 and now >= parked.at and not prober and not missed
   limited, permits = true, probe and 1 or 0
   if probe then parked.prober = ask.worker end
   wait = math.min(RENEW_S, parked.at - now)

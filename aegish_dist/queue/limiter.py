@@ -27,6 +27,8 @@ _PASSING = (
     OSError,
 )
 """Failures of Redis that pass; any other is a bug."""
+_REFUSALS = ("MISCONF", "NOREPLICAS", "BUSY")
+"""States in which Redis takes no writes, by the first word of the error."""
 
 
 def check_limiter(url: str) -> None:
@@ -105,6 +107,10 @@ class Limiter:
             reply = await self._script(keys=keys, args=[json.dumps(_without_none(request))])
         except _PASSING as error:
             raise UnreachableError(type(error).__name__) from error
+        except exceptions.ResponseError as error:
+            if str(error).startswith(_REFUSALS):
+                raise UnreachableError(str(error).partition(" ")[0]) from error
+            raise
         return _grant(json.loads(reply))
 
 
@@ -115,6 +121,7 @@ def _wire(ask: Ask) -> dict[str, Any]:
         "held": ask.held,
         "waiting": ask.waiting,
         "tokens": ask.tokens,
+        "probing": ask.probing,
         **asdict(ask.limits),
         "shares": shared if any(shared.values()) else None,
         "told": asdict(ask.told),

@@ -35,6 +35,10 @@ SIGNS = {
 PAUSING = frozenset({ErrorClass.RATE_LIMIT, ErrorClass.OVERLOADED})
 """Failures whose Retry-After speaks of the model, not of the one call."""
 
+CHARGED = frozenset({ErrorClass.DEADLINE, ErrorClass.MALFORMED, ErrorClass.CONNECTION})
+"""Failures of calls that the provider may have worked on: they count as much as was expected. Most
+broken connections break while an answer is awaited."""
+
 
 class News:
     """What the limiter does not know yet."""
@@ -102,11 +106,7 @@ class News:
 
     def hint(self, hint: RateHint) -> bool:
         """Note the newest rate limits; return whether the limit itself is news."""
-        told = self._told
-        told.requests_per_minute = hint.requests_per_minute
-        told.requests_remaining = hint.requests_remaining
-        told.tokens_per_minute = hint.tokens_per_minute
-        told.tokens_remaining = hint.tokens_remaining
+        self._told.hint = hint
         changed = hint.requests_per_minute != self._limit
         self._limit = hint.requests_per_minute
         return changed

@@ -4,7 +4,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, NamedTuple
 
 from aegish_dist.queue.grants import RunAsk, RunGrant
@@ -191,18 +190,26 @@ class WaitingRoom:
             self._dismiss(line, list(line.waiters), error)
 
     def send_back(self, error: type[Exception], *, keep: int, even_called: bool) -> None:
-        """Raise an error for the latest waiters.
+        """Raise an error for the latest waiters of the longest lines.
 
         Args:
             error: What to raise.
             keep: How many may stay.
             even_called: Whether that means those who were called before as well.
         """
+        surplus = self.waiting - keep
+        if surplus <= 0:
+            return
+        standing = [
+            (before, line, waiter)
+            for line in self._turns
+            for before, waiter in enumerate(line.waiters)
+            if even_called or not waiter.called
+        ]
+        standing.sort(key=lambda each: each[0], reverse=True)
         for line in list(self._turns):
-            surplus = self.waiting - keep
-            if surplus > 0:
-                latest = (each for each in reversed(line.waiters) if even_called or not each.called)
-                self._dismiss(line, list(islice(latest, surplus)), error)
+            gone = [waiter for _, its, waiter in standing[:surplus] if its is line]
+            self._dismiss(line, gone, error)
 
     def _dismiss(self, line: Line, waiters: Sequence[Waiter], error: type[Exception]) -> None:
         gone = {id(waiter) for waiter in waiters}

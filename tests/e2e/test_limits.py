@@ -61,6 +61,7 @@ def test_a_dead_model_is_parked(home: Path, simulator: Simulator):
     submitted = run(env, "submit", *asked, code=1)
 
     status = run_json(env, "status")
+    assert "`aegish-dist resume --run-id" in run(env, "status").stderr
     planned = status["planned"] // 2
     calls = simulator.stats()["requests"]
     assert "parked after too many failures in a row: simulated/locked" in submitted.stderr
@@ -103,12 +104,28 @@ def test_a_cap_on_the_cost(home: Path, simulator: Simulator):
     assert dear["cost_usd"] == pytest.approx(0.5)
     assert dear["done"] == simulator.calls("dear") == 50
     assert models_of(status)["baseline/keyword"] == ("complete", dear["planned"])
-    assert status["state"] == "over budget"
+    assert (status["state"], status["eta_s"]) == ("over budget", None)
     assert "over budget, the rest of its items was not called: simulated/dear" in submitted.stderr
 
-    resumed = run_json(env, "resume", "--run-id", "latest", code=1)
-    assert resumed["missing"] == dear["planned"] - 50
+    resumed = run(env, "resume", "--run-id", "latest", code=1)
+    assert f"{dear['planned'] - 50} verdicts missing" in resumed.stdout
+    assert "--max-cost USD" in resumed.stderr
     assert simulator.calls("dear") == 50
+
+
+def test_a_raised_cap(home: Path, simulator: Simulator):
+    """A run that stopped over budget goes on up to the new cap, what it has cost included."""
+    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
+    run(env, "submit", "--models", "simulated/dear", "--limit", "90", "--max-cost", "0.3", code=1)
+    assert simulator.calls("dear") == 30
+
+    run(env, "resume", "--run-id", "latest", "--max-cost", "0.45", code=1)
+    assert simulator.calls("dear") == 45
+
+    low = run(env, "resume", "--run-id", "latest", "--max-cost", "0.45", code=1)
+    assert "--max-cost is $0.45 already" in low.stderr
+    none = run(env, "resume", "--run-id", "latest", "--max-cost-per-model", "9", code=1)
+    assert "submitted without --max-cost-per-model" in none.stderr
 
 
 def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str):
@@ -127,6 +144,14 @@ def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str):
         status = cluster.status(submitted["run_id"])
         assert status.state == "over budget"
         assert status.done == cluster.simulator.calls("dear") == 120
+
+        # Workers that know the old cap notice the new one.
+        run(cluster.env, "resume", "--run-id", "latest", "--max-cost", "2")
+        wait_until(lambda: cluster.status(submitted["run_id"]).done == 200, "the rest", DEADLINE_S)
+        wait_until(
+            lambda: cluster.status(submitted["run_id"]).state == "over budget", "it", DEADLINE_S
+        )
+        assert cluster.simulator.calls("dear") == 200
 
 
 def test_one_limit_over_workers_on_rabbitmq(

@@ -82,7 +82,12 @@ async def watch(provider: Provider, seconds: float) -> None:
         async def spent(_: str) -> dict[str, int]:
             return {}
 
-        gate = Gate("lab/guard", Limits(), Limits(), Ports(ask, spent, chance, Places(CLIENTS)))
+        async def budget(_: str) -> None:
+            return None
+
+        gate = Gate(
+            "lab/guard", Limits(), Limits(), Ports(ask, spent, budget, chance, Places(CLIENTS))
+        )
         clients += [asyncio.create_task(client(gate, provider, chance)) for _ in range(CLIENTS)]
     await asyncio.sleep(seconds)
     for task in clients:

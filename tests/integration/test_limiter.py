@@ -12,7 +12,7 @@ import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 from redis.asyncio import Redis
 
-from aegish_dist.core.limits import Limits
+from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.queue.gate import ANY_NUMBER, Gate, OverBudgetError, Ports
 from aegish_dist.queue.given_back import ShuttingDownError
@@ -65,9 +65,10 @@ def ask(
     shared: Limits = FREE,
     told: Told | None = None,
     runs: tuple[RunAsk, ...] = (),
+    probing: bool = False,
 ) -> Ask:
     """An ask of which a test gives only what matters."""
-    return Ask(model, held, waiting, tokens, limits, shared, told or Told(), runs)
+    return Ask(model, held, waiting, tokens, limits, shared, told or Told(), runs, probing)
 
 
 def test_requests_per_minute(play: Play):
@@ -219,14 +220,14 @@ def test_headers_end_the_slow_start(play: Play):
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
         limiter = open_limiter("a")
-        hint = Told(requests_per_minute=600, requests_remaining=300, alive=True)
+        hint = Told(hint=RateHint(600, 300), alive=True)
         known = await limiter.ask(ask(waiting=MANY, told=hint), START)
         assert (known.slots, known.metered, known.rate) == (None, True, 10)
 
-        scarce = Told(requests_per_minute=600, requests_remaining=0, alive=True)
+        scarce = Told(hint=RateHint(600, 0), alive=True)
         assert (await limiter.ask(ask(waiting=MANY, told=scarce), START + 1)).rate == 9
 
-        plenty = Told(requests_per_minute=1e8, requests_remaining=1e8, alive=True)
+        plenty = Told(hint=RateHint(1e8, 1e8), alive=True)
         assert not (await limiter.ask(ask(waiting=MANY, told=plenty), START + 2)).metered
 
     play(test)
@@ -401,6 +402,22 @@ def test_a_prober_that_dies(play: Play):
     play(test)
 
 
+def test_a_probe_without_a_place(play: Play):
+    """A worker too busy to begin its probe leaves it to the next one to ask."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        busy, other = open_limiter("busy"), open_limiter("other")
+        await busy.ask(ask(waiting=5, told=Told(failures=10)), START)
+        assert (await busy.ask(ask(waiting=5), START + 2.5)).probe
+        assert not (await other.ask(ask(waiting=5), START + 2.6)).probe
+        assert not (await busy.ask(ask(waiting=5), START + 2.7)).probe
+        assert (await other.ask(ask(waiting=5), START + 2.8)).probe
+        await other.ask(ask(held=1, waiting=4, probing=True), START + 3)
+        assert not (await busy.ask(ask(waiting=5), START + 3.1)).probe
+
+    play(test)
+
+
 def run_ask(
     *,
     waiting: int = 10,
@@ -473,6 +490,10 @@ def test_money_of_a_dead_worker(play: Play):
     play(test)
 
 
+async def budget(_: str) -> None:
+    """Know of no cap."""
+
+
 def gate_on(limiter: Limiter, limits: Limits = FREE) -> Gate:
     """A gate of the test model; the store knows of no cost."""
 
@@ -480,7 +501,10 @@ def gate_on(limiter: Limiter, limits: Limits = FREE) -> Gate:
         return {}
 
     return Gate(
-        "lab/guard", limits, FREE, Ports(limiter.ask, spent, random.Random(1), Places(ANY_NUMBER))
+        "lab/guard",
+        limits,
+        FREE,
+        Ports(limiter.ask, spent, budget, random.Random(1), Places(ANY_NUMBER)),
     )
 
 
@@ -507,7 +531,7 @@ def test_four_clients_with_one_purse(play: Play, actual: int):
             asyncio.gather(*(client(gate) for gate in gates for _ in range(in_flight // 4))), 30
         )
         for gate in gates:
-            assert gate.over_budget == ["run"]
+            assert await gate.over_budget() == ["run"]
             gate.close()
             await gate.finish()
         assert cap <= cost <= cap + in_flight * actual
@@ -550,3 +574,19 @@ def test_redis_that_is_away():
 
     with pytest.raises(UnreachableError):
         asyncio.run(run())
+
+
+def test_redis_that_takes_no_writes(redis_url: str):
+    """What an administrator repairs is waited for; it is no bug that fails those who wait."""
+
+    async def run(replicas: int) -> Grant:
+        async with Redis.from_url(redis_url) as client, Limiter.connect(redis_url, "a") as limiter:
+            await client.config_set("min-replicas-to-write", replicas)
+            try:
+                return await limiter.ask(ask(waiting=1))
+            finally:
+                await client.config_set("min-replicas-to-write", 0)
+
+    with pytest.raises(UnreachableError, match="NOREPLICAS"):
+        asyncio.run(run(1))
+    assert asyncio.run(run(0)).permits == 1

@@ -3,10 +3,11 @@
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, inspect
+from sqlalchemy import Engine, inspect, text
 
 from aegish_dist.db import schema
 from aegish_dist.errors import StoreError
+from aegish_dist.queue.messages import queue_name
 
 
 def test_migrations_have_one_head():
@@ -56,3 +57,31 @@ def test_drift_names_what_differs(engine: Engine):
     (difference,) = schema.drift(engine)
 
     assert "stray" in difference
+
+
+def test_queues_of_unfinished_runs(unmigrated_engine: Engine):
+    """A run of an earlier version gets the queues that are filled now; an imported one has none."""
+    with unmigrated_engine.begin() as connection:
+        config = schema.alembic_config(connection)
+        command.upgrade(config, "0002")
+        connection.execute(
+            text(
+                "INSERT INTO runs (id, name, origin, package_version, epochs, created_at) VALUES"
+                " ('0abcdefgh', '', 'submit', '', 1, now()), ('0abcdefgj', '', 'import', '', 1, now())"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO run_models (run_id, model, spec, queue, open) VALUES"
+                " ('0abcdefgh', 'lab/a#1', '{}', 'aegish.lab/a#1', true),"
+                " ('0abcdefgj', 'lab/a', '{}', '', false)"
+            )
+        )
+        queues = text("SELECT queue FROM run_models ORDER BY run_id")
+
+        command.upgrade(config, "0003")
+        renamed = connection.scalars(queues).all()
+        command.downgrade(config, "0002")
+
+        assert renamed == [queue_name("lab/a#1", "0abcdefgh"), ""]
+        assert connection.scalars(queues).all() == ["aegish.lab/a#1", ""]

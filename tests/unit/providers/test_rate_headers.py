@@ -44,6 +44,17 @@ def test_anthropic():
     assert hint.reset_s == pytest.approx(30, abs=5)
 
 
+def test_a_moment_on_the_providers_clock():
+    """Where the provider shows its time, ours may be wrong by years."""
+    headers = {
+        "date": "Sat, 01 Jan 2000 12:00:00 GMT",
+        "anthropic-ratelimit-requests-limit": "50",
+        "anthropic-ratelimit-requests-reset": "2000-01-01T12:00:40Z",
+    }
+
+    assert rate_hint(headers) == RateHint(50, reset_s=40)
+
+
 @pytest.mark.parametrize(
     ("reset", "seconds"), [("120ms", 0.12), ("1.5s", 1.5), ("2m0s", 120), ("1m0.5s", 60.5)]
 )

@@ -37,6 +37,7 @@ class FakeLimiter:
         self.grants = list(grants)
         self.asks: list[Ask] = []
         self.spent = {"lab/guard": 30}
+        self.budget = Budget(run_cap=1)
 
     async def ask(self, ask: Ask) -> Grant:
         await asyncio.sleep(0.001)
@@ -49,9 +50,14 @@ class FakeLimiter:
     async def spent_by(self, run_id: str) -> dict[str, int]:
         return self.spent
 
+    async def budget_of(self, run_id: str) -> Budget:
+        await asyncio.sleep(0.001)
+        return self.budget
+
     def gate(self, places: Places | None = None) -> Gate:
         chance = random.Random(1)
-        ports = Ports(self.ask, self.spent_by, chance, places or Places(ANY_NUMBER))
+        places = places or Places(ANY_NUMBER)
+        ports = Ports(self.ask, self.spent_by, self.budget_of, chance, places)
         return Gate("lab/guard", Limits(), Limits(), ports)
 
 
@@ -248,11 +254,37 @@ def test_a_run_over_budget():
         for _ in range(2):
             with pytest.raises(OverBudgetError):
                 await gate.enter("dear", ONE, Budget(run_cap=1))
-        assert gate.over_budget == ["dear"]
+        assert await gate.over_budget() == ["dear"]
         (permit,) = await entered(gate, "cheap")
         gate.abandon(permit)
 
     play(limiter, test)
+
+
+def test_a_raised_cap():
+    """The store is asked before anybody is turned away, and whenever somebody comes later."""
+    over, one, two = (RunGrant("dear", n, over=n == 0, unknown=False) for n in range(3))
+    grants = [replace(FREE, runs=(run,)) for run in (over, one, over, two)]
+    limiter = FakeLimiter(*grants)
+
+    async def test(gate: Gate) -> None:
+        limiter.budget = Budget(run_cap=2)
+        gate.abandon(await asyncio.wait_for(gate.enter("dear", ONE, Budget(run_cap=1)), 5))
+        limiter.grants = grants[2:]
+        with pytest.raises(OverBudgetError):
+            await gate.enter("dear", ONE, Budget(run_cap=1))
+        assert await gate.over_budget() == ["dear"]
+
+        limiter.budget = Budget(run_cap=3)
+        entries = (gate.enter("dear", ONE, Budget(run_cap=1)) for _ in range(2))
+        for permit in await asyncio.wait_for(asyncio.gather(*entries), 5):
+            gate.abandon(permit)
+        assert await gate.over_budget() == []
+        limiter.grants = [FREE]
+
+    play(limiter, test)
+
+    assert [run.cap for ask in limiter.asks for run in ask.runs if run.waiting] == [1, 2, 2, 3]
 
 
 def test_a_cancelled_call_takes_no_slot():
@@ -279,7 +311,7 @@ def test_a_new_limit_is_told_at_once():
         (permit,) = await entered(gate)
         gate.observe(RateHint(60, 59))
         await asyncio.sleep(0.05)
-        assert limiter.asks[-1].told.requests_per_minute == 60
+        assert limiter.asks[-1].told.hint == RateHint(60, 59)
         gate.abandon(permit)
 
     play(limiter, test)
@@ -315,3 +347,138 @@ def test_a_bug_does_not_hang():
         gate.abandon(permit)
 
     play(limiter, test)
+
+
+def test_an_ending_loop_takes_the_gate_along():
+    """Nothing is left behind when the loop ends while a call is in flight and things are untold."""
+    limiter = FakeLimiter(FREE)
+    gates: list[Gate] = []
+
+    async def run() -> None:
+        gates.append(limiter.gate())
+        (permit,) = await entered(gates[0])
+        gates[0].answered(permit, tokens=None, cost=None)
+
+    run_virtually(run())
+
+    assert gates[0]._pump is None
+
+
+def test_the_last_news_of_a_fleet_without_limiter():
+    """A gate that closes while nobody can be asked gives up after the last call, asking rarely."""
+    limiter = FakeLimiter(FREE, UnreachableError("away"))
+
+    async def test(gate: Gate) -> None:
+        first, second = await entered(gate, number=2)
+        gate.close()
+        await asyncio.sleep(30)
+        gate.answered(first, tokens=None, cost=None)
+        assert not await gate.failed(second, ErrorClass.SERVER, None)
+        await asyncio.wait_for(gate.finish(), 30)
+        assert gate._pump is None
+
+    play(limiter, test)
+
+    assert len(limiter.asks) < 30
+
+
+def test_a_run_without_cap_does_not_wait_for_money():
+    """It passes one whose money is all in flight, without asking."""
+    limiter = FakeLimiter(replace(FREE, runs=(RunGrant("dear", 0, over=False, unknown=False),)))
+
+    async def test(gate: Gate) -> None:
+        dear = asyncio.create_task(gate.enter("dear", ONE, Budget(run_cap=1)))
+        await asyncio.sleep(0.1)
+        started = asyncio.get_running_loop().time()
+        for permit in await entered(gate, "cheap", number=5):
+            gate.abandon(permit)
+        assert asyncio.get_running_loop().time() == started
+        dear.cancel()
+
+    play(limiter, test)
+
+
+def test_an_unused_probe_is_told():
+    """While all places are taken nobody probes, and the limiter hears of it."""
+    probe = replace(PARKED, permits=1, probe=True, wait_s=0.5)
+    limiter = FakeLimiter(probe, PARKED, probe, PARKED)
+
+    async def run() -> None:
+        places = Places(1)
+        gate = limiter.gate(places)
+        places.take()
+        entry = asyncio.create_task(gate.enter("run", ONE))
+        await asyncio.sleep(0.6)
+        places.leave()
+        permit = await asyncio.wait_for(entry, 5)
+        assert permit.probe
+        await asyncio.sleep(2)
+        gate.answered(permit, tokens=None, cost=None)
+        gate.close()
+        await gate.finish()
+
+    run_virtually(run())
+
+    assert [ask.probing for ask in limiter.asks[:4]] == [False, False, False, True]
+    assert not limiter.asks[-1].probing
+
+
+@pytest.mark.parametrize(
+    ("error_class", "cost", "tokens"),
+    [
+        (ErrorClass.DEADLINE, 5, 0),
+        (ErrorClass.MALFORMED, 5, 0),
+        (ErrorClass.CONNECTION, 5, 0),
+        (ErrorClass.RATE_LIMIT, 0, -10),
+        (ErrorClass.SERVER, 0, -10),
+    ],
+)
+def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int):
+    """A provider that may have worked on a call may charge for it, whatever became of it."""
+    enough = RunGrant("run", 9, over=False, unknown=False)
+    limiter = FakeLimiter(replace(FREE, runs=(enough,)))
+
+    async def test(gate: Gate) -> None:
+        permit = await gate.enter("run", ONE, Budget(run_cap=100))
+        limiter.grants = [replace(FREE, runs=(enough,) if cost else ()), FREE]
+        await gate.failed(permit, error_class, None)
+
+    play(limiter, test)
+
+    assert sum(run.spent for ask in limiter.asks for run in ask.runs) == cost
+    assert sum(ask.told.tokens for ask in limiter.asks) == tokens
+
+
+def test_closing_while_the_store_is_asked():
+    """Whoever comes to a run over budget in that moment is turned away like all others."""
+    over = RunGrant("dear", 0, over=True, unknown=False)
+    limiter = FakeLimiter(replace(FREE, runs=(over,)), FREE)
+
+    async def test(gate: Gate) -> None:
+        with pytest.raises(OverBudgetError):
+            await gate.enter("dear", ONE, Budget(run_cap=1))
+        limiter.budget = Budget(run_cap=2)
+        late = asyncio.create_task(gate.enter("dear", ONE, Budget(run_cap=1)))
+        await asyncio.sleep(0)
+        gate.close()
+        with pytest.raises(ShuttingDownError):
+            await late
+
+    play(limiter, test)
+
+
+def test_nobody_answers_at_the_end():
+    """A worker that ends does not wait for ever to tell its last news."""
+
+    async def never(_: Ask) -> Grant:
+        return await asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        gate = FakeLimiter(FREE).gate()
+        (permit,) = await entered(gate)
+        gate._ports = replace(gate._ports, ask=never)
+        gate.abandon(permit)
+        gate.close()
+        await asyncio.wait_for(gate.finish(), 20)
+
+    run_virtually(run())

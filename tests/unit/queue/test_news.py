@@ -96,7 +96,20 @@ def test_hints():
     assert not news.hint(RateHint(60, 58))
     assert news.hint(RateHint(120, 100))
     told = news.take()
-    assert (told.requests_per_minute, told.requests_remaining) == (120, 100)
+    assert told.hint == RateHint(120, 100)
+
+
+def test_hints_that_did_not_arrive():
+    """A newer one replaces them whole, above all when it says that nothing is left."""
+    news = News()
+    news.hint(RateHint(60, 59))
+    lost = news.take()
+    news.hint(RateHint(60, 0))
+    news.put_back(lost)
+    assert news.take().hint == RateHint(60, 0)
+
+    news.put_back(lost)
+    assert news.take().hint == RateHint(60, 59)
 
 
 def test_every_failure_has_a_sign():

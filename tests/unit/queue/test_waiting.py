@@ -125,6 +125,26 @@ def test_the_latest_are_sent_back(even_called: bool, gone: list[int]):
     in_room(test)
 
 
+def test_the_longest_line_is_sent_back():
+    """A run with few waiters keeps them, whoever's turn it is."""
+
+    def test(room: WaitingRoom) -> None:
+        small, large = room.line("small", None), room.line("large", None)
+        kept = [room.join(small, Expected()) for _ in range(2)]
+        room.join(large, Expected(), called=True)
+        gone = [room.join(large, Expected()) for _ in range(6)]
+
+        room.send_back(LeftError, keep=4, even_called=False)
+
+        assert [future.done() for future in [*kept, *gone]] == [False] * 3 + [True] * 5
+        assert room.waiting == 4
+        room.send_back(LeftError, keep=0, even_called=False)
+        assert all(future.done() for future in kept)
+        assert room.waiting == 1
+
+    in_room(test)
+
+
 def test_one_line_is_turned_away():
     """The others go on waiting."""
 
