@@ -16,19 +16,10 @@ from redis.asyncio import Redis
 
 from aegish_dist.errors import QueueError
 from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
+from aegish_dist.queue.passing import LOST, refusal_of
 
 PREFIX = "aegish:limiter:"
 TIMEOUT_S = 5.0
-_PASSING = (
-    exceptions.ConnectionError,
-    exceptions.TimeoutError,
-    exceptions.OutOfMemoryError,
-    exceptions.ReadOnlyError,
-    OSError,
-)
-"""Failures of Redis that pass; any other is a bug."""
-_REFUSALS = ("MISCONF", "NOREPLICAS", "BUSY")
-"""States in which Redis takes no writes, by the first word of the error."""
 
 
 def check_limiter(url: str) -> None:
@@ -105,11 +96,11 @@ class Limiter:
         request = {"worker": self._worker, "now": now_s, **_wire(ask)}
         try:
             reply = await self._script(keys=keys, args=[json.dumps(_without_none(request))])
-        except _PASSING as error:
+        except LOST as error:
             raise UnreachableError(type(error).__name__) from error
         except exceptions.ResponseError as error:
-            if str(error).startswith(_REFUSALS):
-                raise UnreachableError(str(error).partition(" ")[0]) from error
+            if refusal := refusal_of(error):
+                raise UnreachableError(refusal) from error
             raise
         return _grant(json.loads(reply))
 

@@ -1,27 +1,32 @@
 """Publishing items, in batches, by task name."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 from celery import Celery
+from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
 from aegish_dist.queue.envelope import Envelope, send
 from aegish_dist.queue.messages import queue_name, run_queue
+from aegish_dist.queue.passing import refusal_of
 
 BATCH = 500
 """Messages per round trip to the broker."""
 
+PROBE_KEY = "aegish:probe"
+"""Never there."""
 CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
 """A command should say soon that its broker is away; workers, in contrast, keep trying."""
 
 
 def broker_problem(error: Exception) -> QueueError:
     """Put a broker failure into one line with its remedy."""
-    what = (str(error).splitlines() or [type(error).__name__])[0]
+    what = refusal_of(error) or (str(error).splitlines() or [type(error).__name__])[0]
     return QueueError(
         f"the broker cannot be used ({what}): "
         "check AEGISH_DIST_BROKER_URL and that the server is running; "
@@ -30,16 +35,15 @@ def broker_problem(error: Exception) -> QueueError:
 
 
 def check_broker(app: Celery) -> None:
-    """Connect once.
+    """Connect once, and see that messages can be stored.
 
     Raises:
-        QueueError: The broker cannot be reached.
+        QueueError: The broker cannot be reached, or takes no messages.
     """
-    try:
-        with app.connection_for_write() as connection:
-            connection.ensure_connection(**CONNECT_POLICY)
-    except (OperationalError, OSError, *app.connection().connection_errors) as error:
-        raise broker_problem(error) from error
+    with _problems_in_one_line(app), app.connection_for_write() as connection:
+        connection.ensure_connection(**CONNECT_POLICY)
+        if _is_redis(connection):
+            connection.default_channel.client.delete(PROBE_KEY)  # refused like any other write
 
 
 def publish(
@@ -58,24 +62,33 @@ def publish(
         How many items were published.
 
     Raises:
-        QueueError: The broker cannot be reached. Whatever was not published is still missing in
-            the store, and `resume` publishes it.
+        QueueError: The broker cannot be reached, or takes no messages. Whatever was not published
+            is still missing in the store, and `resume` publishes it.
     """
     published = 0
-    try:
-        with app.connection_for_write() as connection:
-            connection.ensure_connection(**CONNECT_POLICY)
-            on_redis = connection.transport.driver_type == "redis"
-            channel = connection.default_channel
-            publisher = _ListPublisher(app, channel) if on_redis else _Publisher(app, channel)
-            remaining = iter(items)
-            while batch := list(islice(remaining, BATCH)):
-                publisher.publish(batch)
-                published += len(batch)
-                on_progress(published)
-    except (OperationalError, OSError, *app.connection().connection_errors) as error:
-        raise broker_problem(error) from error
+    with _problems_in_one_line(app), app.connection_for_write() as connection:
+        connection.ensure_connection(**CONNECT_POLICY)
+        channel = connection.default_channel
+        publisher = (_ListPublisher if _is_redis(connection) else _Publisher)(app, channel)
+        remaining = iter(items)
+        while batch := list(islice(remaining, BATCH)):
+            publisher.publish(batch)
+            published += len(batch)
+            on_progress(published)
     return published
+
+
+@contextmanager
+def _problems_in_one_line(app: Celery) -> Iterator[None]:
+    errors = app.connection()
+    try:
+        yield
+    except (OperationalError, OSError, *errors.connection_errors, *errors.channel_errors) as error:
+        raise broker_problem(error) from error
+
+
+def _is_redis(connection: Connection) -> bool:
+    return bool(connection.transport.driver_type == "redis")
 
 
 class _Publisher:

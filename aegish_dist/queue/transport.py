@@ -15,17 +15,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 import kombu
 from celery.app import amqp
 from kombu.transport import redis, virtual
 from kombu.utils.json import loads
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import ResponseError
 
 from aegish_dist.logs import get_logger
+from aegish_dist.queue.passing import LOST, refusal_of
 from aegish_dist.queue.scripts import TAKE
 from aegish_dist.queue.unacked import GROUP, Held, Unacked
 
@@ -36,8 +36,8 @@ SHORTEST_PAUSE_S = 0.005
 LONGEST_PAUSE_S = 0.1
 """Between fetches while there are none; an idle worker takes a hundredth of a core in all."""
 
-LOST = (OSError, RedisConnectionError, RedisTimeoutError)
-"""How a connection ends that was not closed."""
+REFUSED_PAUSE_S = 1.0
+"""While Redis takes no writes; shorter than any lease."""
 
 
 def _unlimited(queues: Sequence[str]) -> list[int]:
@@ -231,7 +231,7 @@ class Channel(redis.Channel):
         if not self.closed:
             self._give_back_fetched()
             if self._qos is not None:
-                with suppress(*self.connection_errors):
+                with suppress(*self.connection_errors, ResponseError):
                     self._qos.settle()
         super().close()
 
@@ -267,6 +267,12 @@ class Poller(redis.MultiChannelPoller):
             for channel in self._channels:
                 channel.do_restore = False
             raise
+        except ResponseError as error:
+            # Raised, it would end the worker. What was to be told is told again.
+            if (refusal := refusal_of(error)) is None:
+                raise
+            log.warning("redis_takes_no_writes", problem=refusal, retry_in_s=REFUSED_PAUSE_S)
+            sleep(REFUSED_PAUSE_S)
 
     def get(self, callback: Any, timeout: float | None = None) -> Any:
         """Wait for something to read, but not beyond the next fetch."""

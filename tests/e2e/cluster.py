@@ -168,6 +168,10 @@ class Cluster:
         """Return how far a run is."""
         return run_status(self.engine, run_id)
 
+    def log(self) -> str:
+        """Return what the workers have said."""
+        return self._log.read_text(errors="replace")
+
     def wait_for_workers(self, number: int) -> None:
         """Wait until that many workers have reported."""
         wait_until(lambda: self._living_workers() == number, f"{number} living workers", DEADLINE_S)

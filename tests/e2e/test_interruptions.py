@@ -69,3 +69,26 @@ def test_redis_that_keeps_its_data(tmp_path: Path, postgres_url: str):
 
         assert worker.poll() is None
         assert cluster.simulator.calls() == 100
+
+
+def test_redis_that_takes_no_writes(tmp_path: Path, postgres_url: str, redis_url: str):
+    """A worker waits for what an administrator repairs, and nothing is called twice or lost."""
+    with (
+        Cluster(tmp_path, postgres_url, redis_url) as cluster,
+        redis.Redis.from_url(redis_url) as server,
+    ):
+        cluster.env["AEGISH_DIST_CONCURRENCY"] = "20"
+        cluster.simulator.start("--latency", "constant:0.3")
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        worker = cluster.start_worker()
+        cluster.wait_for_calls(40)
+        server.config_set("min-replicas-to-write", 1)
+        try:
+            wait_until(lambda: "redis_takes_no_writes" in cluster.log(), "a refusal")
+        finally:
+            server.config_set("min-replicas-to-write", 0)
+        cluster.wait_until_complete(run_id)
+
+        assert worker.poll() is None
+        assert cluster.simulator.calls() == ITEMS
+        assert len(cluster.verdicts(run_id)) == ITEMS

@@ -203,6 +203,20 @@ def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine):
     assert row_counts(engine) == {}
 
 
+def test_a_broker_that_takes_no_messages_leaves_no_run(engine: Engine, redis_url: str):
+    """A Redis whose disk is full, say, is found out before anything is written."""
+    with redis.Redis.from_url(redis_url) as server:
+        server.config_set("min-replicas-to-write", 1)
+        try:
+            with pytest.raises(QueueError, match="takes no writes: too few replicas") as caught:
+                submit(engine, an_app(redis_url), a_submission())
+        finally:
+            server.config_set("min-replicas-to-write", 0)
+
+    assert "\n" not in str(caught.value)
+    assert row_counts(engine) == {}
+
+
 def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str):
     """Models x samples x epochs messages name the stored run, and workers are told to listen."""
     app = an_app(redis_url)

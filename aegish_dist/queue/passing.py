@@ -1,0 +1,25 @@
+"""Failures of Redis that pass: whoever meets one waits; any other is a bug."""
+
+from redis import exceptions
+
+LOST = (OSError, exceptions.ConnectionError, exceptions.TimeoutError)
+"""How a connection ends that was not closed."""
+
+_REFUSALS = {
+    "MISCONF": "its disk takes no more",
+    "OOM": "its memory is full",
+    "READONLY": "it is a replica",
+    "NOREPLICAS": "too few replicas follow it",
+    "BUSY": "a script is running",
+}
+"""States in which Redis takes no writes, by the code of the error."""
+
+
+def refusal_of(error: Exception) -> str | None:
+    """Return why Redis takes no writes for the moment; None when the error says something else."""
+    code = next((code for code in _REFUSALS if code in str(error).split()), None)
+    if isinstance(error, exceptions.OutOfMemoryError):  # redis-py takes these codes away
+        code = "OOM"
+    elif isinstance(error, exceptions.ReadOnlyError):
+        code = "READONLY"
+    return None if code is None else f"Redis takes no writes: {_REFUSALS[code]}"
