@@ -1,5 +1,6 @@
 """Importing and exporting verdicts."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -97,8 +98,9 @@ def _import(
     with Session(engine) as session, session.begin():
         session.execute(_ROOM_TO_CHECK)
         target = RunImport(session, run, known)
+        samples_of: dict[int, list[int]] = defaultdict(list)
         for chunk, rendered in _rendered(chunks, renderer):
-            _store(session, target, chunk, rendered)
+            _store(session, target, samples_of, chunk, rendered)
             verdicts += len(rendered.model_of)
             epochs = max(epochs, rendered.epochs)
         if not verdicts:
@@ -119,20 +121,25 @@ def _rendered(chunks: Sequence[Chunk], renderer: Renderer) -> Iterator[tuple[Chu
         yield chunk, rendered
 
 
-def _store(session: Session, target: RunImport, chunk: Chunk, rendered: Rendered) -> None:
+def _store(
+    session: Session,
+    target: RunImport,
+    samples_of: dict[int, list[int]],
+    chunk: Chunk,
+    rendered: Rendered,
+) -> None:
     models = [target.model_key(model) for model in rendered.models]
     target.simulated |= rendered.simulated
-    samples = target.sample_keys(list(rendered.samples), rendered.contents)
+    samples = samples_of[rendered.reader]
+    samples += target.sample_keys(rendered.items)
+    keys = zip(
+        map(models.__getitem__, rendered.model_of),
+        map(samples.__getitem__, rendered.sample_of),
+        rendered.lines.splitlines(keepends=True),  # of bytes, which only \n and \r end
+        strict=True,
+    )
     try:
-        copy_verdicts(
-            session,
-            zip(
-                map(models.__getitem__, rendered.model_of),
-                map(samples.__getitem__, rendered.sample_of),
-                rendered.lines.split("\n")[:-1],
-                strict=True,
-            ),
-        )
+        copy_verdicts(session, b"".join([b"%d\t%d\t%b" % row for row in keys]))
     except SecondVerdictError as error:
         raise DatasetError(
             "holds a second verdict of one model about one sample in one epoch, in this file "

@@ -251,8 +251,9 @@ def _worker(value: str | None) -> str | None:
 def _moment(value: str | None) -> str | None:
     if value is None:
         return None
-    if MOMENT.fullmatch(value):
-        with suppress(ValueError):
-            datetime.fromisoformat(value)
+    try:
+        if MOMENT.fullmatch(value) and datetime.fromisoformat(value):
             return value
+    except ValueError:
+        pass
     raise NotPlain

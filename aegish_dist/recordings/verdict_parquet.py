@@ -23,7 +23,7 @@ from aegish_dist.recordings.plain import PlainRecord, plain_texts
 from aegish_dist.recordings.record import from_record, to_record
 
 ROWS_PER_GROUP = 10_000
-ROWS_PER_BATCH = 1_000
+ROWS_PER_BATCH = 10_000
 INTEGERS = (
     *("epoch", "generation", "attempts", "parser_version", "input_tokens", "output_tokens"),
     *("reasoning_tokens", "cache_read_tokens", "cache_write_tokens"),

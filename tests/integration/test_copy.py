@@ -260,7 +260,7 @@ def test_a_lost_connection_is_told_in_one_line(
 ):
     """In the middle of an import, of which nothing is kept."""
 
-    def lose_it_first(session: Session, lines: Iterable[tuple[int, int, str]]) -> None:
+    def lose_it_first(session: Session, lines: bytes) -> None:
         backend = session.scalar(text("SELECT pg_backend_pid()"))
         with engine.connect() as other:
             other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
