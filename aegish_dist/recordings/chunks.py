@@ -38,6 +38,7 @@ CHUNK_BYTES = 4 * 2**20
 MAX_KNOWN = 300_000
 """Samples remembered at most."""
 
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A part of a file."""

@@ -142,9 +142,7 @@ def plain_sample(record: PlainRecord) -> Sample:
     """
     require_label(record.command)
     category, cluster = present(record.category), present(record.cluster)
-    return Sample(
-        record.command, Target(record.target), category, cluster, record.metadata or {}
-    )
+    return Sample(record.command, Target(record.target), category, cluster, record.metadata or {})
 
 
 def require_label(text: str) -> None:

@@ -23,7 +23,7 @@ from aegish_dist.recordings.plain import PlainRecord, plain_texts
 from aegish_dist.recordings.record import from_record, to_record
 
 ROWS_PER_GROUP = 10_000
-ROWS_PER_BATCH = 10_000
+ROWS_PER_BATCH = 2_000
 INTEGERS = (
     *("epoch", "generation", "attempts", "parser_version", "input_tokens", "output_tokens"),
     *("reasoning_tokens", "cache_read_tokens", "cache_write_tokens"),
@@ -143,7 +143,7 @@ def parquet_batches(path: Path, groups: Sequence[int]) -> Iterator[Any]:
         ConfigError: pyarrow is not installed.
     """
     with _opened(path) as file:
-        yield from file.iter_batches(ROWS_PER_BATCH, groups)
+        yield from file.iter_batches(ROWS_PER_BATCH, groups, use_threads=False)
 
 
 def batch_rows(batch: Any, source: str) -> Iterator[dict[str, Any]]:
@@ -163,10 +163,11 @@ def batch_rows(batch: Any, source: str) -> Iterator[dict[str, Any]]:
     yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
-def plain_rows(batch: Any) -> list[dict[str, Any]]:
+def plain_rows(batch: Any) -> Iterable[dict[str, Any]]:
     """Return the rows of a batch as `plain.plain_row` takes them, without what is nowhere given.
 
-    Rows are empty where a column holds what is no text or no time, whatever its type says.
+    Rows are empty where none is plain, or a column holds what is no text or no time, whatever its
+    type says.
     """
     names = [name for name in batch.schema.names if name in PlainRecord.__struct_fields__]
     try:
@@ -175,7 +176,9 @@ def plain_rows(batch: Any) -> list[dict[str, Any]]:
     except (KeyError, ValueError, OverflowError):
         return [{}] * len(batch)
     given = {name: column for name, column in columns.items() if column is not None}
-    return [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+    if "completion" not in given:
+        return [{}] * len(batch)
+    return (dict(zip(given, row)) for row in zip(*given.values(), strict=True))  # noqa: B905
 
 
 def _plain_column(name: str, column: Any) -> list[Any] | None:
