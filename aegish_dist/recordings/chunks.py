@@ -12,16 +12,8 @@ from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict import CallError
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings.inspect_log import read_inspect_log
-from aegish_dist.recordings.plain import (
-    NotPlain,
-    PlainRecord,
-    plain_cells,
-    plain_line,
-    plain_row,
-    plain_sample,
-    present,
-    require_label,
-)
+from aegish_dist.recordings.plain import plain_cells, plain_sample, present, require_label
+from aegish_dist.recordings.plain_record import NotPlain, PlainRecord, plain_line, plain_row
 from aegish_dist.recordings.record import from_record
 from aegish_dist.recordings.verdict_lines import MAX_LINE_BYTES, line_fields, read_verdict_lines
 from aegish_dist.recordings.verdict_parquet import (

@@ -19,7 +19,7 @@ from aegish_dist.core.verdict import Outcome, Verdict
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.recordings import json_text
 from aegish_dist.recordings.fields import Fields
-from aegish_dist.recordings.plain import PlainRecord, plain_texts
+from aegish_dist.recordings.plain_record import PlainRecord, plain_texts
 from aegish_dist.recordings.record import from_record, to_record
 
 ROWS_PER_GROUP = 10_000
