@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from psycopg import Connection
 from psycopg.errors import UniqueViolation
@@ -34,6 +35,7 @@ _TEXTS = tuple(
     )
 )
 _WORKER = CELLS.index("worker")
+_FREE = itemgetter(*_TEXTS, _WORKER)
 
 
 class SecondVerdictError(Exception):
@@ -42,15 +44,21 @@ class SecondVerdictError(Exception):
 
 def cells_line(cells: Cells) -> str:
     """Return a verdict as a line of COPY without its keys; consumes the cells."""
+    # Printable text holds no control character, no half surrogate and no escape of ours.
+    free = "".join(filter(None, _FREE(cells)))
+    if not free.isprintable() or "\\" in free:
+        _escape(cells)
+    return "\t".join([NULL if cell is None else cell for cell in cells]) + "\n"
+
+
+def _escape(cells: Cells) -> None:
     for index in _TEXTS:
         text = cells[index]
-        # Printable text holds no control character, no half surrogate and no escape of ours.
-        if text is not None and not (text.isprintable() and "\\" not in text):
+        if text is not None:
             cells[index] = encode_text(text).translate(_ESCAPES)
     worker = cells[_WORKER]
     if worker is not None:
         cells[_WORKER] = worker.translate(_ESCAPES)
-    return "\t".join([NULL if cell is None else cell for cell in cells]) + "\n"
 
 
 def copy_verdicts(session: Session, lines: bytes) -> None:
