@@ -1,6 +1,6 @@
 """A run that is being imported: its models and samples get their keys as they turn up."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine, delete, insert, select, text, update
@@ -17,6 +17,8 @@ from aegish_dist.db.verdict_copy import copy_samples, new_sample_keys
 Fingerprints = Mapping[str, str]
 """By name of the dataset."""
 
+Item = tuple[str, str, Sample]
+"""Name of the dataset, sample id, sample."""
 
 _SETTLE = text("VACUUM (ANALYZE, SKIP_LOCKED, INDEX_CLEANUP off, TRUNCATE off) verdicts, samples")
 
@@ -106,22 +108,15 @@ class RunImport:
             self._models[model] = self._session.scalars(select(RunModelRow.id).where(*where)).one()
         return self._models[model]
 
-    def sample_keys(
-        self, items: Sequence[tuple[str, str]], contents: Iterable[tuple[str, Sample]]
-    ) -> list[int]:
-        """Return the store's keys of samples.
-
-        Args:
-            items: Dataset and sample id of each.
-            contents: Datasets and samples, at least of those items that turn up for the first time.
-        """
+    def sample_keys(self, items: Sequence[Item]) -> list[int]:
+        """Return the store's keys of samples, which are stored when they turn up first."""
         unseen: dict[str, dict[str, Sample]] = {}
-        for name, sample in contents:
-            if sample.sample_id not in self._dataset(name).keys:
-                unseen.setdefault(name, {}).setdefault(sample.sample_id, sample)
+        for name, sample_id, sample in items:
+            if sample_id not in self._dataset(name).keys:
+                unseen.setdefault(name, {}).setdefault(sample_id, sample)
         for name, samples in unseen.items():
             self._add(self._datasets[name], samples)
-        return [self._datasets[name].keys[sample_id] for name, sample_id in items]
+        return [self._datasets[name].keys[sample_id] for name, sample_id, _ in items]
 
     def finish(self, epochs: int) -> None:
         """Write down what is known only now.
@@ -170,10 +165,10 @@ class RunImport:
         return self._session.scalar(found.order_by(DatasetRow.id.desc()).limit(1))
 
     def _add(self, dataset: _Dataset, samples: Mapping[str, Sample]) -> None:
-        new = [sample for sample_id, sample in samples.items() if sample_id not in dataset.stored]
-        drawn = dict(zip(new_sample_keys(self._session, len(new)), new, strict=True))
-        copy_samples(self._session, dataset.id, drawn)
-        dataset.keys |= {sample.sample_id: key for key, sample in drawn.items()}
+        new = {i: sample for i, sample in samples.items() if i not in dataset.stored}
+        keys = dict(zip(new, new_sample_keys(self._session, len(new)), strict=True))
+        copy_samples(self._session, dataset.id, new, keys)
+        dataset.keys |= keys
         dataset.keys |= {i: dataset.stored[i] for i in samples if i in dataset.stored}
         dataset.malicious += sum(s.target is Target.MALICIOUS for s in samples.values())
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from psycopg import Connection
 from psycopg.errors import UniqueViolation
@@ -34,6 +35,7 @@ _TEXTS = tuple(
     )
 )
 _WORKER = CELLS.index("worker")
+_FREE = itemgetter(*_TEXTS, _WORKER)
 
 
 class SecondVerdictError(Exception):
@@ -42,31 +44,36 @@ class SecondVerdictError(Exception):
 
 def cells_line(cells: Cells) -> str:
     """Return a verdict as a line of COPY without its keys; consumes the cells."""
+    # Printable text holds no control character, no half surrogate and no escape of ours.
+    free = "".join(filter(None, _FREE(cells)))
+    if not free.isprintable() or "\\" in free:
+        _escape(cells)
+    return "\t".join([NULL if cell is None else cell for cell in cells]) + "\n"
+
+
+def _escape(cells: Cells) -> None:
     for index in _TEXTS:
         text = cells[index]
-        # Printable text holds no control character, no half surrogate and no escape of ours.
-        if text is not None and not (text.isprintable() and "\\" not in text):
+        if text is not None:
             cells[index] = encode_text(text).translate(_ESCAPES)
     worker = cells[_WORKER]
     if worker is not None:
         cells[_WORKER] = worker.translate(_ESCAPES)
-    return "\t".join([NULL if cell is None else cell for cell in cells]) + "\n"
 
 
-def copy_verdicts(session: Session, lines: Iterable[tuple[int, int, str]]) -> None:
+def copy_verdicts(session: Session, lines: bytes) -> None:
     """Append verdicts.
 
     Args:
         session: Transaction of the caller.
         lines: Of each the key of its model, the key of its sample, and what `cells_line` gives,
-            without its end.
+            tabs between.
 
     Raises:
         SecondVerdictError: An item has a verdict already; the transaction is lost.
     """
-    text = "".join([f"{model}\t{sample}\t{line}\n" for model, sample, line in lines])
     try:
-        _copy(session, "verdicts", COLUMNS, text)
+        _copy(session, "verdicts", COLUMNS, lines)
     except UniqueViolation as error:
         raise SecondVerdictError from error
 
@@ -82,20 +89,22 @@ def copy_errors(session: Session, errors: Iterable[tuple[VerdictKey, CallError]]
     )
 
 
-def copy_samples(session: Session, dataset_id: int, samples: Mapping[int, Sample]) -> None:
-    """Append samples to a dataset under keys that `new_sample_keys` gave."""
+def copy_samples(
+    session: Session, dataset_id: int, samples: Mapping[str, Sample], keys: Mapping[str, int]
+) -> None:
+    """Append samples, given by id, to a dataset under keys that `new_sample_keys` gave."""
     rows = (
         (
-            key,
+            keys[sample_id],
             dataset_id,
-            s.sample_id,
+            sample_id,
             s.command,
             s.target,
             s.category,
             s.cluster,
             json.dumps(dict(s.metadata)),
         )
-        for key, s in samples.items()
+        for sample_id, s in samples.items()
     )
     _copy(session, "samples", SAMPLE_COLUMNS, _text(rows))
 
@@ -112,7 +121,7 @@ def _text(rows: Iterable[Iterable[object]]) -> str:
     )
 
 
-def _copy(session: Session, table: str, columns: Sequence[str], text: str) -> None:
+def _copy(session: Session, table: str, columns: Sequence[str], text: str | bytes) -> None:
     connection = session.connection().connection.driver_connection
     assert isinstance(connection, Connection)  # noqa: S101  what SQLAlchemy types as anything
     with (

@@ -1,13 +1,14 @@
 """One chunk of a file to rows for the store: the work of one process among several."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.recording import CELLS, Cells
-from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict import CallError
+from aegish_dist.db.imports import Item
 from aegish_dist.db.verdict_copy import cells_line
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings.chunks import About, Chunk, ChunkReader
@@ -39,16 +40,16 @@ class Rendered:
     """Position of each."""
     simulated: set[str] = field(default_factory=set)
     """Models of which an answer came from the simulator."""
-    samples: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Position of each by dataset and sample id."""
-    contents: list[tuple[str, Sample]] = field(default_factory=list)
-    """Dataset and content of the samples that this process has not sent before."""
+    reader: int = field(default_factory=os.getpid)
+    """The process, which numbers the samples it meets from 0 on, over all its chunks."""
+    items: list[Item] = field(default_factory=list)
+    """The samples that it has not met before."""
     model_of: list[int] = field(default_factory=list)
     """Of each row the position of its model."""
     sample_of: list[int] = field(default_factory=list)
-    """Of each row the position of its sample."""
-    lines: str = ""
-    """Of each row the rest, as a line of COPY; one text, which crosses to another process fast."""
+    """Of each row the number of its sample."""
+    lines: bytes = b""
+    """Of each row the rest, as a line of COPY; in one, which crosses to another process fast."""
     failed: list[FailedAttempts] = field(default_factory=list)
     epochs: int = 0
     """The highest one."""
@@ -62,7 +63,7 @@ class Renderer:
         self._price_of = price_of
         self._prices: dict[str, Price | None] = {}
         self._reader = ChunkReader()
-        self._sent: set[tuple[str, str]] = set()
+        self._numbers: dict[tuple[str, str], int] = {}
 
     def render(self, chunk: Chunk) -> Rendered | None:
         """Read a chunk; None when a record is wrong, and `recordings.chunks.examine` tells which.
@@ -79,7 +80,7 @@ class Renderer:
         lines: list[str] = []
         for row in self._reader.read(chunk):
             rendered.model_of.append(rendered.models.setdefault(row.model, len(rendered.models)))
-            rendered.sample_of.append(self._position(rendered, row.about))
+            rendered.sample_of.append(self._number(rendered, row.about))
             if row.simulated:
                 rendered.simulated.add(row.model)
             epoch = int(row.cells[EPOCH] or 1)
@@ -93,18 +94,15 @@ class Renderer:
                     self._prices[row.model] = self._price_of(row.model)
                 _add_cost(row.cells, self._prices[row.model])
             lines.append(cells_line(row.cells))
-        rendered.lines = "".join(lines)
+        rendered.lines = "".join(lines).encode()
         return rendered
 
-    def _position(self, rendered: Rendered, about: About) -> int:
-        item = (about.dataset, about.sample_id)
-        position = rendered.samples.get(item)
-        if position is None:
-            position = rendered.samples[item] = len(rendered.samples)
-            if item not in self._sent:
-                self._sent.add(item)
-                rendered.contents.append((about.dataset, about.sample))
-        return position
+    def _number(self, rendered: Rendered, about: About) -> int:
+        number = self._numbers.get(about[:2])
+        if number is None:
+            number = self._numbers[about[:2]] = len(self._numbers)
+            rendered.items.append(about)
+        return number
 
 
 def _add_cost(cells: Cells, price: Price | None) -> None:

@@ -1,8 +1,10 @@
 """Importing and exporting verdicts."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,12 +17,12 @@ from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.imports import Fingerprints, OtherDatasetError, RunImport, settle
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.verdict_copy import SecondVerdictError, copy_errors, copy_verdicts
 from aegish_dist.db.verdict_export import Exported, export
-from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import stream_recordings
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing
+from aegish_dist.in_order import in_order
+from aegish_dist.pipeline.import_batches import store, with_keys
 from aegish_dist.pipeline.import_chunk import PriceOf, Rendered, Renderer
 from aegish_dist.pipeline.processes import map_in_processes
 from aegish_dist.recordings import is_parquet, read_recordings
@@ -94,13 +96,14 @@ def _import(
     now = datetime.now(UTC)
     run = Run(new_run_id(now), now, name, "import", __version__, None, None, 1, (), ())
     verdicts, epochs = 0, 1
-    with Session(engine) as session, session.begin():
+    with Session(engine) as session, session.begin(), ThreadPoolExecutor(1) as writer:
         session.execute(_ROOM_TO_CHECK)
         target = RunImport(session, run, known)
-        for chunk, rendered in _rendered(chunks, renderer):
-            _store(session, target, chunk, rendered)
-            verdicts += len(rendered.model_of)
-            epochs = max(epochs, rendered.epochs)
+        batches = with_keys(target, writer, _rendered(chunks, renderer))
+        for batch in in_order(writer, partial(store, session), batches, ahead=1):
+            target.simulated |= batch.rendered.simulated
+            verdicts += len(batch.rendered.model_of)
+            epochs = max(epochs, batch.rendered.epochs)
         if not verdicts:
             files = dict.fromkeys(str(chunk.path) for chunk in chunks)
             raise DatasetError("holds no verdict", source=", ".join(files))
@@ -117,43 +120,6 @@ def _rendered(chunks: Sequence[Chunk], renderer: Renderer) -> Iterator[tuple[Chu
             examine(chunk)
             raise AssertionError(f"{chunk} was refused, and nothing in it is wrong")
         yield chunk, rendered
-
-
-def _store(session: Session, target: RunImport, chunk: Chunk, rendered: Rendered) -> None:
-    models = [target.model_key(model) for model in rendered.models]
-    target.simulated |= rendered.simulated
-    samples = target.sample_keys(list(rendered.samples), rendered.contents)
-    try:
-        copy_verdicts(
-            session,
-            zip(
-                map(models.__getitem__, rendered.model_of),
-                map(samples.__getitem__, rendered.sample_of),
-                rendered.lines.split("\n")[:-1],
-                strict=True,
-            ),
-        )
-    except SecondVerdictError as error:
-        raise DatasetError(
-            "holds a second verdict of one model about one sample in one epoch, in this file "
-            "or one before; give repeats different epochs",
-            source=str(chunk.path),
-        ) from error
-    errors = [
-        (
-            VerdictKey(
-                models[rendered.model_of[failed.row]],
-                samples[rendered.sample_of[failed.row]],
-                failed.epoch,
-                failed.generation,
-            ),
-            error,
-        )
-        for failed in rendered.failed
-        for error in failed.errors
-    ]
-    if errors:
-        copy_errors(session, errors)
 
 
 def export_verdicts(engine: Engine, run_id: str) -> Iterator[Recording]:

@@ -1,10 +1,8 @@
 """Files in chunks, for several processes to read side by side."""
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,17 +11,17 @@ from aegish_dist.core.recording import Cells, Recording, to_cells
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict import CallError
 from aegish_dist.errors import DatasetError
-from aegish_dist.recordings.fields import Fields
 from aegish_dist.recordings.inspect_log import read_inspect_log
-from aegish_dist.recordings.plain import DIGITS, NotPlain, plain_cells
-from aegish_dist.recordings.plain_batch import PlainBatches
-from aegish_dist.recordings.record import dataset_of, from_record, sample_of
+from aegish_dist.recordings.plain import plain_cells, plain_sample, present, require_label
+from aegish_dist.recordings.plain_record import NotPlain, PlainRecord, plain_line, plain_row
+from aegish_dist.recordings.record import from_record
 from aegish_dist.recordings.verdict_lines import MAX_LINE_BYTES, line_fields, read_verdict_lines
 from aegish_dist.recordings.verdict_parquet import (
     batch_rows,
     group_edges,
     load_pyarrow,
     parquet_batches,
+    plain_rows,
     read_verdict_parquet,
     row_fields,
 )
@@ -31,11 +29,6 @@ from aegish_dist.recordings.verdict_parquet import (
 CHUNK_BYTES = 4 * 2**20
 MAX_KNOWN = 300_000
 """Samples remembered at most."""
-BLANK = " \t\n\r\v\f"
-LABELS = ("dataset", "command", "target", "category", "cluster")
-ITEM = ("model", *LABELS, "metadata", "simulated")
-
-_DECODER = json.JSONDecoder(parse_float=DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,46 +118,46 @@ class ChunkReader:
             case _:
                 yield from map(_recorded, read_inspect_log(chunk.path))
 
-    def _line(self, line: str, source: str) -> Row:
+    def _line(self, line: bytes, source: str) -> Row:
         try:
-            values = _DECODER.decode(line)
-            return self._plain(values, plain_cells(values), partial(Fields, values, source))
-        # Of what is no JSON, no object, or cannot be a key. It may be readable all the same.
-        except (NotPlain, ValueError, RecursionError, AttributeError, TypeError):
+            return self._plain(plain_line(line), source)
+        except NotPlain:
             return _recorded(from_record(line_fields(line, source)))
 
     def _batch(self, batch: Any, source: str) -> Iterator[Row]:
+        rows = [self._row(row, source) for row in plain_rows(batch)]
+        odd = [number for number, row in enumerate(rows) if row is None]
+        if odd:
+            others = batch_rows(batch.take(load_pyarrow().array(odd)), source)
+            for number, other in zip(odd, others, strict=True):
+                rows[number] = _recorded(from_record(row_fields(other, source)))
+        yield from filter(None, rows)
+
+    def _row(self, row: Mapping[str, Any], source: str) -> Row | None:
         try:
-            cells = PlainBatches(load_pyarrow()).cells(batch)
-            items = batch.select([name for name in ITEM if name in batch.schema.names])
-        # Of columns that share a name, or hold what their type cannot.
-        except (NotPlain, KeyError, ValueError, OverflowError):
-            for row in batch_rows(batch, source):
-                yield _recorded(from_record(row_fields(row, source)))
-            return
-        for number, (item, plain) in enumerate(zip(batch_rows(items, source), cells, strict=True)):
-            if plain is None:
-                (row,) = batch.slice(number, 1).to_pylist()
-                yield _recorded(from_record(row_fields(row, source)))
-            else:
-                yield self._plain(item, plain, partial(row_fields, item, source))
+            return self._plain(plain_row(row), source)
+        except NotPlain:
+            return None
 
-    def _plain(self, values: Mapping[str, Any], cells: Cells, fields: Callable[[], Fields]) -> Row:
-        model, labels = values.get("model"), tuple(map(values.get, LABELS))
-        about = self._known.get(labels)
-        if about is None:
-            about = self._learn(labels, fields())
-        if model is None or model not in self._models:
-            model = fields().required_label("model")
-            self._models.add(model)
-        return Row(model, about, cells, values.get("simulated") or False)
+    def _plain(self, record: PlainRecord, source: str) -> Row:
+        item = (
+            *(record.dataset, record.command, record.target, record.category),
+            record.cluster,
+        )
+        about = self._known.get(item) or self._learn(item, record, source)
+        if record.model not in self._models:
+            require_label(record.model)
+            self._models.add(record.model)
+        cells = plain_cells(record)
+        return Row(record.model, about, cells, record.simulated or False)
 
-    def _learn(self, labels: tuple[object, ...], fields: Fields) -> About:
-        sample = sample_of(fields)
-        about = About(dataset_of(fields), sample.sample_id, sample)
+    def _learn(self, item: tuple[object, ...], record: PlainRecord, source: str) -> About:
+        sample = plain_sample(record)
+        dataset = present(record.dataset) or Path(source).stem
+        about = About(dataset, sample.sample_id, sample)
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        self._known[labels] = about
+        self._known[item] = about
         return about
 
 
@@ -179,18 +172,20 @@ def _recorded(recording: Recording) -> Row:
     )
 
 
-def _lines(chunk: Chunk) -> Iterator[str]:
+def _lines(chunk: Chunk) -> Iterator[bytes]:
     try:
         with chunk.path.open("rb") as file:
             file.seek(chunk.start)
-            lines = file.read(chunk.end - chunk.start).decode().split("\n")
+            data = file.read(chunk.end - chunk.start)
+        if not data.isascii():
+            data.decode()  # what is passed over within a line is not looked at again
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError("cannot be read", source=str(chunk.path)) from error
-    for line in lines:
+    for line in data.split(b"\n"):
         if len(line) > MAX_LINE_BYTES:
             raise DatasetError("holds too long a line", source=str(chunk.path))
-        if line.strip(BLANK):
-            yield line.removeprefix("\ufeff")
+        if line.strip():
+            yield line
 
 
 def _line_edges(path: Path) -> Iterator[int]:

@@ -6,176 +6,151 @@ takes the longer way.
 """
 
 import re
-from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
-from typing import Any
+from decimal import Decimal
+from typing import Annotated
 
-from aegish_dist.core.completion import StopKind
-from aegish_dist.core.parsing import PARSER_VERSION, outcome_of, parse
+import msgspec
+
+from aegish_dist.core.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
 from aegish_dist.core.recording import Cells
-from aegish_dist.recordings import json_text
+from aegish_dist.core.sample import Sample, Target
 from aegish_dist.recordings.answers import stop_kind_of
-from aegish_dist.recordings.fields import (
-    MAX_COST_USD,
-    MAX_COUNT,
-    MAX_LABEL_CHARS,
-    MAX_NUMBER,
-    MAX_TOKENS,
-)
+from aegish_dist.recordings.plain_record import NotPlain, PlainRecord
 
 PARSER = str(PARSER_VERSION)
-STOP_KINDS = frozenset(kind.value for kind in StopKind)
-MOMENT = re.compile(r"20[-0-9]{8}T[:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-9]{2})")
+MOMENT = re.compile(r"20[-0-9]{8}[T ][:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-9]{2})")
 """What any calendar and PostgreSQL take, once its parts are numbers that a date can have."""
-AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?")
-
-DIGITS = str.encode
-"""Keeps a number as it stood in the file, no digit lost: as bytes, which are no text."""
+AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?(E-[0-5]?[0-9])?")
 
 
-class NotPlain(Exception):  # noqa: N818  no error: the record only has to take the longer way
-    """Raised when a record has to be looked at more closely."""
+class _Answer(msgspec.Struct, gc=False):
+    action: str
+    reason: str | None = None
+    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
-def plain_cells(values: Mapping[str, Any]) -> Cells:
-    """Return a flat record as cells.
+_ANSWER = msgspec.json.Decoder(_Answer)
 
-    Args:
-        values: As decoded; with fractions by `DIGITS`.
+
+def plain_sample(record: PlainRecord) -> Sample:
+    """Return what a record is about.
+
+    Raises:
+        NotPlain: It takes `record.sample_of` to tell what this is.
+    """
+    require_label(record.command)
+    category, cluster = present(record.category), present(record.cluster)
+    return Sample(record.command, Target(record.target), category, cluster, record.metadata or {})
+
+
+def require_label(text: str) -> None:
+    """Refuse a text that names nothing.
+
+    Raises:
+        NotPlain: It is blank, or PostgreSQL cannot store it.
+    """
+    if present(text) is None:
+        raise NotPlain
+
+
+def present(label: str | None) -> str | None:
+    """Return a label, None where it is blank.
+
+    Raises:
+        NotPlain: PostgreSQL cannot store it.
+    """
+    if not label or label.isspace():
+        return None
+    if "\0" in label:
+        raise NotPlain
+    return label
+
+
+def plain_cells(record: PlainRecord) -> Cells:
+    """Return a record as cells.
 
     Raises:
         NotPlain: It takes `record.from_record` to tell what this is.
     """
-    get = values.get
-    text = get("completion")
-    if type(text) is not str or get("error_class") is not None:
-        raise NotPlain
-    if get("call_errors") not in (None, []):
-        raise NotPlain
-    stop_reason, stop_kind = _text(get("stop_reason")), get("stop_kind")
-    if stop_kind is None:
-        stop_kind = stop_kind_of(stop_reason)
-    elif stop_kind not in STOP_KINDS:
-        raise NotPlain
-    _require_flag(get("answered"))
-    _require_flag(get("simulated"))
-    _require_texts(get("metadata"))
-    parsed = parse(text)
+    text = record.completion
+    outcome, reason, confidence = opinion(text)
     return [
-        _count(get("epoch"), MAX_COUNT, lowest=1) or "1",
-        _count(get("generation"), MAX_COUNT) or "0",
-        outcome_of(text, parsed),
+        _count(record.epoch) or "1",
+        _count(record.generation) or "0",
+        outcome,
         None,
         text,
-        stop_reason,
-        stop_kind,
-        _text(get("refusal")),
-        _text(get("returned_model")),
-        _text(get("upstream")),
-        _text(get("request_id")),
-        parsed.reason,
-        None if parsed.confidence is None else repr(parsed.confidence),
+        record.stop_reason,
+        record.stop_kind or stop_kind_of(record.stop_reason),
+        record.refusal,
+        record.returned_model,
+        record.upstream,
+        record.request_id,
+        reason,
+        confidence,
         PARSER,
-        _count(get("input_tokens"), MAX_TOKENS),
-        _count(get("output_tokens"), MAX_TOKENS),
-        _count(get("reasoning_tokens"), MAX_TOKENS),
-        _count(get("cache_read_tokens"), MAX_TOKENS),
-        _count(get("cache_write_tokens"), MAX_TOKENS),
-        _cost(get("cost_usd")),
-        _number(get("queue_ms")),
-        _number(get("limiter_ms")),
-        _number(get("backoff_ms")),
-        _number(get("latency_ms")),
-        _number(get("total_ms")),
-        _count(get("attempts"), MAX_COUNT) or "1",
-        _worker(get("worker")),
-        _moment(get("created_at")),
+        _count(record.input_tokens),
+        _count(record.output_tokens),
+        _count(record.reasoning_tokens),
+        _count(record.cache_read_tokens),
+        _count(record.cache_write_tokens),
+        _cost(record.cost_usd),
+        _number(record.queue_ms),
+        _number(record.limiter_ms),
+        _number(record.backoff_ms),
+        _number(record.latency_ms),
+        _number(record.total_ms),
+        _count(record.attempts) or "1",
+        _worker(record.worker),
+        _moment(record.created_at),
     ]
 
 
-def _text(value: object) -> str | None:
-    if value is None or type(value) is str:
-        return value
-    raise NotPlain
+def opinion(text: str) -> tuple[str, str | None, str | None]:
+    """Return outcome, reason and confidence of a completion as `core.parsing` forms them.
+
+    An object and nothing else, well-formed and with an action, is what `parse` would find first.
+    """
+    try:
+        answer = _ANSWER.decode(text)
+        action, reason, confidence = ACTIONS[answer.action], answer.reason, answer.confidence
+    except (ValueError, KeyError, RecursionError):
+        parsed = parse(text)
+        action, reason, confidence = outcome_of(text, parsed), parsed.reason, parsed.confidence
+    return action, reason, _number(confidence)
 
 
-def _count(value: object, highest: int, lowest: int = 0) -> str | None:
+def _count(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else repr(value)
+
+
+def _cost(value: Decimal | None) -> str | None:
+    """Amounts of a usual length only: others are looked at by `Fields.cost`."""
     if value is None:
         return None
-    if type(value) is int and lowest <= value <= highest:
-        return str(value)
-    raise NotPlain
-
-
-def _number(value: object) -> str | None:
-    if value is None:
-        return None
-    # PostgreSQL refuses digits that are not zero and yet too few to be any other number.
-    if type(value) is bytes and (0 < float(value) <= MAX_NUMBER or value == b"0.0"):
-        return value.decode()
-    if type(value) is int and 0 <= value <= MAX_NUMBER:
-        return str(value)
-    raise NotPlain
-
-
-def _cost(value: object) -> str | None:
-    """Amounts of a usual length only: long ones are looked at by `Fields.cost`."""
-    if value is None:
-        return None
-    if type(value) is int and 0 <= value <= MAX_COST_USD:
-        return str(value)
-    amount = value.decode() if type(value) is bytes else value
-    if type(amount) is str and AMOUNT.fullmatch(amount):
+    amount = str(value)
+    if AMOUNT.fullmatch(amount):
         return amount
     raise NotPlain
 
 
-def _worker(value: object) -> str | None:
-    if value is None:
-        return None
-    if type(value) is str and is_worker(value):
+def _worker(value: str | None) -> str | None:
+    if value is None or (value.isprintable() and present(value)):
         return value
     raise NotPlain
 
 
-def is_worker(text: str) -> bool:
-    """Whether a text is a plain name of a worker."""
-    return text.isprintable() and not text.isspace() and 0 < len(text) <= MAX_LABEL_CHARS
-
-
-def _moment(value: object) -> str | None:
+def _moment(value: str | None) -> str | None:
     if value is None:
         return None
-    if type(value) is str and MOMENT.fullmatch(value):
-        with suppress(ValueError):
-            datetime.fromisoformat(value)
-            return value
-    raise NotPlain
-
-
-def _require_flag(value: object) -> None:
-    if not (value is None or value is True or value is False):
-        raise NotPlain
-
-
-def _require_texts(metadata: object) -> None:
-    if not (metadata is None or _plain_texts(metadata)):
-        raise NotPlain
-
-
-@lru_cache(10_000)
-def holds_texts(encoded: str) -> bool:
-    """Whether JSON is an object of plain texts."""
     try:
-        return _plain_texts(json_text.decode(encoded))
+        if MOMENT.fullmatch(value) and datetime.fromisoformat(value):
+            return value
     except ValueError:
-        return False
-
-
-def _plain_texts(metadata: object) -> bool:
-    return isinstance(metadata, dict) and all(
-        type(text) is str and text.isprintable() and name.isprintable()
-        for name, text in metadata.items()
-    )
+        pass
+    raise NotPlain

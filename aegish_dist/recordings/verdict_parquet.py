@@ -19,10 +19,11 @@ from aegish_dist.core.verdict import Outcome, Verdict
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.recordings import json_text
 from aegish_dist.recordings.fields import Fields
+from aegish_dist.recordings.plain_record import PlainRecord, plain_texts
 from aegish_dist.recordings.record import from_record, to_record
 
 ROWS_PER_GROUP = 10_000
-ROWS_PER_BATCH = 1_000
+ROWS_PER_BATCH = 2_000
 INTEGERS = (
     *("epoch", "generation", "attempts", "parser_version", "input_tokens", "output_tokens"),
     *("reasoning_tokens", "cache_read_tokens", "cache_write_tokens"),
@@ -142,7 +143,7 @@ def parquet_batches(path: Path, groups: Sequence[int]) -> Iterator[Any]:
         ConfigError: pyarrow is not installed.
     """
     with _opened(path) as file:
-        yield from file.iter_batches(ROWS_PER_BATCH, groups)
+        yield from file.iter_batches(ROWS_PER_BATCH, groups, use_threads=False)
 
 
 def batch_rows(batch: Any, source: str) -> Iterator[dict[str, Any]]:
@@ -160,6 +161,40 @@ def batch_rows(batch: Any, source: str) -> Iterator[dict[str, Any]]:
     except (ValueError, OverflowError) as error:
         raise DatasetError(f"cannot be read as Parquet: {error}", source=source) from error
     yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def plain_rows(batch: Any) -> Iterable[dict[str, Any]]:
+    """Return the rows of a batch as `plain.plain_row` takes them, without what is nowhere given.
+
+    Rows are empty where none is plain, or a column holds what is no text or no time, whatever its
+    type says.
+    """
+    names = [name for name in batch.schema.names if name in PlainRecord.__struct_fields__]
+    try:
+        columns = {name: _plain_column(name, batch.column(name)) for name in names}
+    # Of columns that share a name, or hold what their type cannot.
+    except (KeyError, ValueError, OverflowError):
+        return [{}] * len(batch)
+    given = {name: column for name, column in columns.items() if column is not None}
+    if "completion" not in given:
+        return [{}] * len(batch)
+    return (dict(zip(given, row)) for row in zip(*given.values(), strict=True))  # noqa: B905
+
+
+def _plain_column(name: str, column: Any) -> list[Any] | None:
+    arrow = load_pyarrow()
+    if column.null_count == len(column) or (name == ESCAPED and not len(column.flatten())):
+        return None
+    if arrow.types.is_timestamp(column.type):  # a datetime of Python takes ten times as long
+        column = column.cast(arrow.string())
+    values: list[Any] = column.to_pylist()
+    match name:
+        case "metadata":
+            return [plain_texts(text) if isinstance(text, str) else text for text in values]
+        case "call_errors":
+            return [() if text == "[]" else text for text in values]
+        case _:
+            return values
 
 
 @contextmanager

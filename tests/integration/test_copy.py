@@ -18,7 +18,7 @@ from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
 from aegish_dist.db.verdict_copy import copy_verdicts
 from aegish_dist.errors import DatasetError, StoreError
-from aegish_dist.pipeline import move_verdicts
+from aegish_dist.pipeline import import_batches, move_verdicts
 from aegish_dist.pipeline.move_verdicts import (
     export_file,
     export_lines,
@@ -260,13 +260,13 @@ def test_a_lost_connection_is_told_in_one_line(
 ):
     """In the middle of an import, of which nothing is kept."""
 
-    def lose_it_first(session: Session, lines: Iterable[tuple[int, int, str]]) -> None:
+    def lose_it_first(session: Session, lines: bytes) -> None:
         backend = session.scalar(text("SELECT pg_backend_pid()"))
         with engine.connect() as other:
             other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
         copy_verdicts(session, lines)
 
-    monkeypatch.setattr(move_verdicts, "copy_verdicts", lose_it_first)
+    monkeypatch.setattr(import_batches, "copy_verdicts", lose_it_first)
     path = write_lines(tmp_path / "a.jsonl", [a_line()])
 
     with pytest.raises(StoreError, match="the database cannot be used"):

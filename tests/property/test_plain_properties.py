@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aegish_dist.core.parsing import outcome_of, parse
 from aegish_dist.core.recording import CELLS, Cells, Recording, to_cells
 from aegish_dist.core.sample import Sample
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings import read_recordings, write_recordings
 from aegish_dist.recordings.chunks import ChunkReader, Row, split
+from aegish_dist.recordings.plain import opinion
 from tests.property.test_recording_properties import RECORDINGS
 
 MEANING: dict[str, Any] = {
@@ -127,3 +129,91 @@ def test_odd_lines_are_judged_alike(changes: dict[str, Any], gone: bool) -> None
                 rows(path)
         else:
             require_alike(rows(path), expected)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"ignored": ' + "1" * 5000 + ", ",
+        '{"ignored": "\\q", ',
+        '{"ignored": 01, ',
+        '{"ignored": "\xff", ',
+        '{"ignored": NaN, ',
+        '{"ignored": "\\ud800", ',
+        '{"metadata": {"a": "\\u0000"}, "metadata": {}, ',
+        '{"metadata": {"a": "\\u0000"}, ',
+        '{"dataset": "\\u2003", "command": "\\u2003", ',
+        "\ufeff" + '{"epoch": 1, ',
+    ],
+)
+def test_what_is_passed_over_is_judged_alike(tmp_path: Path, line: str) -> None:
+    """A key nobody knows, or one that comes twice, may make a line no JSON all the same."""
+    path = tmp_path / "a.jsonl"
+    encoding = "latin-1" if "\xff" in line else "utf-8"
+    path.write_bytes((line + json.dumps(PLAIN)[1:] + "\n").encode(encoding))
+    try:
+        expected = list(read_recordings(path))
+    except DatasetError:
+        with pytest.raises(DatasetError):
+            rows(path)
+    else:
+        require_alike(rows(path), expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(changes=st.dictionaries(st.sampled_from(sorted(PLAIN)), ODD, max_size=2))
+def test_odd_rows_of_tables_are_judged_alike(changes: dict[str, Any]) -> None:
+    """Whatever types the columns of other tools have."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    nested = {"metadata": '{"source": "s"}', "call_errors": "[]", "cost_usd": "0.25"}
+    plain = PLAIN | nested | {"created_at": datetime.fromisoformat(PLAIN["created_at"])}
+    try:
+        columns = {key: [value, value] for key, value in (plain | changes).items()}
+        columns["command"] = ["first", columns["command"][0]]
+        table = pa.table(columns)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError):
+        return  # no table holds such
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.parquet"
+        try:
+            pq.write_table(table, path)
+        except pa.ArrowNotImplementedError:
+            return
+        try:
+            expected = list(read_recordings(path))
+        except DatasetError:
+            with pytest.raises(DatasetError):
+                rows(path)
+        else:
+            require_alike(rows(path), expected)
+
+
+ANSWERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "action": st.sampled_from(["ALLOW", "block", " Warn ", "", 1, None]),
+        "reason": st.sampled_from(
+            ["r", "", '"action": "WARN"', "<think>", "\ud800", "\0", 1, None]
+        ),
+        "confidence": st.sampled_from(
+            [0, 1, 0.5, -0.0, 1.5, True, "1", None, float("nan"), 1e-7, 10**400]
+        ),
+        "more": st.sampled_from([{"action": "ALLOW"}, [], "\ud800", float("inf")]),
+    },
+)
+
+
+@given(
+    answer=ANSWERS,
+    before=st.sampled_from(["", " ", "\n", "\u00a0", "{", "<think>", "x", "\ufeff"]),
+    after=st.sampled_from(["", "\n", "}", ' {"action": "WARN"}', "</think>", '"action": "ALLOW"']),
+)
+def test_the_short_way_to_an_opinion_is_right(
+    answer: dict[str, Any], before: str, after: str
+) -> None:
+    """It gives what the parser gives, whatever stands in and around the object."""
+    for ascii_only in (True, False):
+        text = before + json.dumps(answer, ensure_ascii=ascii_only) + after
+        parsed = parse(text)
+        confidence = None if parsed.confidence is None else repr(parsed.confidence)
+        assert opinion(text) == (outcome_of(text, parsed), parsed.reason, confidence)

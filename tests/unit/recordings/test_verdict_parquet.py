@@ -13,7 +13,7 @@ import pytest
 
 from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.parsing import PARSER_VERSION
-from aegish_dist.core.recording import Recording
+from aegish_dist.core.recording import CELLS, Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
 from aegish_dist.errors import ConfigError, DatasetError
@@ -181,3 +181,14 @@ def test_the_remedy_is_named_where_pyarrow_is_absent(
     with pytest.raises(ConfigError, match=r"pip install 'aegish-dist\[parquet\]'"):
         write_recordings([RECORDING], tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_were_never_answered_are_read(tmp_path: Path) -> None:
+    """Even where a whole file holds no completion."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(MINIMAL | {"completion": pa.array([None], pa.string())}), path)
+    (chunk,) = split(path)
+
+    (row,) = ChunkReader().read(chunk)
+
+    assert row.cells[CELLS.index("outcome")] == "TIMEOUT_ERROR"
