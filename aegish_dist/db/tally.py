@@ -5,7 +5,7 @@ take four cores about six seconds.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -22,12 +22,25 @@ from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, Latency, Model
 from aegish_dist.db.codes import finding_of
 from aegish_dist.db.identity import Share, VerdictSet, identity_of, still
 from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.quantiles import EVERYWHERE, Bracket, brackets_of, edges_of, quantiles_of
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tally_sql import CELLS_OF_MANY_EPOCHS, COUNTS, PARTS, SPENT, SPENT_AND_LATENCY
+from aegish_dist.db.tally_sql import (
+    CELLS_OF_MANY_EPOCHS,
+    COUNTS,
+    PARTS,
+    SAMPLED,
+    SPENT,
+    SPENT_AND_LATENCY,
+)
 
 TOTALS = 7
 """Leading columns of `SPENT_AND_LATENCY` that are sums over verdicts."""
+SAMPLED_FROM = 100_000
+"""Planned verdicts of a model from which a sample is worth its time."""
 TARGETS = {target.value: target for target in Target}
+
+_Brackets = Mapping[str, tuple[Bracket, ...]]
+"""By part of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +175,53 @@ def _confidence(stated: Iterable[Any]) -> tuple[ConfidenceCell, ...]:
 
 
 def _total(models: PerModel, model: str, session: Session) -> _Totals:
-    (row,) = models.newest(session, SPENT_AND_LATENCY, model)
+    brackets = _brackets(models, model, session)
+    row = _spent_and_latency(models, model, session, brackets)
+    if (latency := _latency(row, brackets)) is None:
+        brackets = dict.fromkeys(PARTS, EVERYWHERE)
+        row = _spent_and_latency(models, model, session, brackets)
+        latency = _latency(row, brackets)
     spent = list(row[:TOTALS])
     if models.retried:  # a retry costs as much as a first try, and the first try was not free
         (before,) = models.superseded(session, SPENT, model)
         spent = [_plus(a, b) for a, b in zip(spent, before, strict=True)]
     *tokens, cost_usd, priced = spent
-    parts = zip(PARTS, row[TOTALS::3], row[TOTALS + 1 :: 3], row[TOTALS + 2 :: 3], strict=True)
     return _Totals(
         tokens=TokenTotals(*(None if total is None else int(total) for total in tokens)),
         cost_usd=cost_usd,
         priced_verdicts=priced,
-        latency={
-            part: Latency(float(Fraction(int(micros), 1000 * number)), *quantiles)
-            for part, number, micros, quantiles in parts
-            if number
-        },
+        latency=latency or {},
     )
+
+
+def _brackets(models: PerModel, model: str, session: Session) -> _Brackets:
+    if models.run.planned_per_model < SAMPLED_FROM:
+        return dict.fromkeys(PARTS, EVERYWHERE)
+    (row,) = models.newest(session, SAMPLED, model)
+    parts = zip(PARTS, row[::2], row[1::2], strict=True)
+    return {part: brackets_of(found, edges) for part, found, edges in parts}
+
+
+def _spent_and_latency(
+    models: PerModel, model: str, session: Session, brackets: _Brackets
+) -> Sequence[Any]:
+    edges = {f"{part}_edges": edges_of(brackets[part]) for part in PARTS}
+    (row,) = models.newest(session, SPENT_AND_LATENCY, model, **edges)
+    return row  # type: ignore[no-any-return]
+
+
+def _latency(row: Sequence[Any], brackets: _Brackets) -> dict[str, Latency] | None:
+    """Read the distributions of a row; None where a bracket missed."""
+    latency = {}
+    parts = zip(PARTS, row[TOTALS::3], row[TOTALS + 1 :: 3], row[TOTALS + 2 :: 3], strict=True)
+    for part, number, micros, found in parts:
+        if not number:
+            continue
+        quantiles = quantiles_of(number, found, brackets[part])
+        if quantiles is None:
+            return None
+        latency[part] = Latency(float(Fraction(int(micros), 1000 * number)), *quantiles)
+    return latency
 
 
 def _plus(a: Any, b: Any) -> Any:

@@ -9,9 +9,9 @@ Sums are exact integers, so that no result depends on the order of rows. `db.per
 
 from aegish_dist.core.tally import CONFIDENCE_BINS
 from aegish_dist.db.codes import ANSWERED
+from aegish_dist.db.quantiles import quantiles_sql, sample_statement
 
 PARTS = ("service", "queue", "limiter", "backoff", "total")
-QUANTILES = "0.5, 0.9, 0.99, 1"
 
 _DIGEST = """
     sum(hashtextextended(sample.sample_id, (verdict.epoch::int << 16) + verdict.generation))
@@ -92,11 +92,11 @@ _SPENT = """
 """
 SPENT = f"SELECT {_SPENT} FROM verdicts AS verdict WHERE run_model_id = :model AND {{counts}}"
 
+SAMPLED = sample_statement([f"{part}_ms" for part in PARTS])
+
 _TIMES = ", ".join(f"CASE WHEN {ANSWERED} THEN {part}_ms END AS {part}" for part in PARTS)
 _DISTRIBUTION = ", ".join(
-    f"count({part}), sum(({part} * 1000)::bigint),"
-    f" percentile_cont(ARRAY[{QUANTILES}]) WITHIN GROUP (ORDER BY {part})"
-    for part in PARTS
+    f"count({part}), sum(({part} * 1000)::bigint), {quantiles_sql(part)}" for part in PARTS
 )
 SPENT_AND_LATENCY = f"""
     SELECT {_SPENT}, {_DISTRIBUTION}
@@ -104,7 +104,8 @@ SPENT_AND_LATENCY = f"""
         SELECT input_tokens, output_tokens, reasoning_tokens, cache_read_tokens, cache_write_tokens,
                cost_usd, {_TIMES}
         FROM verdicts AS verdict WHERE verdict.run_model_id = :model AND {{counts}}
+        OFFSET 0  -- else each mention of a time asks again whether there was an answer
     ) AS counted
 """
-"""What was used and paid; then for each part of the time number, microseconds, and the quantiles,
-interpolated. A call that failed took no time to answer."""
+"""What was used and paid; then for each part of the time number, microseconds, and what
+`db.quantiles` asks for. A call that failed took no time to answer."""
