@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -39,6 +39,10 @@ SAMPLED_FROM = 100_000
 """Planned verdicts of a model from which a sample is worth its time."""
 TARGETS = {target.value: target for target in Target}
 
+_Codes = tuple[int, ...]
+"""Of the epochs of an item."""
+_Stratum = tuple[str, str | None, str | None]
+"""Target, category, cluster."""
 _Brackets = Mapping[str, tuple[Bracket, ...]]
 """By part of the time."""
 
@@ -121,56 +125,56 @@ def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: _Totals) -> Model
 
 
 def _count(models: PerModel, model: str, session: Session) -> _Counts:
-    rows = models.newest(session, COUNTS, model)
-    strata: Iterable[Any] = (
-        (*row[1:4], (row.code,), row.verdicts) for row in rows if row[0] == "cell"
-    )
+    rows: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in models.newest(session, COUNTS, model):
+        rows[row.kind].append(row)
+    strata: defaultdict[_Stratum, list[tuple[_Codes, int]]] = defaultdict(list)
     if models.run.epochs > 1:
-        strata = models.newest(session, CELLS_OF_MANY_EPOCHS, model)
+        for row in models.newest(session, CELLS_OF_MANY_EPOCHS, model):
+            strata[row[:3]].append((tuple(row.codes), row.items_alike))
+    else:
+        for row in rows["cell"]:
+            strata[row[1:4]] += (((c,), n) for c, n in zip(row.codes, row.numbers, strict=True))
     shares = [
-        Share(row.dataset, row.code, row.parser_version, row.verdicts, int(row.digest))
-        for row in rows
-        if row[0] == "share"
+        Share(row.dataset, row.codes[0], row.parser_version, row.numbers[0], int(row.digest))
+        for row in rows["share"]
     ]
-    return _Counts(
-        identity_of(shares), _cells(strata), _confidence(r for r in rows if r[0] == "stated")
-    )
+    return _Counts(identity_of(shares), _cells(strata), _confidence(rows["stated"]))
 
 
-def _cells(strata: Iterable[Any]) -> tuple[Cell, ...]:
-    """Join what differs only in dataset, parser, or details that make no other finding."""
-    kinds: dict[tuple[tuple[Finding, int], ...], int] = {}
-    kind_of: dict[tuple[int, ...], int] = {}
-    samples: Counter[tuple[str, str | None, str | None, int]] = Counter()
-    for target, category, cluster, codes, number in strata:
-        alike = tuple(codes)
-        if alike not in kind_of:
-            findings = tuple(sorted(Counter(map(finding_of, alike)).items()))
-            kind_of[alike] = kinds.setdefault(findings, len(kinds))
-        samples[target, category, cluster, kind_of[alike]] += number
-    found = list(kinds)
-    rank = {kind: place for place, (_, kind) in enumerate(sorted(kinds.items()))}
+def _cells(strata: Mapping[_Stratum, Iterable[tuple[_Codes, int]]]) -> tuple[Cell, ...]:
+    """Join the items of a stratum that differ only in details that make no other finding."""
+    cells: list[Cell] = []
+    for stratum in sorted(strata, key=_place):
+        target, category, cluster = stratum
+        samples: defaultdict[tuple[tuple[Finding, int], ...], int] = defaultdict(int)
+        for codes, number in strata[stratum]:
+            samples[_findings(codes)] += number
+        cells += [
+            Cell(TARGETS[target], category, cluster, findings, samples[findings])
+            for findings in sorted(samples)
+        ]
+    return tuple(cells)
 
-    def place(stratum: tuple[str, str | None, str | None, int]) -> tuple[object, ...]:
-        target, category, cluster, kind = stratum
-        known = (category is not None, category or "", cluster is not None, cluster or "")
-        return (target, *known, rank[kind])
 
-    return tuple(
-        Cell(TARGETS[stratum[0]], *stratum[1:3], found[stratum[3]], samples[stratum])
-        for stratum in sorted(samples, key=place)
-    )
+def _place(stratum: _Stratum) -> tuple[object, ...]:
+    target, category, cluster = stratum
+    return (target, category is not None, category or "", cluster is not None, cluster or "")
+
+
+@cache
+def _findings(codes: _Codes) -> tuple[tuple[Finding, int], ...]:
+    return tuple(sorted(Counter(map(finding_of, codes)).items()))
 
 
 def _confidence(stated: Iterable[Any]) -> tuple[ConfidenceCell, ...]:
     """Join what differs only in the stop kind."""
     sums: defaultdict[tuple[Target, Finding, int], list[int]] = defaultdict(lambda: [0] * 6)
     for row in stated:
-        finding = finding_of(row.code)
+        finding = finding_of(*row.codes)
         if finding in ACTIONS:
             kind = (TARGETS[row.target], finding, row.bin)
-            numbers = (row.verdicts, *row.powers)
-            sums[kind] = [a + b for a, b in zip(sums[kind], numbers, strict=True)]
+            sums[kind] = [a + b for a, b in zip(sums[kind], row.numbers, strict=True)]
     return tuple(sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items()))
 
 

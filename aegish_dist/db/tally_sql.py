@@ -52,30 +52,33 @@ COUNTS = f"""
              verdict.parser_version),
             (sample.target, verdict.code, verdict.confidence))
     )
-    SELECT 'cell', target, category, cluster, code, verdicts, NULL::int AS parser_version,
-           NULL AS dataset, NULL::numeric AS digest, NULL::int AS bin, NULL::bigint[] AS powers
+    SELECT 'cell' AS kind, target, category, cluster, array_agg(code) AS codes,
+           array_agg(verdicts) AS numbers, NULL::int AS parser_version, NULL AS dataset,
+           NULL::numeric AS digest, NULL::int AS bin
     FROM counted WHERE dataset_id IS NOT NULL
+    GROUP BY target, category, cluster
     UNION ALL
-    SELECT 'stated', target, NULL, NULL, code, sum(verdicts)::bigint, NULL, NULL, NULL,
-           least(floor(c * {CONFIDENCE_BINS})::int, {CONFIDENCE_BINS - 1}) AS bin, ARRAY[{_POWERS}]
+    SELECT 'stated', target, NULL, NULL, ARRAY[code], ARRAY[sum(verdicts)::bigint, {_POWERS}],
+           NULL, NULL, NULL, least(floor(c * {CONFIDENCE_BINS})::int, {CONFIDENCE_BINS - 1}) AS bin
     FROM (
         SELECT target, code, verdicts, greatest(confidence, 1e-9) AS c FROM counted
         WHERE dataset_id IS NULL AND confidence IS NOT NULL
     ) AS stated
     GROUP BY target, code, bin
     UNION ALL
-    SELECT 'share', NULL, NULL, NULL, code, sum(verdicts)::bigint, parser_version, dataset.name,
-           sum(digest), NULL, NULL
+    SELECT 'share', NULL, NULL, NULL, ARRAY[code], ARRAY[sum(verdicts)::bigint], parser_version,
+           dataset.name, sum(digest), NULL
     FROM counted JOIN datasets AS dataset ON dataset.id = counted.dataset_id
     GROUP BY code, parser_version, dataset.name
 """
-"""Verdicts by stratum and code; those with a confidence by bin; and all by what identifies them.
+"""Verdicts by stratum, of each code; those with a confidence by bin, their number and the sums of
+its powers; and all by what identifies them.
 
 A confidence below 1e-9 adds nothing to sums in 1e-6, but its powers would underflow.
 """
 
 CELLS_OF_MANY_EPOCHS = """
-    SELECT sample.target, sample.category, sample.cluster, item.codes, count(*)
+    SELECT target, category, cluster, item.codes, count(*) AS items_alike
     FROM (
         SELECT verdict.sample_key, array_agg(verdict.code ORDER BY verdict.code) AS codes
         FROM verdicts AS verdict
