@@ -6,7 +6,7 @@ take four cores about six seconds.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, partial
@@ -20,7 +20,7 @@ from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ACTIONS
 from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, Latency, ModelTally, TokenTotals
 from aegish_dist.db.codes import finding_of
-from aegish_dist.db.identity import Share, VerdictSet, identity_of, still
+from aegish_dist.db.identity import Share, VerdictSet, identity_of, local_hash, unchanged_models
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.quantiles import EVERYWHERE, Bracket, brackets_of, edges_of, quantiles_of
 from aegish_dist.db.runs import load_run
@@ -33,8 +33,8 @@ from aegish_dist.db.tally_sql import (
     SPENT_AND_LATENCY,
 )
 
-TOTALS = 7
-"""Leading columns of `SPENT_AND_LATENCY` that are sums over verdicts."""
+SUMS = slice(2, 9)
+"""Columns of `SPENT_AND_LATENCY` that `SPENT` has too."""
 SAMPLED_FROM = 100_000
 """Planned verdicts of a model from which a sample is worth its time."""
 TARGETS = {target.value: target for target in Target}
@@ -61,12 +61,14 @@ class Counted:
 @dataclass(frozen=True, slots=True)
 class _Counts:
     identity: VerdictSet
+    """Without a local hash."""
     cells: tuple[Cell, ...]
     confidence: tuple[ConfidenceCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
+    local_hash: str
     tokens: TokenTotals
     cost_usd: Decimal | None
     priced_verdicts: int
@@ -94,9 +96,7 @@ def count_models(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
     """
     models = PerModel.of(session, run)
     with models.readers(session) as readers:
-        familiar = [spec.id for spec in run.models if spec.id in known]
-        same = readers.map(lambda reader, m: still(reader, models, m, known[m]), familiar)
-        unchanged = {model for model, is_same in zip(familiar, same, strict=True) if is_same}
+        unchanged = unchanged_models(readers, models, known)
         changed = [spec.id for spec in run.models if spec.id not in unchanged]
         queries = [partial(ask, models, model) for model in changed for ask in (_count, _total)]
         parts: Iterator[Any] = readers.map(lambda reader, query: query(reader), queries)
@@ -105,7 +105,8 @@ def count_models(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
                 yield Counted(spec, known[spec.id], None)
             else:
                 counts, totals = next(parts), next(parts)
-                yield Counted(spec, counts.identity, _tally(run, spec, counts, totals))
+                identity = replace(counts.identity, local_hash=totals.local_hash)
+                yield Counted(spec, identity, _tally(run, spec, counts, totals))
 
 
 def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: _Totals) -> ModelTally:
@@ -185,12 +186,13 @@ def _total(models: PerModel, model: str, session: Session) -> _Totals:
         brackets = dict.fromkeys(PARTS, EVERYWHERE)
         row = _spent_and_latency(models, model, session, brackets)
         latency = _latency(row, brackets)
-    spent = list(row[:TOTALS])
+    spent = list(row[SUMS])
     if models.retried:  # a retry costs as much as a first try, and the first try was not free
         (before,) = models.superseded(session, SPENT, model)
         spent = [_plus(a, b) for a, b in zip(spent, before, strict=True)]
     *tokens, cost_usd, priced = spent
     return _Totals(
+        local_hash=local_hash(row.verdicts, row.row_hashes),
         tokens=TokenTotals(*(None if total is None else int(total) for total in tokens)),
         cost_usd=cost_usd,
         priced_verdicts=priced,
@@ -206,18 +208,17 @@ def _brackets(models: PerModel, model: str, session: Session) -> _Brackets:
     return {part: brackets_of(found, edges) for part, found, edges in parts}
 
 
-def _spent_and_latency(
-    models: PerModel, model: str, session: Session, brackets: _Brackets
-) -> Sequence[Any]:
+def _spent_and_latency(models: PerModel, model: str, session: Session, brackets: _Brackets) -> Any:
     edges = {f"{part}_edges": edges_of(brackets[part]) for part in PARTS}
     (row,) = models.newest(session, SPENT_AND_LATENCY, model, **edges)
-    return row  # type: ignore[no-any-return]
+    return row
 
 
 def _latency(row: Sequence[Any], brackets: _Brackets) -> dict[str, Latency] | None:
     """Read the distributions of a row; None where a bracket missed."""
     latency = {}
-    parts = zip(PARTS, row[TOTALS::3], row[TOTALS + 1 :: 3], row[TOTALS + 2 :: 3], strict=True)
+    timed = row[SUMS.stop :]
+    parts = zip(PARTS, timed[::3], timed[1::3], timed[2::3], strict=True)
     for part, number, micros, found in parts:
         if not number:
             continue

@@ -23,17 +23,16 @@ _VERDICTS_WITH_SAMPLES = """
     WHERE verdict.run_model_id = :model AND {counts}
 """
 
-NUMBER = "SELECT count(*) FROM verdicts AS verdict WHERE run_model_id = :model AND {counts}"
+_ROW_HASH = """
+    hashint8extended(sample_key, epoch * 281474976710656 + generation * 4294967296
+                                 + code * 65536 + parser_version)
+"""
+"""Tells verdicts of one model and store apart without a look at samples: the last argument holds
+four small numbers of 16 bits each."""
 
-IDENTITY = f"""
-    SELECT dataset.name, code, parser_version, verdicts, digest
-    FROM (
-        SELECT sample.dataset_id, verdict.code, verdict.parser_version, count(*) AS verdicts,
-               {_DIGEST} AS digest
-        {_VERDICTS_WITH_SAMPLES}
-        GROUP BY 1, 2, 3
-    ) AS counted
-    JOIN datasets AS dataset ON dataset.id = counted.dataset_id
+CONTENT = f"""
+    SELECT count(*) AS verdicts, sum({_ROW_HASH}) AS row_hashes
+    FROM verdicts AS verdict WHERE verdict.run_model_id = :model AND {{counts}}
 """
 
 _POWERS = ", ".join(
@@ -102,13 +101,13 @@ _DISTRIBUTION = ", ".join(
     f"count({part}), sum(({part} * 1000)::bigint), {quantiles_sql(part)}" for part in PARTS
 )
 SPENT_AND_LATENCY = f"""
-    SELECT {_SPENT}, {_DISTRIBUTION}
+    SELECT count(*) AS verdicts, sum(row_hash) AS row_hashes, {_SPENT}, {_DISTRIBUTION}
     FROM (
-        SELECT input_tokens, output_tokens, reasoning_tokens, cache_read_tokens, cache_write_tokens,
-               cost_usd, {_TIMES}
+        SELECT {_ROW_HASH} AS row_hash, input_tokens, output_tokens, reasoning_tokens,
+               cache_read_tokens, cache_write_tokens, cost_usd, {_TIMES}
         FROM verdicts AS verdict WHERE verdict.run_model_id = :model AND {{counts}}
         OFFSET 0  -- else each mention of a time asks again whether there was an answer
     ) AS counted
 """
-"""What was used and paid; then for each part of the time number, microseconds, and what
-`db.quantiles` asks for. A call that failed took no time to answer."""
+"""What `CONTENT` tells; what was used and paid; then for each part of the time number,
+microseconds, and what `db.quantiles` asks for. A call that failed took no time to answer."""
