@@ -37,12 +37,12 @@ SUMS = slice(2, 9)
 """Columns of `SPENT_AND_LATENCY` that `SPENT` has too."""
 SAMPLED_FROM = 100_000
 """Planned verdicts of a model from which a sample is worth its time."""
-TARGETS = {target.value: target for target in Target}
+TARGETS = {True: Target.MALICIOUS, False: Target.HARMLESS}
 
 _Codes = tuple[int, ...]
 """Of the epochs of an item."""
-_Stratum = tuple[str, str | None, str | None]
-"""Target, category, cluster."""
+_Stratum = tuple[bool, str | None, str | None]
+"""Whether malicious, category, cluster."""
 _Brackets = Mapping[str, tuple[Bracket, ...]]
 """By part of the time."""
 
@@ -147,20 +147,20 @@ def _cells(strata: Mapping[_Stratum, Iterable[tuple[_Codes, int]]]) -> tuple[Cel
     """Join the items of a stratum that differ only in details that make no other finding."""
     cells: list[Cell] = []
     for stratum in sorted(strata, key=_place):
-        target, category, cluster = stratum
+        malicious, category, cluster = stratum
         samples: defaultdict[tuple[tuple[Finding, int], ...], int] = defaultdict(int)
         for codes, number in strata[stratum]:
             samples[_findings(codes)] += number
         cells += [
-            Cell(TARGETS[target], category, cluster, findings, samples[findings])
+            Cell(TARGETS[malicious], category, cluster, findings, samples[findings])
             for findings in sorted(samples)
         ]
     return tuple(cells)
 
 
 def _place(stratum: _Stratum) -> tuple[object, ...]:
-    target, category, cluster = stratum
-    return (target, category is not None, category or "", cluster is not None, cluster or "")
+    malicious, category, cluster = stratum
+    return (malicious, category is not None, category or "", cluster is not None, cluster or "")
 
 
 @cache
@@ -174,7 +174,7 @@ def _confidence(stated: Iterable[Any]) -> tuple[ConfidenceCell, ...]:
     for row in stated:
         finding = finding_of(*row.codes)
         if finding in ACTIONS:
-            kind = (TARGETS[row.target], finding, row.bin)
+            kind = (TARGETS[row.malicious], finding, row.bin)
             sums[kind] = [a + b for a, b in zip(sums[kind], row.numbers, strict=True)]
     return tuple(sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items()))
 
