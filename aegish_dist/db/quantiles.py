@@ -2,7 +2,7 @@
 
 A sample tells between which two edges a quantile surely lies. Numbers outside of all such brackets
 count only by their rank, so those of one gap are made equal before they are sorted, and sorting
-equal numbers is nearly free: a third of the time is left. Whether the quantiles did lie within
+equal numbers is nearly free: half of the time is left. Whether the quantiles did lie within
 their brackets is checked: the sample decides how long it takes, never what comes out (after Floyd
 and Rivest 1975, "Expected time bounds for selection").
 """
@@ -60,9 +60,9 @@ def sample_statement(columns: Sequence[str]) -> str:
     """  # noqa: S608  put together from nothing but this module and names of columns
 
 
-def brackets_of(found: int, edges: Sequence[float]) -> tuple[Bracket, ...]:
+def brackets_of(found: int, edges: Sequence[float] | None) -> tuple[Bracket, ...]:
     """Return the brackets that a sample of so many numbers suggests."""
-    if found < SAMPLE / 2:
+    if edges is None or found < SAMPLE / 2:
         return EVERYWHERE
     return tuple(map(Bracket, edges[::2], edges[1::2]))
 
