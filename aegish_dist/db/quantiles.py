@@ -55,8 +55,11 @@ def sample_statement(columns: Sequence[str]) -> str:
             FROM known, generate_series(0, {SAMPLE - 1}) AS n
         )
         SELECT {found}
-        FROM drawn JOIN verdicts ON run_model_id = :model AND sample_key = drawn.key
-        WHERE {ANSWERED}
+        FROM drawn CROSS JOIN LATERAL (
+            SELECT {", ".join(columns)} FROM verdicts
+            WHERE run_model_id = :model AND sample_key = drawn.key AND {ANSWERED}
+            LIMIT 1  -- one look-up per key, also where PostgreSQL knows nothing of the table yet
+        ) AS item
     """  # noqa: S608  put together from nothing but this module and names of columns
 
 

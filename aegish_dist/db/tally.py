@@ -5,10 +5,8 @@ take four cores about six seconds.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
@@ -18,33 +16,20 @@ from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ACTIONS
-from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, Latency, ModelTally, TokenTotals
+from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
 from aegish_dist.db.codes import finding_of
-from aegish_dist.db.identity import Share, VerdictSet, identity_of, local_hash, unchanged_models
+from aegish_dist.db.identity import Share, VerdictSet, identity_of, unchanged_models
 from aegish_dist.db.per_model import PerModel
-from aegish_dist.db.quantiles import EVERYWHERE, Bracket, brackets_of, edges_of, quantiles_of
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tally_sql import (
-    CELLS_OF_MANY_EPOCHS,
-    COUNTS,
-    PARTS,
-    SAMPLED,
-    SPENT,
-    SPENT_AND_LATENCY,
-)
+from aegish_dist.db.tally_sql import CELLS_OF_MANY_EPOCHS, COUNTS
+from aegish_dist.db.totals import Totals, add_up
 
-SUMS = slice(2, 9)
-"""Columns of `SPENT_AND_LATENCY` that `SPENT` has too."""
-SAMPLED_FROM = 100_000
-"""Planned verdicts of a model from which a sample is worth its time."""
 TARGETS = {True: Target.MALICIOUS, False: Target.HARMLESS}
 
 _Codes = tuple[int, ...]
 """Of the epochs of an item."""
 _Stratum = tuple[bool, str | None, str | None]
 """Whether malicious, category, cluster."""
-_Brackets = Mapping[str, tuple[Bracket, ...]]
-"""By part of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +49,6 @@ class _Counts:
     """Without a local hash."""
     cells: tuple[Cell, ...]
     confidence: tuple[ConfidenceCell, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Totals:
-    local_hash: str
-    tokens: TokenTotals
-    cost_usd: Decimal | None
-    priced_verdicts: int
-    latency: dict[str, Latency]
 
 
 def tally(session: Session, run_id: str) -> list[ModelTally]:
@@ -98,7 +74,7 @@ def count_models(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
     with models.readers(session) as readers:
         unchanged = unchanged_models(readers, models, known)
         changed = [spec.id for spec in run.models if spec.id not in unchanged]
-        queries = [partial(ask, models, model) for model in changed for ask in (_count, _total)]
+        queries = [partial(ask, models, model) for model in changed for ask in (_count, add_up)]
         parts: Iterator[Any] = readers.map(lambda reader, query: query(reader), queries)
         for spec in run.models:
             if spec.id in unchanged:
@@ -109,7 +85,7 @@ def count_models(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
                 yield Counted(spec, identity, _tally(run, spec, counts, totals))
 
 
-def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: _Totals) -> ModelTally:
+def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelTally:
     malicious = sum(dataset.malicious for dataset in run.datasets)
     return ModelTally(
         model=spec.id,
@@ -177,57 +153,3 @@ def _confidence(stated: Iterable[Any]) -> tuple[ConfidenceCell, ...]:
             kind = (TARGETS[row.malicious], finding, row.bin)
             sums[kind] = [a + b for a, b in zip(sums[kind], row.numbers, strict=True)]
     return tuple(sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items()))
-
-
-def _total(models: PerModel, model: str, session: Session) -> _Totals:
-    brackets = _brackets(models, model, session)
-    row = _spent_and_latency(models, model, session, brackets)
-    if (latency := _latency(row, brackets)) is None:
-        brackets = dict.fromkeys(PARTS, EVERYWHERE)
-        row = _spent_and_latency(models, model, session, brackets)
-        latency = _latency(row, brackets)
-    spent = list(row[SUMS])
-    if models.retried:  # a retry costs as much as a first try, and the first try was not free
-        (before,) = models.superseded(session, SPENT, model)
-        spent = [_plus(a, b) for a, b in zip(spent, before, strict=True)]
-    *tokens, cost_usd, priced = spent
-    return _Totals(
-        local_hash=local_hash(row.verdicts, row.row_hashes),
-        tokens=TokenTotals(*(None if total is None else int(total) for total in tokens)),
-        cost_usd=cost_usd,
-        priced_verdicts=priced,
-        latency=latency or {},
-    )
-
-
-def _brackets(models: PerModel, model: str, session: Session) -> _Brackets:
-    if models.run.planned_per_model < SAMPLED_FROM:
-        return dict.fromkeys(PARTS, EVERYWHERE)
-    (row,) = models.newest(session, SAMPLED, model)
-    parts = zip(PARTS, row[::2], row[1::2], strict=True)
-    return {part: brackets_of(found, edges) for part, found, edges in parts}
-
-
-def _spent_and_latency(models: PerModel, model: str, session: Session, brackets: _Brackets) -> Any:
-    edges = {f"{part}_edges": edges_of(brackets[part]) for part in PARTS}
-    (row,) = models.newest(session, SPENT_AND_LATENCY, model, **edges)
-    return row
-
-
-def _latency(row: Sequence[Any], brackets: _Brackets) -> dict[str, Latency] | None:
-    """Read the distributions of a row; None where a bracket missed."""
-    latency = {}
-    timed = row[SUMS.stop :]
-    parts = zip(PARTS, timed[::3], timed[1::3], timed[2::3], strict=True)
-    for part, number, micros, found in parts:
-        if not number:
-            continue
-        quantiles = quantiles_of(number, found, brackets[part])
-        if quantiles is None:
-            return None
-        latency[part] = Latency(float(Fraction(int(micros), 1000 * number)), *quantiles)
-    return latency
-
-
-def _plus(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else a + b

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.tally import Latency
-from aegish_dist.db import tally as tally_module
+from aegish_dist.db import totals
 from aegish_dist.db.quantiles import (
     EVERYWHERE,
     FRACTIONS,
@@ -156,9 +156,9 @@ def test_the_sample_decides_nothing(
         seen.append(suggested)
         return (Bracket(1.5, 1.75),) * len(FRACTIONS) if sampled == "badly" else suggested
 
-    monkeypatch.setattr(tally_module, "brackets_of", brackets)
+    monkeypatch.setattr(totals, "brackets_of", brackets)
     if sampled != "not":
-        monkeypatch.setattr(tally_module, "SAMPLED_FROM", 0)
+        monkeypatch.setattr(totals, "SAMPLED_FROM", 0)
 
     (counted,) = tally(session, stored.run_id)
 
