@@ -3,7 +3,7 @@
 Pure: the same tally and rule give the same numbers, bit for bit, in whatever order cells come.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,7 +15,7 @@ from aegish_dist.core.coverage import Share, coverage_metrics
 from aegish_dist.core.observations import flips, label_shares, pooled, scored_shares
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label, ScoringRule
-from aegish_dist.core.statistics import Estimate, macro_rate, rate
+from aegish_dist.core.statistics import Estimate, Observation, macro_rate, rate
 from aegish_dist.core.tally import Cell, Latency, ModelTally, TokenTotals
 
 PASS_THRESHOLDS: Mapping[str, float] = MappingProxyType(
@@ -87,6 +87,7 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
     malicious = pooled(categorised)
     harmless = pooled(cell for cell in tally.cells if cell.target is Target.HARMLESS)
     cells = malicious + harmless
+    detected = scored_shares(categorised, rule, rule.is_correct)
     shares = (
         Share.of(malicious, tally.planned_malicious, rule),
         Share.of(harmless, tally.planned_harmless, rule),
@@ -96,9 +97,7 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
         simulated=tally.simulated,
         metrics={
             **_rates(malicious, harmless, rule),
-            "malicious_detection_rate_macro": macro_rate(
-                scored_shares(categorised, rule, rule.is_correct)
-            ),
+            "malicious_detection_rate_macro": macro_rate(detected),
             **_error_rates(cells, rule),
             **coverage_metrics(*shares, rule.composite),
             "brier": brier(tally.confidence, rule),
@@ -110,7 +109,7 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
             "scored": sum(share.scored for share in shares),
             **_verdict_counts(cells, rule),
         },
-        categories=_categories(categorised, rule),
+        categories=_categories(categorised, detected),
         actions={
             Target.MALICIOUS: _labels(malicious, rule),
             Target.HARMLESS: _labels(harmless, rule),
@@ -171,15 +170,14 @@ def _labels(cells: Iterable[Cell], rule: ScoringRule) -> dict[Label, int]:
     return {label: counted[label] for label in Label if rule.knows(label)}
 
 
-def _categories(malicious: Iterable[Cell], rule: ScoringRule) -> dict[str, Estimate]:
-    by_category: defaultdict[str, list[Cell]] = defaultdict(list)
-    for cell in malicious:
-        if cell.category is not None:
-            by_category[cell.category].append(cell)
-    return {
-        category: rate(scored_shares(cells, rule, rule.is_correct))
-        for category, cells in sorted(by_category.items())
+def _categories(malicious: Iterable[Cell], detected: Iterable[Observation]) -> dict[str, Estimate]:
+    by_category: dict[str, list[Observation]] = {
+        cell.category: [] for cell in malicious if cell.category is not None
     }
+    for seen in detected:
+        if seen.category is not None:
+            by_category[seen.category].append(seen)
+    return {category: rate(samples) for category, samples in sorted(by_category.items())}
 
 
 def _cost(tally: ModelTally) -> CostSummary:

@@ -5,7 +5,7 @@ came out alike become one observation, and each way to come out is judged once: 
 cells hold a handful of those.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from aegish_dist.core.sample import Target
@@ -23,7 +23,7 @@ Share = tuple[float, int]
 
 def pooled(cells: Iterable[Cell]) -> list[Cell]:
     """Join the cells that only their category tells apart, for what looks at no category."""
-    samples: Counter[tuple[Target, str | None, Findings]] = Counter()
+    samples: defaultdict[tuple[Target, str | None, Findings], int] = defaultdict(int)
     for cell in cells:
         samples[cell.target, cell.cluster, cell.findings] += cell.samples
     return [
@@ -79,7 +79,7 @@ def _observe(
     cells: Iterable[Cell], share: Callable[[Target, Findings], Share | None]
 ) -> list[Observation]:
     shares: dict[tuple[Target, Findings], Share | None] = {}
-    samples: Counter[tuple[str | None, str | None, Share]] = Counter()
+    samples: defaultdict[tuple[str | None, str | None, Share], int] = defaultdict(int)
     for cell in cells:
         kind = (cell.target, cell.findings)
         if kind not in shares:

@@ -55,7 +55,9 @@ class PerModel:
         planned = self.run.planned_per_model * len(self.keys)
         return Readers(session, side_by_side=planned >= SIDE_BY_SIDE_FROM)
 
-    def newest(self, session: Session, statement: str, model: str) -> Sequence[Any]:
+    def newest(
+        self, session: Session, statement: str, model: str, **values: object
+    ) -> Sequence[Any]:
         """Ask about the verdicts that count: of each item the one of the newest generation.
 
         Args:
@@ -63,14 +65,17 @@ class PerModel:
             statement: SQL in which `:model` is the model's key, and `{counts}` the condition that
                 `verdict` counts.
             model: The model.
+            **values: What else is bound.
         """
         condition = f"NOT {_SUPERSEDED}" if self.retried else "TRUE"
-        return self._ask(session, statement, model, condition)
+        return self._ask(session, statement, model, condition, **values)
 
     def superseded(self, session: Session, statement: str, model: str) -> Sequence[Any]:
         """Ask the same about all other verdicts; only to be asked where there are retries."""
         return self._ask(session, statement, model, _SUPERSEDED)
 
-    def _ask(self, session: Session, statement: str, model: str, condition: str) -> Sequence[Any]:
+    def _ask(
+        self, session: Session, statement: str, model: str, condition: str, **values: object
+    ) -> Sequence[Any]:
         query = text(statement.replace("{counts}", condition))
-        return session.execute(query, {"model": self.keys[model]}).all()
+        return session.execute(query, {"model": self.keys[model], **values}).all()

@@ -6,10 +6,8 @@ take four cores about six seconds.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -18,16 +16,20 @@ from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ACTIONS
-from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, Latency, ModelTally, TokenTotals
+from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
 from aegish_dist.db.codes import finding_of
-from aegish_dist.db.identity import Share, VerdictSet, identity_of, still
+from aegish_dist.db.identity import Share, VerdictSet, identity_of, unchanged_models
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tally_sql import CELLS_OF_MANY_EPOCHS, COUNTS, PARTS, SPENT, SPENT_AND_LATENCY
+from aegish_dist.db.tally_sql import CELLS_OF_MANY_EPOCHS, COUNTS
+from aegish_dist.db.totals import Totals, add_up
 
-TOTALS = 7
-"""Leading columns of `SPENT_AND_LATENCY` that are sums over verdicts."""
-TARGETS = {target.value: target for target in Target}
+TARGETS = {True: Target.MALICIOUS, False: Target.HARMLESS}
+
+_Codes = tuple[int, ...]
+"""Of the epochs of an item."""
+_Stratum = tuple[bool, str | None, str | None]
+"""Whether malicious, category, cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,9 @@ class Counted:
 @dataclass(frozen=True, slots=True)
 class _Counts:
     identity: VerdictSet
+    """Without a local hash."""
     cells: tuple[Cell, ...]
     confidence: tuple[ConfidenceCell, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Totals:
-    tokens: TokenTotals
-    cost_usd: Decimal | None
-    priced_verdicts: int
-    latency: dict[str, Latency]
 
 
 def tally(session: Session, run_id: str) -> list[ModelTally]:
@@ -77,21 +72,20 @@ def count_models(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
     """
     models = PerModel.of(session, run)
     with models.readers(session) as readers:
-        familiar = [spec.id for spec in run.models if spec.id in known]
-        same = readers.map(lambda reader, m: still(reader, models, m, known[m]), familiar)
-        unchanged = {model for model, is_same in zip(familiar, same, strict=True) if is_same}
+        unchanged = unchanged_models(readers, models, known)
         changed = [spec.id for spec in run.models if spec.id not in unchanged]
-        queries = [partial(ask, models, model) for model in changed for ask in (_count, _total)]
+        queries = [partial(ask, models, model) for model in changed for ask in (_count, add_up)]
         parts: Iterator[Any] = readers.map(lambda reader, query: query(reader), queries)
         for spec in run.models:
             if spec.id in unchanged:
                 yield Counted(spec, known[spec.id], None)
             else:
                 counts, totals = next(parts), next(parts)
-                yield Counted(spec, counts.identity, _tally(run, spec, counts, totals))
+                identity = replace(counts.identity, local_hash=totals.local_hash)
+                yield Counted(spec, identity, _tally(run, spec, counts, totals))
 
 
-def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: _Totals) -> ModelTally:
+def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelTally:
     malicious = sum(dataset.malicious for dataset in run.datasets)
     return ModelTally(
         model=spec.id,
@@ -108,78 +102,54 @@ def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: _Totals) -> Model
 
 
 def _count(models: PerModel, model: str, session: Session) -> _Counts:
-    rows = models.newest(session, COUNTS, model)
-    strata: Iterable[Any] = (
-        (*row[1:4], (row.code,), row.verdicts) for row in rows if row[0] == "cell"
-    )
+    rows: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in models.newest(session, COUNTS, model):
+        rows[row.kind].append(row)
+    strata: defaultdict[_Stratum, list[tuple[_Codes, int]]] = defaultdict(list)
     if models.run.epochs > 1:
-        strata = models.newest(session, CELLS_OF_MANY_EPOCHS, model)
+        for row in models.newest(session, CELLS_OF_MANY_EPOCHS, model):
+            strata[row[:3]].append((tuple(row.codes), row.items_alike))
+    else:
+        for row in rows["cell"]:
+            strata[row[1:4]] += (((c,), n) for c, n in zip(row.codes, row.numbers, strict=True))
     shares = [
-        Share(row.dataset, row.code, row.parser_version, row.verdicts, int(row.digest))
-        for row in rows
-        if row[0] == "share"
+        Share(row.dataset, row.codes[0], row.parser_version, row.numbers[0], int(row.digest))
+        for row in rows["share"]
     ]
-    return _Counts(
-        identity_of(shares), _cells(strata), _confidence(r for r in rows if r[0] == "stated")
-    )
+    return _Counts(identity_of(shares), _cells(strata), _confidence(rows["stated"]))
 
 
-def _cells(strata: Iterable[Any]) -> tuple[Cell, ...]:
-    """Join what differs only in dataset, parser, or details that make no other finding."""
-    kinds: dict[tuple[tuple[Finding, int], ...], int] = {}
-    kind_of: dict[tuple[int, ...], int] = {}
-    samples: Counter[tuple[str, str | None, str | None, int]] = Counter()
-    for target, category, cluster, codes, number in strata:
-        alike = tuple(codes)
-        if alike not in kind_of:
-            findings = tuple(sorted(Counter(map(finding_of, alike)).items()))
-            kind_of[alike] = kinds.setdefault(findings, len(kinds))
-        samples[target, category, cluster, kind_of[alike]] += number
-    found = list(kinds)
-    rank = {kind: place for place, (_, kind) in enumerate(sorted(kinds.items()))}
+def _cells(strata: Mapping[_Stratum, Iterable[tuple[_Codes, int]]]) -> tuple[Cell, ...]:
+    """Join the items of a stratum that differ only in details that make no other finding."""
+    cells: list[Cell] = []
+    for stratum in sorted(strata, key=_place):
+        malicious, category, cluster = stratum
+        samples: defaultdict[tuple[tuple[Finding, int], ...], int] = defaultdict(int)
+        for codes, number in strata[stratum]:
+            samples[_findings(codes)] += number
+        cells += [
+            Cell(TARGETS[malicious], category, cluster, findings, samples[findings])
+            for findings in sorted(samples)
+        ]
+    return tuple(cells)
 
-    def place(stratum: tuple[str, str | None, str | None, int]) -> tuple[object, ...]:
-        target, category, cluster, kind = stratum
-        known = (category is not None, category or "", cluster is not None, cluster or "")
-        return (target, *known, rank[kind])
 
-    return tuple(
-        Cell(TARGETS[stratum[0]], *stratum[1:3], found[stratum[3]], samples[stratum])
-        for stratum in sorted(samples, key=place)
-    )
+def _place(stratum: _Stratum) -> tuple[object, ...]:
+    malicious, category, cluster = stratum
+    return (malicious, category is not None, category or "", cluster is not None, cluster or "")
+
+
+@cache
+def _findings(codes: _Codes) -> tuple[tuple[Finding, int], ...]:
+    return tuple(sorted(Counter(map(finding_of, codes)).items()))
 
 
 def _confidence(stated: Iterable[Any]) -> tuple[ConfidenceCell, ...]:
     """Join what differs only in the stop kind."""
     sums: defaultdict[tuple[Target, Finding, int], list[int]] = defaultdict(lambda: [0] * 6)
     for row in stated:
-        finding = finding_of(row.code)
+        finding = finding_of(*row.codes)
         if finding in ACTIONS:
-            kind = (TARGETS[row.target], finding, row.bin)
-            numbers = (row.verdicts, *row.powers)
-            sums[kind] = [a + b for a, b in zip(sums[kind], numbers, strict=True)]
+            kind = (TARGETS[row.malicious], finding, row.bin)
+            sums[kind] = [a + b for a, b in zip(sums[kind], row.numbers, strict=True)]
     return tuple(sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items()))
-
-
-def _total(models: PerModel, model: str, session: Session) -> _Totals:
-    (row,) = models.newest(session, SPENT_AND_LATENCY, model)
-    spent = list(row[:TOTALS])
-    if models.retried:  # a retry costs as much as a first try, and the first try was not free
-        (before,) = models.superseded(session, SPENT, model)
-        spent = [_plus(a, b) for a, b in zip(spent, before, strict=True)]
-    *tokens, cost_usd, priced = spent
-    parts = zip(PARTS, row[TOTALS::3], row[TOTALS + 1 :: 3], row[TOTALS + 2 :: 3], strict=True)
-    return _Totals(
-        tokens=TokenTotals(*(None if total is None else int(total) for total in tokens)),
-        cost_usd=cost_usd,
-        priced_verdicts=priced,
-        latency={
-            part: Latency(float(Fraction(int(micros), 1000 * number)), *quantiles)
-            for part, number, micros, quantiles in parts
-            if number
-        },
-    )
-
-
-def _plus(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else a + b

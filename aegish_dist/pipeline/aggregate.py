@@ -11,7 +11,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import RULES, ScoringRule, rule_named
 from aegish_dist.core.snapshot import JsonObject, model_entry, rank_entries
 from aegish_dist.db.engine import connection_errors_in_one_line
-from aegish_dist.db.identity import VerdictSet, identify_models, joint_identity
+from aegish_dist.db.identity import VerdictSet, is_unchanged, joint_identity
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import Snapshot, find_snapshot, save_snapshot
 from aegish_dist.db.tally import count_models
@@ -127,7 +127,7 @@ def current_snapshot(engine: Engine, run_id: str, rule: ScoringRule) -> Snapshot
         if (
             found is not None
             and _made_alike(found, run, rule)
-            and identify_models(session, run) == found.identities
+            and is_unchanged(session, run, found.identities)
         ):
             return found
     return aggregate(engine, run_id, [rule])[0]

@@ -24,9 +24,9 @@ from aegish_dist.core.tally import (
     find,
 )
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
-from aegish_dist.db.identity import VerdictSet, identify_models, joint_identity
+from aegish_dist.db.identity import VerdictSet, joint_identity
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tally import tally
+from aegish_dist.db.tally import count_models, tally
 from aegish_dist.db.tally_sql import PARTS
 from tests.integration.stored_runs import (
     ALLOWED,
@@ -58,7 +58,8 @@ Verdicts = Mapping[Item, Verdict]
 
 
 def identify_verdicts(session: Session, run_id: str) -> VerdictSet:
-    return joint_identity(identify_models(session, load_run(session, run_id)))
+    counted = count_models(session, load_run(session, run_id), {})
+    return joint_identity({each.spec.id: each.identity for each in counted})
 
 
 def a_verdict(chance: random.Random, kind: tuple[Outcome, StopKind | None, ErrorClass | None]) -> Verdict:  # fmt: skip
@@ -324,12 +325,15 @@ def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Sessi
         {item: late, replace(item, generation=1): empty},
     ]
     hashes = set()
+    local_hashes = set()
     for number, verdicts in enumerate(variants):
         stored = store(session, a_run(f"run{number}", models=models, epochs=2))
         answer(session, stored, verdicts)
         hashes.add(identify_verdicts(session, stored.run_id).verdicts_hash)
+        counted = count_models(session, load_run(session, stored.run_id), {})
+        local_hashes.add(tuple(each.identity.local_hash for each in counted))
 
-    assert len(hashes) == len(variants)
+    assert len(hashes) == len(local_hashes) == len(variants)
 
 
 def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session):

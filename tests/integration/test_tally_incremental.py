@@ -17,7 +17,7 @@ from aegish_dist.db import per_model
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import Snapshot
-from aegish_dist.db.tables import CallErrorRow, RunRow, VerdictRow
+from aegish_dist.db.tables import CallErrorRow, RunRow, SnapshotRow, VerdictRow
 from aegish_dist.db.tally import tally
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from tests.integration.stored_runs import (
@@ -155,6 +155,23 @@ def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun):
 
     assert models_counted(sent) == 1
     assert second.parser_versions == "1,2"
+
+
+def test_a_snapshot_from_before_local_hashes_is_counted_again(engine: Engine, stored: StoredRun):
+    """What it was made of is told by contents only; and the same is found."""
+    (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    with Session(engine) as session, session.begin():
+        (row,) = session.scalars(select(SnapshotRow)).all()
+        row.identities = {
+            model: {name: value for name, value in each.items() if name != "local_hash"}
+            for model, each in row.identities.items()
+        }
+    with statements(engine) as sent:
+        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+
+    assert models_counted(sent) == 3
+    assert second.identities == first.identities
+    assert as_bytes(second) == as_bytes(first)
 
 
 def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun):
