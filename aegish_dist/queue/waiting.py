@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 from aegish_dist.queue.grants import RunAsk, RunGrant
 
 
+class OverBudgetError(Exception):
+    """Raised for an item of a run that has spent what it may; it stays without a verdict."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a run may cost, in 1e-9 USD; None: no bound."""

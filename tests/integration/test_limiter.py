@@ -14,12 +14,14 @@ from redis.asyncio import Redis
 
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.gate import ANY_NUMBER, Gate, OverBudgetError, Ports
+from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import ShuttingDownError
 from aegish_dist.queue.grants import Ask, Grant, RunAsk, Told, UnreachableError
 from aegish_dist.queue.limiter import Limiter
 from aegish_dist.queue.places import Places
-from aegish_dist.queue.waiting import Budget, Expected
+from aegish_dist.queue.ports import Ports
+from aegish_dist.queue.ration import ANY_NUMBER
+from aegish_dist.queue.waiting import Budget, Expected, OverBudgetError
 from tests.services import free_port
 
 START = 1_000.0

@@ -22,10 +22,11 @@ from aegish_dist.pipeline import evaluate as evaluation
 from aegish_dist.pipeline.evaluate import Caller, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.providers import retry
-from aegish_dist.queue.gate import Gate, Ports
+from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import ShuttingDownError, UnservedError
 from aegish_dist.queue.grants import Ask, Grant
 from aegish_dist.queue.places import Places
+from aegish_dist.queue.ports import Ports
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)
 KEY = VerdictKey(1, 7, 1, 0)

@@ -10,19 +10,14 @@ import pytest
 
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.gate import (
-    ANY_NUMBER,
-    FIRST_ITEMS,
-    PROBERS,
-    Gate,
-    GateError,
-    OverBudgetError,
-    Ports,
-)
+from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import SentBackError, ShuttingDownError
 from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
 from aegish_dist.queue.places import Places
-from aegish_dist.queue.waiting import Budget, Expected, Permit
+from aegish_dist.queue.ports import Ports
+from aegish_dist.queue.pump import GateError
+from aegish_dist.queue.ration import ANY_NUMBER, PROBERS
+from aegish_dist.queue.waiting import Budget, Expected, OverBudgetError, Permit
 from tests.virtual_time import run_virtually
 
 FREE = Grant(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
@@ -317,25 +312,6 @@ def test_a_new_limit_is_told_at_once():
     play(limiter, test)
 
 
-def test_supply():
-    """A worker holds what is in flight and a second's worth of a throttled model, two at least."""
-
-    async def supply(*grants: Grant) -> int:
-        gate = FakeLimiter(*grants).gate()
-        assert gate.supply == FIRST_ITEMS
-        for permit in await entered(gate, number=3):
-            del permit
-        found = gate.supply
-        gate.close()
-        return found
-
-    metered = replace(FREE, metered=True, permits=3)
-    assert run_virtually(supply(FREE)) == 2 * ANY_NUMBER
-    assert run_virtually(supply(replace(FREE, slots=7))) == 14
-    assert run_virtually(supply(replace(metered, rate=10.0))) == 3 + 10
-    assert run_virtually(supply(replace(metered, rate=0.1))) == 3 + PROBERS
-
-
 def test_a_bug_does_not_hang():
     """An asker that breaks fails those who wait, and the next one tries again."""
     limiter = FakeLimiter(KeyError("bug"), FREE)
@@ -361,7 +337,7 @@ def test_an_ending_loop_takes_the_gate_along():
 
     run_virtually(run())
 
-    assert gates[0]._pump is None
+    assert not gates[0]._pump.running
 
 
 def test_the_last_news_of_a_fleet_without_limiter():
@@ -375,7 +351,7 @@ def test_the_last_news_of_a_fleet_without_limiter():
         gate.answered(first, tokens=None, cost=None)
         assert not await gate.failed(second, ErrorClass.SERVER, None)
         await asyncio.wait_for(gate.finish(), 30)
-        assert gate._pump is None
+        assert not gate._pump.running
 
     play(limiter, test)
 
@@ -476,7 +452,7 @@ def test_nobody_answers_at_the_end():
     async def run() -> None:
         gate = FakeLimiter(FREE).gate()
         (permit,) = await entered(gate)
-        gate._ports = replace(gate._ports, ask=never)
+        gate._pump._ports = replace(gate._pump._ports, ask=never)
         gate.abandon(permit)
         gate.close()
         await asyncio.wait_for(gate.finish(), 20)
