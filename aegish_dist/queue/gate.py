@@ -79,8 +79,8 @@ class Gate:
             OverBudgetError: The run has spent what it may.
             ShuttingDownError: The gate closed.
         """
-        line = self._room.line(run_id, budget)
-        await self._check(line)
+        await self._check(self._room.line(run_id, budget))
+        line = self._room.line(run_id, budget)  # it may have been forgotten meanwhile
         line.expect(expected)
         self._pump.tokens = max(1, expected.tokens)
         if not self._room.waiting and line.open != 0:

@@ -143,6 +143,7 @@ class Pump:
         """Ask once; return the seconds to the next time, None when there is nothing to ask for."""
         self._urgent = False
         self._ration.ask()
+        self._room.forget_idle()  # only here: while an answer is awaited, lines lack what is told
         asked = [(line, run) for line in self._room if (run := line.ask()) is not None]
         busy = self._ration.held or self._room.waiting
         grant = await self._ask(asked)

@@ -256,7 +256,7 @@ def test_no_more_calls_than_places_are_in_flight() -> None:
         provider.may_answer.set()
         await asyncio.gather(*tasks)
         assert (provider.most, len(provider.commands), len(store.recorded)) == (3, 10, 10)
-        assert evaluator.in_flight.total() == 0
+        assert not evaluator.in_flight
         assert max(verdict.timing.limiter_ms or 0 for _, verdict in store.recorded) > 0
 
     asyncio.run(scenario())
@@ -280,7 +280,7 @@ def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
         with pytest.raises(ShuttingDownError):
             await waiting
         assert (len(provider.commands), len(store.recorded)) == (1, 1)
-        assert evaluator.in_flight.total() == 0
+        assert not evaluator.in_flight
 
     asyncio.run(scenario())
 

@@ -17,7 +17,7 @@ from aegish_dist.queue.places import Places
 from aegish_dist.queue.ports import Ports
 from aegish_dist.queue.pump import GateError
 from aegish_dist.queue.ration import ANY_NUMBER, PROBERS
-from aegish_dist.queue.waiting import Budget, Expected, OverBudgetError, Permit
+from aegish_dist.queue.waiting import IDLE_LINES, Budget, Expected, OverBudgetError, Permit
 from tests.virtual_time import run_virtually
 
 FREE = Grant(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
@@ -423,6 +423,44 @@ def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int):
 
     assert sum(run.spent for ask in limiter.asks for run in ask.runs) == cost
     assert sum(ask.told.tokens for ask in limiter.asks) == tokens
+
+
+def test_a_run_forgotten_while_the_store_is_asked():
+    """Whoever asked for a raised cap meanwhile gets through all the same, and its cost is told."""
+    over, enough = (RunGrant("dear", n, over=n == 0, unknown=False) for n in (0, 9))
+    limiter = FakeLimiter(replace(FREE, runs=(over,)), FREE)
+
+    async def test(gate: Gate) -> None:
+        with pytest.raises(OverBudgetError):
+            await gate.enter("dear", ONE, Budget(run_cap=1))
+        limiter.budget = Budget(run_cap=2)
+        late = asyncio.create_task(gate.enter("dear", ONE, Budget(run_cap=1)))
+        await asyncio.sleep(0)
+        for number in range(IDLE_LINES):
+            gate._room.line(f"run{number}", None)
+        gate._room.forget_idle()
+        limiter.grants = [replace(FREE, runs=(enough,))]
+        permit = await asyncio.wait_for(late, 5)
+        limiter.grants = [replace(FREE, runs=(enough,)), FREE]
+        gate.answered(permit, tokens=None, cost=3)
+
+    play(limiter, test)
+
+    assert sum(run.spent for ask in limiter.asks for run in ask.runs) == 3
+
+
+def test_ended_runs_are_forgotten():
+    """A gate keeps no line of every run it has ever seen."""
+    limiter = FakeLimiter(FREE)
+
+    async def test(gate: Gate) -> None:
+        for number in range(3 * IDLE_LINES):
+            (permit,) = await entered(gate, f"run{number}")
+            gate.answered(permit, tokens=None, cost=None)
+        await asyncio.sleep(3)
+        assert len(list(gate._room)) == IDLE_LINES
+
+    play(limiter, test)
 
 
 def test_closing_while_the_store_is_asked():
