@@ -32,6 +32,7 @@ from aegish_dist.queue.gates import Gates
 from aegish_dist.queue.grants import NANO_USD
 from aegish_dist.queue.limiter import Limiter
 from aegish_dist.queue.waiting import Budget
+from workers.callers import Callers
 from workers.writer import Grouped
 
 log = get_logger(__name__)
@@ -74,8 +75,8 @@ class _Store:
             forget_worker(session, name)
 
 
-class _Callers:
-    """Callers by run and model, made when first needed."""
+class _Making:
+    """Makes the callers of this process."""
 
     def __init__(
         self,
@@ -90,20 +91,8 @@ class _Callers:
         self._gates = gates
         self._executor = executor
         self._environ = environ
-        self._made: dict[tuple[str, str], asyncio.Task[Caller]] = {}
 
-    async def __call__(self, run_id: str, model: str) -> Caller:
-        key = (run_id, model)
-        task = self._made.get(key)
-        if task is None:
-            task = self._made[key] = asyncio.create_task(self._make(run_id, model))
-        try:
-            return await asyncio.shield(task)
-        except Exception:
-            self._made.pop(key, None)
-            raise
-
-    async def _make(self, run_id: str, model: str) -> Caller:
+    async def caller(self, run_id: str, model: str) -> Caller:
         loop = asyncio.get_running_loop()
         assignment = await loop.run_in_executor(self._executor, self._load, run_id, model)
         if assignment is None:
@@ -189,10 +178,11 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
         async with _limiter(app, name) as limiter, ProviderSession() as providers:
             spent, budget = Grouped(store.spent, executor), Grouped(store.budgets, executor)
             gates = Gates(limiter, spent, budget, calls)
+            making = _Making(engine, providers, gates, executor, os.environ)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, executor),
                 record=Grouped(store.record, executor),
-                caller=_Callers(engine, providers, gates, executor, os.environ),
+                caller=Callers(making.caller),
                 worker=name,
                 generator=random.Random(),  # noqa: S311  jitter, not a secret
             )

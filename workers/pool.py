@@ -22,8 +22,8 @@ from celery.exceptions import InvalidTaskError, Reject
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
-from aegish_dist.queue.gate import ANY_NUMBER
 from aegish_dist.queue.messages import ENQUEUED_AT, model_of
+from aegish_dist.queue.ration import ANY_NUMBER
 from workers.lifecycle import open_evaluator
 
 log = get_logger(__name__)

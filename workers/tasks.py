@@ -8,9 +8,9 @@ from celery.exceptions import Reject
 
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
-from aegish_dist.queue.gate import OverBudgetError
 from aegish_dist.queue.given_back import GivenBackError
 from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, decode
+from aegish_dist.queue.waiting import OverBudgetError
 
 log = get_logger(__name__)
 

@@ -12,6 +12,7 @@ from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.raise_caps import raise_caps
 from aegish_dist.pipeline.run_here import run_embedded
 from aegish_dist.pipeline.submit import enqueue_missing, find_run
+from aegish_dist.queue.limiter import probe_now
 
 
 @click.command()
@@ -34,8 +35,9 @@ def resume(
 ) -> int:
     """Enqueue whatever of a run has no verdict.
 
-    After a crash, a flushed broker, an interrupt or a cap on the cost that was reached: nothing
-    that is stored is asked again, and nothing is stored twice.
+    After a crash, a flushed broker, an interrupt, a cap on the cost that was reached or a model
+    that was parked, which is tried again at once: nothing that is stored is asked again, and
+    nothing is stored twice.
     """
     workspace = Workspace()
     found = find_run(workspace.engine, run_id)
@@ -51,6 +53,8 @@ def resume(
     else:
         with enqueue_line() as published:
             enqueued = enqueue_missing(workspace.engine, workspace.app, found, published)
+        if workspace.settings.shared_limiter_url is not None:
+            probe_now(workspace.settings.shared_limiter_url, [spec.id for spec in run.models])
         missing, halts = enqueued, []
     if as_json:
         print_json({"run_id": found, "enqueued": enqueued, "missing": missing})

@@ -117,11 +117,14 @@ class Evaluator:
             OverBudgetError: The run has spent what it may; the item stays without a verdict.
         """
         clock = _Clock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
-        self.in_flight[item.run_id, item.model] += 1
+        key = (item.run_id, item.model)
+        self.in_flight[key] += 1
         try:
             await self._settle(item, clock)
         finally:
-            self.in_flight[item.run_id, item.model] -= 1
+            self.in_flight[key] -= 1
+            if not self.in_flight[key]:
+                del self.in_flight[key]  # the run may have ended
 
     async def _settle(self, item: Item, clock: _Clock) -> None:
         found = await self._look_up(item)

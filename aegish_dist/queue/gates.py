@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import ModelSpec, WireFormat
-from aegish_dist.queue.gate import FIRST_ITEMS, Gate, Ports
+from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.grants import Ask, Grant, RunGrant
 from aegish_dist.queue.limiter import Limiter
 from aegish_dist.queue.places import Places
+from aegish_dist.queue.ports import Ports
+from aegish_dist.queue.ration import FIRST_ITEMS
 from aegish_dist.queue.waiting import Budget
 
 LOCAL_LEASE_S = 1.0
@@ -58,7 +60,7 @@ class Gates:
                 gate.close()
         if run_id >= self._newest.get(spec.id, ""):
             self._newest[spec.id] = run_id
-            gate.limits, gate.shared = limits, spec.shared
+            gate.limit(limits, spec.shared)
         return gate
 
     def supply(self, model: str) -> int:

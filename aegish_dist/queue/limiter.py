@@ -1,13 +1,13 @@
 """The fleet's shared state of every model: rates, leases, pauses, breaker and money.
 
-One Lua script beside this module decides, on Redis' own clock. Without a Redis the same script runs
-in fakeredis, inside this process, and the limits are this process' own.
+The script `limiter.lua` beside this module decides, on Redis' own clock. Without a Redis the same
+script runs in fakeredis, inside this process, and the limits are this process' own.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Any, Self
 
 import redis
@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from aegish_dist.errors import QueueError
 from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
 from aegish_dist.queue.passing import LOST, refusal_of
+from aegish_dist.queue.scripts import LIMITER, PROBE_NOW
 
 PREFIX = "aegish:limiter:"
 TIMEOUT_S = 5.0
@@ -28,15 +29,41 @@ def check_limiter(url: str) -> None:
     Raises:
         QueueError: The limiter's Redis cannot be reached.
     """
+    with _connected(url) as client:
+        client.ping()
+
+
+def probe_now(url: str, models: Collection[str]) -> None:
+    """Have the fleet find out at once, not at the next probe, whether parked models are back.
+
+    Args:
+        url: Of the limiter's Redis.
+        models: Canonical ids; those that are not parked are left alone.
+
+    Raises:
+        QueueError: The limiter's Redis cannot be reached.
+    """
+    with _connected(url) as client:
+        client.register_script(PROBE_NOW)(keys=list(map(_model_key, models)))
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[redis.Redis]:
     try:
-        with redis.Redis.from_url(url, socket_connect_timeout=TIMEOUT_S) as client:
-            client.ping()
+        with redis.Redis.from_url(
+            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
+        ) as client:
+            yield client
     except (exceptions.RedisError, OSError) as error:
         what = (str(error).splitlines() or [type(error).__name__])[0]
         raise QueueError(
             f"the limiter's Redis cannot be used ({what}):"
             " check AEGISH_DIST_LIMITER_URL and that the server is running"
         ) from error
+
+
+def _model_key(model: str) -> str:
+    return f"{PREFIX}model:{model}"
 
 
 class Limiter:
@@ -51,8 +78,7 @@ class Limiter:
         """
         self._client = client
         self._worker = worker
-        source = files(__package__).joinpath("limiter.lua").read_text("utf-8")
-        self._script = client.register_script(source)
+        self._script = client.register_script(LIMITER)
 
     @classmethod
     def connect(cls, url: str | None, worker: str) -> Self:
@@ -91,7 +117,7 @@ class Limiter:
             UnreachableError: Redis cannot be asked now.
         """
         provider = ask.model.partition("/")[0]
-        keys = [f"{PREFIX}model:{ask.model}", f"{PREFIX}provider:{provider}"]
+        keys = [_model_key(ask.model), f"{PREFIX}provider:{provider}"]
         keys += [f"{PREFIX}run:{run.run}" for run in ask.runs]
         request = {"worker": self._worker, "now": now_s, **_wire(ask)}
         try:

@@ -1,4 +1,7 @@
-"""The Lua scripts of the transport. Redis runs each as one step; nothing can happen in between."""
+"""The Lua scripts of transport and limiter.
+
+Redis runs each as one step; nothing can happen in between.
+"""
 
 from importlib.resources import files
 
@@ -11,3 +14,5 @@ TAKE = _read("take")
 GIVE_BACK = _read("give_back")
 OVERDUE = _read("overdue")
 RENEW = _read("renew")
+LIMITER = _read("limiter")
+PROBE_NOW = _read("probe_now")

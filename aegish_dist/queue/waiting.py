@@ -8,6 +8,13 @@ from typing import Any, NamedTuple
 
 from aegish_dist.queue.grants import RunAsk, RunGrant
 
+IDLE_LINES = 100
+"""Lines kept of runs that do nothing now; most of them have ended."""
+
+
+class OverBudgetError(Exception):
+    """Raised for an item of a run that has spent what it may; it stays without a verdict."""
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -66,6 +73,7 @@ class Line:
         self.over = False
         """Whether the cap is reached."""
         self._estimate = 0
+        self._calls = 0
         self._held = 0
         self._spent = 0
         self.stored: Mapping[str, int] | None = None
@@ -77,14 +85,22 @@ class Line:
 
     def begin(self, expected: Expected) -> None:
         """Count a call that begins."""
+        self._calls += 1
         self._held += expected.cost
         if self.open is not None:
             self.open -= 1
 
     def end(self, expected: Expected, cost: int) -> None:
         """Count a call that has ended at this cost."""
+        self._calls -= 1
         self._held -= expected.cost
         self._spent += cost
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits, nothing is in flight and nothing is untold."""
+        untold = self.budget is not None and self._spent
+        return not (self.waiters or self._calls or untold)
 
     def ask(self) -> RunAsk | None:
         """Return what to ask for, None for a run without cap or without anything to say."""
@@ -128,11 +144,17 @@ class WaitingRoom:
         return iter(self._lines.values())
 
     def line(self, run_id: str, budget: Budget | None) -> Line:
-        """Return the line of a run."""
-        line = self._lines.get(run_id)
-        if line is None:
-            line = self._lines[run_id] = Line(run_id, budget)
+        """Return the line of a run, from now on the latest one."""
+        line = self._lines.pop(run_id) if run_id in self._lines else Line(run_id, budget)
+        self._lines[run_id] = line
         return line
+
+    def forget_idle(self) -> None:
+        """Keep only the latest of the idle lines; whoever holds an older one has to get it anew."""
+        if len(self._lines) > IDLE_LINES:
+            idle = [line.run_id for line in self._lines.values() if line.idle]
+            for run_id in idle[:-IDLE_LINES]:
+                del self._lines[run_id]
 
     def join(
         self, line: Line, expected: Expected, *, called: bool = False

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from tests.e2e.cluster import DEADLINE_S, Cluster, Simulator, environment, run, run_json
 from tests.services import wait_until
@@ -89,6 +90,30 @@ def test_a_model_comes_back(tmp_path: Path, postgres_url: str, redis_url: str):
         assert len(verdicts) == cluster.simulator.calls() == 60
         assert all(verdict.completion is not None for verdict in verdicts)
         assert all(worker.poll() is None for worker in workers)
+
+
+POSTPONE = """
+local model = cjson.decode(redis.call('GET', KEYS[1]))
+model.parked.at, model.parked.wait = redis.call('TIME')[1] + 3600, 300
+redis.call('SET', KEYS[1], cjson.encode(model))
+"""
+
+
+def test_resume_tries_a_parked_model(tmp_path: Path, postgres_url: str, redis_url: str):
+    """Whoever has repaired what was wrong does not wait for the next probe, an hour away here."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster, Redis.from_url(redis_url) as client:
+        cluster.simulator.start("--latency", "constant:0")
+        cluster.simulator.stop()
+        run_id = cluster.submit("simulated/careful", limit=60)
+        cluster.start_worker()
+        wait_until(lambda: cluster.status(run_id).state == "parked", "parking", DEADLINE_S)
+        client.eval(POSTPONE, 1, "aegish:limiter:model:simulated/careful")
+        cluster.simulator.start("--latency", "constant:0")
+
+        assert cluster.resume(run_id) == 60
+
+        cluster.wait_until_complete(run_id)
+        assert all(recording.verdict.completion for recording in cluster.verdicts(run_id))
 
 
 def test_a_cap_on_the_cost(home: Path, simulator: Simulator):

@@ -10,10 +10,11 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.providers.retry import RetryAfter, decide
-from aegish_dist.queue.gate import Gate, Ports
+from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.grants import Ask, Grant
 from aegish_dist.queue.limiter import Limiter
 from aegish_dist.queue.places import Places
+from aegish_dist.queue.ports import Ports
 from aegish_dist.queue.waiting import Expected
 from aegish_dist.simulator.bucket import RateLimit, TokenBucket
 from tests.virtual_time import START_S, run_virtually

@@ -14,12 +14,15 @@ from redis.asyncio import Redis
 
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.gate import ANY_NUMBER, Gate, OverBudgetError, Ports
+from aegish_dist.errors import QueueError
+from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import ShuttingDownError
 from aegish_dist.queue.grants import Ask, Grant, RunAsk, Told, UnreachableError
-from aegish_dist.queue.limiter import Limiter
+from aegish_dist.queue.limiter import Limiter, probe_now
 from aegish_dist.queue.places import Places
-from aegish_dist.queue.waiting import Budget, Expected
+from aegish_dist.queue.ports import Ports
+from aegish_dist.queue.ration import ANY_NUMBER
+from aegish_dist.queue.waiting import Budget, Expected, OverBudgetError
 from tests.services import free_port
 
 START = 1_000.0
@@ -387,6 +390,47 @@ def test_probes_grow_rare(play: Play):
         assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
     play(test)
+
+
+def test_a_probe_on_request(redis_url: str):
+    """The next to ask probes a parked model, once, as if it had just been parked; others go on."""
+
+    async def test() -> None:
+        async with Limiter.connect(redis_url, "a") as a, Limiter.connect(redis_url, "b") as b:
+            now = START
+            await a.ask(ask(waiting=5, told=Told(failures=10)), now)
+            await b.ask(ask(model="lab/alive", waiting=5, told=Told(failures=9)), now)
+            for _ in range(8):
+                now += 300
+                assert (await a.ask(ask(waiting=5), now)).probe
+                failed = Told(failures=1, probe_failed=True)
+                grant = await a.ask(ask(waiting=5, told=failed), now)
+            assert (grant.failed_probes, grant.permits) == (8, 0)
+
+            await asyncio.to_thread(
+                probe_now, redis_url, ["lab/guard", "lab/alive", "lab/never called"]
+            )
+
+            probe, other = [await limiter.ask(ask(waiting=5), now + 1) for limiter in (a, b)]
+            assert (probe.parked, probe.failed_probes, probe.probe) == (True, 0, True)
+            assert (other.probe, other.permits) == (False, 0)
+            await a.ask(ask(waiting=5, told=failed), now + 2)
+            assert not (await b.ask(ask(waiting=5), now + 3.9)).probe
+            assert (await b.ask(ask(waiting=5), now + 4.1)).probe
+            back = await b.ask(ask(waiting=4, told=Told(answers=1, alive=True)), now + 5)
+            assert (back.parked, back.permits) == (False, 4)
+
+            assert not (await b.ask(ask(model="lab/alive", waiting=5), now)).parked
+            last = ask(model="lab/alive", waiting=5, told=DEAD)
+            assert (await b.ask(last, now)).parked
+
+    asyncio.run(test())
+
+
+def test_no_probe_where_no_limiter_is():
+    """Whoever asks for a probe hears in one line that nobody can be asked."""
+    with pytest.raises(QueueError, match="AEGISH_DIST_LIMITER_URL"):
+        probe_now(f"redis://127.0.0.1:{free_port()}/0", ["lab/guard"])
 
 
 def test_a_prober_that_dies(play: Play):

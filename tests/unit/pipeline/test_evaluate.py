@@ -22,10 +22,11 @@ from aegish_dist.pipeline import evaluate as evaluation
 from aegish_dist.pipeline.evaluate import Caller, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.providers import retry
-from aegish_dist.queue.gate import Gate, Ports
+from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import ShuttingDownError, UnservedError
 from aegish_dist.queue.grants import Ask, Grant
 from aegish_dist.queue.places import Places
+from aegish_dist.queue.ports import Ports
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)
 KEY = VerdictKey(1, 7, 1, 0)
@@ -255,7 +256,7 @@ def test_no_more_calls_than_places_are_in_flight() -> None:
         provider.may_answer.set()
         await asyncio.gather(*tasks)
         assert (provider.most, len(provider.commands), len(store.recorded)) == (3, 10, 10)
-        assert evaluator.in_flight.total() == 0
+        assert not evaluator.in_flight
         assert max(verdict.timing.limiter_ms or 0 for _, verdict in store.recorded) > 0
 
     asyncio.run(scenario())
@@ -279,7 +280,7 @@ def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
         with pytest.raises(ShuttingDownError):
             await waiting
         assert (len(provider.commands), len(store.recorded)) == (1, 1)
-        assert evaluator.in_flight.total() == 0
+        assert not evaluator.in_flight
 
     asyncio.run(scenario())
 

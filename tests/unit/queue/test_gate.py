@@ -10,19 +10,14 @@ import pytest
 
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.gate import (
-    ANY_NUMBER,
-    FIRST_ITEMS,
-    PROBERS,
-    Gate,
-    GateError,
-    OverBudgetError,
-    Ports,
-)
+from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import SentBackError, ShuttingDownError
 from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
 from aegish_dist.queue.places import Places
-from aegish_dist.queue.waiting import Budget, Expected, Permit
+from aegish_dist.queue.ports import Ports
+from aegish_dist.queue.pump import GateError
+from aegish_dist.queue.ration import ANY_NUMBER, PROBERS
+from aegish_dist.queue.waiting import IDLE_LINES, Budget, Expected, OverBudgetError, Permit
 from tests.virtual_time import run_virtually
 
 FREE = Grant(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
@@ -317,25 +312,6 @@ def test_a_new_limit_is_told_at_once():
     play(limiter, test)
 
 
-def test_supply():
-    """A worker holds what is in flight and a second's worth of a throttled model, two at least."""
-
-    async def supply(*grants: Grant) -> int:
-        gate = FakeLimiter(*grants).gate()
-        assert gate.supply == FIRST_ITEMS
-        for permit in await entered(gate, number=3):
-            del permit
-        found = gate.supply
-        gate.close()
-        return found
-
-    metered = replace(FREE, metered=True, permits=3)
-    assert run_virtually(supply(FREE)) == 2 * ANY_NUMBER
-    assert run_virtually(supply(replace(FREE, slots=7))) == 14
-    assert run_virtually(supply(replace(metered, rate=10.0))) == 3 + 10
-    assert run_virtually(supply(replace(metered, rate=0.1))) == 3 + PROBERS
-
-
 def test_a_bug_does_not_hang():
     """An asker that breaks fails those who wait, and the next one tries again."""
     limiter = FakeLimiter(KeyError("bug"), FREE)
@@ -361,7 +337,7 @@ def test_an_ending_loop_takes_the_gate_along():
 
     run_virtually(run())
 
-    assert gates[0]._pump is None
+    assert not gates[0]._pump.running
 
 
 def test_the_last_news_of_a_fleet_without_limiter():
@@ -375,7 +351,7 @@ def test_the_last_news_of_a_fleet_without_limiter():
         gate.answered(first, tokens=None, cost=None)
         assert not await gate.failed(second, ErrorClass.SERVER, None)
         await asyncio.wait_for(gate.finish(), 30)
-        assert gate._pump is None
+        assert not gate._pump.running
 
     play(limiter, test)
 
@@ -449,6 +425,44 @@ def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int):
     assert sum(ask.told.tokens for ask in limiter.asks) == tokens
 
 
+def test_a_run_forgotten_while_the_store_is_asked():
+    """Whoever asked for a raised cap meanwhile gets through all the same, and its cost is told."""
+    over, enough = (RunGrant("dear", n, over=n == 0, unknown=False) for n in (0, 9))
+    limiter = FakeLimiter(replace(FREE, runs=(over,)), FREE)
+
+    async def test(gate: Gate) -> None:
+        with pytest.raises(OverBudgetError):
+            await gate.enter("dear", ONE, Budget(run_cap=1))
+        limiter.budget = Budget(run_cap=2)
+        late = asyncio.create_task(gate.enter("dear", ONE, Budget(run_cap=1)))
+        await asyncio.sleep(0)
+        for number in range(IDLE_LINES):
+            gate._room.line(f"run{number}", None)
+        gate._room.forget_idle()
+        limiter.grants = [replace(FREE, runs=(enough,))]
+        permit = await asyncio.wait_for(late, 5)
+        limiter.grants = [replace(FREE, runs=(enough,)), FREE]
+        gate.answered(permit, tokens=None, cost=3)
+
+    play(limiter, test)
+
+    assert sum(run.spent for ask in limiter.asks for run in ask.runs) == 3
+
+
+def test_ended_runs_are_forgotten():
+    """A gate keeps no line of every run it has ever seen."""
+    limiter = FakeLimiter(FREE)
+
+    async def test(gate: Gate) -> None:
+        for number in range(3 * IDLE_LINES):
+            (permit,) = await entered(gate, f"run{number}")
+            gate.answered(permit, tokens=None, cost=None)
+        await asyncio.sleep(3)
+        assert len(list(gate._room)) == IDLE_LINES
+
+    play(limiter, test)
+
+
 def test_closing_while_the_store_is_asked():
     """Whoever comes to a run over budget in that moment is turned away like all others."""
     over = RunGrant("dear", 0, over=True, unknown=False)
@@ -476,7 +490,7 @@ def test_nobody_answers_at_the_end():
     async def run() -> None:
         gate = FakeLimiter(FREE).gate()
         (permit,) = await entered(gate)
-        gate._ports = replace(gate._ports, ask=never)
+        gate._pump._ports = replace(gate._pump._ports, ask=never)
         gate.abandon(permit)
         gate.close()
         await asyncio.wait_for(gate.finish(), 20)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from aegish_dist.queue.grants import RunAsk, RunGrant
-from aegish_dist.queue.waiting import Budget, Expected, Line, Permit, WaitingRoom
+from aegish_dist.queue.waiting import IDLE_LINES, Budget, Expected, Line, Permit, WaitingRoom
 
 
 class LeftError(Exception):
@@ -185,5 +185,34 @@ def test_the_money_of_a_run():
         assert asked is not None
         assert asked.spent == 0
         assert asked.stored == {"total": 7, "models": {"a/b": 3, "c/d": 4}}
+
+    in_room(test)
+
+
+def test_ended_runs_are_forgotten():
+    """Of the idle lines the latest are kept; those that wait, call or have costs to tell all are."""
+
+    def test(room: WaitingRoom) -> None:
+        busy = {name: room.line(name, Budget(9)) for name in ("waiting", "calling", "untold")}
+        room.join(busy["waiting"], Expected())
+        for name in ("calling", "untold"):
+            busy[name].begin(Expected())  # which costs nothing as far as anybody knows
+        busy["untold"].end(Expected(), 7)
+        for number in range(IDLE_LINES + 10):
+            line = room.line(f"run{number}", None)
+            line.begin(Expected())
+            line.end(Expected(), 7)
+        room.line("run0", None)
+
+        room.forget_idle()
+
+        kept = [line.run_id for line in room]
+        latest = [f"run{number}" for number in range(11, IDLE_LINES + 10)]
+        assert kept == [*busy, *latest, "run0"]
+
+        busy["untold"].ask()
+        busy["calling"].end(Expected(), 0)
+        room.forget_idle()
+        assert [line.run_id for line in room] == ["waiting", *latest, "run0"]
 
     in_room(test)

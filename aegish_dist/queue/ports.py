@@ -1,0 +1,25 @@
+"""The ways from a gate to the limiter and to the store."""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from aegish_dist.queue.grants import Ask, Grant
+from aegish_dist.queue.places import Places
+from aegish_dist.queue.waiting import Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a gate needs from outside."""
+
+    ask: Callable[[Ask], Awaitable[Grant]]
+    """Asks the limiter; raises UnreachableError."""
+    spent: Callable[[str], Awaitable[Mapping[str, int]]]
+    """Gives what each model of a run has cost so far according to the store, in 1e-9 USD."""
+    budget: Callable[[str], Awaitable[Budget | None]]
+    """Gives the caps of a run as they are now; somebody may have raised them."""
+    generator: random.Random
+    """Source of the jitter."""
+    places: Places
+    """Of the process, which all its gates share."""
