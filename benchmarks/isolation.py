@@ -42,7 +42,7 @@ def run(
     planned = material.commands * epochs
     with tempfile.TemporaryDirectory(prefix="isolation") as home:
         scenario = Path(home, "scenario.toml")
-        scenario.write_text(f"require_key = false\n{illness}")
+        scenario.write_text(illness)
         with (
             Simulators(latency=f"constant:{LATENCY_S:g}", scenario=scenario) as simulators,
             Cluster(

@@ -42,7 +42,7 @@ def demo() -> None:
     their numbers say nothing about any real model.
     """
     workspace = Workspace(load_settings({"database_url": None, "broker_url": None}))
-    with SimulatorThread(SimulatorConfig(require_key=False)) as simulator:
+    with SimulatorThread(SimulatorConfig()) as simulator:
         submission = _submission(simulator.url)
         click.echo(
             f"asking {len(submission.models)} models (3 of them simulated) about"

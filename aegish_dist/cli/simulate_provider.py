@@ -112,7 +112,7 @@ def simulate_provider(**options: Any) -> None:
 
 def _config(options: dict[str, Any]) -> SimulatorConfig:
     scenario = options["scenario"]
-    config = SimulatorConfig(require_key=False) if scenario is None else read_scenario(scenario)
+    config = SimulatorConfig() if scenario is None else read_scenario(scenario)
     config = replace(config, port=options["port"])
     if options["seed"] is not None:
         config = replace(config, seed=options["seed"])

@@ -40,7 +40,7 @@ class SimulatorConfig:
     """Decides answers, latencies and faults."""
     port: int = 0
     """TCP port on 127.0.0.1; 0 takes a free one."""
-    require_key: bool = True
+    require_key: bool = False
     """Whether a request without a key is turned away; the key `invalid` always is."""
     vary_repeats: bool = False
     """Whether asking the same again may bring another answer; the order of arrival then counts."""

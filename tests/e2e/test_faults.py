@@ -14,7 +14,6 @@ from tests.e2e.cluster import Cluster
 RETRY_AFTER_S = 1.2
 SCENARIO = f"""
 seed = 7
-require_key = false
 latency = "constant:0"
 
 [faults]

@@ -16,7 +16,6 @@ from tests.services import wait_until
 
 SCENARIO = """
 seed = 7
-require_key = false
 latency = "constant:0"
 
 [models.locked.faults]

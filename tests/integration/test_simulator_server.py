@@ -31,7 +31,7 @@ from aegish_dist.simulator.running import SimulatorThread, start_server
 
 DEADLINE_S = 10.0
 OPENAI_PATH = "/v1/chat/completions"
-FAST = SimulatorConfig(latency=NO_LATENCY)
+FAST = SimulatorConfig(latency=NO_LATENCY, require_key=True)
 
 
 class Answer(NamedTuple):
@@ -160,7 +160,7 @@ def test_a_key_in_another_providers_header_does_not_count(url: str) -> None:
 
 def test_keys_can_be_made_optional() -> None:
     """A local endpoint needs no key."""
-    with SimulatorThread(SimulatorConfig(latency=NO_LATENCY, require_key=False)) as simulator:
+    with SimulatorThread(SimulatorConfig(latency=NO_LATENCY)) as simulator:
         assert call(simulator.url, OPENAI_PATH, openai_body()).status == 200
 
 

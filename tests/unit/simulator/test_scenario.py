@@ -14,7 +14,7 @@ from aegish_dist.simulator.scenario import read_scenario
 COMPLETE = """
 seed = 7
 port = 8080
-require_key = false
+require_key = true
 vary_repeats = true
 latency = "lognormal:0.8,0.4"
 
@@ -51,7 +51,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, COMPLETE) == SimulatorConfig(
         seed=7,
         port=8080,
-        require_key=False,
+        require_key=True,
         vary_repeats=True,
         latency=parse_latency("lognormal:0.8,0.4"),
         faults=FaultPlan({Fault.RATE_LIMIT: 0.02, Fault.HANG: 0.0}, retry_after_s=0.5, hang_s=30.0),
