@@ -36,6 +36,11 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+def cost_cap(name: str, text: str) -> Callable[[Function], Function]:
+    """Return an option that caps costs in USD."""
+    return click.option(name, type=FiniteRange(0, min_open=True), metavar="USD", help=text)
+
+
 def usd(amount: float | None) -> Decimal | None:
     """Return an amount of money as it was typed."""
     return None if amount is None else Decimal(str(amount))

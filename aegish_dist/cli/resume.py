@@ -5,7 +5,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.halts import halted
-from aegish_dist.cli.options import FiniteRange, as_json, run_id, usd
+from aegish_dist.cli.options import as_json, cost_cap, run_id, usd
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
@@ -17,18 +17,11 @@ from aegish_dist.queue.limiter import probe_now
 
 @click.command()
 @run_id()
-@click.option(
+@cost_cap(
     "--max-cost",
-    type=FiniteRange(0, min_open=True),
-    metavar="USD",
-    help="Raise the cap of a run that was submitted with one; what it has cost so far counts.",
+    "Raise the cap of a run that was submitted with one; what it has cost so far counts.",
 )
-@click.option(
-    "--max-cost-per-model",
-    type=FiniteRange(0, min_open=True),
-    metavar="USD",
-    help="The same for the cap of each model.",
-)
+@cost_cap("--max-cost-per-model", "The same for the cap of each model.")
 @as_json
 def resume(
     run_id: str, max_cost: float | None, max_cost_per_model: float | None, as_json: bool

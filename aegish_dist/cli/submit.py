@@ -7,7 +7,7 @@ import click
 
 from aegish_dist.cli.context import Workspace, print_json
 from aegish_dist.cli.halts import halted
-from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list, usd
+from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list, cost_cap, usd
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Run
@@ -90,18 +90,11 @@ Examples:
     metavar="S",
     help="Seconds one call may take, waiting excluded.",
 )
-@click.option(
+@cost_cap(
     "--max-cost",
-    type=FiniteRange(0, min_open=True),
-    metavar="USD",
-    help="Begin no further call once the run has cost this much; `resume` can raise it.",
+    "Begin no further call once the run has cost this much; `resume` can raise it.",
 )
-@click.option(
-    "--max-cost-per-model",
-    type=FiniteRange(0, min_open=True),
-    metavar="USD",
-    help="The same for each model.",
-)
+@cost_cap("--max-cost-per-model", "The same for each model.")
 @click.option("--name", type=Utf8(), default="", help="A name for the run.")
 @click.option(
     "--keys-on-workers", is_flag=True, help="Do not look for API keys here; the workers have them."
