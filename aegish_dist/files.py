@@ -1,26 +1,128 @@
-"""Writing files whole or not at all."""
+"""The one place that opens output files: each is written whole or not at all.
 
+A file is written beside its target under a name that cannot be guessed, reaches the disk, and is
+then renamed. Only a regular file is replaced: renaming over a device would remove the device, and
+writing through a symbolic link would change a file that the user did not name.
+"""
+
+import io
 import os
+import re
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, TextIO
 
 from aegish_dist.errors import OutputError
 
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_DESCRIPTOR = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})")
+_STREAMS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
+
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a path beside a file to write to; it takes the file's place only when the body succeeds.
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to write; it takes the path's place only when the body succeeds.
+
+    A file that replaces another keeps its permissions; a new one gets those of the umask.
+
+    Args:
+        path: Where the file shall be. `-`, `/dev/stdout`, other open descriptors (a shell's
+            `>(...)`) and `/dev/null` are written to as they are.
 
     Raises:
         OutputError: The file cannot be written there.
+        BrokenPipeError: The reader of a pipe has closed it.
     """
-    part = path.parent / f".{path.name}.{os.getpid()}.part"  # not `with_name`: "." has no name
     try:
-        yield part
-        part.replace(path)
+        stream = _open_stream(str(path))
+        with _part_of(path) if stream is None else stream as opened:
+            yield opened
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def replacing_text(path: Path, encoding: str = "utf-8") -> Iterator[TextIO]:
+    """Open a file to write text, line breaks as they are; otherwise as `replacing`."""
+    with replacing(path) as stream:
+        text = io.TextIOWrapper(stream, encoding, newline="")
+        yield text
+        text.flush()
+        text.detach()
+
+
+def _open_stream(name: str) -> IO[bytes] | None:
+    """Open what is written to as it is; None for the path of a file."""
+    if name == os.devnull:
+        return Path(name).open("wb")
+    found = _DESCRIPTOR.fullmatch(name)
+    number = int(found[1]) if found else _STREAMS.get(name)
+    return None if number is None else os.fdopen(os.dup(number), "wb")
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[IO[bytes]]:
+    replaced = _require_replaceable(path)
+    part = path.parent / f".{secrets.token_hex(8)}.part"
+    # Nobody else reads a part before it has the permissions of the file that it replaces.
+    descriptor = os.open(part, _NEW_FILE, 0o666 if replaced is None else 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            if replaced is not None:
+                _take_permissions(descriptor, replaced)
+            yield stream
+            stream.flush()
+            os.fsync(descriptor)
+        part.replace(path)
+        _sync_folder(path.parent)
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def _require_replaceable(path: Path) -> os.stat_result | None:
+    """Return the state of the regular file that is there, None when nothing is.
+
+    Raises:
+        OSError: Something else is there, or the file is read-only.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(f"it is a symbolic link; name the file that it points to, {path.readlink()}")
+    if not stat.S_ISREG(found.st_mode):
+        kind = "folder" if stat.S_ISDIR(found.st_mode) else "device, pipe or socket"
+        raise OSError(f"it is a {kind}, not a file")
+    if not found.st_mode & _WRITE or not os.access(path, os.W_OK):
+        raise OSError("the file there is read-only")
+    return found
+
+
+def _take_permissions(descriptor: int, replaced: os.stat_result) -> None:
+    """Give a new file the mode and, where the system lets us, the owner of the one it replaces."""
+    mode = stat.S_IMODE(replaced.st_mode) & 0o777
+    with suppress(PermissionError):
+        os.fchown(descriptor, replaced.st_uid, -1)
+    try:
+        os.fchown(descriptor, -1, replaced.st_gid)
+    except PermissionError:
+        mode &= ~stat.S_IRWXG  # they were meant for another group
+    os.fchmod(descriptor, mode)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new name outlast a power cut, where the file system knows how."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

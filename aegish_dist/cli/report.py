@@ -9,7 +9,7 @@ import click
 from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.options import MAX_INTEGER, run_id
 from aegish_dist.core.scoring import DEFAULT_RULE, rule_named
-from aegish_dist.files import replacing
+from aegish_dist.files import replacing_text
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.submit import find_run
 from aegish_dist.render import FORMATS, render
@@ -48,6 +48,6 @@ def report(run_id: str, snapshot: int | None, scoring: str, form: str, output: P
         click.echo(render(data, form, width=width, color=sys.stdout.isatty()), nl=False)
         return
     # Opened first, so that a path that cannot be written leaves no snapshot behind.
-    with replacing(output) as part, part.open("w", encoding="utf-8") as stream:
+    with replacing_text(output) as stream:
         stream.write(render(report_data(workspace.engine, found, rule, snapshot), form))
     click.echo(f"written to {output}", err=True)

@@ -10,7 +10,7 @@ import click
 from aegish_dist.cli.options import FiniteRange
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import ConfigError
-from aegish_dist.files import replacing
+from aegish_dist.files import replacing_text
 from aegish_dist.pipeline.simulate import catalog_for
 from aegish_dist.recordings import read_recordings
 from aegish_dist.simulator.bucket import RateLimit
@@ -129,6 +129,6 @@ def _config(options: dict[str, Any]) -> SimulatorConfig:
 
 
 def _write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> None:
-    with replacing(path) as part:
-        part.write_text(catalog_for(url, sorted({each.model for each in recordings})))
+    with replacing_text(path) as stream:
+        stream.write(catalog_for(url, sorted({each.model for each in recordings})))
     click.echo(f"catalog written to {path}", err=True)

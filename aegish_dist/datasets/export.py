@@ -8,7 +8,7 @@ from pathlib import Path
 from aegish_dist.core.sample import Dataset, Sample
 from aegish_dist.datasets.parquet import write_parquet
 from aegish_dist.errors import DatasetError
-from aegish_dist.files import replacing
+from aegish_dist.files import replacing, replacing_text
 
 _COLUMNS = ("command", "target", "category", "cluster", "source", "licence")
 
@@ -30,12 +30,11 @@ def export_dataset(dataset: Dataset, path: Path) -> None:
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise DatasetError(f"is none of {', '.join(_WRITERS)}", source=str(path))
-    with replacing(path) as part:
-        write(dataset, part)
+    write(dataset, path)
 
 
 def _write_jsonl(dataset: Dataset, path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
+    with replacing_text(path) as file:
         for sample in dataset.samples:
             file.write(json.dumps(_nested(dataset, sample), ensure_ascii=False) + "\n")
 
@@ -53,7 +52,7 @@ def _nested(dataset: Dataset, sample: Sample) -> dict[str, object]:
 
 
 def _write_csv(dataset: Dataset, path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replacing_text(path) as file:
         writer = csv.DictWriter(file, _flat_columns(dataset), lineterminator="\n")
         writer.writeheader()
         writer.writerows(_flat(dataset, sample) for sample in dataset.samples)
@@ -61,7 +60,8 @@ def _write_csv(dataset: Dataset, path: Path) -> None:
 
 def _write_parquet(dataset: Dataset, path: Path) -> None:
     rows = [_flat(dataset, sample) for sample in dataset.samples]
-    write_parquet(path, _flat_columns(dataset), rows)
+    with replacing(path) as stream:
+        write_parquet(stream, _flat_columns(dataset), rows)
 
 
 def _flat_columns(dataset: Dataset) -> list[str]:

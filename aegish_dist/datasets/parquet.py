@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from aegish_dist.errors import ConfigError, DatasetError
 
@@ -23,7 +23,9 @@ def read_parquet(path: Path) -> list[dict[str, object]]:
     return rows
 
 
-def write_parquet(path: Path, columns: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
+def write_parquet(
+    stream: IO[bytes], columns: Sequence[str], rows: Sequence[dict[str, str]]
+) -> None:
     """Write text columns; what a row lacks is null.
 
     Raises:
@@ -31,7 +33,7 @@ def write_parquet(path: Path, columns: Sequence[str], rows: Sequence[dict[str, s
     """
     arrow = _pyarrow()
     schema = arrow.schema([(column, arrow.string()) for column in columns])
-    arrow.parquet.write_table(arrow.Table.from_pylist(list(rows), schema=schema), path)
+    arrow.parquet.write_table(arrow.Table.from_pylist(list(rows), schema=schema), stream)
 
 
 def _pyarrow() -> Any:

@@ -137,7 +137,7 @@ def export_file(engine: Engine, run_id: str, path: Path) -> None:
         ConfigError: The file is Parquet and pyarrow is not installed.
     """
     write = _export_table if is_parquet(path) else export_lines
-    with replacing(path) as part, part.open("wb") as stream:
+    with replacing(path) as stream:
         write(engine, run_id, stream)
 
 

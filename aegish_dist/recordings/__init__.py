@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import DatasetError
-from aegish_dist.files import replacing
+from aegish_dist.files import replacing, replacing_text
 from aegish_dist.recordings.inspect_log import read_inspect_log
 from aegish_dist.recordings.verdict_lines import (
     read_verdict_lines,
@@ -64,10 +64,10 @@ def write_recordings(recordings: Iterable[Recording], path: Path) -> None:
         ConfigError: The file is Parquet and pyarrow is not installed.
     """
     if is_parquet(path):
-        with replacing(path) as part, part.open("wb") as stream:
+        with replacing(path) as stream:
             write_verdict_parquet(recordings, stream)
     else:
-        with replacing(path) as part, part.open("w", encoding="ascii", newline="\n") as text:
+        with replacing_text(path, "ascii") as text:
             write_verdict_lines(recordings, text)
 
 

@@ -1,27 +1,29 @@
 """Files are written whole or not at all."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from aegish_dist.errors import OutputError
-from aegish_dist.files import replacing
+from aegish_dist.files import replacing, replacing_text
 
 
 def test_a_file_is_replaced_when_the_body_succeeds(tmp_path: Path) -> None:
     """Until then the old content is there; afterwards the new one, and no other file."""
     path = tmp_path / "report.html"
     path.write_text("old")
-    with replacing(path) as part:
-        part.write_text("new")
+    with replacing_text(path) as stream:
+        stream.write("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def _write_half(path: Path, error: BaseException) -> None:
-    with replacing(path) as part:
-        part.write_text("half")
+    with replacing(path) as stream:
+        stream.write(b"half")
         raise error
 
 
@@ -39,8 +41,8 @@ def test_a_file_stays_when_the_body_fails(tmp_path: Path, error: BaseException) 
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """The message has the path that the user gave, and the system's reason."""
     path = tmp_path / "none" / "report.html"
-    with pytest.raises(OutputError) as caught, replacing(path) as part:
-        part.write_text("new")
+    with pytest.raises(OutputError) as caught, replacing(path) as stream:
+        stream.write(b"new")
     assert str(caught.value) == f"{path} cannot be written: No such file or directory"
 
 
@@ -52,6 +54,145 @@ def test_a_directory_is_not_replaced(
     reports = tmp_path / "reports"
     reports.mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OutputError, match="cannot be written"), replacing(Path(name)) as part:
-        part.write_text("new")
+    with (
+        pytest.raises(OutputError, match="cannot be written: it is a folder"),
+        replacing(Path(name)) as stream,
+    ):
+        stream.write(b"new")
     assert list(tmp_path.iterdir()) == [reports]
+    assert list(reports.iterdir()) == []
+
+
+def write(path: Path, content: bytes = b"new") -> None:
+    with replacing(path) as stream:
+        stream.write(content)
+
+
+def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    """Neither the link nor the file behind it changes, and the message names that file."""
+    target, link = tmp_path / "private", tmp_path / "report.csv"
+    target.write_text("old")
+    link.symlink_to(target)
+    with pytest.raises(OutputError, match=f"symbolic link; name the file .*{target}"):
+        write(link)
+    assert link.is_symlink()
+    assert target.read_text() == "old"
+    assert sorted(tmp_path.iterdir()) == [target, link]
+
+
+def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
+    """A file is not made where a dangling link points."""
+    link = tmp_path / "report.csv"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match="symbolic link"):
+        write(link)
+    assert list(tmp_path.iterdir()) == [link]
+
+
+def test_a_pipe_in_the_file_system_is_refused(tmp_path: Path) -> None:
+    """It is not replaced by a file, and the command does not wait for a reader."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OutputError, match="it is a device, pipe or socket, not a file"):
+        write(pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_device_is_refused() -> None:
+    """A terminal is named as what it is."""
+    leader, follower = os.openpty()
+    try:
+        with pytest.raises(OutputError, match="it is a device, pipe or socket, not a file"):
+            write(Path(os.ttyname(follower)))
+    finally:
+        os.close(leader)
+        os.close(follower)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o755])
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
+    """Whatever the umask, and already while it is written."""
+    path = tmp_path / "report.csv"
+    path.touch()
+    path.chmod(mode)
+    with replacing(path) as stream:
+        (part,) = set(tmp_path.iterdir()) - {path}
+        assert stat.S_IMODE(part.stat().st_mode) == mode
+        stream.write(b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_a_new_file_gets_the_permissions_of_the_umask(
+    tmp_path: Path, umask: int, mode: int
+) -> None:
+    """As it would from any other program."""
+    before = os.umask(umask)
+    try:
+        write(tmp_path / "report.csv")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "report.csv").stat().st_mode) == mode
+
+
+def test_the_name_of_a_part_cannot_be_guessed(tmp_path: Path) -> None:
+    """Two parts of one path have different names, so that no link can be laid in their way."""
+    with replacing(tmp_path / "a"), replacing(tmp_path / "a"):
+        first, second = (path.name for path in tmp_path.iterdir())
+    assert first != second
+    assert str(os.getpid()) not in (first, second)
+
+
+def test_a_name_as_long_as_the_system_allows_is_written(tmp_path: Path) -> None:
+    """The name of the part is not derived from that of the file."""
+    path = tmp_path / ("n" * 255)
+    write(path)
+    assert path.read_bytes() == b"new"
+
+
+def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
+    """Write protection of the file holds although the folder can be written, for root too."""
+    path = tmp_path / "report.csv"
+    path.write_text("old")
+    path.chmod(0o444)
+    with pytest.raises(OutputError, match="read-only"):
+        write(path)
+    assert path.read_text() == "old"
+
+
+def test_an_open_descriptor_is_written_through(tmp_path: Path) -> None:
+    """`/dev/fd/N`, which a shell's `>(...)` becomes, reaches what is open there."""
+    reading, writing = os.pipe()
+    write(Path(f"/dev/fd/{writing}"))
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        assert stream.read() == b"new"
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_standard_output_is_written_through(
+    capfdbinary: pytest.CaptureFixture[bytes], name: str
+) -> None:
+    """No name of standard output is taken for the name of a file."""
+    write(Path(name), b"to standard output")
+    assert capfdbinary.readouterr().out == b"to standard output"
+
+
+def test_the_null_device_swallows_what_is_written() -> None:
+    """It is still a device afterwards."""
+    write(Path(os.devnull))
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_a_closed_descriptor_is_an_error_of_one_line() -> None:
+    """The message names the path."""
+    with pytest.raises(OutputError, match="/dev/fd/999 cannot be written: Bad file descriptor"):
+        write(Path("/dev/fd/999"))
+
+
+def test_text_is_encoded_and_its_line_breaks_stay(tmp_path: Path) -> None:
+    """CSV has its own line breaks, which must not be doubled."""
+    path = tmp_path / "report.csv"
+    with replacing_text(path) as stream:
+        stream.write("\u00e4\r\nb\n")
+    assert path.read_bytes() == b"\xc3\xa4\r\nb\n"
