@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from http.client import responses
 
 from aegish_dist.core.completion import Completion, StopKind
+from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
@@ -98,7 +99,9 @@ def _error_object(payload: object) -> Mapping[str, object]:
 def _message(status: int, error: Mapping[str, object]) -> str:
     """Return the provider's words as one printable line; the status's own name without any."""
     words = lenient.text(error.get("message")) or lenient.text(error.get("detail")) or ""
-    printable = "".join(char if char.isprintable() else " " for char in words[:10_000])
+    # Masked before it is cut: the beginning of a key has no shape any more.
+    masked = mask_key_shapes(words[:10_000])
+    printable = "".join(char if char.isprintable() else " " for char in masked)
     line = " ".join(printable.split())
     if not line:
         return responses.get(status, "no message")

@@ -1,7 +1,7 @@
 """One attempt over HTTP: one POST, one deadline, one capped read; never a second try."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -9,6 +9,7 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from aegish_dist.core.completion import Completion
+from aegish_dist.core.secrets import KeyMask
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
@@ -18,9 +19,6 @@ from aegish_dist.providers.request import RequestTemplate
 
 MAX_BODY_BYTES = 2**20
 """Larger answers are not read to the end: a judgement takes a few hundred bytes."""
-MIN_SECRET_LENGTH = 12
-"""Shorter keys are placeholders for local servers; masking them would mangle ordinary text."""
-MASK = b"[key]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +65,23 @@ class _Body(aiohttp.Payload):
         await writer.write(b"".join(self._value))
 
 
+class _MaskedHeaders(Mapping[str, str]):
+    """Response headers without the key, masked when they are read: few of them are."""
+
+    def __init__(self, headers: Mapping[str, str], mask: KeyMask) -> None:
+        self._headers = headers
+        self._mask = mask
+
+    def __getitem__(self, name: str) -> str:
+        return self._mask.text(self._headers[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._headers)
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+
 class HttpClient:
     """A model behind a wire format, prepared for one run."""
 
@@ -85,7 +100,7 @@ class HttpClient:
         self._template = template
         self._route = route
         self._observe = observe
-        self._secret = key.encode() if key and len(key) >= MIN_SECRET_LENGTH else None
+        self._mask = KeyMask(key)
 
     async def complete(self, command: str) -> Completion:
         """Make one attempt to have a command judged."""
@@ -93,11 +108,12 @@ class HttpClient:
         hint = rate_hint(reply.headers) if self._observe else None
         if self._observe and hint:
             self._observe(hint)
+        headers = _MaskedHeaders(reply.headers, self._mask)
         if not 200 <= reply.status < 300:
-            return failures.settle(reply.status, self._error_payload(reply), reply.headers)
+            return failures.settle(reply.status, self._error_payload(reply), headers)
         if reply.body is None:
             raise lenient.malformed(f"the provider's answer exceeds {MAX_BODY_BYTES} bytes")
-        return self._codec.decode(lenient.parse(self._masked(reply.body)), reply.headers)
+        return self._codec.decode(self._payload(reply.body), headers)
 
     async def _post(self, body: aiohttp.Payload) -> Reply:
         route = self._route
@@ -130,13 +146,13 @@ class HttpClient:
     def _error_payload(self, reply: Reply) -> object:
         """Return the JSON of an error response, None for a proxy's HTML and the like."""
         try:
-            return lenient.parse(self._masked(reply.body or b""))
+            return self._payload(reply.body or b"")
         except ProviderError:
             return None
 
-    def _masked(self, body: bytes) -> bytes:
-        """Take the key out of whatever the endpoint echoes."""
-        return body if self._secret is None else body.replace(self._secret, MASK)
+    def _payload(self, body: bytes) -> object:
+        """Return the JSON of a body without the key, which the endpoint may echo."""
+        return self._mask.value(lenient.parse(body))
 
 
 async def _read_capped(response: aiohttp.ClientResponse) -> bytes | None:

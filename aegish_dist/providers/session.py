@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from aegish_dist import __version__
+from aegish_dist.core.addresses import is_loopback
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.errors import CatalogError, ConfigError
@@ -23,7 +24,6 @@ KEEPALIVE_S = 30.0
 """How long an idle connection is kept."""
 DNS_CACHE_S = 300
 """How long an address is remembered."""
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ProviderSession:
@@ -126,14 +126,30 @@ def _route(url: URL, headers: dict[str, str], time_limit_s: float) -> Route:
     and for a .netrc, whose credentials no provider should get.
     """
     host = url.host or ""
-    address = None if host in LOOPBACK or proxy_bypass(host) else getproxies().get(url.scheme)
+    address = None if is_loopback(host) or proxy_bypass(host) else getproxies().get(url.scheme)
     if address is None:
         return Route(url, headers, time_limit_s)
-    proxy = URL(address)
-    if proxy.scheme not in {"http", "https"} or not proxy.host:
-        raise ConfigError(f"the {url.scheme} proxy of the environment must be an http address")
-    credentials = None
-    if proxy.user is not None:
-        basic = aiohttp.encode_basic_auth(proxy.user, proxy.password or "")
-        credentials = {"Proxy-Authorization": basic}
+    proxy = _proxy(address, url.scheme)
+    if proxy.user is None:
+        return Route(url, headers, time_limit_s, proxy)
+    basic = aiohttp.encode_basic_auth(proxy.user, proxy.password or "")
+    credentials = {"Proxy-Authorization": basic}
+    if url.scheme == "http":
+        # aiohttp sends `proxy_headers` with CONNECT only; plain HTTP has no such request.
+        return Route(url, headers | credentials, time_limit_s, proxy.with_user(None))
     return Route(url, headers, time_limit_s, proxy.with_user(None), credentials)
+
+
+def _proxy(address: str, scheme: str) -> URL:
+    try:
+        proxy = URL(address)
+        usable = proxy.scheme in {"http", "https"} and bool(proxy.host) and bool(proxy.port)
+    except ValueError:
+        usable = False
+    if not usable:
+        # The address may hold a password: it is not repeated.
+        raise ConfigError(
+            f"the {scheme} proxy of the environment must be an address such as"
+            f" http://HOST:3128; set {scheme.upper()}_PROXY again"
+        )
+    return proxy

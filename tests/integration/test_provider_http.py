@@ -1,6 +1,7 @@
 """The HTTP client against servers on loopback that behave and misbehave."""
 
 import asyncio
+import base64
 import gzip
 import json
 from contextlib import asynccontextmanager
@@ -64,11 +65,11 @@ async def sending(reply):
 
 
 @asynccontextmanager
-async def client_of(base_url, wire=WireFormat.OPENAI, time_limit_s=30.0):
+async def client_of(base_url, wire=WireFormat.OPENAI, time_limit_s=30.0, key=KEY):
     spec = ModelSpec("test/m", wire, "m", base_url)
     parameters = CallParameters(time_limit_s=time_limit_s)
     async with ProviderSession() as session:
-        yield session.client(spec, PROMPT, parameters, SecretStr(KEY))
+        yield session.client(spec, PROMPT, parameters, SecretStr(key))
 
 
 def call(server, **options):
@@ -318,6 +319,83 @@ def test_a_key_cut_by_the_length_of_the_message_leaves_no_rest():
 
 def test_a_key_echoed_in_an_answer_is_masked():
     assert call(answering(200, json.dumps(chat(f"key {KEY}")).encode())).text == "key [key]"
+
+
+def escaped(text):
+    return "".join(f"\\u{ord(character):04x}" for character in text)
+
+
+ECHOES = {
+    "escaped": f'"{escaped(KEY)}"',
+    "escaped twice": f'"{escaped(KEY)}"'.replace("\\", "\\\\"),
+    "in base64": json.dumps(base64.b64encode(f"Bearer {KEY}".encode()).decode()),
+    "as UTF-16": json.dumps(KEY.encode("utf-16-le").decode("latin-1")),
+    "in a URL": json.dumps("".join(f"%{ord(character):02X}" for character in KEY)),
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
+def test_a_key_echoed_in_another_form_is_masked_everywhere(echo, encoding):
+    """Text, stop reason, refusal, model, upstream and ids, of answers and of errors."""
+    answer = (
+        f'{{"id": {echo}, "model": {echo}, "provider": {echo}, "choices": [{{"finish_reason":'
+        f' {echo}, "message": {{"content": {echo}, "refusal": {echo}}}}}]}}'
+    )
+    completion = call(answering(200, answer.encode(encoding)))
+    found = {completion.text, completion.stop_reason, completion.refusal, completion.model}
+    found |= {completion.upstream, completion.request_id}
+    error = failure(answering(400, f'{{"error": {{"message": {echo}}}}}'.encode(encoding)))
+    found.add(str(error).removeprefix("HTTP 400: "))
+    assert all("[key]" in text for text in found)
+    # Beside the mask at most "Bearer " in base64 and the last zero of UTF-16.
+    assert all(len(text) <= len("QmVhcmVyI[key]==") for text in found)
+
+
+def test_a_key_echoed_in_the_request_id_is_masked():
+    """The header counts as much as the body, also when its end would be cut."""
+    long = "x" * 190 + KEY
+    for headers in ({"x-request-id": KEY}, {"X-Request-Id": long}):
+        completion = call(answering(200, json.dumps(chat("hello")).encode(), headers))
+        assert "[key]" in completion.request_id
+        assert "sk-" not in completion.request_id
+
+
+def test_a_short_key_is_masked():
+    """A key of eight characters is a secret as well."""
+    body = json.dumps({"error": {"message": "the key hunter22 is wrong"}}).encode()
+    assert str(failure(answering(401, body), key="hunter22")) == "HTTP 401: the key [key] is wrong"
+
+
+def test_another_key_in_an_error_is_masked_by_its_shape():
+    """A gateway may name the key of its own account."""
+    body = json.dumps({"error": {"message": "upstream refused sk-ant-api03-abcdef012345"}}).encode()
+    assert str(failure(answering(502, body))) == "HTTP 502: upstream refused [key]"
+
+
+def test_a_proxy_for_plain_http_gets_its_credentials(monkeypatch):
+    """Without CONNECT they have to be in the request itself; the model's key is there as well."""
+
+    async def body():
+        seen = []
+
+        async def handler(request):
+            seen.append(request)
+            return web.json_response(chat("hello"))
+
+        async with serving(handler) as proxy:
+            address = proxy.replace("http://", "http://user:secret@")
+            monkeypatch.setenv("http_proxy", address)
+            monkeypatch.delenv("no_proxy", raising=False)
+            async with client_of("http://model.test/v1") as client:
+                answer = await client.complete("ls")
+        [request] = seen
+        return answer.text, request.raw_path, request.headers
+
+    text, target, headers = asyncio.run(body())
+    assert (text, target) == ("hello", "http://model.test/v1/chat/completions")
+    # base64 of "user:secret"
+    assert headers["Proxy-Authorization"] == "Basic dXNlcjpzZWNyZXQ="
 
 
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\nbroken header\r\n\r\n"])

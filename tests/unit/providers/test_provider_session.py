@@ -78,7 +78,8 @@ def test_the_proxy_of_the_environment_is_used_and_its_password_kept_apart(monkey
 
 
 @pytest.mark.parametrize(
-    "base_url", ["http://127.0.0.1:8000", "http://localhost:1/v1", "http://[::1]:1/v1"]
+    "base_url",
+    ["http://127.0.0.1:8000", "http://127.0.0.2:1", "http://localhost:1/v1", "http://[::1]:1/v1"],
 )
 def test_loopback_never_goes_through_a_proxy(monkeypatch, base_url):
     monkeypatch.setenv("http_proxy", "http://proxy.test:3128")
@@ -91,7 +92,20 @@ def test_hosts_excluded_from_the_proxy_are_called_directly(monkeypatch):
     assert prepare()._route.proxy is None
 
 
-def test_a_proxy_that_is_no_http_proxy_is_refused(monkeypatch):
-    monkeypatch.setenv("https_proxy", "socks5://proxy.test:1080")
-    with pytest.raises(ConfigError, match="https proxy"):
+@pytest.mark.parametrize(
+    "address",
+    [
+        "socks5://user:hush@proxy.test:1080",
+        "http://user:hush@proxy.test:port",
+        "http://user:hush@proxy.test:99999",
+        "http://user:hush@",
+        "proxy.test:3128",
+        "http://[::1",
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_refused_in_one_line(monkeypatch, address):
+    """The line names the variable and repeats no password."""
+    monkeypatch.setenv("https_proxy", address)
+    with pytest.raises(ConfigError, match=r"https proxy .* HTTPS_PROXY") as caught:
         prepare()
+    assert "hush" not in str(caught.value)

@@ -1,0 +1,170 @@
+"""Keys in foreign text, in every form in which providers were seen or may be made to echo them."""
+
+import base64
+import html
+import json
+import time
+import urllib.parse
+
+import pytest
+
+from aegish_dist.core.secrets import KeyMask, mask_key_shapes
+
+KEY = "sk-proj-AbC123+/=xyz_0987~q"
+SHORT = "hunter#2"
+
+
+def escaped(key: str) -> str:
+    return "".join(f"\\u{ord(character):04x}" for character in key)
+
+
+FORMS = {
+    "as it is": KEY,
+    "JSON escapes": escaped(KEY),
+    "JSON escapes in JSON": json.dumps(escaped(KEY))[1:-1],
+    "upper-case escapes": escaped(KEY).upper().replace("\\U", "\\u"),
+    "Python escapes": "".join(f"\\x{ord(character):02x}" for character in KEY),
+    "escaped slashes": KEY.replace("/", "\\/"),
+    "URL": urllib.parse.quote(KEY, safe=""),
+    "URL, everything": "".join(f"%{ord(character):02x}" for character in KEY),
+    "URL twice": urllib.parse.quote(urllib.parse.quote(KEY, safe=""), safe=""),
+    "HTML": "".join(f"&#{ord(character)};" for character in KEY),
+    "HTML hexadecimal": "".join(f"&#x{ord(character):X};" for character in KEY),
+    "UTF-16LE": KEY.encode("utf-16-le").decode("latin-1"),
+    "UTF-16BE": KEY.encode("utf-16-be").decode("latin-1"),
+    "UTF-32": KEY.encode("utf-32-le").decode("latin-1"),
+    "hexadecimal": KEY.encode().hex(),
+    "HEXADECIMAL": KEY.encode().hex().upper(),
+    "base64": base64.b64encode(KEY.encode()).decode(),
+    "base64 of a header": base64.b64encode(f"Bearer {KEY}\r\n".encode()).decode(),
+    "base64 after one byte": base64.b64encode(f":{KEY}, and more".encode()).decode(),
+    "base64 after two bytes": base64.b64encode(f"x:{KEY} and more".encode()).decode(),
+    "base64 for URLs": base64.urlsafe_b64encode(KEY.encode()).decode(),
+}
+
+
+def revealed(text: str) -> int:
+    """Return the length of the longest part of the key that the text shows, plain or in base64."""
+    texts = [text]
+    for run in text.replace("-", "+").replace("_", "/").split():
+        for cut in range(4):
+            padded = run[cut:].rstrip("=")
+            padded = padded[: len(padded) // 4 * 4]
+            try:
+                texts.append(base64.b64decode(padded, validate=True).decode("latin-1"))
+            except ValueError:
+                continue
+    parts = (KEY[i:j] for i in range(len(KEY)) for j in range(i + 1, len(KEY) + 1))
+    return max((len(part) for part in parts if any(part in each for each in texts)), default=0)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_key_is_masked_in_every_form(form):
+    """At most a character or two of it can be read in what is left."""
+    masked = KeyMask(KEY).text(f"before {form} after")
+    assert "[key]" in masked
+    assert (masked.startswith("before "), masked.endswith(" after")) == (True, True)
+    assert form not in masked
+    if "base64" not in form:
+        assert revealed(masked.replace("before", "").replace("after", "")) <= 2
+
+
+def test_text_without_the_key_is_left_alone():
+    """Escapes, per cent signs and parts of the key are ordinary text."""
+    for text in ("", "sk-", "100 % \\u0041", "a\0b", KEY[:-1], json.dumps({"action": "BLOCK"})):
+        assert KeyMask(KEY).text(text) == text
+
+
+def test_every_string_of_a_value_is_masked():
+    """Names and nested members too; numbers and null pass."""
+    value = {KEY: [KEY, 1, None, {"x": f"<{KEY}>"}], "n": 0.5}
+    assert KeyMask(KEY).value(value) == {"[key]": ["[key]", 1, None, {"x": "<[key]>"}], "n": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (f"wrong key {SHORT}.", "wrong key [key]."),
+        (f"({SHORT})", "([key])"),
+        (urllib.parse.quote(SHORT, safe=""), "[key]"),
+        (base64.b64encode(SHORT.encode()).decode(), "[key]="),
+        (f"my{SHORT}", f"my{SHORT}"),
+        (f"{SHORT}7", f"{SHORT}7"),
+    ],
+)
+def test_a_short_key_is_masked_as_a_word(text, masked):
+    """Inside longer words it may be chance."""
+    assert KeyMask(SHORT).text(text) == masked
+
+
+@pytest.mark.parametrize("key", [None, "", "k", "123", "EMPTY", "ollama", "block", "None"])
+def test_placeholders_hide_nothing(key):
+    """An answer stays as it is when a local server asks for some key."""
+    answer = '{"action": "BLOCK", "reason": "None EMPTY ollama k", "confidence": 0.123}'
+    assert KeyMask(key).text(answer) == answer
+    assert KeyMask(key).value({"text": answer}) == {"text": answer}
+
+
+def test_a_mask_shows_no_key():
+    """Neither by its representation nor by its members' names."""
+    assert "sk-" not in repr(KeyMask(KEY))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["\\" * 200_000, "\0" * 200_000, "%25" * 70_000, "&#00000" * 30_000, KEY[:-1] * 8_000],
+    ids=["backslashes", "zeros", "per cent", "entities", "beginnings"],
+)
+def test_masking_takes_linear_time(hostile):
+    """Repeated beginnings of a key cost no more than their length."""
+    started = time.process_time()
+    KeyMask(KEY).text(hostile)
+    mask_key_shapes(hostile)
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("Incorrect API key provided: sk-proj-abcdef123456.", "provided: [key]"),
+        ("x-api-key: 0a1b2c3d4e5f", "[key]"),
+        ("sk-ant-api03-AAAAAAAA_BBBBB-CC is invalid", "[key] is invalid"),
+        ("?key=AIzaSyA1234567890abcdefghij&x=1", "?[key]&x=1"),
+        ("Authorization: Bearer abc123def456", "[key]"),
+        ("{'Authorization': 'Basic dXNlcjpwYXNz1'}", "[key]"),
+        ("hf_abcdefghijklmnopqrstuvwxyz is not valid", "[key] is not valid"),
+        ("gsk_1234567890abcdef", "[key]"),
+        ("xai-1234567890abcdef", "[key]"),
+        ("AKIAIOSFODNN7EXAMPLE", "[key]"),
+        ("ghp_1234567890abcdef", "[key]"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-DEF_123", "[key]"),
+        ("http://user:s3cret@proxy.test:3128/", "http://[key]@proxy.test:3128/"),
+        ('"api_key": "0123456789"', "[key]"),
+    ],
+)
+def test_shapes_of_keys_are_masked(text, masked):
+    """Prefixes of vendors, words that announce a key, and passwords in addresses."""
+    assert masked in mask_key_shapes(text)
+    for secret in ("123456", "abcdef", "s3cret", "dXNl", "OSFO", "BBBB", "0a1b"):
+        assert secret not in mask_key_shapes(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rate limit reached for gpt-5.1 in organization org-1 on requests per min: 500",
+        "`temperature` is deprecated for this model.",
+        "Incorrect API key provided",
+        "max_tokens: 100000 > 8192, which is the maximum",
+        "connection failed: Cannot connect to host 127.0.0.1:8000",
+        "see https://example.test/docs:80/errors",
+    ],
+)
+def test_ordinary_errors_stay_as_they_are(text):
+    """Words and numbers without the shape of a key."""
+    assert mask_key_shapes(text) == text
+
+
+def test_entities_of_html_are_undone_as_a_browser_does():
+    """The form that the test masks is the one that a page shows as the key."""
+    assert html.unescape(FORMS["HTML"]) == html.unescape(FORMS["HTML hexadecimal"]) == KEY
