@@ -7,20 +7,15 @@ below takes plain values. With nothing set, everything runs embedded on this mac
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+import msgspec
 import platformdirs
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from msgspec import Meta
 
+from aegish_dist.core.checking import WrongValueError, problem
+from aegish_dist.core.secret import SecretStr
 from aegish_dist.errors import ConfigError
 
 PREFIX = "AEGISH_DIST_"
@@ -41,10 +36,12 @@ def _names_a_redis(url: str) -> bool:
     return _names_a_broker(url) and url.startswith(("redis://", "rediss://"))
 
 
-class Settings(BaseModel):
-    """The environment, checked once; frozen."""
+def _data_directory() -> Path:
+    return Path(platformdirs.user_data_dir("aegish-dist"))
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The environment, checked once."""
 
     database_url: SecretStr | None = None
     """PostgreSQL URL; the embedded server when unset."""
@@ -52,62 +49,42 @@ class Settings(BaseModel):
     """Redis or RabbitMQ URL; the worker runs inside `submit` when unset."""
     limiter_url: SecretStr | None = None
     """Redis that holds the fleet's rate limits; the broker when unset and that is a Redis."""
-    home: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("aegish-dist")))
+    home: Path = msgspec.field(default_factory=_data_directory)
     """Where the embedded database lives."""
     catalog: Path | None = None
     """The user's own model catalog, laid over the packaged one."""
-    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 500
+    concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 500
     """Calls a worker process has in flight at most; of many it holds somewhat more items."""
-    shutdown_grace_s: Annotated[float, Field(ge=0)] = 60.0
+    shutdown_grace_s: Annotated[float, Meta(ge=0)] = 60.0
     """How long a stopping worker lets calls in flight finish before it gives them back."""
     stock_transport: bool = False
     """Leaves Redis to kombu's own transport, which is slower; to tell its faults from ours."""
-    log_format: Annotated[str, Field(pattern="^(console|json)$")] = "console"
+    log_format: Literal["console", "json"] = "console"
     """`console` for people, `json` for collectors."""
-    log_level: Annotated[str | None, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = None
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None
     """Least severe level that is written: INFO in workers, WARNING elsewhere when unset."""
 
-    @field_validator("broker_url")
-    @classmethod
-    def _broker_can_be_spoken_to(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not _names_a_broker(url.get_secret_value()):
-            raise ValueError(
+    def __post_init__(self) -> None:
+        """Check what the types alone do not tell."""
+        broker, limiter = _text(self.broker_url), _text(self.limiter_url)
+        if broker is not None and not _names_a_broker(broker):
+            raise WrongValueError(
+                "broker_url",
                 "not the URL of a broker: use redis://HOST:6379/0 or"
-                " amqp://USER:PASSWORD@HOST:5672//"
+                " amqp://USER:PASSWORD@HOST:5672//",
             )
-        return url
-
-    @model_validator(mode="before")
-    @classmethod
-    def _blank_is_unset(cls, values: dict[str, object]) -> dict[str, object]:
-        # Compose files and shells pass on variables that nobody filled in.
-        return {
-            name: value
-            for name, value in values.items()
-            if not isinstance(value, str) or value.strip()
-        }
-
-    @field_validator("limiter_url")
-    @classmethod
-    def _limiter_is_redis(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not _names_a_redis(url.get_secret_value()):
-            raise ValueError("not the URL of a Redis: use redis://HOST:6379/1")
-        return url
-
-    @model_validator(mode="after")
-    def _workers_must_share_the_store(self) -> Self:
-        if self.broker_url is not None and self.database_url is None:
+        if limiter is not None and not _names_a_redis(limiter):
+            raise WrongValueError("limiter_url", "not the URL of a Redis: use redis://HOST:6379/1")
+        if broker is not None and self.database_url is None:
             raise ValueError(
                 f"{PREFIX}BROKER_URL is set but {PREFIX}DATABASE_URL is not: workers elsewhere "
                 "could not reach the embedded database; set both, or neither"
             )
-        return self
 
     @property
     def shared_limiter_url(self) -> str | None:
         """The Redis that holds the rate limits; None keeps them inside each process."""
-        url = self.limiter_url or self.broker_url
-        text = None if url is None else url.get_secret_value()
+        text = _text(self.limiter_url or self.broker_url)
         return text if text is not None and _names_a_redis(text) else None
 
     @property
@@ -127,15 +104,25 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
     Raises:
         ConfigError: A variable has a value that cannot be used; names it and what is expected.
     """
-    environ = {
+    values = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in os.environ.items()
-        if name.startswith(PREFIX)
+        # Compose files and shells pass on variables that nobody filled in.
+        if name.startswith(PREFIX) and value.strip()
     }
     try:
-        return Settings.model_validate({**environ, **(overrides or {})})
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = "".join(str(part) for part in first["loc"]).upper()
-        message = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{PREFIX}{name}: {message}" if name else message) from None
+        return msgspec.convert(
+            {**values, **(overrides or {})}, Settings, strict=False, dec_hook=_from_text
+        )
+    except msgspec.ValidationError as error:
+        name, what = problem(error, Settings)
+        raise ConfigError(f"{PREFIX}{name.upper()}: {what}" if name else what) from None
+
+
+def _from_text(kind: type[Any], value: object) -> Any:
+    """Build what msgspec does not know: a path, a secret."""
+    return kind(value)
+
+
+def _text(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

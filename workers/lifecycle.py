@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from pydantic import SecretStr
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
+from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.progress import Progress, model_progress

@@ -3,8 +3,9 @@
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from pydantic import TypeAdapter
+import msgspec
 from sqlalchemy import func, insert, select, text, update
 from sqlalchemy.orm import Session
 
@@ -41,9 +42,6 @@ _MISSING = text(
     ORDER BY model.model, repeat.epoch, sample.key
     """
 )
-
-_SPEC = TypeAdapter(ModelSpec)
-_PARAMETERS = TypeAdapter(CallParameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +83,7 @@ def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Seq
             origin=run.origin,
             package_version=run.package_version,
             prompt_id=None if run.prompt is None else _save_prompt(session, run.prompt),
-            parameters=None
-            if run.parameters is None
-            else _PARAMETERS.dump_python(run.parameters, mode="json"),
+            parameters=None if run.parameters is None else msgspec.to_builtins(run.parameters),
             epochs=run.epochs,
             created_at=run.created_at,
         )
@@ -108,7 +104,7 @@ def save_models(
             {
                 "run_id": run_id,
                 "model": spec.id,
-                "spec": _SPEC.dump_python(spec, mode="json"),
+                "spec": msgspec.to_builtins(spec),
                 "queue": queues[index] if queues else "",
                 "open": bool(queues),
             }
@@ -178,11 +174,19 @@ def load_run(session: Session, run_id: str) -> Run:
         origin=row.origin,
         package_version=row.package_version,
         prompt=None if row.prompt_id is None else _load_prompt(session, row.prompt_id),
-        parameters=None if row.parameters is None else _PARAMETERS.validate_python(row.parameters),
+        parameters=None if row.parameters is None else _parameters(row.parameters),
         epochs=row.epochs,
         datasets=tuple(RunDataset(d.name, d.fingerprint, d.samples, d.malicious) for d in datasets),
-        models=tuple(map(_SPEC.validate_python, specs)),
+        models=tuple(map(_spec, specs)),
     )
+
+
+def _spec(stored: dict[str, Any]) -> ModelSpec:
+    return msgspec.convert(stored, ModelSpec)
+
+
+def _parameters(stored: dict[str, Any]) -> CallParameters:
+    return msgspec.convert(stored, CallParameters)
 
 
 def _load_prompt(session: Session, prompt_id: int) -> Prompt:
@@ -202,9 +206,9 @@ def load_assignment(session: Session, run_id: str, model: str) -> Assignment | N
         return None
     spec, parameters, prompt = row
     return Assignment(
-        _SPEC.validate_python(spec),
+        _spec(spec),
         Prompt(prompt.name, prompt.system, prompt.template),
-        _PARAMETERS.validate_python(parameters),
+        _parameters(parameters),
     )
 
 
@@ -215,13 +219,13 @@ def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParame
             RunRow.id.in_(run_ids), RunRow.parameters.is_not(None)
         )
     )
-    parameters = {run_id: _PARAMETERS.validate_python(stored) for run_id, stored in found}
+    parameters = {run_id: _parameters(stored) for run_id, stored in found}
     return [parameters.get(run_id) for run_id in run_ids]
 
 
 def save_parameters(session: Session, run_id: str, parameters: CallParameters) -> None:
     """Replace the parameters of a run."""
-    stored = _PARAMETERS.dump_python(parameters, mode="json")
+    stored = msgspec.to_builtins(parameters)
     session.execute(update(RunRow).where(RunRow.id == run_id).values(parameters=stored))
 
 

@@ -14,15 +14,9 @@ from typing import Self
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.errors import CatalogError
-from aegish_dist.models.catalog_file import parse_catalog
+from aegish_dist.models.catalog_file import CatalogFile, Keys, parse_catalog, table
 from aegish_dist.models.spec import model_spec
-from aegish_dist.models.tables import (
-    CatalogFile,
-    ModelTable,
-    ProviderTable,
-    is_model_id,
-    provider_name,
-)
+from aegish_dist.models.tables import ModelTable, ProviderTable, is_model_id, provider_name
 
 ALL = "all"
 """Selects every entry with `default = true`."""
@@ -72,14 +66,10 @@ class Catalog:
 
     @classmethod
     def _merged(cls, base: CatalogFile, over: CatalogFile, source: str) -> Self:
-        providers = dict(base.providers)
-        for name, provider in over.providers.items():
-            known = providers.get(name)
-            providers[name] = known.overlaid(provider) if known else provider
-        models = {model.id: model for model in base.models}
-        for model in over.models:
-            listed = models.get(model.id)
-            models[model.id] = listed.overlaid(model) if listed else model
+        merged = _overlaid(base.providers, over.providers)
+        providers = {name: table(keys, ProviderTable) for name, keys in merged.items()}
+        listed = _overlaid(base.models, over.models)
+        models = {model_id: table(keys, ModelTable) for model_id, keys in listed.items()}
         _check_providers(providers, source)
         _check_models(models, providers, source)
         return cls(providers, models)
@@ -155,6 +145,11 @@ class Catalog:
     def _spec(self, model_id: str, environ: Mapping[str, str], at: datetime) -> ModelSpec:
         model = self.models.get(model_id) or ModelTable(id=model_id)
         return model_spec(model, self.providers[provider_name(model_id)], environ, at)
+
+
+def _overlaid(base: Mapping[str, Keys], over: Mapping[str, Keys]) -> dict[str, Keys]:
+    """Lay tables over others, key by key."""
+    return {name: {**base.get(name, {}), **over.get(name, {})} for name in {**base, **over}}
 
 
 def _read(path: Path) -> str:

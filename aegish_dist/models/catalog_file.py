@@ -1,29 +1,41 @@
 """The catalog file: TOML in, checked tables out, or one line that says what is wrong where."""
 
 import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+import msgspec
 
+from aegish_dist.core.checking import problem
 from aegish_dist.errors import CatalogError
-from aegish_dist.models.tables import (
-    CatalogFile,
-    ModelTable,
-    PriceTable,
-    ProviderTable,
-    SharedTable,
-    is_model_id,
-)
+from aegish_dist.models.tables import ModelTable, ProviderTable, is_model_id, is_provider_name
 
-_PROBLEMS = {
-    "missing": "is missing",
-    "is_instance_of": "must be a number",
-    "dict_type": "must be a table",
-    "model_type": "must be a table",
-    "string_pattern_mismatch": "must be of lower-case letters, digits, '.', '_' and '-'",
-}
-"""The words of pydantic that suit Python better than TOML, by its error types."""
+Keys = Mapping[str, Any]
+"""The keys that a table gives, as TOML holds them."""
+Table = TypeVar("Table", bound=ModelTable | ProviderTable)
+_TOP = ("providers", "models")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFile:
+    """The tables of one file, checked, each with no more than the keys it gives."""
+
+    providers: Mapping[str, Keys] = field(default_factory=dict)
+    """By name."""
+    models: Mapping[str, Keys] = field(default_factory=dict)
+    """By id, in the order of the file."""
+
+
+def table(keys: Keys, kind: type[Table]) -> Table:
+    """Give a table its defaults.
+
+    Raises:
+        msgspec.ValidationError: A key is wrong.
+    """
+    # Decimals stay what they are; otherwise a text would do for a price.
+    return msgspec.convert(keys, kind, builtin_types=(Decimal,))
 
 
 def parse_catalog(text: str, source: str) -> CatalogFile:
@@ -41,55 +53,53 @@ def parse_catalog(text: str, source: str) -> CatalogFile:
     except tomllib.TOMLDecodeError as error:
         raise CatalogError(f"{source}: not valid TOML: {error}") from error
     try:
-        catalog = CatalogFile.model_validate(raw)
-    except ValidationError as error:
-        raise CatalogError(f"{source}: {_describe(error, raw)}") from None
-    _refuse_duplicates(catalog.models, source)
-    return catalog
+        return _checked(raw)
+    except CatalogError as error:
+        raise CatalogError(f"{source}: {error}") from None
 
 
-def _refuse_duplicates(models: list[ModelTable], source: str) -> None:
-    first_use: dict[str, int] = {}
-    for number, model in enumerate(models, start=1):
-        first = first_use.setdefault(model.id, number)
+def _checked(raw: dict[str, Any]) -> CatalogFile:
+    for key in raw:
+        if key not in _TOP:
+            known = ", ".join(_TOP)
+            raise CatalogError(f"top level: key '{key}': unknown key; known are {known}")
+    providers, models = raw.get("providers", {}), raw.get("models", [])
+    if not isinstance(providers, dict):
+        raise CatalogError("top level: key 'providers': must be a table")
+    if not isinstance(models, list):
+        raise CatalogError("top level: key 'models': must be a list of tables, [[models]]")
+    return CatalogFile(_providers(providers), _models(models))
+
+
+def _providers(raw: dict[str, Any]) -> dict[str, Keys]:
+    for name, keys in raw.items():
+        heading = f"[providers.{name}]"
+        if not is_provider_name(name):
+            allowed = "lower-case letters, digits, '.', '_' and '-'"
+            raise CatalogError(f"{heading}: must be of {allowed}")
+        _check(keys, ProviderTable, heading)
+    return raw
+
+
+def _models(raw: list[Any]) -> dict[str, Keys]:
+    entries: dict[str, int] = {}
+    for number, keys in enumerate(raw, start=1):
+        model = keys.get("id") if isinstance(keys, dict) else None
+        known = f" ({model})" if isinstance(model, str) and is_model_id(model) else ""
+        _check(keys, ModelTable, f"[[models]] entry {number}{known}")
+        first = entries.setdefault(keys["id"], number)
         if first != number:
-            problem = f"'{model.id}' is already entry {first}; merge the two"
-            raise CatalogError(f"{source}: [[models]] entry {number}: key 'id': {problem}")
+            clash = f"'{model}' is already entry {first}; merge the two"
+            raise CatalogError(f"[[models]] entry {number}: key 'id': {clash}")
+    return {keys["id"]: keys for keys in raw}
 
 
-def _describe(error: ValidationError, raw: dict[str, Any]) -> str:
-    """Say where and what of the first problem, without the value."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    table, keys = _table(first["loc"], raw)
-    problem = _PROBLEMS.get(first["type"], first["msg"].removeprefix("Value error, "))
-    if first["type"] == "extra_forbidden":
-        problem = f"unknown key; known are {', '.join(_known_keys(first['loc']))}"
-    where = f"{table}: key '{'.'.join(keys)}'" if keys else table
-    return f"{where}: {problem}"
-
-
-def _table(location: tuple[int | str, ...], raw: dict[str, Any]) -> tuple[str, list[str]]:
-    """Split a location into the table's heading and the keys inside it."""
-    parts = [str(part) for part in location if part != "[key]"]
-    match location:
-        case ("providers", str(name), *_):
-            return f"[providers.{name}]", parts[2:]
-        case ("models", int(index), *_):
-            entry = raw["models"][index]
-            model = entry.get("id") if isinstance(entry, dict) else None
-            known = f" ({model})" if isinstance(model, str) and is_model_id(model) else ""
-            return f"[[models]] entry {index + 1}{known}", parts[2:]
-    return "top level", parts
-
-
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    match location:
-        case ("providers", _, "shared", _):
-            return list(SharedTable.model_fields)
-        case ("providers", _, _):
-            return list(ProviderTable.model_fields)
-        case ("models", _, "price", _):
-            return list(PriceTable.model_fields)
-        case ("models", _, _):
-            return list(ModelTable.model_fields)
-    return list(CatalogFile.model_fields)
+def _check(keys: object, kind: type[ModelTable | ProviderTable], heading: str) -> None:
+    if not isinstance(keys, dict):
+        raise CatalogError(f"{heading}: must be a table")
+    try:
+        table(keys, kind)
+    except msgspec.ValidationError as error:
+        path, what = problem(error, kind)
+        where = f"{heading}: key '{path}'" if path else heading
+        raise CatalogError(f"{where}: {what}") from None

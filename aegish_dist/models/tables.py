@@ -7,28 +7,30 @@ end is `catalog`'s business. Messages never repeat a value: people paste keys in
 import math
 import re
 from decimal import Decimal
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
+from aegish_dist.core.checking import WrongValueError
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import WireFormat
 
 _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
 _SEGMENT = r"[A-Za-z0-9~@][A-Za-z0-9._:@+-]*"
+_PROVIDER_NAME = re.compile(_PROVIDER)
 _MODEL_ID = re.compile(rf"{_PROVIDER}(?:/{_SEGMENT})+")
 # Upper case only: some providers' keys would pass for lower-case names.
 _ENVIRONMENT_VARIABLE = re.compile(r"(?:[A-Z][A-Z0-9_]*)?")
 MAX_ID_LENGTH = 200
+MAX_PRICE_USD = 1_000_000
+
+
+def is_provider_name(text: str) -> bool:
+    """Whether the text can name a provider."""
+    return _PROVIDER_NAME.fullmatch(text) is not None
 
 
 def is_model_id(text: str) -> bool:
@@ -58,22 +60,6 @@ def api_root(url: str) -> str:
     return url.rstrip("/")
 
 
-def _model_id(text: str) -> str:
-    if not is_model_id(text):
-        raise ValueError("must have the form provider/model")
-    return text
-
-
-def _variable_name(text: str) -> str:
-    if not _ENVIRONMENT_VARIABLE.fullmatch(text):
-        raise ValueError("must be the name of an environment variable in upper case, not a key")
-    return text
-
-
-def _exact(value: object) -> object:
-    return Decimal(value) if type(value) is int else value
-
-
 def _as_json(value: object) -> Any:
     """TOML floats are read as Decimal, for the prices' sake; a request body wants them back."""
     match value:
@@ -88,30 +74,16 @@ def _as_json(value: object) -> Any:
     raise ValueError("dates, times, inf and nan have no JSON form")
 
 
-Usd = Annotated[Decimal, BeforeValidator(_exact), Field(ge=0, le=1_000_000)]
-BaseUrl = Annotated[str, AfterValidator(api_root)]
-ModelId = Annotated[str, AfterValidator(_model_id)]
-MaxInFlight = Annotated[int, Field(ge=1, le=10_000)]
+Usd = Annotated[int, Meta(ge=0, le=MAX_PRICE_USD)] | Decimal
+MaxInFlight = Annotated[int, Meta(ge=1, le=10_000)]
+PerMinute = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-def _plain(value: object) -> object:
-    return float(value) if type(value) in (int, Decimal) else value  # type: ignore[arg-type]
-
-
-PerMinute = Annotated[float, BeforeValidator(_plain), Field(gt=0, le=1e9)]
-
-
-class _Table(BaseModel):
+class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every key is optional: a user's file gives only what differs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    def overlaid(self, over: Self) -> Self:
-        """Return this table with the keys that the other one gives."""
-        return self.model_copy(update={key: getattr(over, key) for key in over.model_fields_set})
-
-
-class PriceTable(_Table):
+class PriceTable(_Table, frozen=True):
     """A price override: token prices, or a flat one."""
 
     input: Usd | None = None
@@ -120,25 +92,31 @@ class PriceTable(_Table):
     cache_write: Usd | None = None
     per_call: Usd | None = None
 
-    @model_validator(mode="after")
-    def _tokens_or_flat(self) -> Self:
-        flat = self.model_fields_set == {"per_call"}
+    def __post_init__(self) -> None:
+        """Refuse what is no price, and half a price."""
+        for key in self.__struct_fields__:
+            value = getattr(self, key)
+            if isinstance(value, Decimal) and not (
+                value.is_finite() and 0 <= value <= MAX_PRICE_USD
+            ):
+                raise WrongValueError(key, f"must be from 0 to {MAX_PRICE_USD:,}")
+        tokens = (self.input, self.output, self.cache_read, self.cache_write)
+        flat = self.per_call is not None and tokens == (None,) * len(tokens)
         if not flat and (self.per_call is not None or None in (self.input, self.output)):
             raise ValueError("give both input and output, or per_call alone")
-        return self
 
     def price(self) -> Price:
         """The same as the core's record."""
         return Price(
-            input=Rate(self.input or Decimal(0)),
-            output=Rate(self.output or Decimal(0)),
-            cache_read=None if self.cache_read is None else Rate(self.cache_read),
-            cache_write=None if self.cache_write is None else Rate(self.cache_write),
-            per_call=self.per_call,
+            input=Rate(Decimal(self.input or 0)),
+            output=Rate(Decimal(self.output or 0)),
+            cache_read=None if self.cache_read is None else Rate(Decimal(self.cache_read)),
+            cache_write=None if self.cache_write is None else Rate(Decimal(self.cache_write)),
+            per_call=None if self.per_call is None else Decimal(self.per_call),
         )
 
 
-class SharedTable(_Table):
+class SharedTable(_Table, frozen=True):
     """`[providers.NAME.shared]`: limits over all models of a provider together."""
 
     requests_per_minute: PerMinute | None = None
@@ -150,12 +128,12 @@ class SharedTable(_Table):
         return Limits(self.requests_per_minute, self.tokens_per_minute, self.max_in_flight)
 
 
-class ProviderTable(_Table):
+class ProviderTable(_Table, frozen=True):
     """`[providers.NAME]`."""
 
-    wire: Annotated[WireFormat, Field(strict=False)] = WireFormat.OPENAI
-    base_url: BaseUrl = ""
-    key_variable: Annotated[str, AfterValidator(_variable_name)] = ""
+    wire: WireFormat = WireFormat.OPENAI
+    base_url: str = ""
+    key_variable: str = ""
     max_in_flight: MaxInFlight | None = None
     requests_per_minute: PerMinute | None = None
     tokens_per_minute: PerMinute | None = None
@@ -163,27 +141,46 @@ class ProviderTable(_Table):
     genai_prices: str = ""
     notes: str = ""
 
+    def __post_init__(self) -> None:
+        """Check what its type alone does not tell."""
+        _check_base_url(self)
+        if not _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable):
+            problem = "must be the name of an environment variable in upper case, not a key"
+            raise WrongValueError("key_variable", problem)
 
-class ModelTable(_Table):
+
+class ModelTable(_Table, frozen=True):
     """`[[models]]`."""
 
-    id: ModelId
-    name: Annotated[str, Field(min_length=1)] | None = None
+    id: str
+    name: Annotated[str, Meta(min_length=1)] | None = None
     default: bool = False
     reference: bool = False
-    base_url: BaseUrl = ""
+    base_url: str = ""
     max_in_flight: MaxInFlight | None = None
     requests_per_minute: PerMinute | None = None
     tokens_per_minute: PerMinute | None = None
     price: PriceTable | None = None
-    parameters: Annotated[dict[str, Any], AfterValidator(_as_json)] = {}
+    parameters: dict[str, Any] = {}
     drop_parameters: list[str] = []
     simulated: bool = False
     notes: str = ""
 
+    def __post_init__(self) -> None:
+        """Check what its type alone does not tell."""
+        if not is_model_id(self.id):
+            raise WrongValueError("id", "must have the form provider/model")
+        _check_base_url(self)
+        try:
+            force_setattr(self, "parameters", _as_json(self.parameters))
+        except ValueError as error:
+            raise WrongValueError("parameters", error) from None
 
-class CatalogFile(_Table):
-    """One file."""
 
-    providers: dict[Annotated[str, Field(pattern=f"^{_PROVIDER}$")], ProviderTable] = {}
-    models: list[ModelTable] = []
+def _check_base_url(table: ProviderTable | ModelTable) -> None:
+    """Check and normalise a base URL that is given."""
+    if table.base_url:
+        try:
+            force_setattr(table, "base_url", api_root(table.base_url))
+        except ValueError as error:
+            raise WrongValueError("base_url", error) from None

@@ -5,11 +5,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import SecretStr
-
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.parsing import parse
 from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.secret import SecretStr
 from aegish_dist.errors import AegishError
 from aegish_dist.models import missing_key
 from aegish_dist.prompts.loading import load_prompt

@@ -5,13 +5,13 @@ from typing import Self
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from pydantic import SecretStr
 from yarl import URL
 
 from aegish_dist import __version__
 from aegish_dist.core.addresses import is_loopback
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.secret import SecretStr
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import baseline
 from aegish_dist.providers.contract import ModelClient, Observer

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from pydantic import SecretStr
 
 from aegish_dist.core.completion import StopKind
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.session import ProviderSession

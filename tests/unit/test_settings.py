@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from aegish_dist.errors import ConfigError
 from aegish_dist.settings import load_settings
@@ -93,21 +92,23 @@ def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"),
+    ("variable", "value", "problem"),
     [
-        ("CONCURRENCY", "0"),
-        ("CONCURRENCY", "-1"),
-        ("CONCURRENCY", "10001"),
-        ("CONCURRENCY", "many"),
-        ("CONCURRENCY", "1.5"),
-        ("SHUTDOWN_GRACE_S", "-1"),
-        ("SHUTDOWN_GRACE_S", "soon"),
-        ("LOG_FORMAT", "xml"),
-        ("LOG_LEVEL", "debug"),
+        ("CONCURRENCY", "0", "must be at least 1"),
+        ("CONCURRENCY", "-1", "must be at least 1"),
+        ("CONCURRENCY", "10001", "must be at most 10,000"),
+        ("CONCURRENCY", "many", "must be a whole number"),
+        ("CONCURRENCY", "1.5", "must be a whole number"),
+        ("SHUTDOWN_GRACE_S", "-1", "must be at least 0"),
+        ("SHUTDOWN_GRACE_S", "nan", "must be at least 0"),
+        ("SHUTDOWN_GRACE_S", "soon", "must be a number"),
+        ("STOCK_TRANSPORT", "perhaps", "must be true or false"),
+        ("LOG_FORMAT", "xml", "must be one of 'console', 'json'"),
+        ("LOG_LEVEL", "debug", "must be one of 'DEBUG', 'INFO', 'WARNING', 'ERROR'"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, problem: str
 ):
     """One line names the variable and what is expected."""
     monkeypatch.setenv(f"AEGISH_DIST_{variable}", value)
@@ -115,10 +116,7 @@ def test_a_value_that_cannot_be_used_is_refused(
     with pytest.raises(ConfigError) as caught:
         load_settings()
 
-    message = str(caught.value)
-    assert message.startswith(f"AEGISH_DIST_{variable}: ")
-    assert "should" in message
-    assert "\n" not in message
+    assert str(caught.value) == f"AEGISH_DIST_{variable}: {problem}"
 
 
 @pytest.mark.parametrize(
@@ -154,5 +152,5 @@ def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPat
     settings = load_settings()
 
     assert "hunter2" not in f"{settings!r} {settings}"
-    with pytest.raises(ValidationError):
+    with pytest.raises(AttributeError):
         settings.concurrency = 1

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from pydantic import SecretStr
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.secret import SecretStr
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import Baseline
 from aegish_dist.providers.session import ProviderSession
