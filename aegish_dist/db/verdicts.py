@@ -17,20 +17,29 @@ STREAM_ROWS = 2000
 
 _LOOK_UP = text(
     """
-    SELECT item.number, model.id, sample.command, verdict.run_model_id IS NOT NULL AS done
+    SELECT item.number, model.id, sample.command, coalesce(verdict.done, false) AS done
     FROM unnest(CAST(:runs AS text[]), CAST(:models AS text[]), CAST(:keys AS bigint[]),
                 CAST(:epochs AS smallint[]), CAST(:generations AS smallint[]))
          WITH ORDINALITY AS item (run, model, key, epoch, generation, number)
-    JOIN runs AS run ON run.id = item.run AND run.epochs >= item.epoch
-    JOIN run_models AS model ON model.run_id = item.run AND model.model = item.model
-    JOIN samples AS sample ON sample.key = item.key
-    JOIN run_datasets AS asked
-      ON asked.run_id = item.run AND asked.dataset_id = sample.dataset_id
-    LEFT JOIN verdicts AS verdict
-      ON verdict.run_model_id = model.id AND verdict.sample_key = item.key
-     AND verdict.epoch = item.epoch AND verdict.generation = item.generation
+    CROSS JOIN LATERAL (
+        SELECT FROM runs WHERE id = item.run AND epochs >= item.epoch LIMIT 1) AS run
+    CROSS JOIN LATERAL (
+        SELECT id FROM run_models WHERE run_id = item.run AND model = item.model LIMIT 1) AS model
+    CROSS JOIN LATERAL (
+        SELECT command, dataset_id FROM samples WHERE key = item.key LIMIT 1) AS sample
+    CROSS JOIN LATERAL (
+        SELECT FROM run_datasets WHERE run_id = item.run AND dataset_id = sample.dataset_id
+        LIMIT 1) AS asked
+    LEFT JOIN LATERAL (
+        SELECT true AS done FROM verdicts
+        WHERE run_model_id = model.id AND sample_key = item.key
+          AND epoch = item.epoch AND generation = item.generation
+        LIMIT 1) AS verdict ON true
     """
 )
+"""Each LIMIT has PostgreSQL look one row up by its whole key. It would join otherwise, and while
+it knows nothing of a table yet, it joins by the first column of a key and reads every verdict of
+the model again."""
 
 _VERDICT_COLUMNS = [
     c.name for c in VerdictRow.__table__.columns if c.name not in ("stored_at", "code")

@@ -1,0 +1,64 @@
+"""How much of the store a look-up reads, from PostgreSQL's own statistics."""
+
+import itertools
+import random
+
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.verdict import Item
+from aegish_dist.db.verdicts import insert_verdicts, look_up
+from tests.integration.stored_runs import BLOCKED, StoredRun, a_model, a_run, store
+
+MODELS = tuple(a_model(f"test/{number}") for number in range(10))
+MANY = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(1318)))
+VERDICTS = len(MODELS) * len(MANY.samples)
+GROUP = 100
+ENTRIES_READ = text("SELECT sum(idx_tup_read) + sum(seq_tup_read) FROM ("
+    " SELECT idx_tup_read, 0 AS seq_tup_read FROM pg_stat_user_indexes"
+    " UNION ALL SELECT 0, seq_tup_read FROM pg_stat_user_tables) AS reading")  # fmt: skip
+
+
+def entries_read(session: Session) -> int:
+    session.execute(text("SELECT pg_stat_force_next_flush()"))
+    session.commit()
+    return int(session.scalar(ENTRIES_READ) or 0)
+
+
+def without_statistics(session: Session) -> None:
+    """Have the tables stay as unknown to the planner as they are on the first evening."""
+    for table in ("runs", "run_models", "run_datasets", "samples", "verdicts"):
+        session.execute(text(f"ALTER TABLE {table} SET (autovacuum_enabled = off)"))
+    session.commit()
+
+
+def all_items(stored: StoredRun) -> list[Item]:
+    return [
+        stored.item(sample, model=model.id, dataset="many")
+        for model, sample in itertools.product(MODELS, MANY.samples)
+    ]
+
+
+def evaluate_all(session: Session, stored: StoredRun) -> None:
+    """Look every item up and store its verdict, in groups, as a worker does."""
+    items = all_items(stored)
+    random.Random(1).shuffle(items)
+    for start in range(0, len(items), GROUP):
+        found = look_up(session, items[start : start + GROUP])
+        assert all(each is not None and not each.done for each in found)
+        insert_verdicts(session, [(each.key, BLOCKED) for each in found if each])
+        session.commit()
+
+
+def test_a_verdict_reads_few_rows_even_where_nothing_was_ever_analysed(engine: Engine):
+    """Looking up and storing 13,180 verdicts reads at most 30 index entries and rows for each."""
+    with Session(engine) as session:
+        without_statistics(session)
+        stored = store(session, a_run(models=MODELS, datasets=(MANY,)), (MANY,))
+        session.commit()
+        before = entries_read(session)
+
+        evaluate_all(session, stored)
+
+        assert (entries_read(session) - before) / VERDICTS <= 30
