@@ -18,6 +18,11 @@ from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.statistics import Estimate, Observation, macro_rate, rate
 from aegish_dist.core.tally import Cell, Latency, ModelTally, TokenTotals
 
+METRICS_VERSION = 1
+"""Of the formulas, from a tally to the entry and the place of a model in a snapshot. A change of
+any number, or a new one, needs a higher version: snapshots of another version are not used again.
+`tests/unit/core/golden_metrics.json` holds the numbers of this version."""
+
 PASS_THRESHOLDS: Mapping[str, float] = MappingProxyType(
     {
         "aegish_score": 0.85,

@@ -23,6 +23,8 @@ class Snapshot:
     run_id: str
     scoring: str
     scoring_version: int
+    metrics_version: int
+    """Of the formulas; 0 in snapshots that were made before it was kept."""
     parser_versions: str
     verdicts: int
     verdicts_hash: str
@@ -96,6 +98,7 @@ def _to_snapshot(row: SnapshotRow) -> Snapshot:
         run_id=row.run_id,
         scoring=row.scoring,
         scoring_version=row.scoring_version,
+        metrics_version=row.metrics_version,
         parser_versions=row.parser_versions,
         verdicts=row.verdicts,
         verdicts_hash=row.verdicts_hash,

@@ -261,6 +261,8 @@ class SnapshotRow(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
     scoring: Mapped[str]
     scoring_version: Mapped[int]
+    metrics_version: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    """Of the formulas."""
     parser_versions: Mapped[str]
     """Versions of the parser behind the verdicts, comma-separated."""
     verdicts: Mapped[int] = mapped_column(BigInteger)

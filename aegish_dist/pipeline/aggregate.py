@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.metrics import measure
+from aegish_dist.core.metrics import METRICS_VERSION, measure
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import RULES, ScoringRule, rule_named
 from aegish_dist.core.snapshot import JsonObject, model_entry, rank_entries
@@ -77,8 +77,9 @@ def _earlier(session: Session, run: Run, rules: Iterable[ScoringRule]) -> dict[s
 def _made_alike(snapshot: Snapshot, run: Run, rule: ScoringRule) -> bool:
     """Whether rule, code and plan are the same: then the same verdicts give the same entry."""
     planned = {entry["counts"]["planned"] for entry in snapshot.document["models"]}
-    versions = (snapshot.scoring_version, snapshot.code_version)
-    return versions == (rule.version, __version__) and planned == {run.planned_per_model}
+    versions = (snapshot.scoring_version, snapshot.metrics_version, snapshot.code_version)
+    now = (rule.version, METRICS_VERSION, __version__)
+    return versions == now and planned == {run.planned_per_model}
 
 
 def _known(earlier: Collection[Snapshot], rules: int) -> dict[str, VerdictSet]:
@@ -110,6 +111,7 @@ def _append(
         run_id=run_id,
         scoring=rule.name,
         scoring_version=rule.version,
+        metrics_version=METRICS_VERSION,
         parser_versions=joint.parser_versions,
         verdicts=joint.verdicts,
         verdicts_hash=joint.verdicts_hash,

@@ -12,8 +12,10 @@ from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.core.completion import Completion
+from aegish_dist.core.metrics import METRICS_VERSION
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.core.statistics import Estimate
 from aegish_dist.db.snapshots import NUMBERS, find_snapshot
 from aegish_dist.db.tables import SnapshotMetricRow, VerdictRow
 from aegish_dist.db.verdict_rows import VerdictKey
@@ -255,6 +257,25 @@ def test_a_newer_version_of_a_rule_makes_a_new_snapshot(engine: Engine, run_id: 
 
     assert second.snapshot_id != first.snapshot_id
     assert current_snapshot(engine, run_id, newer) == second
+
+
+def test_a_change_of_a_formula_makes_a_new_snapshot(
+    engine: Engine, run_id: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The same package version, rule and verdicts give new numbers once the formulas changed."""
+    first = current_snapshot(engine, run_id, DEFAULT_RULE)
+    monkeypatch.setattr("aegish_dist.pipeline.aggregate.METRICS_VERSION", METRICS_VERSION + 1)
+    monkeypatch.setattr("aegish_dist.core.metrics.macro_rate", lambda _: Estimate(value=0.125))
+
+    second = current_snapshot(engine, run_id, DEFAULT_RULE)
+
+    assert (first.metrics_version, second.metrics_version) == (METRICS_VERSION, METRICS_VERSION + 1)
+    (macro,) = {
+        entry["metrics"]["malicious_detection_rate_macro"]["value"]
+        for entry in second.document["models"]
+    }
+    assert macro == 0.125
+    assert current_snapshot(engine, run_id, DEFAULT_RULE) == second
 
 
 def test_old_snapshots_stay_as_they_were(engine: Engine, run_id: str):
