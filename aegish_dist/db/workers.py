@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.tables import WorkerRow
+from aegish_dist.db.text import decode_text, encode_text
 
 ALIVE_S = 10
 """A worker reports every second; one silent for this long does not count."""
@@ -27,6 +28,10 @@ class Halt(StrEnum):
 
 Halts = dict[tuple[str, str], Halt]
 """By run id and model; an empty run id stands for every run."""
+Reasons = dict[tuple[str, str], str]
+"""Why, by the same keys: the provider's last words, one printable line without a key."""
+REASON_LENGTH = 200
+"""A reason is cut to this many characters: a worker's report is written every second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,17 @@ class Fleet:
     """Items held, by run id and model."""
     halts: Halts = field(default_factory=dict)
     """What is not called any more."""
+    reasons: Reasons = field(default_factory=dict)
+    """Why, where a worker knows it."""
 
     def halt(self, run_id: str, model: str) -> Halt | None:
         """Return why a model of a run is not called, None when it is."""
         return self.halts.get((run_id, model)) or self.halts.get(("", model))
+
+    def reason(self, run_id: str, model: str) -> str | None:
+        """Return the provider's words about a halted model of a run, None when unknown."""
+        key = (run_id, model)
+        return self.reasons.get(key if key in self.halts else ("", model))
 
 
 def report_worker(
@@ -49,6 +61,7 @@ def report_worker(
     name: str,
     in_flight: Mapping[tuple[str, str], int],
     halts: Mapping[tuple[str, str], Halt] | None = None,
+    reasons: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
     """Write down that a worker lives.
 
@@ -57,15 +70,18 @@ def report_worker(
         name: Of the worker.
         in_flight: Items it holds, by run id and model.
         halts: What it does not call any more.
+        reasons: Why, by the same keys.
     """
+    texts = reasons or {}
     held = [
         {"run": run_id, "model": model, "items": items}
         for (run_id, model), items in sorted(in_flight.items())
         if items
     ]
     halted = [
-        {"run": run_id, "model": model, "items": 0, "halt": halt.value}
-        for (run_id, model), halt in sorted((halts or {}).items())
+        {"run": key[0], "model": key[1], "items": 0, "halt": halt.value}
+        | ({"reason": encode_text(texts[key][:REASON_LENGTH])} if texts.get(key) else {})
+        for key, halt in sorted((halts or {}).items())
     ]
     statement = insert(WorkerRow).values(name=name, in_flight=held + halted, seen_at=func.now())
     session.execute(
@@ -90,9 +106,13 @@ def living_fleet(session: Session) -> Fleet:
     rows = session.scalars(select(WorkerRow.in_flight).where(WorkerRow.seen_at > recent)).all()
     held: Counter[tuple[str, str]] = Counter()
     halts: Halts = {}
+    reasons: Reasons = {}
     for row in rows:
         for entry in row:
-            held[entry["run"], entry["model"]] += entry["items"]
+            key = (entry["run"], entry["model"])
+            held[key] += entry["items"]
             if "halt" in entry:
-                halts[entry["run"], entry["model"]] = Halt(entry["halt"])
-    return Fleet(len(rows), held, halts)
+                halts[key] = Halt(entry["halt"])
+            if "reason" in entry:
+                reasons[key] = decode_text(entry["reason"])
+    return Fleet(len(rows), held, halts, reasons)

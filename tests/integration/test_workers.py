@@ -3,7 +3,7 @@
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.workers import Halt, forget_worker, living_fleet, report_worker
+from aegish_dist.db.workers import REASON_LENGTH, Halt, forget_worker, living_fleet, report_worker
 
 
 def test_a_fleet(engine: Engine):
@@ -31,3 +31,19 @@ def test_halts(engine: Engine):
 
         forget_worker(session, "a")
         assert living_fleet(session).halts == {}
+
+
+def test_reasons_of_halts(engine: Engine):
+    """A parked model carries the provider's words, of any characters and cut to their length."""
+    dead, mute = ("", "lab/dead"), ("", "lab/mute")
+    halts = {dead: Halt.PARKED, mute: Halt.PARKED, ("run1", "lab/dead"): Halt.OVER_BUDGET}
+    with Session(engine) as session, session.begin():
+        report_worker(session, "a", {}, halts, {dead: "HTTP 401: \x00\ud800" + "n" * 1000})
+        fleet = living_fleet(session)
+
+    words = fleet.reason("run7", "lab/dead")
+    assert words is not None
+    assert words.startswith("HTTP 401: \x00\ud800n")
+    assert len(words) == REASON_LENGTH
+    assert fleet.reason("run7", "lab/mute") is None
+    assert fleet.reason("run1", "lab/dead") is None  # halted for another reason
