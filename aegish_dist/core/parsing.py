@@ -1,13 +1,22 @@
 """From the text of a completion to ALLOW, WARN or BLOCK.
 
 The parser is pure and total: any text of any size gives a `ParsedCompletion`, in time linear in its
-size. Whoever changes what is read in any text raises `PARSER_VERSION`.
+size. A change of what is read in any text raises `PARSER_VERSION`.
 
 What counts is the first JSON object with a recognised `action`: what stands outside `<think>`
 before what stands inside, and there an object that opens a fenced block before any other. Special
-tokens, prose and objects without an action are passed over. An object whose JSON breaks after its
-action still counts, in its place, by that action alone: were it passed over, a command quoted in
-its reason could smuggle in a verdict of its own.
+tokens, prose and objects without an action are passed over.
+
+Models quote the command, and a command may hold tags, fences and verdicts of its own. Therefore:
+
+- Text within a JSON string is never markup, as an object is read as a whole. Where an object breaks
+  after its action, its strings cannot be told from what follows: it counts by that action, and
+  nothing after it but an answer that stands alone behind the last `</think>`.
+- A completion that begins with its answer was not thinking: a `</think>` without `<think>` in it
+  is text.
+- Of several parts outside `<think>` the one counts that is nothing but an answer and stands last,
+  since thoughts that quote a command seem to end in the middle. Where such parts follow upon each
+  other, it is the first of them.
 """
 
 import json
@@ -18,22 +27,27 @@ from dataclasses import dataclass, field
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import Outcome, ParsedCompletion, Verdict
 
-PARSER_VERSION = 1
-"""Stored with every verdict; a higher one may read the same text differently."""
+PARSER_VERSION = 2
+"""Stored with every verdict; a higher one may read the same text differently.
+
+2: keys in any letter case; text that is quoted in a completion is not taken for its markup.
+"""
 
 MAX_MISSES = 32
-"""Objects tried in vain, or broken, before only the pairs count, inside and outside `<think>` each:
-bounds the time on hostile text, whose objects may nest."""
+"""Objects without an action, or broken, before only the pairs count, inside and outside `<think>`
+each: bounds the time on hostile text, whose objects may nest."""
 
 ACTIONS = {action.value: action for action in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)}
 
 # A bar after the pair is that of an echoed answer format: "action": "allow" | "warn" | "block".
-PAIR = r'"action"\s*:\s*"\s*(?P<action>(?ai:allow|warn|block))\s*"(?!\s*\|)'
+PAIR = r'"(?ai:action)"\s*:\s*"\s*(?P<action>(?ai:allow|warn|block))\s*"(?!\s*\|)'
 BROKEN_OBJECT = re.compile(r"\{\s*" + PAIR)
 MARK = re.compile(
     r"(?P<think>(?i:<think>))|(?P<answer>(?i:</think>))"
     r'|(?P<fence>```\w*+\s*+\{?)?(?P<object>\{(?=\s*"))|' + PAIR
 )
+FRAME = re.compile(r"(?:\s|<\|\w*\|>|```\w*)*+")
+"""What may stand around an answer that stands alone: blanks, special tokens, a fence."""
 
 # Not strict: models put literal line breaks into strings. Integers as floats: `int` takes
 # quadratic time on thousands of digits.
@@ -53,6 +67,116 @@ class _Scope:
     misses: int = 0
     """Objects that are broken or yielded no action."""
 
+    def first(self) -> ParsedCompletion | None:
+        """Return what counts of it; None when no action was read."""
+        return next((each[0] for each in (self.fenced, self.plain, self.pairs) if each), None)
+
+
+@dataclass(slots=True)
+class _Object:
+    """An object with an action."""
+
+    parsed: ParsedCompletion
+    start: int
+    end: int | None
+    """None when it is broken."""
+
+
+class _Reader:
+    """Reads one text from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._outside, self._inside = _Scope(), _Scope()
+        self._thinking = self._thought = False
+        self._leads = False
+        """Whether the text begins with its answer."""
+        self._firm: ParsedCompletion | None = None
+        """What counted where an object outside `<think>` broke."""
+        self._alone: ParsedCompletion | None = None
+        """The answer that stands alone behind the last tag."""
+        self._part = 0
+        """Where the part outside `<think>` begins that is being read."""
+        self._head: _Object | None = None
+        """The first object with an action in it."""
+
+    def read(self) -> ParsedCompletion:
+        position = 0
+        while mark := MARK.search(self._text, position):
+            position = mark.end()
+            if mark["think"]:
+                self._think(mark.start())
+            elif mark["answer"]:
+                self._answer(mark)
+            else:
+                position = self._collect(mark)
+            if self._leads and self._firm:
+                return self._firm
+        if not self._thinking:
+            self._end_part(len(self._text))
+        alone = None if self._leads else self._alone
+        found = alone or self._firm or self._outside.first() or self._inside.first()
+        return found or ParsedCompletion(None)
+
+    def _think(self, at: int) -> None:
+        if not self._thinking:
+            self._end_part(at)
+        self._thinking = self._thought = True
+
+    def _answer(self, mark: re.Match[str]) -> None:
+        if self._leads and not self._thinking:
+            return
+        if self._thinking:
+            self._alone = None
+        else:
+            self._end_part(mark.start())
+        if not self._thought:  # some chat templates swallow the opening tag
+            self._outside, self._inside, self._alone = _Scope(), self._outside, None
+        self._thinking, self._thought = False, True
+        self._part, self._head = mark.end(), None
+
+    def _end_part(self, end: int) -> None:
+        """Tell whether the part outside `<think>` that ends here is nothing but an answer."""
+        head = self._head
+        opened = FRAME.match(self._text, self._part, end)
+        if head is None and opened and opened.end() == end:
+            return  # nothing stands here
+        self._alone = (self._alone or head.parsed) if head and self._is_all(head, end) else None
+
+    def _is_all(self, head: _Object, end: int) -> bool:
+        closed = head.end is not None and FRAME.fullmatch(self._text, head.end, end)
+        return bool(closed) and self._opens(head)
+
+    def _opens(self, head: _Object) -> bool:
+        before = FRAME.match(self._text, self._part, head.start)
+        return before is not None and self._text[before.end() : head.start] in ("", "{")
+
+    def _collect(self, mark: re.Match[str]) -> int:
+        """Read the object or pair found here; return where to look on."""
+        scope = self._inside if self._thinking else self._outside
+        if mark["action"]:
+            scope.pairs.append(ParsedCompletion(ACTIONS[mark["action"].upper()]))
+            return mark.end()
+        if scope.misses == MAX_MISSES:
+            return mark.end()
+        parsed, end = _read_object(self._text, mark.start("object"))
+        if parsed.action is not None:
+            (scope.fenced if mark["fence"] else scope.plain).append(parsed)
+            if not self._thinking:
+                self._note(_Object(parsed, mark.start("object"), end))
+        if parsed.action is None or end is None:
+            scope.misses += 1
+            return mark.end()
+        return end
+
+    def _note(self, found: _Object) -> None:
+        """Note what an object outside `<think>` says about the text that follows it."""
+        if self._head is None:
+            self._head = found
+            self._leads |= not self._thought and self._opens(found)
+        if found.end is None and self._firm is None:
+            self._firm = self._outside.first()
+
 
 def parse(text: str | None) -> ParsedCompletion:
     """Read action, reason and confidence in the text of a completion.
@@ -64,11 +188,7 @@ def parse(text: str | None) -> ParsedCompletion:
         All None when the text yields no action; reason and confidence are None too when only
         malformed JSON does.
     """
-    for scope in _scopes(text or ""):
-        for found in (scope.fenced, scope.plain, scope.pairs):
-            if found:
-                return found[0]
-    return ParsedCompletion(None)
+    return _Reader(text or "").read()
 
 
 def outcome_of(text: str | None, parsed: ParsedCompletion) -> Outcome:
@@ -88,40 +208,6 @@ def judge(completion: Completion) -> Verdict:
         confidence=parsed.confidence,
         parser_version=PARSER_VERSION,
     )
-
-
-def _scopes(text: str) -> tuple[_Scope, _Scope]:
-    """Sort what can be read into what stands outside and what stands inside `<think>`."""
-    outside, inside = _Scope(), _Scope()
-    thinking = thought = False
-    position = 0
-    while mark := MARK.search(text, position):
-        position = mark.end()
-        if mark["think"]:
-            thinking = thought = True
-        elif mark["answer"]:
-            if not thought:  # some chat templates swallow the opening tag
-                outside, inside = _Scope(), outside
-            thinking, thought = False, True
-        else:
-            position = _collect(mark, inside if thinking else outside)
-    return outside, inside
-
-
-def _collect(mark: re.Match[str], scope: _Scope) -> int:
-    """Read the object or pair found here; return where to look on."""
-    if mark["action"]:
-        scope.pairs.append(ParsedCompletion(ACTIONS[mark["action"].upper()]))
-        return mark.end()
-    if scope.misses == MAX_MISSES:
-        return mark.end()
-    parsed, end = _read_object(mark.string, mark.start("object"))
-    if parsed.action is not None:
-        (scope.fenced if mark["fence"] else scope.plain).append(parsed)
-    if parsed.action is None or end is None:
-        scope.misses += 1
-        return mark.end()
-    return end
 
 
 def _read_object(text: str, start: int) -> tuple[ParsedCompletion, int | None]:
@@ -144,7 +230,8 @@ def _read_broken(text: str, start: int) -> ParsedCompletion:
 
 
 def _read_fields(found: dict[str, object]) -> ParsedCompletion:
-    action, reason, confidence = (found.get(key) for key in ("action", "reason", "confidence"))
+    named = {key.lower(): value for key, value in found.items()} | found
+    action, reason, confidence = (named.get(key) for key in ("action", "reason", "confidence"))
     return ParsedCompletion(
         action=ACTIONS.get(action.strip().upper()) if isinstance(action, str) else None,
         reason=reason if isinstance(reason, str) else None,

@@ -24,7 +24,8 @@ MOMENT = re.compile(r"20[-0-9]{8}[T ][:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-
 AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?(E-[0-5]?[0-9])?")
 
 
-class _Answer(msgspec.Struct, gc=False):
+class _Answer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    # Any other key may be one of these in another letter case.
     action: str
     reason: str | None = None
     confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.completion import Completion
-from aegish_dist.core.parsing import judge
+from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Timing, Verdict
 from aegish_dist.db import per_model
@@ -145,7 +145,7 @@ def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun):
     with Session(engine) as session, session.begin():
         session.execute(
             text(
-                "UPDATE verdicts SET outcome = 'FORMAT_ERROR', parser_version = 2"
+                "UPDATE verdicts SET outcome = 'FORMAT_ERROR', parser_version = parser_version + 1"
                 " WHERE run_model_id = :model AND sample_key = :sample AND epoch = 1"
             ),
             {"model": stored.models["test/a"], "sample": stored.item(TAR).sample_key},
@@ -154,7 +154,7 @@ def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun):
         (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
 
     assert models_counted(sent) == 1
-    assert second.parser_versions == "1,2"
+    assert second.parser_versions == f"{PARSER_VERSION},{PARSER_VERSION + 1}"
 
 
 def test_a_snapshot_from_before_local_hashes_is_counted_again(engine: Engine, stored: StoredRun):

@@ -199,6 +199,9 @@ ANSWERS = st.fixed_dictionaries(
             [0, 1, 0.5, -0.0, 1.5, True, "1", None, float("nan"), 1e-7, 10**400]
         ),
         "more": st.sampled_from([{"action": "ALLOW"}, [], "\ud800", float("inf")]),
+        "Action": st.sampled_from(["WARN", 1]),
+        "REASON": st.sampled_from(["R", None]),
+        "Confidence": st.sampled_from([0.25, None]),
     },
 )
 
