@@ -53,8 +53,19 @@ def test_what_two_parsers_may_read_differently_has_no_origin(url):
 
 @pytest.mark.parametrize(
     "host",
-    "127.0.0.1 127.0.0.2 127.255.1.9 ::1 [::1] localhost LOCALHOST".split()
-    + "127.1 0x7f.1 2130706433 ::ffff:127.0.0.1".split(),
+    [
+        "127.0.0.1",
+        "127.0.0.2",
+        "127.255.1.9",
+        "::1",
+        "[::1]",
+        "localhost",
+        "LOCALHOST",
+        "127.1",
+        "0x7f.1",
+        "2130706433",
+        "::ffff:127.0.0.1",
+    ],
 )
 def test_this_machine_has_many_names(host):
     """All of 127.0.0.0/8 in any notation, ::1 and localhost."""
@@ -71,8 +82,18 @@ def test_other_hosts_are_not_this_machine(host):
 
 @pytest.mark.parametrize(
     "host",
-    "169.254.169.254 169.254.0.1 2852039166 0xa9fea9fe [fd00:ec2::254] fe80::1".split()
-    + "::ffff:169.254.169.254 metadata.google.internal METADATA 100.100.100.200".split(),
+    [
+        "169.254.169.254",
+        "169.254.0.1",
+        "2852039166",
+        "0xa9fea9fe",
+        "[fd00:ec2::254]",
+        "fe80::1",
+        "::ffff:169.254.169.254",
+        "metadata.google.internal",
+        "METADATA",
+        "100.100.100.200",
+    ],
 )
 def test_metadata_services_are_known(host):
     """Link-local networks in any notation, and the names and addresses of clouds."""
