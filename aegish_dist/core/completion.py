@@ -31,6 +31,9 @@ class Usage:
     """The part of `input_tokens` served from a prompt cache."""
     cache_write_tokens: int | None = None
     """The part of `input_tokens` written to a prompt cache."""
+    cache_write_1h_tokens: int | None = None
+    """The part of `cache_write_tokens` to be kept for an hour, which costs more; it enters the
+    cost of the call and is not stored by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class Price:
     """Prompt tokens read from a cache; as `input` when None."""
     cache_write: Rate | None = None
     """Prompt tokens written to a cache; as `input` when None."""
+    cache_write_1h: Rate | None = None
+    """Those of them that are to be kept for an hour; as `cache_write` when None."""
     per_call: Decimal | None = None
     """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
 
@@ -59,11 +61,14 @@ def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
     prompt = usage.input_tokens or 0
     read = min(usage.cache_read_tokens or 0, prompt)
     written = min(usage.cache_write_tokens or 0, prompt - read)
+    kept = min(usage.cache_write_1h_tokens or 0, written)
     fresh = prompt - read - written
+    write_rate = price.cache_write or price.input
     total = (
         fresh * price.input.at(prompt)
         + read * (price.cache_read or price.input).at(prompt)
-        + written * (price.cache_write or price.input).at(prompt)
+        + (written - kept) * write_rate.at(prompt)
+        + kept * (price.cache_write_1h or write_rate).at(prompt)
         + (usage.output_tokens or 0) * price.output.at(prompt)
     )
     return total / TOKENS_PER_UNIT

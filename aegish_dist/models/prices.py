@@ -60,6 +60,9 @@ def _price(prices: "ModelPrice") -> Price | None:
         output=_rate(prices.output_mtok),
         cache_read=None if prices.cache_read_mtok is None else _rate(prices.cache_read_mtok),
         cache_write=None if prices.cache_write_mtok is None else _rate(prices.cache_write_mtok),
+        cache_write_1h=(
+            None if prices.cache_write_1h_mtok is None else _rate(prices.cache_write_1h_mtok)
+        ),
     )
 
 

@@ -74,12 +74,16 @@ def _refusal(details: Mapping[str, object]) -> str | None:
 
 def _usage(usage: Mapping[str, object]) -> Usage:
     """Count cached tokens as input, which Anthropic reports apart from it."""
+    written = lenient.mapping(usage.get("cache_creation"))
+    output = lenient.mapping(usage.get("output_tokens_details"))
     cache_read = lenient.count(usage.get("cache_read_input_tokens"))
     cache_write = lenient.count(usage.get("cache_creation_input_tokens"))
     fresh = lenient.count(usage.get("input_tokens"))
     return Usage(
         input_tokens=lenient.total((fresh, cache_read, cache_write)),
         output_tokens=lenient.count(usage.get("output_tokens")),
+        reasoning_tokens=lenient.count(output.get("thinking_tokens")),
         cache_read_tokens=cache_read,
         cache_write_tokens=cache_write,
+        cache_write_1h_tokens=lenient.count(written.get("ephemeral_1h_input_tokens")),
     )

@@ -6,6 +6,8 @@ from dataclasses import replace
 from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
 from aegish_dist.providers.request import RequestTemplate, merged, template
 
@@ -18,7 +20,11 @@ STOP_KINDS = {
     "PROHIBITED_CONTENT": StopKind.CONTENT_FILTER,
     "SPII": StopKind.CONTENT_FILTER,
     "MODEL_ARMOR": StopKind.CONTENT_FILTER,
+    "ESCALATION": StopKind.CONTENT_FILTER,
+    "CONTINUATION": StopKind.MAX_TOKENS,
 }
+ACCOUNT_DISABLED = "PUP_LIMITED_DISABLED"
+"""Google has limited or disabled the account under its prohibited use policy: no answer."""
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
@@ -62,6 +68,12 @@ def _candidate(candidate: Mapping[str, object]) -> Completion:
     parts = lenient.objects(lenient.mapping(candidate.get("content")).get("parts"))
     texts = [part["text"] for part in parts if "text" in part and part.get("thought") is not True]
     reason = lenient.label(candidate.get("finishReason"))
+    if reason == ACCOUNT_DISABLED:
+        raise ProviderError(
+            f"the account is limited or disabled ({reason})",
+            error_class=ErrorClass.AUTH,
+            status=200,
+        )
     return Completion(
         text="".join(text for text in texts if isinstance(text, str)),
         stop_reason=reason,

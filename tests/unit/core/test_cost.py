@@ -13,6 +13,7 @@ CACHED = Price(
     output=Rate(Decimal(15)),
     cache_read=Rate(Decimal("0.30")),
     cache_write=Rate(Decimal("3.75")),
+    cache_write_1h=Rate(Decimal(6)),
 )
 TIERED = Price(
     input=Rate(Decimal("1.25"), ((400_000, Decimal(5)), (200_000, Decimal("2.50")))),
@@ -39,6 +40,11 @@ FLAT = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)), per_call=Decimal(
         (Usage(10_000, 0, None, 6000, None), CACHED, "0.0138"),
         # 8000 x 3 + 2000 x 3.75
         (Usage(10_000, 0, None, None, 2000), CACHED, "0.0315"),
+        # 8000 x 3 + 500 x 3.75 + 1500 x 6
+        (Usage(10_000, 0, None, None, 2000, 1500), CACHED, "0.034875"),
+        # No more of the writes than there were: 8000 x 3 + 2000 x 6
+        (Usage(10_000, 0, None, None, 2000, 9999), CACHED, "0.036"),
+        (Usage(10_000, 1000, None, 6000, 2000, 2000), PLAIN, "0.045"),
         # No price of its own: as fresh prompt tokens.
         (Usage(10_000, 1000, None, 6000, 2000), PLAIN, "0.045"),
         # More from the cache than there was: all of it, and nothing written.

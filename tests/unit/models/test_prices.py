@@ -40,11 +40,14 @@ def test_list_prices_agree_with_the_reference(provider, name, per_input, per_out
 
 
 def test_cached_tokens_have_their_own_rates():
-    """Anthropic asks a tenth of the input price for a cache read and 1.25 times it for a write."""
+    """Anthropic asks a tenth of the input price for a cache read 1.25 times it for a write,
+    and twice it for one that is kept for an hour.
+    """
     price = list_price("anthropic", "claude-haiku-4-5-20251001", AT)
     assert price is not None
     assert price.cache_read == Rate(Decimal("0.1"))
     assert price.cache_write == Rate(Decimal("1.25"))
+    assert price.cache_write_1h == Rate(Decimal(2))
 
 
 def test_tiers_are_carried_over():

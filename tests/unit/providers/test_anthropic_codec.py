@@ -91,6 +91,20 @@ def test_decode_counts_cached_tokens_as_input():
     assert answer.request_id == "req_011"
 
 
+def test_thinking_is_part_of_the_output_and_an_hour_part_of_the_writes():
+    """Both details are read; neither is counted twice."""
+    usage = {
+        "input_tokens": 21,
+        "cache_creation_input_tokens": 100,
+        "cache_creation": {"ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 70},
+        "cache_read_input_tokens": 0,
+        "output_tokens": 400,
+        "output_tokens_details": {"thinking_tokens": 350},
+    }
+    answer = anthropic.decode(message([], usage=usage), {})
+    assert answer.usage == Usage(121, 400, 350, 0, 100, cache_write_1h_tokens=70)
+
+
 def test_text_blocks_are_joined_without_thinking():
     content = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},

@@ -82,6 +82,8 @@ def test_decode_skips_thoughts_and_counts_them_as_output():
         ("BLOCKLIST", StopKind.CONTENT_FILTER),
         ("PROHIBITED_CONTENT", StopKind.CONTENT_FILTER),
         ("SPII", StopKind.CONTENT_FILTER),
+        ("ESCALATION", StopKind.CONTENT_FILTER),
+        ("CONTINUATION", StopKind.MAX_TOKENS),
         ("MALFORMED_RESPONSE", StopKind.OTHER),
         (None, None),
     ],
@@ -89,6 +91,13 @@ def test_decode_skips_thoughts_and_counts_them_as_output():
 def test_finish_reasons_are_normalised(reason, kind):
     answer = google.decode(answer_with(finish_reason=reason), {})
     assert (answer.stop_reason, answer.stop_kind) == (reason, kind)
+
+
+def test_a_disabled_account_is_no_answer_of_the_model():
+    """It fails as a wrong key does, whatever text stands beside it."""
+    with pytest.raises(ProviderError, match="PUP_LIMITED_DISABLED") as caught:
+        google.decode(answer_with(finish_reason="PUP_LIMITED_DISABLED"), {})
+    assert caught.value.error_class == ErrorClass.AUTH
 
 
 def test_a_candidate_without_content_is_an_empty_answer():
