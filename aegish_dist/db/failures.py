@@ -1,0 +1,58 @@
+"""Why calls to the models of a run failed, from the attempts that were written down.
+
+Only attempts of items that got a verdict are in the store; those of a model that is parked from its
+first call on are in the workers' log.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.db.tables import CallErrorRow, RunModelRow
+
+
+@dataclass(frozen=True, slots=True)
+class FailureKind:
+    """Failed attempts of one model of a run that are alike."""
+
+    error_class: ErrorClass
+    """Why they failed."""
+    status: int | None
+    """HTTP status, None when there was no response."""
+    attempts: int
+    """How many, those included after which another attempt succeeded."""
+    message: str
+    """Of the newest one; the provider's words, untrusted."""
+    last_at: datetime
+    """When the newest one failed."""
+
+
+def failures_by_model(session: Session, run_id: str) -> dict[str, tuple[FailureKind, ...]]:
+    """Return the kinds of failed attempts of each model of a run, the most frequent first.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+
+    Returns:
+        By model; one without a failed attempt is absent. All generations count.
+    """
+    kind = (RunModelRow.model, CallErrorRow.error_class, CallErrorRow.status)
+    newest = aggregate_order_by(CallErrorRow.message, CallErrorRow.at.desc())
+    attempts = func.count()
+    rows = session.execute(
+        select(*kind, attempts, func.array_agg(newest)[1], func.max(CallErrorRow.at))
+        .join(RunModelRow, RunModelRow.id == CallErrorRow.run_model_id)
+        .where(RunModelRow.run_id == run_id)
+        .group_by(*kind)
+        .order_by(RunModelRow.model, attempts.desc(), *kind)
+    )
+    kinds: defaultdict[str, list[FailureKind]] = defaultdict(list)
+    for model, error_class, status, number, message, last_at in rows:
+        kinds[model].append(FailureKind(ErrorClass(error_class), status, number, message, last_at))
+    return {model: tuple(found) for model, found in kinds.items()}
