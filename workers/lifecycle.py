@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.verdict import Item, Verdict
-from aegish_dist.db.engine import open_engine
+from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import load_assignment, load_parameters, load_run
 from aegish_dist.db.schema import require_current
@@ -170,7 +170,7 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
     """
     # Containers on one host may share its name and the numbers of their processes.
     name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
-    engine = open_engine(app.conf.aegish_database_url)
+    engine = open_engine(app.conf.aegish_database_url, reply_timeout_s=WORKER_REPLY_TIMEOUT_S)
     executor = ThreadPoolExecutor(DATABASE_THREADS, thread_name_prefix="aegish-db")
     try:
         await asyncio.get_running_loop().run_in_executor(executor, require_current, engine)

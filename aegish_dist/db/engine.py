@@ -1,48 +1,104 @@
 """Connecting to PostgreSQL."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
-from psycopg.errors import InsufficientPrivilege
-from sqlalchemy import Engine, create_engine
+from psycopg import errors
+from psycopg.conninfo import make_conninfo
+from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from aegish_dist.db.connection import BoundedConnection
 from aegish_dist.errors import ConfigError, StoreError
 
-CONNECT_TIMEOUT_S = 5
+EXPECTED = "use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
+
+CONNECT_ARGUMENTS = {
+    "connect_timeout": 5,
+    "application_name": "aegish-dist",
+    # A peer that vanished without a word is found out within 25 s, idle or not.
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,  # milliseconds
+    # Statements that psycopg prepares belong to a server's connection; a pooler such as PgBouncer
+    # before 1.21 hands that to others between transactions.
+    "prepare_threshold": None,
+}
+"""For libpq and psycopg; a URL may override the first ones by its query."""
+
+EXPECTED_ERRORS = (
+    psycopg.OperationalError,
+    errors.InsufficientPrivilege,
+    errors.ReadOnlySqlTransaction,
+)
+"""Of the server's state or of its rights; any other error is one of a statement, so a bug."""
+
+WORKER_REPLY_TIMEOUT_S = 30.0
+"""A worker's statements take milliseconds; one that waits longer for a lock is tried again."""
 
 
-def open_engine(url: str, *, pool_size: int = 5) -> Engine:
+def open_engine(url: str, *, pool_size: int = 5, reply_timeout_s: float | None = None) -> Engine:
     """Create an engine; nothing is connected yet.
 
     Args:
         url: `postgresql://...`; the psycopg driver is implied.
         pool_size: Connections kept open at most.
+        reply_timeout_s: Seconds a server may be silent before a connection counts as lost; None:
+            as long as the kernel takes it for alive.
 
     Raises:
         ConfigError: The URL is not one of PostgreSQL.
     """
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError) as error:
-        raise ConfigError(
-            "AEGISH_DIST_DATABASE_URL is not a database URL: "
-            "use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
-        ) from error
-    if not parsed.drivername.startswith("postgres"):
-        raise ConfigError(
-            f"AEGISH_DIST_DATABASE_URL names '{parsed.drivername}', but only PostgreSQL is "
-            "supported: use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
-        )
-    return create_engine(
+    parsed = _checked(url)
+    engine = create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_pre_ping=True,
         pool_size=pool_size,
         max_overflow=0,
-        connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "aegish-dist"},
+        connect_args={k: v for k, v in CONNECT_ARGUMENTS.items() if k not in parsed.query},
+        hide_parameters=True,
     )
+    if reply_timeout_s is not None:
+
+        @event.listens_for(engine, "do_connect")
+        def connect(_dialect: Any, _record: Any, args: Any, parameters: Any) -> BoundedConnection:
+            connection = BoundedConnection.connect(*args, **parameters)
+            connection.reply_timeout_s = reply_timeout_s
+            return connection
+
+    return engine
+
+
+def _checked(url: str) -> URL:
+    """Parse a URL; what is wrong with it is said without its text, which may hold a password."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise ConfigError(f"AEGISH_DIST_DATABASE_URL is not a database URL: {EXPECTED}") from error
+    if not parsed.drivername.startswith("postgres"):
+        raise ConfigError(
+            f"AEGISH_DIST_DATABASE_URL names '{parsed.drivername}', but only PostgreSQL is "
+            f"supported: {EXPECTED}"
+        )
+    if "@" in f"{parsed.host}{parsed.database}{''.join(parsed.query)}":
+        raise ConfigError(
+            "AEGISH_DIST_DATABASE_URL has an '@' in its password or elsewhere that does not end the"
+            " credentials: write it as %40"
+        )
+    try:
+        make_conninfo("", **dict.fromkeys(parsed.query, ""))
+    except psycopg.ProgrammingError:
+        raise ConfigError(
+            "AEGISH_DIST_DATABASE_URL has an option after its '?' that PostgreSQL does not know:"
+            " see 'Parameter Key Words' of libpq, such as sslmode or sslrootcert"
+        ) from None
+    return parsed
 
 
 @contextmanager
@@ -50,13 +106,29 @@ def connection_errors_in_one_line() -> Iterator[None]:
     """Turn an unreachable or forbidden database into a `StoreError` that says what to do."""
     try:
         yield
-    except (OperationalError, ProgrammingError, psycopg.OperationalError) as error:
+    except (DBAPIError, psycopg.Error) as error:
         # What COPY raises comes without SQLAlchemy around it.
         cause = error if isinstance(error, psycopg.Error) else error.orig
-        if isinstance(error, ProgrammingError) and not isinstance(cause, InsufficientPrivilege):
+        if not isinstance(cause, EXPECTED_ERRORS):
             raise
-        what = " ".join(str(cause).split())[:200]
+        what = _without_values(" ".join(str(cause).split())[:200])
         raise StoreError(
-            f"the database cannot be used ({what}): check AEGISH_DIST_DATABASE_URL and that the "
-            "server is running; `aegish-dist doctor` tells more"
+            f"the database cannot be used ({what}): {_remedy(cause)}; "
+            "`aegish-dist doctor` tells more"
         ) from error
+
+
+def _without_values(what: str) -> str:
+    """Return a message of libpq without the settings it quotes; one may be a part of a password."""
+    return re.sub(r'(invalid [^"]*)"[^"]*"', r'\1"..."', what)
+
+
+def _remedy(cause: BaseException | None) -> str:
+    match cause:
+        case errors.LockNotAvailable() | errors.QueryCanceled() | errors.DeadlockDetected():
+            return "another session holds what this one needs; try again, or end that session"
+        case errors.DiskFull() | errors.OutOfMemory() | errors.TooManyConnections():
+            return "the server runs, but has no room; free some, or raise its limits"
+        case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
+            return "the server runs, but does not let this user write; check its rights"
+    return "check AEGISH_DIST_DATABASE_URL and that the server is running"

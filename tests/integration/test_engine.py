@@ -1,0 +1,194 @@
+"""Connecting to PostgreSQL: half-open connections, poolers, and what is said about bad URLs."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
+
+from aegish_dist.db.engine import connection_errors_in_one_line, open_engine
+from aegish_dist.errors import ConfigError, StoreError
+from tests.half_open import HalfOpenProxy
+from tests.services import HOST, ServerProcess, free_port, require_binary, wait_until
+
+REPLY_TIMEOUT_S = 1.0
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[HalfOpenProxy]:
+    """A proxy before the server of `postgres_url`."""
+    with HalfOpenProxy.to_postgres(postgres_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def bounded(proxy: HalfOpenProxy, postgres_url: str) -> Iterator[Engine]:
+    """An engine through the proxy that waits a second for replies."""
+    opened = open_engine(proxy.postgres_url(postgres_url), reply_timeout_s=REPLY_TIMEOUT_S)
+    yield opened
+    opened.dispose()
+
+
+def ask(engine: Engine, statement: str = "SELECT 1") -> object:
+    """Return what a statement selects."""
+    with engine.connect() as connection:
+        return connection.scalar(text(statement))
+
+
+def test_a_connection_that_goes_silent(proxy: HalfOpenProxy, bounded: Engine):
+    """It is given up within the time limit, and the next statement takes a new connection."""
+    with bounded.connect() as connection:
+        connection.scalar(text("SELECT 1"))
+        assert proxy.swallow() == 1
+        started = time.monotonic()
+        with pytest.raises(OperationalError, match="has not answered for 1 s"):
+            connection.scalar(text("SELECT 2"))
+        assert REPLY_TIMEOUT_S <= time.monotonic() - started < 5
+
+    assert ask(bounded) == 1
+
+
+def test_an_idle_connection_that_went_silent(proxy: HalfOpenProxy, bounded: Engine):
+    """It is replaced unseen, with all others of its pool."""
+    with bounded.connect() as first, bounded.connect() as second:
+        assert first.scalar(text("SELECT 1")) == second.scalar(text("SELECT 1"))
+    assert proxy.swallow() == 2
+
+    started = time.monotonic()
+    assert ask(bounded) == 1
+    assert ask(bounded) == 1
+
+    assert time.monotonic() - started < 2 * REPLY_TIMEOUT_S + 1
+
+
+def test_a_statement_that_takes_too_long(bounded: Engine, engine: Engine):
+    """The server is asked to end it: nothing goes on that nobody waits for."""
+    with pytest.raises(OperationalError):
+        ask(bounded, "SELECT pg_sleep(30)")
+
+    running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)' AND state = 'active'"
+    wait_until(lambda: ask(engine, f"{running} AND pid <> pg_backend_pid()") == 0, "the end")
+
+
+def test_a_reply_that_takes_its_time(bounded: Engine):
+    """As long as bytes come, any reply may take longer than the time limit."""
+    statement = text("SELECT pg_sleep(0.4), repeat('x', 100000) FROM generate_series(1, 4)")
+    with bounded.connect() as connection:
+        assert len(connection.execute(statement).all()) == 4
+
+
+def test_keepalives(postgres_url: str, proxy: HalfOpenProxy):
+    """The kernel looks after idle connections, unless the URL of the database sets its own terms."""
+    url = proxy.postgres_url(postgres_url)
+    for suffix, idle in (("", "10"), ("?keepalives_idle=33", "33")):
+        engine = open_engine(url + suffix)
+        with engine.connect() as connection:
+            parameters = connection.connection.driver_connection.info.get_parameters()
+        engine.dispose()
+
+        assert parameters["keepalives_idle"] == idle
+        assert (parameters["keepalives_count"], parameters["tcp_user_timeout"]) == ("3", "25000")
+
+
+@pytest.fixture
+def pooled_url(postgres_url: str, proxy: HalfOpenProxy, tmp_path: Path) -> Iterator[str]:
+    """URL of the database behind a PgBouncer that shares one connection between transactions."""
+    binary = require_binary("pgbouncer")
+    port = free_port()
+    (tmp_path / "users").write_text('"postgres" ""\n')
+    (tmp_path / "pgbouncer.ini").write_text(f"""
+[databases]
+* = host={HOST} port={proxy.port} user=postgres
+[pgbouncer]
+listen_addr = {HOST}
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+auth_file = {tmp_path}/users
+pool_mode = transaction
+default_pool_size = 1
+ignore_startup_parameters = extra_float_digits
+""")
+    for path in (tmp_path, *tmp_path.parents[:2], *tmp_path.iterdir()):
+        path.chmod(0o755)
+    server = ServerProcess(port, tmp_path / "pgbouncer.log")
+    server.launch([binary, "-u", "nobody", str(tmp_path / "pgbouncer.ini")])
+    database = postgres_url.partition("?")[0].rpartition("/")[2]
+    yield f"postgresql://postgres@{HOST}:{port}/{database}"
+    server.stop()
+
+
+def test_a_pooler_between_transactions(pooled_url: str):
+    """Clients that share a server's connection do not meet in each other's prepared statements."""
+    engine = open_engine(pooled_url)
+    with engine.connect() as first, engine.connect() as second:
+        for number in range(20):
+            assert first.scalar(text("SELECT :n + 1"), {"n": number}) == number + 1
+            first.commit()
+            assert second.scalar(text("SELECT :word || '!'"), {"word": "what"}) == "what!"
+            second.commit()
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:first@SECRET@localhost/db",
+        "postgresql://user:first@SE/CRET@localhost/db",
+        "postgresql://user:first@SE?SECRET@localhost/db=1",
+        "postgresql://localhost/db?SECRET=1",
+        "postgresql://user:SECRET@localhost:port/db",
+        "SECRET",
+    ],
+)
+def test_a_url_that_cannot_be_meant(url: str):
+    """It is refused before a name is looked up, in one line that shows nothing of a password."""
+    with pytest.raises(ConfigError) as caught:
+        open_engine(url)
+
+    message = str(caught.value)
+    assert message.startswith("AEGISH_DIST_DATABASE_URL ")
+    assert "\n" not in message
+    assert not any(part in message for part in ("SECRET", "CRET@", "first"))
+
+
+def test_an_option_with_a_bad_value():
+    """Its value is not shown: it may be a part of something else."""
+    engine = open_engine("postgresql://localhost/db?sslmode=SECRET")
+
+    with pytest.raises(StoreError) as caught, connection_errors_in_one_line():
+        ask(engine)
+
+    assert "SECRET" not in str(caught.value)
+    assert "sslmode" in str(caught.value)
+
+
+def in_one_line(engine: Engine, *statements: str) -> str:
+    """Return what is said about statements of a transaction that fail."""
+    try:
+        with connection_errors_in_one_line(), engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+    except StoreError as error:
+        return str(error)
+    pytest.fail("nothing was wrong")
+
+
+def test_a_lock_that_is_not_given(engine: Engine):
+    """The words are about the lock: the server does run."""
+    with engine.connect() as holder:
+        holder.execute(text("LOCK TABLE runs"))
+
+        said = in_one_line(engine, "SET LOCAL lock_timeout = '50ms'", "LOCK TABLE runs")
+
+    assert "another session holds what this one needs" in said
+    assert "is running" not in said
+
+
+def test_a_database_that_is_read_only(engine: Engine):
+    """It is told in one line."""
+    said = in_one_line(engine, "SET TRANSACTION READ ONLY", "DELETE FROM runs")
+
+    assert "does not let this user write" in said
