@@ -4,23 +4,27 @@ import os
 import threading
 from collections.abc import Collection, Mapping
 from functools import partial
+from itertools import count
+from time import monotonic
 from typing import Any
 
 from celery import bootsteps
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.engine import open_engine
+from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
 from aegish_dist.db.runs import close_finished_models, open_queues
 from aegish_dist.logs import get_logger
 from aegish_dist.queue.depth import depth
 from aegish_dist.queue.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
+from aegish_dist.queue.passing import refusal_of
 
 log = get_logger(__name__)
 
 POLL_S = 0.1
 """A look at one index: all in all, an idle worker takes a hundredth of a core."""
 RETRY_S = 1.0
+RETRY_AFTER_BUG_S = 10.0
 POLLS_PER_CLEAN_UP = 300
 
 
@@ -37,6 +41,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
         super().__init__(consumer, **kwargs)
         self._stopped = threading.Event()
         self._without_key: set[tuple[str | None, str]] = set()
+        self._follow_at = 0.0
 
     def start(self, consumer: Any) -> None:
         """Begin to watch the store, in a thread of its own."""
@@ -52,23 +57,42 @@ class QueueDiscovery(bootsteps.StartStopStep):
         self._stopped.set()
 
     def _watch(self, consumer: Any, stopped: threading.Event) -> None:
-        engine = open_engine(consumer.app.conf.aegish_database_url, pool_size=1)
-        polls = 0
-        while not stopped.is_set():
+        engine = open_engine(
+            consumer.app.conf.aegish_database_url,
+            pool_size=1,
+            reply_timeout_s=WORKER_REPLY_TIMEOUT_S,
+        )
+        for poll in count():
+            pause_s = POLL_S
             try:
                 with Session(engine) as session, session.begin():
-                    if polls % POLLS_PER_CLEAN_UP == 0:
+                    if poll % POLLS_PER_CLEAN_UP == 0:
                         close_finished_models(session)
                     found = open_queues(session)
-            except SQLAlchemyError:
-                log.warning("database_unreachable", retry_in_s=RETRY_S)
-                stopped.wait(RETRY_S)
-            else:
                 wanted = self._servable(_pinned(found, consumer.controller.pins))
-                consumer.call_soon(partial(_follow, consumer, wanted, stopped))
-            polls += 1
-            stopped.wait(POLL_S)
+                consumer.call_soon(partial(self._follow, consumer, wanted, stopped))
+            except SQLAlchemyError:
+                pause_s = RETRY_S
+                log.warning("database_unreachable", retry_in_s=pause_s)
+            except Exception:
+                # The thread has to outlive whatever it is: without it, the worker takes no new run.
+                pause_s = RETRY_AFTER_BUG_S
+                log.exception("looking_for_runs_failed", retry_in_s=pause_s)
+            if stopped.wait(pause_s):
+                break
         engine.dispose()
+
+    def _follow(self, consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> None:
+        """Listen to what is wanted; a broker that refuses now is asked again later."""
+        if monotonic() < self._follow_at:
+            return
+        try:
+            follow(consumer, wanted, stopped)
+        except Exception as error:
+            if (refusal := refusal_of(error)) is None:
+                raise  # has Celery connect again
+            self._follow_at = monotonic() + RETRY_S
+            log.warning("queues_not_followed", problem=refusal, retry_in_s=RETRY_S)
 
     def _servable(self, queues: Mapping[str, str | None]) -> frozenset[str]:
         """Return the queues whose key there is; say once of each other model that it is left."""
@@ -88,7 +112,7 @@ def _is_set(variable: str) -> bool:
     return bool(os.environ.get(variable, "").strip())
 
 
-def _follow(consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> None:
+def follow(consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> None:
     """Listen to these queues and to no others of ours; runs in the consumer's thread."""
     if stopped.is_set():  # of an earlier connection, and overtaken
         return

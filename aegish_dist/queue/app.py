@@ -74,6 +74,9 @@ def create_app(
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # A broker that refuses a command for now, such as a Redis whose memory is full, is no
+        # reason to end either.
+        broker_channel_error_retry=True,
         # Our own pool through Celery's hook; see workers/pool.py.
         worker_pool="workers.pool:TaskPool",
         imports=["workers.tasks"],

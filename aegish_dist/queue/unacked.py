@@ -76,7 +76,12 @@ class Unacked(redis.QoS):
     def settle(self) -> None:
         """Tell Redis what was acknowledged and rejected; what fails is told again next time."""
         if self._acked:
-            with self.pipe_or_acquire() as pipe:
+            # Not in a transaction, as kombu does it: a Redis whose memory is full refuses to begin
+            # one, and what is acknowledged makes room.
+            with (
+                self.channel.conn_or_acquire() as client,
+                client.pipeline(transaction=False) as pipe,
+            ):
                 pipe.hdel(self.unacked_key, *self._acked)
                 pipe.zrem(self.unacked_index_key, *self._acked)
                 pipe.execute()

@@ -203,15 +203,21 @@ def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine):
     assert row_counts(engine) == {}
 
 
-def test_a_broker_that_takes_no_messages_leaves_no_run(engine: Engine, redis_url: str):
-    """A Redis whose disk is full, say, is found out before anything is written."""
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [("min-replicas-to-write", "too few replicas follow it"), ("maxmemory", "its memory is full")],
+)
+def test_a_broker_that_takes_no_messages_leaves_no_run(
+    engine: Engine, redis_url: str, setting: str, why: str
+):
+    """A Redis that refuses messages is found out before anything is written."""
     with redis.Redis.from_url(redis_url) as server:
-        server.config_set("min-replicas-to-write", 1)
+        server.config_set(setting, 1)
         try:
-            with pytest.raises(QueueError, match="takes no writes: too few replicas") as caught:
+            with pytest.raises(QueueError, match=f"takes no writes: {why}") as caught:
                 submit(engine, an_app(redis_url), a_submission())
         finally:
-            server.config_set("min-replicas-to-write", 0)
+            server.config_set(setting, 0)
 
     assert "\n" not in str(caught.value)
     assert row_counts(engine) == {}

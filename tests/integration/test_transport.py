@@ -20,6 +20,7 @@ from kombu.asynchronous import Hub
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.queue.app import create_app
+from aegish_dist.queue.depth import queue_depths
 from aegish_dist.queue.envelope import send
 from aegish_dist.queue.messages import decode, model_of, queue_name
 from aegish_dist.queue.producer import publish
@@ -334,6 +335,29 @@ def test_lease_of_the_living(redis_url: str, server: redis.Redis):
                 other.pump()
 
             assert (other.messages, unacked(server)) == ([], 20)
+
+
+def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis):
+    """Leases are renewed, messages acknowledged and queues asked for their size all the same."""
+    app = application(redis_url)
+    publish(app, items(20))
+    with Listener(app, A) as holder, Listener(app, A) as other:
+        wait_until(holder.has(20), "the messages")
+        server.config_set("maxmemory", 1)
+        try:
+            until = time.monotonic() + 3 * LEASE_S
+            while time.monotonic() < until:
+                holder.pump()
+                other.pump()
+            assert (other.messages, unacked(server)) == ([], 20)
+            assert queue_depths(app, [queue_name(A, RUN)]) == {queue_name(A, RUN): 0}
+
+            for message in holder.messages:
+                message.ack()
+            holder.pump()
+            assert unacked(server) == 0
+        finally:
+            server.config_set("maxmemory", 0)
 
 
 @pytest.mark.parametrize(

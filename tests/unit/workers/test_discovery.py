@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from celery.worker.consumer import Consumer
+from redis.exceptions import OutOfMemoryError
+from sqlalchemy.exc import SQLAlchemyError
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.queue.app import create_app
 from aegish_dist.queue.messages import IDLE_QUEUE, queue_name
 from aegish_dist.queue.producer import publish
-from workers.discovery import _follow
+from workers import discovery
 
 MODEL = "discovery/guard"
 FIRST, SECOND = (queue_name(MODEL, run) for run in ("run1", "run2"))
@@ -38,7 +40,7 @@ def follow(consumer: Any, *queues: str, stopped: bool = False) -> None:
     event = threading.Event()
     if stopped:
         event.set()
-    _follow(consumer, frozenset(queues), event)
+    discovery.follow(consumer, frozenset(queues), event)
 
 
 def listened(consumer: Any) -> set[str]:
@@ -102,4 +104,52 @@ def test_what_an_earlier_connection_found(consumer: Any):
 
     follow(consumer, SECOND, stopped=True)
 
+    assert listened(consumer) == {FIRST}
+
+
+def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch):
+    """Whatever goes wrong in one look for runs, the next one is made."""
+    looks = iter([SQLAlchemyError("away"), ValueError("a bug"), {FIRST: None}])
+    found: list[Any] = []
+    step = discovery.QueueDiscovery(None)
+    stopped = threading.Event()
+
+    def look(_session: Any) -> Any:
+        result = next(looks)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def call_soon(callback: Any) -> None:
+        found.append(callback.args[1])
+        stopped.set()
+
+    monkeypatch.setattr(discovery, "open_queues", look)
+    monkeypatch.setattr(discovery, "close_finished_models", lambda _session: None)
+    monkeypatch.setattr(discovery, "RETRY_S", 0.0)
+    monkeypatch.setattr(discovery, "RETRY_AFTER_BUG_S", 0.0)
+    app = create_app("memory://localhost/", database_url="postgresql://nowhere/db")
+    controller = SimpleNamespace(pins=frozenset())
+    step._watch(FakeConsumer(app=app, controller=controller, call_soon=call_soon), stopped)
+
+    assert found == [frozenset({FIRST})]
+
+
+def test_a_broker_that_refuses(consumer: Any, monkeypatch: pytest.MonkeyPatch):
+    """The worker lives, and listens as soon as the broker lets it."""
+    step = discovery.QueueDiscovery(consumer)
+    refusals = iter([OutOfMemoryError("OOM command not allowed")])
+    declare = consumer.add_task_queue
+
+    def add_task_queue(name: str) -> None:
+        for refusal in refusals:
+            raise refusal
+        declare(name)
+
+    monkeypatch.setattr(discovery, "RETRY_S", 0.0)
+    consumer.add_task_queue = add_task_queue
+    step._follow(consumer, frozenset({FIRST}), threading.Event())
+    assert listened(consumer) == set()
+
+    step._follow(consumer, frozenset({FIRST}), threading.Event())
     assert listened(consumer) == {FIRST}
