@@ -1,4 +1,9 @@
-"""What commands work with: the settings, the store and the queue, opened on demand."""
+"""What commands work with: the settings, the store and the queue, opened on demand.
+
+Each part is imported where it is opened, so that a command pays for nothing else.
+"""
+
+from __future__ import annotations
 
 import gc
 import json
@@ -6,19 +11,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from celery import Celery
-from sqlalchemy import Engine
 
-from aegish_dist.db.embedded import start_embedded
-from aegish_dist.db.engine import open_engine
-from aegish_dist.db.schema import require_current, upgrade
 from aegish_dist.logs import configure_logging
-from aegish_dist.models import Catalog
-from aegish_dist.queue.app import create_app
 from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings, load_settings
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from sqlalchemy import Engine
+
+    from aegish_dist.models import Catalog
 
 
 class Workspace:
@@ -33,11 +37,15 @@ class Workspace:
         """URL of the store; starts the embedded server when none is configured."""
         if self.settings.database_url is not None:
             return self.settings.database_url.get_secret_value()
+        from aegish_dist.db.embedded import start_embedded  # noqa: PLC0415
+
         return start_embedded(self.settings.home)
 
     @cached_property
     def raw_engine(self) -> Engine:
         """The store, whatever its schema; disconnected when the command ends."""
+        from aegish_dist.db.engine import open_engine  # noqa: PLC0415
+
         engine = open_engine(self.database_url)
         click.get_current_context().call_on_close(engine.dispose)
         return engine
@@ -45,6 +53,8 @@ class Workspace:
     @cached_property
     def engine(self) -> Engine:
         """The store at this version's schema; the embedded one is migrated on the way."""
+        from aegish_dist.db.schema import require_current, upgrade  # noqa: PLC0415
+
         if self.settings.embedded_database:
             upgrade(self.raw_engine)
         else:
@@ -54,6 +64,8 @@ class Workspace:
     @cached_property
     def app(self) -> Celery:
         """The queue."""
+        from aegish_dist.queue.app import create_app  # noqa: PLC0415
+
         url = self.settings.broker_url
         return create_app(
             EMBEDDED_BROKER_URL if url is None else url.get_secret_value(),
@@ -67,6 +79,8 @@ class Workspace:
     @cached_property
     def catalog(self) -> Catalog:
         """The model catalog with the user's own laid over it."""
+        from aegish_dist.models import Catalog  # noqa: PLC0415
+
         return Catalog.load(self.settings.catalog)
 
     @property

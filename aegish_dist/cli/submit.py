@@ -20,7 +20,6 @@ from aegish_dist.pipeline.status import RunStatus
 from aegish_dist.pipeline.submit import Submission, create_run
 from aegish_dist.pipeline.submit import submit as submit_run
 from aegish_dist.prompts.loading import load_prompt
-from aegish_dist.queue.producer import check_broker
 
 ASSUMED_CALL_S = 2.0
 
@@ -115,7 +114,7 @@ def submit(**options: Any) -> int:
     _require_prices(estimate, options)
     _require_keys(submission.models, workspace.environ, options)
     if not (options["dry_run"] or workspace.settings.embedded_broker):
-        check_broker(workspace.app)
+        _check_broker(workspace)
     _announce(submission, estimate, workspace.settings.concurrency)
     if options["dry_run"]:
         if options["as_json"]:
@@ -128,6 +127,12 @@ def submit(**options: Any) -> int:
         click.echo(run.run_id)
     _advise(run, status)
     return 1 if status is not None and status.missing else 0
+
+
+def _check_broker(workspace: Workspace) -> None:
+    from aegish_dist.queue.producer import check_broker  # noqa: PLC0415  a dry run does without
+
+    check_broker(workspace.app)
 
 
 def _plan(workspace: Workspace, options: dict[str, Any]) -> Submission:

@@ -1,18 +1,24 @@
-"""Running items to the end: with a worker inside this process, or by waiting for others."""
+"""Running items to the end: with a worker inside this process, or by waiting for others.
+
+Celery takes 0.1 s to import: what needs it does so itself.
+"""
+
+from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from celery import Celery
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run
 from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.status import RunStatus, State, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
-from aegish_dist.queue.depth import queue_depths
-from aegish_dist.queue.embedded import EmbeddedWorker
 from aegish_dist.queue.messages import queue_names
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 POLL_S = 0.25
 PATIENCE_S = 60.0
@@ -37,6 +43,8 @@ def run_embedded(
     Raises:
         QueueError: The worker ended before its work.
     """
+    from aegish_dist.queue.embedded import EmbeddedWorker  # noqa: PLC0415
+
     queues = queue_names(run)
     with EmbeddedWorker(app, queues) as worker:
         enqueue_missing(engine, app, run.run_id)
@@ -75,6 +83,8 @@ def wait_for_workers(
         The last status; something is missing in it when a model is parked, money or patience ran
         out.
     """
+    from aegish_dist.queue.depth import queue_depths  # noqa: PLC0415
+
     queues = queue_names(run)
     moving_at = time.monotonic()
     while True:

@@ -1,11 +1,16 @@
-"""Submitting a run: store what is asked of whom, then enqueue one item per command and model."""
+"""Submitting a run: store what is asked of whom, then enqueue one item per command and model.
+
+Celery takes 0.1 s to import, so what publishes imports it: a dry run does without.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from celery import Celery
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -21,7 +26,9 @@ from aegish_dist.errors import QueueError
 from aegish_dist.models import Estimate, estimate
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.queue.messages import queue_names
-from aegish_dist.queue.producer import check_broker, publish
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,8 @@ def submit(
         QueueError: The broker cannot be reached; before that nothing is stored.
         StoreError: The database cannot be reached.
     """
+    from aegish_dist.queue.producer import check_broker  # noqa: PLC0415
+
     check_broker(app)
     run = create_run(engine, submission)
     try:
@@ -108,6 +117,8 @@ def enqueue_missing(
     Enqueueing an item that is still queued is harmless: it is called once, or, if two workers hold
     it in the same moment, stored once.
     """
+    from aegish_dist.queue.producer import publish  # noqa: PLC0415
+
     with Session(engine) as session, session.begin():
         open_models(session, run_id)
     with Session(engine) as session, closing(missing_items(session, run_id)) as items:

@@ -5,13 +5,17 @@ another; of a run, because a queue is first in, first out: with one per model, a
 starve behind a big one that was submitted earlier.
 """
 
-from collections.abc import Collection, Sequence
+from __future__ import annotations
 
-from celery import Celery
-from kombu import Queue
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Item
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from kombu import Queue
 
 EVALUATE = "aegish.evaluate"
 """Name of the one task; the product sends it by name and never imports the workers."""
@@ -62,6 +66,8 @@ def run_queue(app: Celery, name: str) -> Queue:
 
     Whoever declares it has to do so by this: RabbitMQ refuses one that looks different.
     """
+    from kombu import Queue  # noqa: PLC0415  commands that publish nothing do without
+
     return Queue(name, durable=True, expires=app.conf.aegish_queue_expires_s)
 
 
