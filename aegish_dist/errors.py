@@ -80,3 +80,7 @@ class ProviderError(AegishError):
 
 class OutputError(AegishError):
     """Raised when a file that a command should write cannot be written."""
+
+
+class ClosedOutputError(OutputError):
+    """Raised when the reader of standard output is gone, as `head` goes: no line is due."""

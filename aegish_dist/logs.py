@@ -2,12 +2,15 @@
 
 An event has a constant name and identifiers as fields, never a prompt, a completion or a key.
 Warning means that something will be tried again; error that something was given up or is a bug.
+Messages of libraries quote foreign text, so whatever reaches a terminal is made printable.
 """
 
 import logging
 import sys
 
 import structlog
+
+from aegish_dist.core.printable import printable, printable_lines
 
 LIBRARY_LEVELS = {
     "alembic": logging.WARNING,
@@ -32,10 +35,11 @@ def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
+    # A JSON line is ASCII but for DEL, which is harmless: no control sequence begins with it.
+    renderers: list[structlog.typing.Processor] = (
+        [structlog.processors.JSONRenderer()]
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28)
+        else [_made_printable, _console_renderer()]
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -50,7 +54,7 @@ def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
-                renderer,
+                *renderers,
             ],
         )
     )
@@ -59,6 +63,26 @@ def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
     root.setLevel(level)
     for name, least in LIBRARY_LEVELS.items():
         logging.getLogger(name).setLevel(least)
+
+
+def _console_renderer() -> structlog.dev.ConsoleRenderer:
+    return structlog.dev.ConsoleRenderer(
+        colors=sys.stderr is not None and sys.stderr.isatty(),
+        pad_event_to=28,
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+
+
+def _made_printable(
+    _: structlog.typing.WrappedLogger, __: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Escape what is invisible in the values; the renderer's own colours come afterwards."""
+    for name, value in event.items():
+        if name in ("exception", "stack"):
+            event[name] = printable_lines(str(value))
+        elif not isinstance(value, int | float | None):
+            event[name] = printable(value if isinstance(value, str) else repr(value))
+    return event
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

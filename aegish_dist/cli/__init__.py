@@ -6,7 +6,6 @@ when they are called, so that help stays fast.
 """
 
 import gc
-import os
 import sys
 from importlib import import_module
 from typing import Any, NoReturn
@@ -14,7 +13,15 @@ from typing import Any, NoReturn
 import click
 
 from aegish_dist import __version__
-from aegish_dist.errors import AegishError
+from aegish_dist.cli.printing import (
+    checked_output,
+    discard_unwritten,
+    note,
+    note_lines,
+    note_usage,
+    show_any_character,
+)
+from aegish_dist.errors import AegishError, ClosedOutputError
 
 EXIT_EXPECTED = 1
 EXIT_BUG = 3
@@ -89,33 +96,34 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
-    sys.exit(_run(arguments))
+    show_any_character()
+    code = _run(arguments)
+    discard_unwritten()
+    sys.exit(code)
 
 
 def _run(arguments: list[str] | None) -> int:
     try:
-        result: Any = cli.main(arguments, prog_name="aegish-dist", standalone_mode=False)
+        with checked_output():
+            result: Any = cli.main(arguments, prog_name="aegish-dist", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        note_usage(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        note("interrupted")
         return EXIT_INTERRUPTED
-    except AegishError as error:
-        click.echo(f"error: {' '.join(str(error).split())}", err=True)
+    except ClosedOutputError:
         return EXIT_EXPECTED
-    except BrokenPipeError:
-        # The reader went away, as `head` does; nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except AegishError as error:
+        note(f"error: {' '.join(str(error).split())}")
         return EXIT_EXPECTED
     except Exception as error:
         import traceback  # noqa: PLC0415
 
-        traceback.print_exc()
-        click.echo(
+        note_lines(traceback.format_exc())
+        note(
             f"bug: {type(error).__name__}: this should not happen; please report it with the lines "
-            "above",
-            err=True,
+            "above"
         )
         return EXIT_BUG
     return result if isinstance(result, int) else 0

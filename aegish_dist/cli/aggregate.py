@@ -2,8 +2,9 @@
 
 import click
 
-from aegish_dist.cli.context import Workspace, print_json, without_collector
+from aegish_dist.cli.context import Workspace, without_collector
 from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.db.snapshots import Snapshot
 from aegish_dist.pipeline.aggregate import ALL, rules_named
@@ -36,14 +37,14 @@ def aggregate(run_id: str, scoring: str, recount: bool, as_json: bool) -> None:
         snapshots = aggregate_run(workspace.engine, found, rules, recount=recount)
     if as_json:
         documents = [document(snapshot) for snapshot in snapshots]
-        print_json(documents if scoring == ALL else documents[0])
+        say_json(documents if scoring == ALL else documents[0])
         return
     for snapshot in snapshots:
-        click.echo(
+        say(
             f"snapshot {snapshot.snapshot_id}: run {found} under {snapshot.scoring}, "
             f"{snapshot.verdicts:,} verdicts"
         )
-    click.echo(f"print one with: aegish-dist report --run-id {found}", err=True)
+    note(f"print one with: aegish-dist report --run-id {found}")
 
 
 def document(snapshot: Snapshot) -> dict[str, object]:

@@ -6,12 +6,11 @@ Each part is imported where it is opened, so that a command pays for nothing els
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -99,8 +98,3 @@ def without_collector() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def print_json(document: Any) -> None:
-    """Print one machine-readable document."""
-    click.echo(json.dumps(document, indent=2))

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.options import Utf8, as_json
-from aegish_dist.cli.tables import console, plain_table
+from aegish_dist.cli.printing import note, say, say_json
+from aegish_dist.cli.tables import TextTable, print_table
+from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.aegish import import_aegish
 from aegish_dist.datasets.export import export_dataset
@@ -16,7 +18,6 @@ from aegish_dist.datasets.gtfobins import import_gtfobins
 from aegish_dist.datasets.table import import_table, read_table
 from aegish_dist.datasets.validation import Severity
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
-from aegish_dist.render.text import printable
 
 FILE = click.Path(path_type=Path)
 
@@ -32,13 +33,15 @@ def list_(as_json: bool) -> None:
     """List the datasets that a run may name."""
     found = known_datasets(Workspace().engine)
     if as_json:
-        print_json([asdict(dataset) for dataset in found])
+        say_json([asdict(dataset) for dataset in found])
         return
-    table = plain_table(("Dataset", "Fingerprint"), ("Samples", "Malicious", "Harmless"))
-    for each in found:
-        numbers = (each.samples, each.malicious, each.samples - each.malicious)
-        table.add_row(printable(each.name), each.fingerprint[:12], *(f"{n:,}" for n in numbers))
-    console().print(table)
+    numbers = ("Samples", "Malicious", "Harmless")
+    print_table(TextTable(("Dataset", "Fingerprint"), map(_row, found), numbers))
+
+
+def _row(each: RunDataset) -> tuple[str, ...]:
+    numbers = (each.samples, each.malicious, each.samples - each.malicious)
+    return each.name, each.fingerprint[:12], *(f"{number:,}" for number in numbers)
 
 
 @datasets.command()
@@ -50,18 +53,18 @@ def show(name: str, samples: int, as_json: bool) -> None:
     dataset = choose_dataset(Workspace().engine, name)
     summary, shown = _summary(dataset), dataset.samples[:samples]
     if as_json:
-        print_json({**summary, "examples": [asdict(sample) for sample in shown]})
+        say_json({**summary, "examples": [asdict(sample) for sample in shown]})
         return
     for key, value in summary.items():
-        click.echo(f"{key:12} {_inline(value)}")
+        say(f"{key:12} {_inline(value)}")
     for sample in shown:
-        click.echo(f"{sample.target:10} {sample.category or '-':14} {printable(sample.command)}")
+        say(f"{sample.target:10} {sample.category or '-':14} {sample.command}")
 
 
 def _inline(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {number}" for key, number in value.items())
-    return printable(str(value))
+    return str(value)
 
 
 def _summary(dataset: Dataset) -> dict[str, object]:
@@ -86,7 +89,7 @@ def import_() -> None:
 def _store(dataset: Dataset) -> None:
     store_dataset(Workspace().engine, dataset)
     summary = _summary(dataset)
-    click.echo(
+    say(
         f"{dataset.name}: {summary['samples']} samples, {summary['clusters']} binaries,"
         f" fingerprint {dataset.fingerprint[:12]}"
     )
@@ -133,11 +136,11 @@ def validate(path: Path) -> int:
     draft = read_table(path)
     found = draft.problems()
     for problem in found:
-        click.echo(
+        say(
             f"{path}, line {problem.record}, {problem.severity}: {problem.field}: {problem.message}"
         )
     errors = sum(problem.severity is Severity.ERROR for problem in found)
-    click.echo(f"{errors} errors, {len(found) - errors} warnings", err=True)
+    note(f"{errors} errors, {len(found) - errors} warnings")
     return 1 if errors else 0
 
 
@@ -148,4 +151,4 @@ def export(name: str, path: Path) -> None:
     """Write a dataset to a .jsonl, .csv or .parquet file."""
     dataset = choose_dataset(Workspace().engine, name)
     export_dataset(dataset, path)
-    click.echo(f"{len(dataset.samples)} samples written to {path}", err=True)
+    note(f"{len(dataset.samples)} samples written to {path}")

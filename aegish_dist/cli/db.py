@@ -3,6 +3,7 @@
 import click
 
 from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.printing import note, say
 from aegish_dist.db.schema import current, drift, head, require_current, upgrade
 
 
@@ -17,13 +18,13 @@ def upgrade_() -> None:
     engine = Workspace().raw_engine
     before = current(engine)
     upgrade(engine)
-    click.echo(f"{before or 'nothing'} -> {current(engine)}")
+    say(f"{before or 'nothing'} -> {current(engine)}")
 
 
 @db.command("current")
 def current_() -> None:
     """Print the version of the schema."""
-    click.echo(current(Workspace().raw_engine) or "nothing")
+    say(current(Workspace().raw_engine) or "nothing")
 
 
 @db.command()
@@ -33,6 +34,6 @@ def check() -> int:
     require_current(engine)
     differences = drift(engine)
     for difference in differences:
-        click.echo(difference)
-    click.echo(f"at {head()}: {len(differences)} differences from the mappings", err=True)
+        say(difference)
+    note(f"at {head()}: {len(differences)} differences from the mappings")
     return 1 if differences else 0

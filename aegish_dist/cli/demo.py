@@ -1,13 +1,13 @@
 """`aegish-dist demo`: one keyless run, from dataset to leaderboard."""
 
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import click
 
 from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
 from aegish_dist.cli.progress import status_line
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.scoring import DEFAULT_RULE
@@ -44,17 +44,16 @@ def demo() -> None:
     workspace = Workspace(load_settings({"database_url": None, "broker_url": None}))
     with SimulatorThread(SimulatorConfig()) as simulator:
         submission = _submission(simulator.url)
-        click.echo(
+        note(
             f"asking {len(submission.models)} models (3 of them simulated) about"
-            f" {sum(len(d.samples) for d in submission.datasets)} commands",
-            err=True,
+            f" {sum(len(d.samples) for d in submission.datasets)} commands"
         )
         run = create_run(workspace.engine, submission)
         with status_line() as line:
             run_embedded(workspace.engine, workspace.app, run, line.show)
     data = report_data(workspace.engine, run.run_id, DEFAULT_RULE)
     width = shutil.get_terminal_size((140, 40)).columns
-    click.echo(render(data, "table", width=width, color=sys.stdout.isatty()), nl=False)
+    say_rendered(render(data, "table", width=width, color=output_is_terminal()))
 
 
 def _submission(simulator_url: str) -> Submission:

@@ -2,8 +2,9 @@
 
 import click
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.options import as_json
+from aegish_dist.cli.printing import say, say_json
 from aegish_dist.pipeline.examine import Finding, examine
 
 
@@ -24,10 +25,10 @@ def doctor(as_json: bool) -> int:
         embedded_database=workspace.settings.embedded_database,
     )
     if as_json:
-        print_json([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in findings])
+        say_json([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in findings])
     else:
         for finding in findings:
-            click.echo(_line(finding))
+            say(_line(finding))
     return 0 if all(finding.ok for finding in findings) else 1
 
 

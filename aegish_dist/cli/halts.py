@@ -3,18 +3,17 @@
 from collections.abc import Iterator
 
 from aegish_dist.pipeline.status import RunStatus, State
-from aegish_dist.render.text import printable
 
 
 def halted(status: RunStatus) -> Iterator[str]:
     """Say which models are not called any more, one line for each reason."""
-    parked = ", ".join(printable(m.model) for m in status.models if m.state is State.PARKED)
+    parked = ", ".join(m.model for m in status.models if m.state is State.PARKED)
     if parked:
         yield (
             f"parked after too many failures in a row: {parked}; `aegish-dist models check` tells"
             f" what is wrong, then `aegish-dist resume --run-id {status.run_id}`"
         )
-    dear = ", ".join(printable(m.model) for m in status.models if m.state is State.OVER_BUDGET)
+    dear = ", ".join(m.model for m in status.models if m.state is State.OVER_BUDGET)
     if dear:
         yield (
             f"over budget, the rest of its items was not called: {dear}; with a higher cap it goes"

@@ -3,11 +3,11 @@
 import asyncio
 
 import click
-from rich.table import Table
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.options import FiniteRange, as_json, comma_list
-from aegish_dist.cli.tables import console, plain_table
+from aegish_dist.cli.printing import say_json
+from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.models import CatalogEntry, missing_key
 from aegish_dist.pipeline.check_models import ModelCheck, check_models
@@ -29,17 +29,18 @@ def list_(as_json: bool) -> None:
     workspace = Workspace()
     entries = workspace.catalog.entries(workspace.environ)
     if as_json:
-        print_json([_document(entry, workspace.environ) for entry in entries])
+        say_json([_document(entry, workspace.environ) for entry in entries])
         return
-    table = plain_table(("Model", "In all", "$ per million in / out", "Key"))
-    for entry in entries:
-        table.add_row(
+    rows = [
+        (
             entry.spec.id,
             "yes" if entry.default else "",
             _price(entry.spec.price),
             _key(entry, workspace.environ),
         )
-    console().print(table)
+        for entry in entries
+    ]
+    print_table(TextTable(("Model", "In all", "$ per million in / out", "Key"), rows))
 
 
 @models.command()
@@ -64,20 +65,21 @@ def check(selection: list[str], time_limit: float, as_json: bool) -> int:
     specs = workspace.catalog.resolve(selection or "all", workspace.environ)
     checks = asyncio.run(check_models(specs, workspace.environ, time_limit))
     if as_json:
-        print_json(
+        say_json(
             [{"model": c.model, "ok": c.ok, "answer": c.detail, "ms": c.latency_ms} for c in checks]
         )
     else:
-        console().print(_check_table(checks))
+        print_table(_check_table(checks))
     return 0 if all(each.ok for each in checks) else 1
 
 
-def _check_table(checks: list[ModelCheck]) -> Table:
-    table = plain_table(("Model", "OK", "Answer or problem"), ("ms",))
-    for each in checks:
-        elapsed = "-" if each.latency_ms is None else f"{each.latency_ms:.0f}"
-        table.add_row(each.model, "yes" if each.ok else "NO", each.detail, elapsed)
-    return table
+def _check_table(checks: list[ModelCheck]) -> TextTable:
+    return TextTable(("Model", "OK", "Answer or problem"), map(_check_row, checks), ("ms",))
+
+
+def _check_row(each: ModelCheck) -> tuple[str, ...]:
+    elapsed = "-" if each.latency_ms is None else f"{each.latency_ms:.0f}"
+    return each.model, "yes" if each.ok else "NO", each.detail, elapsed
 
 
 def _key(entry: CatalogEntry, environ: dict[str, str]) -> str:

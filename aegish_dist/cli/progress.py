@@ -1,22 +1,18 @@
 """Progress on standard error: a bar for people, a line now and then for logs."""
 
-import sys
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
-import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-
+from aegish_dist.cli.printing import errors_are_on_terminal, note
+from aegish_dist.cli.tables import terminal_console
 from aegish_dist.pipeline.status import RunStatus
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 PLAIN_INTERVAL_S = 5.0
 
@@ -44,10 +40,7 @@ class StatusLine:
         now = time.monotonic()
         if now - self._printed_at >= PLAIN_INTERVAL_S or status.done == status.planned:
             self._printed_at = now
-            click.echo(
-                f"{status.run_id}: {status.done} of {status.planned} verdicts, {_detail(status)}",
-                err=True,
-            )
+            note(f"{status.run_id}: {status.done} of {status.planned} verdicts, {_detail(status)}")
 
 
 def _detail(status: RunStatus) -> str:
@@ -59,7 +52,7 @@ def _detail(status: RunStatus) -> str:
 @contextmanager
 def status_line() -> Iterator[StatusLine]:
     """Show a progress bar while the body runs, if standard error is a terminal."""
-    if not sys.stderr.isatty():
+    if not errors_are_on_terminal():
         yield StatusLine(None)
         return
     with _bar() as progress:
@@ -74,7 +67,7 @@ def enqueue_line(total: int | None = None) -> Iterator[Callable[[int], None]]:
         total: Items there will be, None when nobody has counted them.
     """
     enqueued = 0
-    with _bar() if sys.stderr.isatty() else nullcontext() as progress:
+    with _bar() if errors_are_on_terminal() else nullcontext() as progress:
         task = progress.add_task("enqueueing", total=total) if progress else None
 
         def show(items: int) -> None:
@@ -84,14 +77,22 @@ def enqueue_line(total: int | None = None) -> Iterator[Callable[[int], None]]:
                 progress.update(task, completed=items)
 
         yield show
-    click.echo(f"enqueued {enqueued:,} items", err=True)
+    note(f"enqueued {enqueued:,} items")
 
 
 def _bar() -> Progress:
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=terminal_console(stderr=True),
     )

@@ -2,6 +2,7 @@
 
 import click
 
+from aegish_dist.cli.printing import say, say_lines
 from aegish_dist.prompts.loading import bundled_prompts, load_prompt
 
 
@@ -15,7 +16,7 @@ def list_() -> None:
     """List the bundled prompts with their fingerprints."""
     for name in bundled_prompts():
         prompt = load_prompt(name)
-        click.echo(f"{name:16} {prompt.fingerprint[:12]}  {prompt.template!r}")
+        say(f"{name:16} {prompt.fingerprint[:12]}  {prompt.template!r}")
 
 
 @prompts.command()
@@ -24,6 +25,7 @@ def list_() -> None:
 def show(name: str, cot: bool) -> None:
     """Print a prompt as models get it."""
     prompt = load_prompt(name, cot=cot)
-    click.echo(prompt.system.rstrip())
-    click.echo(f"\n--- {prompt.name} {prompt.fingerprint[:12]}, user message ---")
-    click.echo(prompt.template)
+    say_lines(prompt.system.rstrip())
+    say("")
+    say(f"--- {prompt.name} {prompt.fingerprint[:12]}, user message ---")
+    say_lines(prompt.template)

@@ -1,13 +1,13 @@
 """`aegish-dist report`: a run's leaderboard and details."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import click
 
 from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.options import MAX_INTEGER, run_id
+from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
 from aegish_dist.core.scoring import DEFAULT_RULE, rule_named
 from aegish_dist.files import replacing_text
 from aegish_dist.pipeline.report import report_data
@@ -45,9 +45,9 @@ def report(run_id: str, snapshot: int | None, scoring: str, form: str, output: P
     if output is None:
         data = report_data(workspace.engine, found, rule, snapshot)
         width = shutil.get_terminal_size((140, 40)).columns
-        click.echo(render(data, form, width=width, color=sys.stdout.isatty()), nl=False)
+        say_rendered(render(data, form, width=width, color=output_is_terminal()))
         return
     # Opened first, so that a path that cannot be written leaves no snapshot behind.
     with replacing_text(output) as stream:
         stream.write(render(report_data(workspace.engine, found, rule, snapshot), form))
-    click.echo(f"written to {output}", err=True)
+    note(f"written to {output}")

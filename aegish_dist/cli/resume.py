@@ -3,9 +3,10 @@
 import click
 from sqlalchemy.orm import Session
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.halts import halted
 from aegish_dist.cli.options import as_json, cost_cap, run_id, usd
+from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
@@ -50,11 +51,11 @@ def resume(
             probe_now(workspace.settings.shared_limiter_url, [spec.id for spec in run.models])
         missing, halts = enqueued, []
     if as_json:
-        print_json({"run_id": found, "enqueued": enqueued, "missing": missing})
+        say_json({"run_id": found, "enqueued": enqueued, "missing": missing})
     elif enqueued is not None:
-        click.echo(f"{found}: {enqueued:,} items enqueued")
+        say(f"{found}: {enqueued:,} items enqueued")
     else:
-        click.echo(f"{found}: {missing:,} verdicts missing")
+        say(f"{found}: {missing:,} verdicts missing")
     for reason in halts:
-        click.echo(reason, err=True)
+        note(reason)
     return 1 if enqueued is None and missing else 0

@@ -5,12 +5,12 @@ from dataclasses import asdict
 import click
 from sqlalchemy.orm import Session
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.options import MAX_INTEGER, as_json
-from aegish_dist.cli.tables import console, plain_table
+from aegish_dist.cli.printing import say_json
+from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.db.engine import connection_errors_in_one_line
-from aegish_dist.db.runs import list_runs
-from aegish_dist.render.text import printable
+from aegish_dist.db.runs import RunSummary, list_runs
 
 
 @click.command()
@@ -28,17 +28,14 @@ def runs(limit: int, as_json: bool) -> None:
     with connection_errors_in_one_line(), Session(workspace.engine) as session:
         found = list_runs(session, limit)
     if as_json:
-        print_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
+        say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
         return
-    table = plain_table(
-        ("Run", "Created (UTC)", "Origin", "Name"), ("Models", "Samples", "Epochs", "Verdicts")
-    )
-    for run in found:
-        table.add_row(
-            run.run_id,
-            f"{run.created_at:%Y-%m-%d %H:%M}",
-            run.origin,
-            printable(run.name),
-            *(f"{number:,}" for number in (run.models, run.samples, run.epochs, run.verdicts)),
-        )
-    console().print(table)
+    columns = ("Run", "Created (UTC)", "Origin", "Name")
+    numbers = ("Models", "Samples", "Epochs", "Verdicts")
+    print_table(TextTable(columns, map(_row, found), numbers))
+
+
+def _row(run: RunSummary) -> tuple[str, ...]:
+    numbers = (run.models, run.samples, run.epochs, run.verdicts)
+    created = f"{run.created_at:%Y-%m-%d %H:%M}"
+    return run.run_id, created, run.origin, run.name, *(f"{number:,}" for number in numbers)

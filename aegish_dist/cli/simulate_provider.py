@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli.options import FiniteRange
+from aegish_dist.cli.printing import note
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import ConfigError
 from aegish_dist.files import replacing_text
@@ -103,9 +104,9 @@ def simulate_provider(**options: Any) -> None:
     def ready(server: SimulatorServer) -> None:
         if options["write_catalog"] is not None:
             _write_catalog(options["write_catalog"], server.url, recordings)
-        click.echo(f"simulated provider at {server.url}", err=True)
+        note(f"simulated provider at {server.url}")
         if recordings:
-            click.echo(f"replaying {len(recordings):,} recorded completions", err=True)
+            note(f"replaying {len(recordings):,} recorded completions")
 
     run_forever(_config(options), recordings, ready)
 
@@ -131,4 +132,4 @@ def _config(options: dict[str, Any]) -> SimulatorConfig:
 def _write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> None:
     with replacing_text(path) as stream:
         stream.write(catalog_for(url, sorted({each.model for each in recordings})))
-    click.echo(f"catalog written to {path}", err=True)
+    note(f"catalog written to {path}")

@@ -5,16 +5,14 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.live import Live
-from rich.table import Table
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.halts import halted
 from aegish_dist.cli.options import as_json, run_id
-from aegish_dist.cli.tables import console, plain_table
-from aegish_dist.pipeline.status import RunStatus, State, run_status
+from aegish_dist.cli.printing import note, say_json
+from aegish_dist.cli.tables import TextTable, print_table, table_that_changes
+from aegish_dist.pipeline.status import ModelStatus, RunStatus, State, run_status
 from aegish_dist.pipeline.submit import find_run
-from aegish_dist.render.text import printable
 
 WATCH_INTERVAL_S = 1.0
 
@@ -29,17 +27,17 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
     found = find_run(workspace.engine, run_id)
     current = run_status(workspace.engine, found)
     if as_json:
-        print_json(_document(current))
+        say_json(_document(current))
         return
     if not watch:
-        console().print(_table(current))
+        print_table(_table(current))
         _advise(current, embedded=workspace.settings.embedded_broker)
         return
-    with Live(_table(current), console=console(), refresh_per_second=4) as live:
+    with table_that_changes(_table(current)) as show:
         while not current.ended:
             time.sleep(WATCH_INTERVAL_S)
             current = run_status(workspace.engine, found)
-            live.update(_table(current))
+            show(_table(current))
 
 
 def _document(current: RunStatus) -> dict[str, Any]:
@@ -48,33 +46,33 @@ def _document(current: RunStatus) -> dict[str, Any]:
     return document
 
 
-def _table(current: RunStatus) -> Table:
+def _table(current: RunStatus) -> TextTable:
     eta = "" if not current.eta_s else f", about {current.eta_s:.0f} s left"
-    outcomes = "  ".join(f"{name} {number:,}" for name, number in current.outcomes.items())
-    table = plain_table(
+    return TextTable(
         ("Model", "State"),
+        [_row(model) for model in current.models],
         ("Done", "Planned", "In flight", "Per second", "Cost $"),
         title=f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
         + eta,
+        caption="  ".join(f"{name} {number:,}" for name, number in current.outcomes.items()),
     )
-    table.caption = outcomes or None
-    table.caption_justify = "left"
-    for model in current.models:
-        table.add_row(
-            printable(model.model),
-            model.state,
-            f"{model.done:,}",
-            f"{model.planned:,}",
-            f"{model.in_flight:,}",
-            f"{model.rate_per_s:.1f}",
-            "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
-        )
-    return table
+
+
+def _row(model: ModelStatus) -> tuple[str, ...]:
+    return (
+        model.model,
+        model.state,
+        f"{model.done:,}",
+        f"{model.planned:,}",
+        f"{model.in_flight:,}",
+        f"{model.rate_per_s:.1f}",
+        "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
+    )
 
 
 def _advise(current: RunStatus, *, embedded: bool) -> None:
     for line in halted(current):
-        click.echo(line, err=True)
+        note(line)
     if current.state is not State.WAITING:
         return
     resume = f"`aegish-dist resume --run-id {current.run_id}`"
@@ -84,4 +82,4 @@ def _advise(current: RunStatus, *, embedded: bool) -> None:
         hint = f"nobody works on it: {resume} goes on"
     else:
         hint = "no worker is alive: start one with `aegish-dist worker`"
-    click.echo(hint, err=True)
+    note(hint)

@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.context import Workspace, print_json
+from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.halts import halted
 from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list, cost_cap, usd
+from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Run
@@ -118,13 +119,13 @@ def submit(**options: Any) -> int:
     _announce(submission, estimate, workspace.settings.concurrency)
     if options["dry_run"]:
         if options["as_json"]:
-            print_json(_document(None, submission, estimate))
+            say_json(_document(None, submission, estimate))
         return 0
     run, status = _start(workspace, submission, wait=options["wait"])
     if options["as_json"]:
-        print_json(_document(run, submission, estimate))
+        say_json(_document(run, submission, estimate))
     else:
-        click.echo(run.run_id)
+        say(run.run_id)
     _advise(run, status)
     return 1 if status is not None and status.missing else 0
 
@@ -165,16 +166,14 @@ def _require_prices(estimate: Estimate, options: dict[str, Any]) -> None:
 
 def _announce(submission: Submission, estimate: Estimate, calls: int) -> None:
     samples = sum(len(dataset.samples) for dataset in submission.datasets)
-    click.echo(
+    note(
         f"{submission.tasks:,} calls: {len(submission.models)} models x {samples:,} samples"
-        f" x {submission.epochs} epochs",
-        err=True,
+        f" x {submission.epochs} epochs"
     )
-    click.echo(
+    note(
         f"estimated: {estimate.input_tokens:,} input and {estimate.output_tokens:,} output tokens,"
         f" ${estimate.known_cost_usd:.2f}{_if_cached(estimate)}{_unpriced(estimate)},"
-        f" at least {_duration_s(submission, calls):.0f} s with one worker process",
-        err=True,
+        f" at least {_duration_s(submission, calls):.0f} s with one worker process"
     )
 
 
@@ -202,7 +201,7 @@ def _require_keys(
         return
     lacking = "; ".join(f"{model} needs {variable}" for model, variable in missing.items())
     if options["dry_run"] or options["keys_on_workers"]:
-        click.echo(f"keys not set here: {lacking}", err=True)
+        note(f"keys not set here: {lacking}")
         return
     raise ConfigError(
         f"keys are missing: {lacking}. Set them, leave those models out, or say --keys-on-workers"
@@ -226,18 +225,17 @@ def _start(
 
 def _advise(run: Run, status: RunStatus | None) -> None:
     if status is None:
-        click.echo(f"follow it with: aegish-dist status --run-id {run.run_id} --watch", err=True)
+        note(f"follow it with: aegish-dist status --run-id {run.run_id} --watch")
     elif status.ended and status.missing:
         for line in halted(status):
-            click.echo(line, err=True)
+            note(line)
     elif status.missing:
-        click.echo(
+        note(
             f"{status.missing} verdicts are missing, the log says why;"
-            f" try again with: aegish-dist resume --run-id {run.run_id}",
-            err=True,
+            f" try again with: aegish-dist resume --run-id {run.run_id}"
         )
     else:
-        click.echo(f"see the results with: aegish-dist report --run-id {run.run_id}", err=True)
+        note(f"see the results with: aegish-dist report --run-id {run.run_id}")
 
 
 def _document(run: Run | None, submission: Submission, estimate: Estimate) -> dict[str, Any]:

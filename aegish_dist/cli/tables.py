@@ -1,32 +1,76 @@
-"""Tables of the smaller commands, all alike."""
+"""Tables of the smaller commands, all alike; rich is imported where one is drawn."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aegish_dist.cli.printing import output_is_terminal
+from aegish_dist.core.printable import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 FILE_WIDTH = 160
 """Columns when the output is no terminal, so that what reads it sees whole names."""
 
 
-def plain_table(columns: Sequence[str], numbers: Sequence[str] = (), title: str = "") -> Table:
-    """Return an empty table; long names are folded, never cut.
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table as text; long names are folded, never cut."""
 
-    Args:
-        columns: Headings of text columns, on the left.
-        numbers: Headings of the right-aligned columns that follow.
-        title: Stands above, when given.
-    """
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in columns:
-        table.add_column(heading, overflow="fold")
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    return table
+    columns: Sequence[str]
+    """Headings of text columns, on the left."""
+    rows: Iterable[Sequence[str]]
+    """Cells; foreign text is made printable when it is drawn."""
+    numbers: Sequence[str] = ()
+    """Headings of the right-aligned columns that follow."""
+    title: str = ""
+    """Stands above, when given."""
+    caption: str = ""
+    """Stands below, when given."""
 
 
-def console() -> Console:
-    """Return the console on standard output."""
-    found = Console()
-    return found if found.is_terminal else Console(width=FILE_WIDTH)
+def print_table(table: TextTable) -> None:
+    """Print a table on standard output."""
+    terminal_console().print(_drawn(table))
+
+
+@contextmanager
+def table_that_changes(first: TextTable) -> Iterator[Callable[[TextTable], None]]:
+    """Show a table on standard output until the body ends; gives what replaces it."""
+    from rich.live import Live  # noqa: PLC0415
+
+    with Live(_drawn(first), console=terminal_console(), refresh_per_second=4) as live:
+        yield lambda table: live.update(_drawn(table))
+
+
+def terminal_console(*, stderr: bool = False) -> Console:
+    """Return a console that takes text as it stands: no markup, emoji or highlighting."""
+    from rich.console import Console  # noqa: PLC0415
+
+    width = None if stderr or output_is_terminal() else FILE_WIDTH
+    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+
+
+def _drawn(table: TextTable) -> Table:
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    drawn = Table(
+        title=printable(table.title) or None,
+        caption=printable(table.caption) or None,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for heading in table.columns:
+        drawn.add_column(heading, overflow="fold")
+    for heading in table.numbers:
+        drawn.add_column(heading, justify="right")
+    for row in table.rows:
+        drawn.add_row(*map(printable, row))
+    return drawn

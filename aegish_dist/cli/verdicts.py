@@ -1,14 +1,14 @@
 """`aegish-dist verdicts`: results in and out."""
 
-import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import Workspace, print_json, without_collector
+from aegish_dist.cli.context import Workspace, without_collector
 from aegish_dist.cli.options import Utf8, as_json, run_id
+from aegish_dist.cli.printing import binary_output, note, say, say_json
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError
 from aegish_dist.models import Catalog
@@ -41,7 +41,7 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
     with without_collector():
         stored = import_verdicts(workspace.engine, files, name, price_of)
     if as_json:
-        print_json(
+        say_json(
             {
                 "run_id": stored.run_id,
                 "verdicts": stored.verdicts,
@@ -50,11 +50,8 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
             }
         )
         return
-    click.echo(stored.run_id)
-    click.echo(
-        f"{stored.verdicts:,} verdicts of {stored.models} models about {stored.samples:,} samples",
-        err=True,
-    )
+    say(stored.run_id)
+    note(f"{stored.verdicts:,} verdicts of {stored.models} models about {stored.samples:,} samples")
 
 
 def _list_price(catalog: Catalog, model: str) -> Price | None:
@@ -74,7 +71,8 @@ def export(run_id: str, output: Path | None) -> None:
     engine = Workspace().engine
     found = find_run(engine, run_id)
     if output is None:
-        export_lines(engine, found, sys.stdout.buffer)
+        with binary_output() as stream:
+            export_lines(engine, found, stream)
     else:
         export_file(engine, found, output)
-        click.echo(f"written to {output}", err=True)
+        note(f"written to {output}")

@@ -5,9 +5,9 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import ModelEntry, ranked_entries
-from aegish_dist.render.text import printable
 
 COLUMNS = (
     "model",

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from html import escape
 from itertools import chain, repeat
 
+from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.layout import Cell, Section
 from aegish_dist.render.sections import build_report
-from aegish_dist.render.text import printable
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --line: #d9d9e0;

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 from html import escape
 
+from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.layout import Cell, Section
 from aegish_dist.render.sections import build_report
-from aegish_dist.render.text import printable
 
 _SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")
 

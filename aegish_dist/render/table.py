@@ -10,11 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.fit import Block, fit, fold, longest_word
 from aegish_dist.render.layout import Cell, Fact, Section
 from aegish_dist.render.sections import build_report
-from aegish_dist.render.text import printable
 
 DEFAULT_WIDTH = 100
 LEAST_WIDTH = 40

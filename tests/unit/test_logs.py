@@ -101,6 +101,42 @@ def test_people_get_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert err.count("\n") == 1
 
 
+HOSTILE = "\x1b]52;c;ZXZpbA==\x07 \x9b2J \u202etxt\u200b\r\n"
+
+
+def test_console_lines_hold_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    """Events, fields and tracebacks are printable, from us and from libraries."""
+    configure_logging()
+    get_logger("ours").warning("answered", text=HOSTILE, plain="\x1b[2J", many=[HOSTILE], n=1)
+    logging.getLogger("theirs").warning("said %s", HOSTILE)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        get_logger("ours").exception("item_failed")
+    err = capsys.readouterr().err
+    assert all(line.isprintable() for line in err.splitlines())
+    assert err.count("x1b]52;c;ZXZpbA==") == 4
+    assert "n=1" in err
+    assert "Traceback (most recent call last):\n" in err
+
+
+def test_json_lines_hold_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are ASCII, and what was logged comes back from them."""
+    configure_logging("INFO", "json")
+    get_logger("ours").warning("answered", text=HOSTILE)
+    err = capsys.readouterr().err
+    assert err.isascii()
+    assert err.rstrip("\n").isprintable()
+    assert json.loads(err)["text"] == HOSTILE
+
+
+def test_a_closed_standard_error_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program started without one runs, and says nothing."""
+    monkeypatch.setattr("sys.stderr", None)
+    configure_logging()
+    get_logger("ours").warning("unheard")
+
+
 def test_configuring_twice_writes_once(capsys: pytest.CaptureFixture[str]) -> None:
     """The last configuration replaces the one before."""
     configure_logging("INFO", "console")

@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from aegish_dist.core.printable import printable
 from aegish_dist.render.html import render_html
-from aegish_dist.render.text import printable
 
 DASH = "\N{EN DASH}"
 

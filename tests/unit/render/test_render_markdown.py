@@ -5,8 +5,8 @@ from html import unescape
 
 from markdown_it import MarkdownIt
 
+from aegish_dist.core.printable import printable
 from aegish_dist.render.markdown import render_markdown
-from aegish_dist.render.text import printable
 
 DASH = "\N{EN DASH}"
 

@@ -1,0 +1,36 @@
+"""Foreign text made safe to look at.
+
+Names, paths, options and messages come from users, files and providers. What prints them must not
+let them move a cursor, change a colour, write the clipboard or reorder a line.
+"""
+
+import re
+
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+"""Letters and marks by category that show nothing (Unicode's Default_Ignorable_Code_Point)."""
+
+
+def printable(text: str) -> str:
+    r"""Return text with everything invisible shown as an escape such as `\x1b` or `\u202e`.
+
+    That is what Python calls not printable: C0, C1 and DEL, bidirectional overrides, zero-width
+    characters, lone surrogates, line separators and every space but U+0020; besides, letters and
+    marks that show nothing. The result is one line.
+    """
+    if text.isprintable() and (text.isascii() or not _BLANK.search(text)):
+        return text
+    return "".join(map(_shown, text))
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines likewise; its line breaks and tabs stay."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() and not _BLANK.match(character):
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -1,0 +1,64 @@
+"""Hostile names in the store: every command that shows them stays usable and printable."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.command_line import CommandLine, write_lines
+
+HOSTILE = (
+    "[/red][link=https://example.com]x[/link]:smile:\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b"
+)
+COMMANDS = [
+    ("runs",),
+    ("status",),
+    ("datasets", "show", f"{HOSTILE}@latest"),
+    ("datasets", "show", f"{HOSTILE}@latest", "--samples", "9"),
+    *(("report", "--format", form) for form in ("table", "json", "markdown", "csv", "html")),
+    *((name, "--json") for name in ("runs", "status", "aggregate")),
+    ("verdicts", "export", "--run-id", "latest"),
+]
+
+
+@pytest.fixture
+def aegish(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    postgres_url: str,
+    tmp_path: Path,
+) -> CommandLine:
+    """A command line whose store holds one run in which everything foreign is hostile."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
+    line = CommandLine(capsys)
+    foreign = dict.fromkeys(("model", "dataset", "command", "category", "cluster"), HOSTILE)
+    answer = {"completion": '{"action": "block"}', "target": "malicious"}
+    verdicts = write_lines(tmp_path / "verdicts.jsonl", foreign | answer)
+    line.ok("verdicts", "import", verdicts, "--name", HOSTILE)
+    return line
+
+
+def test_every_list_of_it_is_shown(aegish: CommandLine) -> None:
+    """A run's name with markup breaks no command, and no control character reaches the output."""
+    for command in COMMANDS:
+        done = aegish.ok(*command)
+        assert all(line.isprintable() for line in done.out.splitlines()), command
+        assert all(line.isprintable() for line in done.err.splitlines()), command
+        assert "ZXZpbA==" in done.out, command
+
+
+def test_tables_show_names_as_they_are_written(aegish: CommandLine) -> None:
+    """Markup is text."""
+    assert "[/red][link=https://" in aegish.ok("runs").out
+
+
+def test_a_problem_in_a_file_is_told_printably(aegish: CommandLine, tmp_path: Path) -> None:
+    """Fields of a wrong file, and its name, are quoted in errors."""
+    path = tmp_path / f"{HOSTILE.replace('/', '')}.jsonl"
+    path.write_text(json.dumps({"command": "", "target": HOSTILE, HOSTILE: HOSTILE}) + "\n")
+    for command in (("datasets", "validate"), ("datasets", "import", "table"), ("verdicts", "import")):  # fmt: skip
+        done = aegish(*command, path)
+        assert done.code == 1
+        shown = (done.out + done.err).splitlines()
+        assert shown
+        assert all(line.isprintable() for line in shown)

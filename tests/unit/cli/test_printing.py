@@ -1,0 +1,237 @@
+"""Printing: one place, everything printable, and failures of the standard streams in one line."""
+
+import ast
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import aegish_dist
+import workers
+from aegish_dist.cli import _run, printing
+from aegish_dist.cli.tables import TextTable, print_table, terminal_console
+from aegish_dist.errors import ClosedOutputError, OutputError
+
+HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
+SHOWN = r"\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
+MAY_PRINT = {
+    "aegish_dist/cli/printing.py",  # prints
+    "aegish_dist/cli/tables.py",  # makes the consoles
+    "aegish_dist/logs.py",  # logs
+    "aegish_dist/render/table.py",  # draws into memory
+}
+
+
+PRINTS = {"print", "echo", "secho", "click.echo", "click.secho", "Console", "traceback.print_exc"}
+STREAMS = {"sys.stdout", "sys.stderr"}
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    for package in (aegish_dist, workers):
+        (root,) = package.__path__
+        for path in Path(root).rglob("*.py"):
+            yield path.relative_to(Path(root).parent).as_posix(), ast.parse(path.read_bytes())
+
+
+def uses(tree: ast.Module) -> set[str]:
+    nodes = list(ast.walk(tree))
+    called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    read = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
+    return (called & PRINTS) | (read & STREAMS)
+
+
+def test_nothing_prints_but_the_one_place() -> None:
+    """Every other module calls `cli.printing` (say, note) or `cli.tables` (print_table)."""
+    found = {name: used for name, tree in sources() if (used := uses(tree))}
+    assert {name: used for name, used in found.items() if name not in MAY_PRINT} == {}
+    assert set(found) == MAY_PRINT
+
+
+def test_results_and_notes_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    """Escapes, C1 controls, overrides, zero-width characters and line breaks become visible."""
+    printing.say(HOSTILE)
+    printing.note(HOSTILE)
+    assert capsys.readouterr() == (f"{SHOWN}\n", f"{SHOWN}\n")
+
+
+def test_texts_keep_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Line breaks and tabs of a prompt stay, everything else is escaped."""
+    printing.say_lines("a\tb\nc\x1b[2J\r")
+    assert capsys.readouterr().out == "a\tb\nc\\x1b[2J\\r\n"
+
+
+def test_json_is_exact_and_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    """DEL, which JSON allows, is escaped too."""
+    printing.say_json({"name": "\x7f\x9b\x1b"})
+    assert capsys.readouterr().out == '{\n  "name": "\\u007f\\u009b\\u001b"\n}\n'
+
+
+def test_tables_take_text_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    """Markup, emoji codes and escapes in cells, title and caption are shown, not obeyed."""
+    print_table(TextTable(("Name",), [(HOSTILE,)], title=HOSTILE, caption=HOSTILE))
+    assert capsys.readouterr().out.count(SHOWN) == 3
+    terminal_console().print("[/red] [link=x]y[/link] :smile:")
+    assert capsys.readouterr().out == "[/red] [link=x]y[/link] :smile:\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (HOSTILE,),
+        ("runs", f"--{HOSTILE}"),
+        ("runs", "--limit", HOSTILE),
+        ("status", "--run-id", HOSTILE),
+        ("report", "--format", HOSTILE),
+        ("report", "--scoring", HOSTILE),
+        ("submit", "--models", HOSTILE),
+        ("datasets", HOSTILE),
+        ("datasets", "validate", HOSTILE),
+        ("datasets", "import", "table", HOSTILE),
+        ("prompts", "show", HOSTILE),
+        ("simulate-provider", "--latency", HOSTILE),
+        ("simulate-provider", "--fault", HOSTILE),
+        ("simulate-provider", "--scenario", HOSTILE),
+    ],
+    ids=lambda arguments: " ".join(a for a in arguments if HOSTILE not in a),
+)
+def test_what_was_typed_is_quoted_printably(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error may quote the words of the command, and a terminal obeys none of them."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://nowhere.invalid/x")
+    assert _run([*arguments]) in (1, 2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(line.isprintable() for line in err.splitlines())
+    assert err.splitlines()[-1].lower().startswith("error: ")
+
+
+def test_usage_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Usage, a way to help, and the error stand on lines of their own."""
+    assert _run(["report", "--format", "x\ny"]) == 2
+    usage, hint, empty, error = capsys.readouterr().err.splitlines()
+    assert usage.startswith("Usage: aegish-dist report")
+    assert (hint, empty) == ("Try 'aegish-dist report --help' for help.", "")
+    assert error.startswith("Error: Invalid value for '--format': 'x\\ny' is not one of")
+
+
+def test_a_bug_is_traced_printably(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message of the exception, which may quote anything, is escaped in the traceback."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(HOSTILE)
+
+    monkeypatch.setattr(click.Group, "main", fail)
+    assert _run([]) == 3
+    err = capsys.readouterr().err
+    assert "Traceback (most recent call last):\n" in err
+    assert all(line.isprintable() for line in err.splitlines())
+    assert err.splitlines()[-1].startswith("bug: RuntimeError")
+
+
+@pytest.fixture(params=["", "1"], ids=["buffered", "unbuffered"])
+def _buffering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Python write at once, or when a buffer is full."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", request.param)
+
+
+def command(shell: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line, `$A`, as a shell does."""
+    environ = {**os.environ, "A": f"{sys.executable} -m aegish_dist", "PYTHONWARNINGS": "error"}
+    return subprocess.run(
+        ["bash", "-c", shell], capture_output=True, text=True, env=environ, timeout=30, check=False
+    )
+
+
+@pytest.mark.usefixtures("_buffering")
+@pytest.mark.parametrize("arguments", ["prompts list", "--help", "prompts show --help"])
+@pytest.mark.parametrize(
+    ("redirection", "reason"),
+    [("> /dev/full", "No space left on device"), ("1< /dev/null", "Bad file descriptor")],
+)
+def test_an_output_that_takes_nothing_is_one_line(
+    arguments: str, redirection: str, reason: str
+) -> None:
+    """A full disk and a standard output opened for reading end in exit code 1, help included."""
+    done = command(f"$A {arguments} {redirection}")
+    expected = f"error: standard output cannot be written: {reason}\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
+def test_a_closed_output_is_one_line() -> None:
+    """A result that has nowhere to go is an error."""
+    done = command("$A prompts list >&-")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: standard output is closed")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    """As with `head`: silence, and the exit code that says that not all was printed."""
+    done = command("(sleep 0.2; $A prompts list; echo $? >&2) | true")
+    assert (done.stdout, done.stderr) == ("", "1\n")
+
+
+@pytest.mark.usefixtures("_buffering")
+@pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", "2>&1 >&- | true"])
+def test_errors_that_cannot_be_shown_keep_their_exit_code(redirection: str) -> None:
+    """Wrong usage is 2 whether or not anybody reads why."""
+    done = command(f"set -o pipefail; $A prompts nothing {redirection}")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_encoding_that_lacks_a_character_shows_its_escape(encoding: str) -> None:
+    """A dash or a name is no reason to fail."""
+    script = (
+        "import sys; from aegish_dist.cli import printing, tables;"
+        "printing.show_any_character();"
+        "tables.print_table(tables.TextTable(('\u2013',), [('\u691c\u67fb',)]))"
+    )
+    environ = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environ, timeout=30, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\u691c\u67fb" in done.stdout
+
+
+class Full(io.RawIOBase):
+    """A stream on a full disk."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self._error = error
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, _: object) -> int:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(OSError(28, "No space"), OutputError), (BrokenPipeError(), ClosedOutputError)],
+)
+def test_an_export_to_a_failing_output_is_told_from_a_bug(
+    error: OSError, raised: type[OutputError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes larger than any buffer fail while they are written, not when they are flushed."""
+    stream = io.TextIOWrapper(io.BufferedWriter(Full(error)))
+    monkeypatch.setattr("sys.stdout", stream)
+    with pytest.raises(raised) as caught, printing.binary_output() as output:
+        output.write(b"x" * 1_000_000)
+    assert type(caught.value) is raised
+    stream.detach()  # else it is flushed when it is collected
+
+
+def test_other_system_errors_stay_bugs() -> None:
+    """Only a failing standard output is excused."""
+    with pytest.raises(ConnectionResetError), printing.checked_output():
+        raise ConnectionResetError
