@@ -87,6 +87,12 @@ class ServerProcess:
             self._process = None
             pytest.fail(f"{command[0]} ended at once:\n{self.log.read_text(errors='replace')}")
 
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         """End it as an administrator would."""
         if self._process is not None:
@@ -128,6 +134,11 @@ class RedisServer:
         """Broker URL."""
         return f"redis://{HOST}:{self.port}/0"
 
+    @property
+    def pid(self) -> int:
+        """Of the running server."""
+        return self._server.pid
+
     def start(self) -> None:
         """Start it and wait until it accepts connections."""
         options = {"port": str(self.port), "bind": HOST, "dir": str(self._home)}
@@ -156,17 +167,51 @@ class RedisServer:
         self.stop()
 
 
+def rabbitmq_script(name: str) -> str:
+    """Return the path of a program of RabbitMQ."""
+    # Debian's /usr/sbin/rabbitmq-server changes user and directory, and so forgets the environment
+    # that keeps a node apart; the script behind it does not.
+    folder = os.environ.get("RABBITMQ_SCRIPTS", "/usr/lib/rabbitmq/bin")
+    return require_binary(f"{folder}/{name}", name)
+
+
 class RabbitServer:
-    """A RabbitMQ node that shares nothing with one installed on the machine; takes 2 s to start."""
+    """A RabbitMQ node that shares nothing with one installed on the machine; takes 2 s to start.
+
+    `RABBITMQ_SCRIPTS` names the folder with the scripts of another version than the installed one.
+    """
 
     def __init__(self, home: Path) -> None:
-        # Debian's /usr/sbin/rabbitmq-server changes user and directory, and so forgets the
-        # environment that keeps this node apart; the script behind it does not.
-        self._binary = require_binary("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
+        self._binary = rabbitmq_script("rabbitmq-server")
         self._epmd_binary = require_binary("epmd")
         self._home = home
         self._epmd = ServerProcess(free_port(), home / "epmd.log")
         self._server = ServerProcess(free_port(), home / "rabbitmq.log")
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),  # the node's cookie
+            "ERL_EPMD_ADDRESS": HOST,
+            "ERL_EPMD_PORT": str(self._epmd.port),
+            "RABBITMQ_NODENAME": f"aegish-{self._server.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": HOST,
+            "RABBITMQ_NODE_PORT": str(self._server.port),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_MNESIA_BASE": str(home),
+            "RABBITMQ_LOG_BASE": str(home),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_CONF_ENV_FILE": str(home / "none"),
+            "RABBITMQ_CONFIG_FILE": str(home / "none"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
+            # Has the script become the node, so that its id is the one to signal.
+            "RUNNING_UNDER_SYSTEMD": "true",
+        }
+        """Of the node and of the programs that control it."""
+
+    @property
+    def port(self) -> int:
+        """The same through all restarts."""
+        return self._server.port
 
     @property
     def url(self) -> str:
@@ -175,33 +220,25 @@ class RabbitServer:
 
     def start(self) -> None:
         """Start the node and, before it, the port mapper that it would leave behind otherwise."""
-        epmd_port = str(self._epmd.port)
-        self._epmd.launch([self._epmd_binary, "-port", epmd_port, "-address", HOST])
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self._home),  # the node's cookie
-            "ERL_EPMD_ADDRESS": HOST,
-            "ERL_EPMD_PORT": epmd_port,
-            "RABBITMQ_NODENAME": f"aegish-{self._server.port}@localhost",
-            "RABBITMQ_NODE_IP_ADDRESS": HOST,
-            "RABBITMQ_NODE_PORT": str(self._server.port),
-            "RABBITMQ_DIST_PORT": str(free_port()),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            "RABBITMQ_MNESIA_BASE": str(self._home),
-            "RABBITMQ_LOG_BASE": str(self._home),
-            "RABBITMQ_LOGS": "-",
-            "RABBITMQ_CONF_ENV_FILE": str(self._home / "none"),
-            "RABBITMQ_CONFIG_FILE": str(self._home / "none"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self._home / "plugins"),
-            # Has the script become the node, so that its id is the one to signal.
-            "RUNNING_UNDER_SYSTEMD": "true",
-        }
-        self._server.launch([self._binary], environment)
+        self._epmd.launch([self._epmd_binary, "-port", str(self._epmd.port), "-address", HOST])
+        self._server.launch([self._binary], self.environment)
 
     def stop(self) -> None:
         """End the node, then its port mapper."""
         self._server.stop()
         self._epmd.stop()
+
+    def kill(self) -> None:
+        """End the node without warning; what is durable it has again after `start`."""
+        self._server.kill()
+        self._epmd.stop()
+
+    def control(self, *command: str) -> None:
+        """Run `rabbitmqctl`; takes two seconds."""
+        program = rabbitmq_script("rabbitmqctl")
+        subprocess.run(
+            [program, *command], env=self.environment, check=True, capture_output=True, timeout=60
+        )
 
     def __enter__(self) -> Self:
         try:

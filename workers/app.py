@@ -73,6 +73,7 @@ def _build() -> Celery:
         limiter_url=settings.shared_limiter_url,
         concurrency=settings.concurrency,
         shutdown_grace_s=settings.shutdown_grace_s,
+        message_lease_s=settings.message_lease_s,
         stock_transport=settings.stock_transport,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)

@@ -9,7 +9,7 @@ VISIBILITY_TIMEOUT_S = 3600
 """For workers without leases, longer than they may hold an item: ten attempts at a throttled
 provider. A shorter one has Redis deliver, and us pay for, an item that is still being worked on."""
 
-LEASE_S = 40
+LEASE_S = 40.0
 """Renewed every quarter of it: a worker may be stopped or cut off for 30 s before its items go to
 others, and those of a dead one are back in their queues within 45 s."""
 
@@ -32,6 +32,7 @@ def create_app(
     limiter_url: str | None = None,
     concurrency: int = 500,
     shutdown_grace_s: float = 60.0,
+    message_lease_s: float = LEASE_S,
     stock_transport: bool = False,
 ) -> Celery:
     """Build the application for producers and workers.
@@ -42,6 +43,7 @@ def create_app(
         limiter_url: The Redis that holds the fleet's rate limits; None: each process has its own.
         concurrency: Calls a worker process has in flight at most.
         shutdown_grace_s: How long a stopping worker lets calls in flight finish.
+        message_lease_s: Seconds after its last renewal when a message goes back to its queue.
         stock_transport: Whether to leave Redis to kombu's own transport.
     """
     batched = broker_url.startswith("redis") and not stock_transport
@@ -90,7 +92,7 @@ def create_app(
         task_create_missing_queues=True,
         task_default_queue=IDLE_QUEUE,
         task_queues=[Queue(IDLE_QUEUE)],
-        broker_transport_options=_transport_options(broker_url),
+        broker_transport_options=_transport_options(broker_url, message_lease_s),
         broker_heartbeat=120,
     )
     if broker_url.startswith("memory"):
@@ -100,13 +102,13 @@ def create_app(
     return app
 
 
-def _transport_options(broker_url: str) -> dict[str, object]:
+def _transport_options(broker_url: str, lease_s: float) -> dict[str, object]:
     if broker_url.startswith("memory"):
         return {"polling_interval": MEMORY_POLLING_S}
     if broker_url.startswith("redis"):
         return {
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
-            "lease_s": LEASE_S,
+            "lease_s": lease_s,
             "unacked_restore_interval": RESCUE_INTERVAL_S,
             # One list per queue: priorities would make each fetch name four.
             "priority_steps": [0],
