@@ -3,7 +3,7 @@
 Millions of verdicts travel as rows of text instead, one cell per name in `CELLS`.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.sample import Sample
@@ -47,12 +47,13 @@ CELLS = (
 def to_cells(recording: Recording) -> Cells:
     """Return a recorded verdict as text; the errors of its failed attempts stay behind."""
     verdict, completion = recording.verdict, recording.verdict.completion or Completion(text=None)
-    timing = verdict.timing
+    timing, usage = verdict.timing, completion.usage
     values = (
         *(recording.epoch, recording.generation, verdict.outcome, verdict.error_class),
         *(completion.text, completion.stop_reason, completion.stop_kind, completion.refusal),
         *(completion.model, completion.upstream, completion.request_id, verdict.reason),
-        *(verdict.confidence, verdict.parser_version, *astuple(completion.usage)),
+        *(verdict.confidence, verdict.parser_version, usage.input_tokens, usage.output_tokens),
+        *(usage.reasoning_tokens, usage.cache_read_tokens, usage.cache_write_tokens),
         *(verdict.cost_usd, timing.queue_ms, timing.limiter_ms, timing.backoff_ms),
         *(timing.service_ms, timing.total_ms, verdict.attempts, verdict.worker),
         verdict.created_at,
