@@ -4,75 +4,38 @@ import asyncio
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
-from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
-
-from aegish_dist.core.model import CallParameters
 from aegish_dist.core.secret import SecretStr
-from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
-from aegish_dist.db.progress import Progress, model_progress
-from aegish_dist.db.runs import load_assignment, load_parameters, load_run
+from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
-from aegish_dist.db.verdict_rows import VerdictKey
-from aegish_dist.db.verdicts import LookUp, insert_verdicts, look_up
-from aegish_dist.db.workers import Halt, Halts, forget_worker, report_worker
+from aegish_dist.db.workers import Halt, Halts
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Caller, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
+from aegish_dist.pipeline.health import Health
 from aegish_dist.providers.session import ProviderSession
 from aegish_dist.queue.gates import Gates
-from aegish_dist.queue.grants import NANO_USD
 from aegish_dist.queue.limiter import Limiter
-from aegish_dist.queue.waiting import Budget
 from workers.callers import Callers
-from workers.writer import Grouped
+from workers.store import Store, budget_of
+from workers.threads import DaemonThread
+from workers.writer import Grouped, facts
 
 log = get_logger(__name__)
 
-DATABASE_THREADS = 3
-"""One for look-ups, one for inserts, one for the rare rest."""
+CONNECTIONS = 3
+"""One for look-ups, one for inserts, one for the rare rest: each has a thread of its own."""
+RECOUNT_CONNECTIONS = 2
+"""For counting what a run has cost, which may take seconds: nothing else waits for it."""
 REPORT_INTERVAL_S = 1.0
-
-
-class _Store:
-    """The database as the evaluator's ports need it, each call a transaction."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def look_up(self, items: Sequence[Item]) -> Sequence[LookUp | None]:
-        with Session(self._engine) as session:
-            return look_up(session, items)
-
-    def record(self, verdicts: Sequence[tuple[VerdictKey, Verdict]]) -> Sequence[None]:
-        with Session(self._engine) as session, session.begin():
-            insert_verdicts(session, verdicts)
-        return [None] * len(verdicts)
-
-    def spent(self, run_ids: Sequence[str]) -> Sequence[Mapping[str, int]]:
-        with Session(self._engine) as session:
-            runs = [load_run(session, run_id) for run_id in run_ids]
-            return [_in_nano_usd(model_progress(session, run, REPORT_INTERVAL_S)) for run in runs]
-
-    def budgets(self, run_ids: Sequence[str]) -> Sequence[Budget | None]:
-        with Session(self._engine) as session:
-            return [_budget(parameters) for parameters in load_parameters(session, run_ids)]
-
-    def report(self, name: str, in_flight: Mapping[tuple[str, str], int], halts: Halts) -> None:
-        with Session(self._engine) as session, session.begin():
-            report_worker(session, name, in_flight, halts)
-
-    def forget(self, name: str) -> None:
-        with Session(self._engine) as session, session.begin():
-            forget_worker(session, name)
+FORGET_S = 2.0
+"""How long a worker that ends may take to say so."""
 
 
 class _Making:
@@ -80,21 +43,18 @@ class _Making:
 
     def __init__(
         self,
-        engine: Engine,
+        assignment: Callable[[tuple[str, str]], Awaitable[Assignment | None]],
         providers: ProviderSession,
         gates: Gates,
-        executor: ThreadPoolExecutor,
         environ: Mapping[str, str],
     ) -> None:
-        self._engine = engine
+        self._assignment = assignment
         self._providers = providers
         self._gates = gates
-        self._executor = executor
         self._environ = environ
 
     async def caller(self, run_id: str, model: str) -> Caller:
-        loop = asyncio.get_running_loop()
-        assignment = await loop.run_in_executor(self._executor, self._load, run_id, model)
+        assignment = await self._assignment((run_id, model))
         if assignment is None:
             raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
         spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
@@ -102,13 +62,9 @@ class _Making:
         client = self._providers.client(
             spec, prompt, parameters, self._key(spec.key_variable), gate.observe
         )
-        budget = _budget(parameters)
+        budget = budget_of(parameters)
         expectation = Expectation(prompt, spec.price, budget)
         return Caller(client, gate, expectation, spec.price, budget)
-
-    def _load(self, run_id: str, model: str) -> Any:
-        with Session(self._engine) as session:
-            return load_assignment(session, run_id, model)
 
     def _key(self, variable: str | None) -> SecretStr | None:
         if variable is None:
@@ -119,32 +75,26 @@ class _Making:
         return SecretStr(value)
 
 
-def _budget(parameters: CallParameters | None) -> Budget | None:
-    if parameters is None:
-        return None
-    caps = (parameters.max_cost_usd, parameters.max_cost_per_model_usd)
-    if caps == (None, None):
-        return None
-    return Budget(*(None if cap is None else int(cap * NANO_USD) for cap in caps))
-
-
-def _in_nano_usd(progress: Mapping[str, Progress]) -> dict[str, int]:
-    return {model: int((each.cost_usd or 0) * NANO_USD) for model, each in progress.items()}
-
-
 async def _halts(gates: Gates) -> Halts:
     parked: Halts = {("", model): Halt.PARKED for model in gates.parked}
     return parked | dict.fromkeys(await gates.over_budget(), Halt.OVER_BUDGET)
 
 
 async def _report(
-    store: _Store, name: str, evaluator: Evaluator, gates: Gates, executor: ThreadPoolExecutor
+    store: Store, name: str, evaluator: Evaluator, gates: Gates, thread: Executor
 ) -> None:
     loop = asyncio.get_running_loop()
+    failing = False
     while True:
-        with suppress(SQLAlchemyError):  # the writer tells about an unreachable database
+        try:
             held, halts = dict(evaluator.in_flight), await _halts(gates)
-            await loop.run_in_executor(executor, store.report, name, held, halts)
+            await loop.run_in_executor(thread, store.report, name, held, halts)
+            failing = False
+        except Exception as error:
+            # Whatever it is, a worker that works must not look dead for good.
+            if not failing:
+                log.warning("heartbeat_fails", **facts(error))
+            failing = True
         await asyncio.sleep(REPORT_INTERVAL_S)
 
 
@@ -155,6 +105,26 @@ def _limiter(app: Any, worker: str) -> Limiter:
             "limits_per_process", remedy="set AEGISH_DIST_LIMITER_URL to a Redis that workers share"
         )
     return Limiter.connect(url, worker)
+
+
+class _Database:
+    """The connections and threads of a worker: a call that hangs does not hold up another kind."""
+
+    def __init__(self, url: str) -> None:
+        self.engine = open_engine(
+            url, pool_size=CONNECTIONS, reply_timeout_s=WORKER_REPLY_TIMEOUT_S
+        )
+        self._counting = open_engine(url, pool_size=RECOUNT_CONNECTIONS)
+        self.look_ups, self.inserts, self.rest, self.recounts = self._threads = [
+            DaemonThread(f"aegish-{name}") for name in ("look-ups", "inserts", "rest", "recounts")
+        ]
+        self.store = Store(self.engine, self._counting)
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.shutdown()
+        self.engine.dispose()
+        self._counting.dispose()
 
 
 @asynccontextmanager
@@ -170,28 +140,35 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
     """
     # Containers on one host may share its name and the numbers of their processes.
     name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
-    engine = open_engine(app.conf.aegish_database_url, reply_timeout_s=WORKER_REPLY_TIMEOUT_S)
-    executor = ThreadPoolExecutor(DATABASE_THREADS, thread_name_prefix="aegish-db")
-    try:
-        await asyncio.get_running_loop().run_in_executor(executor, require_current, engine)
-        store = _Store(engine)
+    loop = asyncio.get_running_loop()
+    with closing(_Database(app.conf.aegish_database_url)) as database:
+        store = database.store
+        await loop.run_in_executor(database.rest, require_current, database.engine)
         async with _limiter(app, name) as limiter, ProviderSession() as providers:
-            spent, budget = Grouped(store.spent, executor), Grouped(store.budgets, executor)
+            health = Health()
+            spent = Grouped(store.spent, database.recounts)
+            budget = Grouped(store.budgets, database.rest)
             gates = Gates(limiter, spent, budget, calls)
-            making = _Making(engine, providers, gates, executor, os.environ)
+            making = _Making(
+                Grouped(store.assignments, database.rest), providers, gates, os.environ
+            )
+            record = Grouped(store.record, database.inserts, health)
             evaluator = Evaluator(
-                look_up=Grouped(store.look_up, executor),
-                record=Grouped(store.record, executor),
+                look_up=Grouped(store.look_up, database.look_ups, health),
+                record=record,
                 caller=Callers(making.caller),
+                health=health,
                 worker=name,
                 generator=random.Random(),  # noqa: S311  jitter, not a secret
             )
-            heartbeat = asyncio.create_task(_report(store, name, evaluator, gates, executor))
-            yield evaluator, gates
-            heartbeat.cancel()
-            gates.close()
-            await gates.finish()
-            await asyncio.get_running_loop().run_in_executor(executor, store.forget, name)
-    finally:
-        executor.shutdown()
-        engine.dispose()
+            heartbeat = asyncio.create_task(_report(store, name, evaluator, gates, database.rest))
+            try:
+                yield evaluator, gates
+            finally:
+                heartbeat.cancel()
+                await asyncio.wait([heartbeat])
+                gates.close()
+                await gates.finish()
+                with suppress(Exception):  # a worker that is not removed is silent in ten seconds
+                    async with asyncio.timeout(FORGET_S):
+                        await loop.run_in_executor(database.rest, store.forget, name)

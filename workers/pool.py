@@ -30,6 +30,8 @@ log = get_logger(__name__)
 
 START_TIMEOUT_S = 30
 DRAIN_POLL_S = 0.02
+END_S = 15.0
+"""How long the event loop may take to end after the grace, whatever hangs in it."""
 GATHER_S = 0.005
 """How long finished items wait for others, so that one wake-up acknowledges them all."""
 
@@ -98,8 +100,16 @@ class TaskPool(BasePool):
         try:
             self._ready.result(START_TIMEOUT_S)
         except AegishError as error:
-            log.error("worker_cannot_start", problem=str(error))
-            raise SystemExit(1) from None
+            problem = str(error)
+        except TimeoutError:
+            problem = (
+                f"the database did not answer within {START_TIMEOUT_S} s: check"
+                " AEGISH_DIST_DATABASE_URL and that the server answers"
+            )
+        else:
+            return
+        log.error("worker_cannot_start", problem=problem)
+        raise SystemExit(1)
 
     def register_with_event_loop(self, hub: Any) -> None:
         """Remember the hub of the consumer's thread."""
@@ -121,8 +131,11 @@ class TaskPool(BasePool):
         """Return how many more messages to fetch of each queue; asked in the consumer's thread.
 
         What the worker still takes of a model is shared among its queues, rounded up: that may be
-        one more for each of them, but none gets nothing while another gets something.
+        one more for each of them, but none gets nothing while another gets something. While the
+        database fails, nothing is fetched.
         """
+        if not self._evaluator.takes_items:
+            return [0] * len(queues)
         models = list(map(model_of, queues))
         shares = {model: ceil(self._open(model) / n) for model, n in Counter(models).items()}
         return [shares[model] for model in models]
@@ -223,7 +236,7 @@ class TaskPool(BasePool):
     def _end_loop(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop_requested.set)
-            self._thread.join()
+            self._thread.join(END_S)
         self._settle_finished()
 
     def _run_loop(self) -> None:
@@ -247,6 +260,9 @@ class TaskPool(BasePool):
             for task in leftover:
                 task.cancel()
             await asyncio.gather(*leftover, return_exceptions=True)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()  # what still hangs on a database that does not answer
+        await asyncio.sleep(0)
 
     @property
     def num_processes(self) -> int:

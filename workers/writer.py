@@ -1,19 +1,21 @@
-"""Grouping: many coroutines, one statement.
+"""Grouping: many coroutines, one statement, repeated until the database takes it.
 
 A group gathers for some milliseconds, and while the one before it is in the database: groups grow
-with the load, and a lone item hardly waits.
+with the load, and a lone item hardly waits. An argument leaves with its result, or with an error
+that is its own: answers are paid for, and an outage of any length must not lose one.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from concurrent.futures import Executor
+from typing import Generic, NamedTuple, TypeVar
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from psycopg import Error as DriverError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
 from aegish_dist.logs import get_logger
+from aegish_dist.pipeline.health import Health
 
 log = get_logger(__name__)
 
@@ -25,84 +27,150 @@ GATHER_S = 0.01
 """A hundred transactions a second at most; a hundredth of the shortest call to a real model."""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
+STUCK_AFTER_S = 5.0
+"""A statement under way for longer counts as a failing database until it ends."""
+
+
+class _Member(NamedTuple, Generic[Argument, Result]):
+    argument: Argument
+    future: "asyncio.Future[Result]"
+
+
+_Group = list[_Member[Argument, Result]]
 
 
 class Grouped(Generic[Argument, Result]):
     """Makes one blocking call for all arguments that came in since the last one."""
 
     def __init__(
-        self, call: Callable[[Sequence[Argument]], Sequence[Result]], executor: ThreadPoolExecutor
+        self,
+        call: Callable[[Sequence[Argument]], Sequence[Result]],
+        executor: Executor,
+        health: Health | None = None,
     ) -> None:
         """Wrap a call.
 
         Args:
             call: Takes a group in one transaction; returns one result per argument, in order.
             executor: Where it runs.
+            health: Hears whether the call works.
         """
         self._call = call
         self._executor = executor
-        self._waiting: deque[tuple[Argument, asyncio.Future[Result]]] = deque()
+        self._health = health or Health()
+        self._waiting: deque[_Member[Argument, Result]] = deque()
+        self._under_way: list[_Group[Argument, Result]] = []
         self._drainer: asyncio.Task[None] | None = None
 
     async def __call__(self, argument: Argument) -> Result:
-        """Return the result for one argument once its group is through."""
+        """Return the result for one argument once its group is through.
+
+        Raises:
+            Exception: The error of this very argument; any other failure is tried again.
+        """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((argument, future))
+        self._waiting.append(_Member(argument, future))
         if self._drainer is None:
             self._drainer = asyncio.create_task(self._drain())
         return await future
 
+    async def close(self) -> list[Argument]:
+        """Try no more, and return the arguments without a result, those of cancelled callers too.
+
+        One of them may yet go through: a call that hangs in its thread cannot be ended.
+        """
+        if self._drainer is not None:
+            self._drainer.cancel()
+            await asyncio.wait([self._drainer])
+        groups = (*self._under_way, self._waiting)
+        return [member.argument for group in groups for member in group]
+
     async def _drain(self) -> None:
+        limit, pause_s = GROUP_SIZE, FIRST_PAUSE_S
         try:
             while self._waiting:
-                if len(self._waiting) < GROUP_SIZE:
+                if len(self._waiting) < limit:
                     await asyncio.sleep(GATHER_S)
-                size = min(GROUP_SIZE, len(self._waiting))
-                await self._run([self._waiting.popleft() for _ in range(size)])
+                size = min(limit, len(self._waiting))
+                self._under_way = [[self._waiting.popleft() for _ in range(size)]]
+                if await self._settle():
+                    limit, pause_s = min(2 * limit, GROUP_SIZE), FIRST_PAUSE_S
+                    continue
+                await asyncio.sleep(pause_s)
+                # PostgreSQL hangs up on a group whose texts exceed a gigabyte, and a row may lie
+                # on a broken page: in smaller groups, at other times, the others get through.
+                limit, pause_s = max(1, size // 2), min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
             self._drainer = None
 
-    async def _run(self, group: list[tuple[Argument, asyncio.Future[Result]]]) -> None:
-        try:
-            results = await self._until_reachable(
-                [argument for argument, _ in group], FIRST_PAUSE_S
-            )
-        except Exception as error:
-            if len(group) == 1:
-                _settle(group[0][1], error)
-                return
-            # One bad row must not take its group along.
-            for member in group:
-                await self._run([member])
-        else:
-            for (_, future), result in zip(group, results, strict=True):
-                _settle(future, result)
+    async def _settle(self) -> bool:
+        """Settle what is under way; False when the database failed and the rest waits again."""
+        while self._under_way:
+            part = self._under_way[-1]
+            try:
+                results = await self._run(part)
+            except Exception as error:
+                if not is_own_fault(error):
+                    self._failed(error)
+                    return False
+                self._under_way.pop()
+                if len(part) == 1:
+                    _fail(part[0], error)
+                else:  # one bad row must not take its group along
+                    middle = len(part) // 2
+                    self._under_way += [part[middle:], part[:middle]]
+            else:
+                self._under_way.pop()
+                for member, result in zip(part, results, strict=True):
+                    if not member.future.done():
+                        member.future.set_result(result)
+            self._health.works(self)
+        return True
 
-    async def _until_reachable(self, arguments: list[Argument], pause_s: float) -> Sequence[Result]:
+    async def _run(self, part: _Group[Argument, Result]) -> Sequence[Result]:
         loop = asyncio.get_running_loop()
+        stuck = loop.call_later(STUCK_AFTER_S, self._health.fails, self)
         try:
+            arguments = [member.argument for member in part]
             return await loop.run_in_executor(self._executor, self._call, arguments)
-        except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-            if not _unreachable(error):
-                raise
-            log.warning("database_unreachable", items=len(arguments), retry_in_s=pause_s)
-        await asyncio.sleep(pause_s)
-        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-        # PostgreSQL hangs up on a group whose texts exceed a gigabyte: no group comes back whole.
-        middle = len(arguments) // 2
-        first = await self._until_reachable(arguments[:middle], pause_s) if middle else []
-        return [*first, *await self._until_reachable(arguments[middle:], pause_s)]
+        finally:
+            stuck.cancel()
+
+    def _failed(self, error: Exception) -> None:
+        self._health.fails(self)
+        for part in reversed(self._under_way):
+            self._waiting.extend(part)
+        self._under_way = []
+        log.warning(
+            "database_fails", items=len(self._waiting), problem=_first_line(error), **facts(error)
+        )
 
 
-def _unreachable(error: Exception) -> bool:
-    # psycopg files disk-full, deadlock and shutdown under OperationalError as well: all pass.
-    return not (isinstance(error, DBAPIError) and error.orig is None)
+def is_own_fault(error: Exception) -> bool:
+    """Return whether an error speaks of the rows, so that trying again cannot help.
+
+    PostgreSQL's classes 22 (data) and 23 (integrity) do, and so does an error of our own code. All
+    else passes by itself, or is for an administrator to mend: lost connections, a server that takes
+    no writes, missing privileges, a full disk, a failed transaction, damaged pages.
+    """
+    if isinstance(error, (DataError, IntegrityError)):
+        return True
+    if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
+        return True  # a value that the driver cannot send
+    return not isinstance(error, (SQLAlchemyError, DriverError, OSError, MemoryError))
 
 
-def _settle(future: "asyncio.Future[Result]", outcome: "Result | Exception") -> None:
-    if future.done():
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
+def facts(error: Exception) -> dict[str, str | None]:
+    """Return what a log may say of any error: the details of some quote rows, completions too."""
+    cause = getattr(error, "orig", None) or error
+    return {"error": type(cause).__name__, "sqlstate": getattr(cause, "sqlstate", None)}
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(getattr(error, "orig", None) or error).splitlines()
+    return lines[0][:200] if lines else ""
+
+
+def _fail(member: _Member[Argument, Result], error: Exception) -> None:
+    if not member.future.done():
+        member.future.set_exception(error)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.cost import Price, cost_usd
@@ -20,19 +21,23 @@ from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
-from aegish_dist.errors import ConfigError, ProviderError
+from aegish_dist.errors import CatalogError, ConfigError, ProviderError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.expectation import Expectation
+from aegish_dist.pipeline.health import Health
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.retry import GiveUp, RetryAfter, decide
 from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import SentBackError, ShuttingDownError, UnservedError
-from aegish_dist.queue.waiting import Budget
+from aegish_dist.queue.waiting import Budget, Permit
 
 log = get_logger(__name__)
 
 GIVEN_BACK_AFTER_S = 15.0
 """How long an item is held whose model lacks a key here."""
+SECOND_LOOK_AFTER_S = 10.0
+"""An item that waited longer for its call is looked up again: a copy of its message may have been
+done by another worker, and a look-up costs nothing beside a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,17 @@ class Caller:
     """What the run may cost; None: no bound."""
 
 
+class Evaluated(NamedTuple):
+    """A verdict on its way to the store."""
+
+    item: Item
+    """What it is about, in the words of its message."""
+    key: VerdictKey
+    """The same in those of the store."""
+    verdict: Verdict
+    """What came of it."""
+
+
 @dataclass(slots=True)
 class _Clock:
     """Where the time of one item went, in seconds."""
@@ -60,6 +76,8 @@ class _Clock:
     backoff: float = 0.0
     service: float = 0.0
     started: float = field(default_factory=time.monotonic)
+    looked_up: float = field(default_factory=time.monotonic)
+    """When the store was asked last whether the verdict exists."""
 
     def timing(self) -> Timing:
         total = self.queue + time.monotonic() - self.started
@@ -74,8 +92,9 @@ class Evaluator:
         self,
         *,
         look_up: Callable[[Item], Awaitable[LookUp | None]],
-        record: Callable[[tuple[VerdictKey, Verdict]], Awaitable[None]],
+        record: Callable[[Evaluated], Awaitable[None]],
         caller: Callable[[str, str], Awaitable[Caller]],
+        health: Health,
         worker: str,
         generator: random.Random,
     ) -> None:
@@ -85,18 +104,26 @@ class Evaluator:
             look_up: Finds an item's command and whether its verdict exists; None: no such item.
             record: Returns once the verdict is committed.
             caller: Gives the caller for a run id and a model id.
+            health: Of the store; no call begins while it is not good.
             worker: Name written beside every verdict.
             generator: Source of the jitter between attempts.
         """
         self._look_up = look_up
         self._record = record
         self._caller = caller
+        self._health = health
         self._worker = worker
         self._generator = generator
         self._stopping = asyncio.Event()
         self._unserved: set[str] = set()
+        self._held: dict[Item, asyncio.Future[None] | None] = {}
         self.in_flight: Counter[tuple[str, str]] = Counter()
         """Items held, by run id and model."""
+
+    @property
+    def takes_items(self) -> bool:
+        """Whether new items are welcome: answers to them could be stored."""
+        return self._health.good
 
     def stop(self) -> None:
         """Begin no further call; calls in flight go on."""
@@ -105,7 +132,8 @@ class Evaluator:
     async def evaluate(self, item: Item, enqueued_at: float | None) -> None:
         """Bring one item to its verdict; when this returns, the verdict is committed.
 
-        An item whose verdict exists, or that no run plans, costs no call.
+        An item whose verdict exists, or that no run plans, costs no call. Neither does one that is
+        under way in this process already: brokers deliver twice what they believe lost.
 
         Args:
             item: What to evaluate.
@@ -116,31 +144,51 @@ class Evaluator:
                 takes too few: the item has to go back to its queue.
             OverBudgetError: The run has spent what it may; the item stays without a verdict.
         """
+        if item in self._held:
+            await self._end_of(item)
+            return
         clock = _Clock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
         key = (item.run_id, item.model)
         self.in_flight[key] += 1
+        self._held[item] = None
+        error: BaseException | None = None
         try:
             await self._settle(item, clock)
+        except BaseException as caught:
+            error = caught
+            raise
         finally:
+            copies = self._held.pop(item)
+            if copies is not None and not copies.done():
+                _finish(copies, error)
             self.in_flight[key] -= 1
             if not self.in_flight[key]:
                 del self.in_flight[key]  # the run may have ended
 
+    async def _end_of(self, item: Item) -> None:
+        """Wait for the first copy of an item, and end as it does."""
+        copies = self._held[item]
+        if copies is None:
+            copies = self._held[item] = asyncio.get_running_loop().create_future()
+        await asyncio.shield(copies)
+
     async def _settle(self, item: Item, clock: _Clock) -> None:
         found = await self._look_up(item)
+        clock.looked_up = time.monotonic()
         if found is None:
             log.warning("unknown_item", run=item.run_id, model=item.model, sample=item.sample_key)
             return
         if found.done:
             return
         caller = await self._serving(item, clock)
-        verdict = await self._judge(caller, item.run_id, found.command, clock)
-        await self._record((found.key, verdict))
+        verdict = await self._judge(caller, item, found.command, clock)
+        if verdict is not None:
+            await self._record(Evaluated(item, found.key, verdict))
 
     async def _serving(self, item: Item, clock: _Clock) -> Caller:
         try:
             return await self._caller(item.run_id, item.model)
-        except ConfigError as error:
+        except (ConfigError, CatalogError) as error:
             if item.model not in self._unserved:
                 self._unserved.add(item.model)
                 log.error("model_not_served_here", model=item.model, problem=str(error))
@@ -148,13 +196,17 @@ class Evaluator:
             await self._pause(GIVEN_BACK_AFTER_S, clock)
             raise UnservedError from error
 
-    async def _judge(self, caller: Caller, run_id: str, command: str, clock: _Clock) -> Verdict:
+    async def _judge(
+        self, caller: Caller, item: Item, command: str, clock: _Clock
+    ) -> Verdict | None:
+        """Return the verdict; None when another worker has stored one meanwhile."""
         errors: list[CallError] = []
         while True:
+            permit = await self._permit(caller, item, command, clock, called=bool(errors))
+            if permit is None:
+                return None
             try:
-                completion = await self._attempt(
-                    caller, run_id, command, clock, called=bool(errors)
-                )
+                completion = await self._attempt(caller, permit, command, clock)
             except ProviderError as error:
                 errors.append(_call_error(error, len(errors) + 1))
             else:
@@ -168,14 +220,54 @@ class Evaluator:
                 case RetryAfter(seconds):
                     await self._pause(seconds, clock)
 
+    async def _permit(
+        self, caller: Caller, item: Item, command: str, clock: _Clock, *, called: bool
+    ) -> Permit | None:
+        """Wait until a call may begin; None when it need not, as the verdict exists by now."""
+        gate, expected = caller.gate, caller.expectation.of(command)
+        while True:
+            if not self._health.good:
+                await self._recovered(clock)
+            waiting_since = time.monotonic()
+            permit = await gate.enter(item.run_id, expected, caller.budget, called=called)
+            now = time.monotonic()
+            clock.limiter += now - waiting_since
+            try:
+                if now - clock.looked_up > SECOND_LOOK_AFTER_S and await self._is_done(item, clock):
+                    gate.abandon(permit)
+                    return None
+            except BaseException:
+                gate.abandon(permit)
+                raise
+            if self._health.good:
+                return permit
+            gate.abandon(permit)
+
+    async def _is_done(self, item: Item, clock: _Clock) -> bool:
+        found = await self._look_up(item)
+        clock.looked_up = time.monotonic()
+        return found is None or found.done
+
+    async def _recovered(self, clock: _Clock) -> None:
+        """Hold an item while no answer to it could be stored."""
+        started = time.monotonic()
+        waits = [
+            asyncio.ensure_future(e) for e in (self._health.recovered(), self._stopping.wait())
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if self._stopping.is_set():
+            raise ShuttingDownError
+        clock.backoff += time.monotonic() - started
+
     async def _attempt(
-        self, caller: Caller, run_id: str, command: str, clock: _Clock, *, called: bool
+        self, caller: Caller, permit: Permit, command: str, clock: _Clock
     ) -> Completion:
         gate, expectation = caller.gate, caller.expectation
-        waiting_since = time.monotonic()
-        permit = await gate.enter(run_id, expectation.of(command), caller.budget, called=called)
         started = time.monotonic()
-        clock.limiter += started - waiting_since
         try:
             completion = await caller.client.complete(command)
         except ProviderError as error:
@@ -223,6 +315,16 @@ class Evaluator:
             created_at=datetime.now(UTC),
             call_errors=tuple(errors),
         )
+
+
+def _finish(copies: "asyncio.Future[None]", error: BaseException | None) -> None:
+    """Have the copies of a message end as the first one did."""
+    if error is None:
+        copies.set_result(None)
+    elif isinstance(error, Exception):
+        copies.set_exception(error)
+    else:
+        copies.cancel()
 
 
 def _call_error(error: ProviderError, attempt: int) -> CallError:

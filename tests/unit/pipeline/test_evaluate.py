@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import pytest
@@ -19,14 +19,17 @@ from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ConfigError, ProviderError
 from aegish_dist.pipeline import evaluate as evaluation
-from aegish_dist.pipeline.evaluate import Caller, Evaluator
+from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
+from aegish_dist.pipeline.health import Health
 from aegish_dist.providers import retry
 from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import ShuttingDownError, UnservedError
 from aegish_dist.queue.grants import Ask, Grant
 from aegish_dist.queue.places import Places
 from aegish_dist.queue.ports import Ports
+from aegish_dist.queue.waiting import Expected
+from tests.virtual_time import run_virtually
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)
 KEY = VerdictKey(1, 7, 1, 0)
@@ -71,13 +74,16 @@ class Store:
     """Knows one item, and keeps what is recorded."""
 
     found: LookUp | None = field(default_factory=lambda: LookUp(KEY, "rm -rf /", done=False))
-    recorded: list[tuple[VerdictKey, Verdict]] = field(default_factory=list)
+    recorded: list[Evaluated] = field(default_factory=list)
+    looked_up: int = 0
+    health: Health = field(default_factory=Health)
 
     async def look_up(self, _: Item) -> LookUp | None:
+        self.looked_up += 1
         return self.found
 
-    async def record(self, verdict: tuple[VerdictKey, Verdict]) -> None:
-        self.recorded.append(verdict)
+    async def record(self, evaluated: Evaluated) -> None:
+        self.recorded.append(evaluated)
 
 
 async def grant_all(ask: Ask) -> Grant:
@@ -111,9 +117,15 @@ def an_evaluator(store: Store, provider: Provider, gate: Gate | None = None) -> 
         look_up=store.look_up,
         record=store.record,
         caller=caller,
+        health=store.health,
         worker="w1",
         generator=random.Random(1),
     )
+
+
+def items(number: int) -> list[Item]:
+    """Return items of one run."""
+    return [replace(ITEM, sample_key=key) for key in range(number)]
 
 
 def evaluate(*answers: Completion | ProviderError, enqueued_at: float | None = None) -> Verdict:
@@ -124,8 +136,8 @@ def evaluate(*answers: Completion | ProviderError, enqueued_at: float | None = N
         await an_evaluator(store, Provider(*answers)).evaluate(ITEM, enqueued_at)
         return store
 
-    ((key, verdict),) = asyncio.run(scenario()).recorded
-    assert key == KEY
+    ((item, key, verdict),) = asyncio.run(scenario()).recorded
+    assert (item, key) == (ITEM, KEY)
     return verdict
 
 
@@ -250,14 +262,14 @@ def test_no_more_calls_than_places_are_in_flight() -> None:
         store, provider = Store(), Provider(BLOCK)
         provider.may_answer.clear()
         evaluator = an_evaluator(store, provider, a_gate(3))
-        tasks = [asyncio.create_task(evaluator.evaluate(ITEM, None)) for _ in range(10)]
+        tasks = [asyncio.create_task(evaluator.evaluate(item, None)) for item in items(10)]
         await eventually(lambda: provider.now == 3)
         assert evaluator.in_flight == {("0abcdefgh", "test/x"): 10}
         provider.may_answer.set()
         await asyncio.gather(*tasks)
         assert (provider.most, len(provider.commands), len(store.recorded)) == (3, 10, 10)
         assert not evaluator.in_flight
-        assert max(verdict.timing.limiter_ms or 0 for _, verdict in store.recorded) > 0
+        assert max(verdict.timing.limiter_ms or 0 for _, _, verdict in store.recorded) > 0
 
     asyncio.run(scenario())
 
@@ -270,9 +282,8 @@ def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
         provider.may_answer.clear()
         gate = a_gate(1)
         evaluator = an_evaluator(store, provider, gate)
-        called = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        called, waiting = (asyncio.create_task(evaluator.evaluate(item, None)) for item in items(2))
         await provider.called.wait()
-        waiting = asyncio.create_task(evaluator.evaluate(ITEM, None))
         evaluator.stop()
         gate.close()
         provider.may_answer.set()
@@ -316,6 +327,7 @@ def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPat
             look_up=store.look_up,
             record=store.record,
             caller=caller,
+            health=store.health,
             worker="w1",
             generator=random.Random(1),
         )
@@ -324,3 +336,126 @@ def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPat
 
     asyncio.run(scenario())
     assert store.recorded == []
+
+
+def test_a_second_copy_of_a_message_costs_no_call() -> None:
+    """Copies that come while the first is under way end with it; one verdict is recorded."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BLOCK)
+        provider.may_answer.clear()
+        evaluator = an_evaluator(store, provider)
+        copies = [asyncio.create_task(evaluator.evaluate(ITEM, None)) for _ in range(3)]
+        await provider.called.wait()
+        await asyncio.sleep(0)
+        assert evaluator.in_flight == {(ITEM.run_id, ITEM.model): 1}
+        assert not any(copy.done() for copy in copies)
+        provider.may_answer.set()
+        await asyncio.gather(*copies)
+        assert (len(provider.commands), len(store.recorded)) == (1, 1)
+        await evaluator.evaluate(ITEM, None)  # nothing of it is left
+        assert len(provider.commands) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_second_copy_goes_back_with_the_first() -> None:
+    """An item that is given back is given back in all its copies: none of them is lost."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BROKEN)
+        evaluator = an_evaluator(store, provider)
+        copies = [asyncio.create_task(evaluator.evaluate(ITEM, None)) for _ in range(2)]
+        await provider.called.wait()
+        evaluator.stop()
+        async with asyncio.timeout(5):
+            ends = await asyncio.gather(*copies, return_exceptions=True)
+        assert [type(end) for end in ends] == [ShuttingDownError] * 2
+        assert len(provider.commands) == 1
+
+    asyncio.run(scenario())
+
+
+def test_no_call_begins_while_answers_cannot_be_stored() -> None:
+    """Items looked up and items let through are held until the store works again."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BLOCK)
+        gate = a_gate(1)
+        evaluator = an_evaluator(store, provider, gate)
+        provider.may_answer.clear()
+        tasks = [asyncio.create_task(evaluator.evaluate(item, None)) for item in items(3)]
+        await provider.called.wait()
+        store.health.fails("inserts")
+        assert not evaluator.takes_items
+        provider.may_answer.set()  # makes room for the next one at the gate
+        await eventually(lambda: len(store.recorded) == 1)
+        late = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        await asyncio.sleep(0.05)
+        assert (len(provider.commands), late.done()) == (1, False)
+        store.health.works("inserts")
+        await asyncio.gather(*tasks, late)
+        assert (len(provider.commands), len(store.recorded)) == (4, 4)
+
+    asyncio.run(scenario())
+
+
+def test_held_items_go_back_when_the_worker_stops() -> None:
+    """What was held because of the store was not called and is given back at once."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BLOCK)
+        store.health.fails("inserts")
+        evaluator = an_evaluator(store, provider)
+        held = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        await eventually(lambda: store.looked_up == 1)
+        evaluator.stop()
+        async with asyncio.timeout(5):
+            with pytest.raises(ShuttingDownError):
+                await held
+        assert provider.commands == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("waited_s", "calls"), [(0.0, 1), (11.0, 0)])
+def test_an_item_that_waited_long_is_looked_up_again(waited_s: float, calls: int) -> None:
+    """A verdict that another worker stored meanwhile costs no second call."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BLOCK)
+        gate = a_gate(1)
+        blocking = await gate.enter(ITEM.run_id, Expected())
+        evaluator = an_evaluator(store, provider, gate)
+        waiting = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        await eventually(lambda: store.looked_up == 1)
+        store.found = LookUp(KEY, "rm -rf /", done=True)
+        with pytest.MonkeyPatch.context() as patch:
+            now = time.monotonic()
+            patch.setattr(evaluation.time, "monotonic", lambda: now + waited_s)
+            gate.abandon(blocking)
+            await waiting
+        assert (len(provider.commands), len(store.recorded)) == (calls, calls)
+        assert store.looked_up == 2 - calls
+        gate.abandon(await asyncio.wait_for(gate.enter(ITEM.run_id, Expected()), 5))
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
+    """Before a further attempt too."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BROKEN, BLOCK)
+        evaluator = an_evaluator(store, provider)
+        task = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        await provider.called.wait()
+        store.found = LookUp(KEY, "rm -rf /", done=True)
+        await asyncio.sleep(20)
+        await task
+        assert (len(provider.commands), store.recorded) == (1, [])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retry, "BASE_S", 40.0)
+        patch.setattr(evaluation.time, "monotonic", lambda: asyncio.get_running_loop().time())
+        run_virtually(scenario())

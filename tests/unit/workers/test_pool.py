@@ -23,11 +23,18 @@ class FakeGates:
         return self._supplies[model.rpartition("/")[2]]
 
 
+class FakeEvaluator:
+    """An evaluator whose database works."""
+
+    takes_items = True
+
+
 @pytest.fixture
 def pool() -> Iterator[TaskPool]:
     """A pool that was not started."""
     made = TaskPool(limit=10)
     made._gates = FakeGates(a=7, b=40)
+    made._evaluator = FakeEvaluator()
     yield made
     made._loop.close()
 
@@ -58,3 +65,9 @@ def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool):
 def test_queues_of_other_kinds_are_not_limited(pool: TaskPool):
     """They have no gate."""
     assert pool.allowance(["elsewhere"])[0] > 1000
+
+
+def test_nothing_is_fetched_while_the_database_fails(pool: TaskPool):
+    """Its answers could not be stored; whatever the gates want, no queue gives a message."""
+    pool._evaluator.takes_items = False
+    assert pool.allowance([A1, B1, "elsewhere"]) == [0, 0, 0]

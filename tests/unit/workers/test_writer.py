@@ -1,15 +1,23 @@
 """Groups: many coroutines, one call."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from sqlalchemy.exc import OperationalError
+from psycopg import errors
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from aegish_dist.pipeline.health import Health
+from tests.virtual_time import run_virtually
 from workers import writer
-from workers.writer import Grouped
+from workers.threads import DaemonThread
+from workers.writer import Grouped, is_own_fault
 
 DEADLINE_S = 5.0
 
@@ -87,23 +95,23 @@ def test_a_group_has_a_greatest_size(
 
 
 def test_a_bad_member_does_not_take_its_group_along(executor: ThreadPoolExecutor) -> None:
-    """The group is tried one by one: the others get results, the bad one its error."""
+    """Halves are tried until the bad one is alone: it gets its error, the others their results."""
     database = Database(refuses=2)
 
     async def scenario(grouped: Grouped[int, int]) -> None:
-        results = await asyncio.gather(*map(grouped, (1, 2, 3)), return_exceptions=True)
-        assert [results[0], results[2]] == [10, 30]
+        results = await asyncio.gather(*map(grouped, (1, 2, 3, 5)), return_exceptions=True)
+        assert [results[0], *results[2:]] == [10, 30, 50]
         assert isinstance(results[1], ValueError)
         assert await grouped(4) == 40
 
     run(database, executor, scenario)
-    assert database.groups == [[1, 2, 3], [1], [2], [3], [4]]
+    assert database.groups == [[1, 2, 3, 5], [1, 2], [1], [2], [3, 5], [4]]
 
 
 def test_an_unreachable_database_is_waited_for(
     executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is tried again, in halves, until the server is back; nobody sees an error."""
+    """It is tried again, in smaller groups, until the server is back; no caller sees an error."""
     monkeypatch.setattr(writer, "FIRST_PAUSE_S", 0.001)
     database = Database(unreachable=3)
 
@@ -111,7 +119,7 @@ def test_an_unreachable_database_is_waited_for(
         assert await asyncio.gather(*map(grouped, (1, 2))) == [10, 20]
 
     run(database, executor, scenario)
-    assert database.groups == [[1, 2], [1], [1], [1], [2]]
+    assert database.groups == [[1, 2], [1], [2], [1], [2]]
 
 
 def test_a_caller_that_left_does_not_disturb_the_others(executor: ThreadPoolExecutor) -> None:
@@ -158,3 +166,161 @@ def test_a_group_that_is_too_large_goes_in_parts(
 
     assert asyncio.run(scenario()) == [number * 10 for number in range(400)]
     assert sorted(database.stored) == list(range(400))
+
+
+class AtOnce(Executor):
+    """Runs calls where they are submitted, so that only the loop's clock passes time."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Outage:
+    """A database that is away until a moment of the loop's clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self.tries = 0
+        self.stored: list[int] = []
+        self._seconds = seconds
+        self._ends = 0.0
+
+    def __call__(self, numbers: Sequence[int]) -> list[int]:
+        self.tries += 1
+        now = asyncio.get_running_loop().time()
+        self._ends = self._ends or now + self._seconds
+        if now < self._ends:
+            raise OperationalError("INSERT", {}, errors.ConnectionTimeout("no route to host"))
+        self.stored += numbers
+        return [number * 10 for number in numbers]
+
+
+@pytest.mark.parametrize("number", [1, 700])
+def test_an_outage_of_twelve_hours_loses_nothing(number: int) -> None:
+    """Everything is stored once within a minute of its end, whoever came when."""
+    database, health = Outage(12 * 3600), Health()
+
+    async def scenario() -> list[int]:
+        loop = asyncio.get_running_loop()
+        grouped: Grouped[int, int] = Grouped(database, AtOnce(), health)
+        began = loop.time()
+        early = [asyncio.create_task(grouped(n)) for n in range(number)]
+        await asyncio.sleep(6 * 3600)
+        assert not health.good
+        late = [asyncio.create_task(grouped(n)) for n in range(number, 2 * number)]
+        results = await asyncio.gather(*early, *late)
+        assert loop.time() - began < 12 * 3600 + 60
+        assert health.good
+        return results
+
+    assert run_virtually(scenario()) == [n * 10 for n in range(2 * number)]
+    assert sorted(database.stored) == list(range(2 * number))
+    assert 4320 <= database.tries < 4400  # every ten seconds, so longer pauses never overflow
+
+
+@pytest.mark.parametrize(
+    ("error", "own"),
+    [
+        (errors.ReadOnlySqlTransaction, False),
+        (errors.InsufficientPrivilege, False),
+        (errors.UndefinedTable, False),
+        (errors.UndefinedColumn, False),
+        (errors.InFailedSqlTransaction, False),
+        (errors.InternalError_, False),
+        (errors.DataCorrupted, False),
+        (errors.InvalidSqlStatementName, False),
+        (errors.TooManyConnections, False),
+        (errors.DiskFull, False),
+        (errors.AdminShutdown, False),
+        (errors.CannotConnectNow, False),
+        (errors.DeadlockDetected, False),
+        (errors.SerializationFailure, False),
+        (errors.QueryCanceled, False),
+        (errors.FeatureNotSupported, False),
+        (errors.ProgramLimitExceeded, False),
+        (errors.InvalidTextRepresentation, True),
+        (errors.NumericValueOutOfRange, True),
+        (errors.CheckViolation, True),
+        (errors.ForeignKeyViolation, True),
+        (errors.NotNullViolation, True),
+    ],
+)
+def test_whose_fault_an_error_is(error: type[Exception], own: bool) -> None:
+    """Only the classes of data and of integrity are the row's own; nothing else loses an answer."""
+    wrapped = DBAPIError.instance("INSERT", {}, error("words"), errors.Error)
+    assert is_own_fault(wrapped) is own
+
+
+def test_whose_fault_an_error_of_the_client_is() -> None:
+    """A lack of connections or of memory passes, a bug does not."""
+    assert not is_own_fault(PoolTimeoutError())
+    assert not is_own_fault(OSError())
+    assert not is_own_fault(MemoryError())
+    assert is_own_fault(TypeError())
+
+
+def test_a_call_that_hangs_counts_as_a_failing_database(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it ends: no error has been seen, and yet nothing can be stored."""
+    monkeypatch.setattr(writer, "STUCK_AFTER_S", 0.02)
+    database, health = Database(), Health()
+    database.may_go_on.clear()
+
+    async def scenario() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            grouped: Grouped[int, int] = Grouped(database, executor, health)
+            hanging = asyncio.create_task(grouped(1))
+            while health.good:
+                await asyncio.sleep(0.005)
+            database.may_go_on.set()
+            assert await hanging == 10
+            assert health.good
+
+    asyncio.run(scenario())
+
+
+def test_what_is_left_at_the_end() -> None:
+    """What failed and what waits is all handed out, though its callers were cancelled."""
+    database = Outage(3600)
+
+    async def scenario() -> list[int]:
+        grouped: Grouped[int, int] = Grouped(database, AtOnce())
+        tasks = [asyncio.create_task(grouped(n)) for n in range(3)]
+        await asyncio.sleep(60)
+        tasks.append(asyncio.create_task(grouped(3)))
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return await grouped.close()
+
+    assert sorted(run_virtually(scenario())) == [0, 1, 2, 3]
+
+
+HANGING = """
+import threading
+from workers.threads import DaemonThread
+thread = DaemonThread("hangs")
+assert thread.submit(sum, [1, 2]).result(5) == 3
+thread.submit(threading.Event().wait)
+thread.shutdown()
+"""
+
+
+def test_a_hanging_call_does_not_keep_a_process_alive() -> None:
+    """The interpreter ends although a thread waits for ever; a pool's thread would be waited for."""
+    assert subprocess.run([sys.executable, "-c", HANGING], timeout=30, check=False).returncode == 0
+
+
+def test_a_thread_hands_out_errors() -> None:
+    """The call's own error reaches the one who waits, and the thread goes on."""
+    thread = DaemonThread("errors")
+    with pytest.raises(ZeroDivisionError):
+        thread.submit(lambda: 1 / 0).result(DEADLINE_S)
+    assert thread.submit(lambda: 7).result(DEADLINE_S) == 7
+    thread.shutdown()

@@ -1,0 +1,51 @@
+"""A database that fails in the middle of a run, and what becomes of answers that are paid for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import text
+
+from aegish_dist.db.engine import open_engine
+from tests.e2e.cluster import Cluster
+from tests.services import wait_until
+
+MODEL = "simulated/careful"
+ITEMS = 200
+
+
+@contextmanager
+def read_only(url: str) -> Iterator[None]:
+    """Have every session of the server refuse to write, those that are open too."""
+    engine = open_engine(url).execution_options(isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("SET default_transaction_read_only = off"))
+        try:
+            connection.execute(text("ALTER SYSTEM SET default_transaction_read_only = on"))
+            connection.execute(text("SELECT pg_reload_conf()"))
+            yield
+        finally:
+            connection.execute(text("ALTER SYSTEM RESET default_transaction_read_only"))
+            connection.execute(text("SELECT pg_reload_conf()"))
+    engine.dispose()
+
+
+def test_database_that_takes_no_writes(tmp_path: Path, postgres_url: str, redis_url: str):
+    """The run ends by itself, and no command is paid for twice: answers wait to be stored."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.env["AEGISH_DIST_CONCURRENCY"] = "20"
+        cluster.simulator.start("--latency", "constant:0.2")
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        worker = cluster.start_worker()
+        cluster.wait_for_calls(40)
+        with read_only(postgres_url):
+            wait_until(lambda: "database_fails" in cluster.log(), "a refused insert")
+            wait_until(lambda: cluster.simulator.stats()["in_flight"] == 0, "calls to end")
+            called = cluster.simulator.calls()
+            wait_until(lambda: cluster.log().count("database_fails") >= 4, "a few more tries")
+            assert cluster.simulator.calls() == called < ITEMS
+        cluster.wait_until_complete(run_id)
+
+        assert worker.poll() is None
+        assert cluster.simulator.calls() == ITEMS
+        assert len(cluster.verdicts(run_id)) == ITEMS

@@ -1,0 +1,81 @@
+"""A worker's sign of life, and its start."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from aegish_dist.db.workers import Halts
+from workers import lifecycle, pool
+from workers.pool import TaskPool
+from workers.threads import DaemonThread
+
+
+class UnluckyStore:
+    """Fails in ways that nobody foresees, then works."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.reports = 0
+
+    def report(self, name: str, in_flight: object, halts: Halts) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.reports += 1
+
+
+class NoGates:
+    """Gates of no model."""
+
+    parked: tuple[str, ...] = ()
+
+    async def over_budget(self) -> list[tuple[str, str]]:
+        return []
+
+
+def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch):
+    """An error of any kind is logged once in a row, and the next report is made all the same."""
+    monkeypatch.setattr(lifecycle, "REPORT_INTERVAL_S", 0.001)
+    store: Any = UnluckyStore(KeyError("?"), RuntimeError("?"))
+    evaluator: Any = SimpleNamespace(in_flight={})
+    gates: Any = NoGates()
+    thread = DaemonThread("test")
+
+    async def scenario() -> None:
+        heartbeat = asyncio.create_task(lifecycle._report(store, "w", evaluator, gates, thread))
+        async with asyncio.timeout(5):
+            while store.reports < 2:
+                await asyncio.sleep(0.001)
+        heartbeat.cancel()
+        await asyncio.wait([heartbeat])
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    thread.shutdown()
+    assert [(line["event"], line["error"]) for line in logs] == [("heartbeat_fails", "KeyError")]
+
+
+def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.MonkeyPatch):
+    """A database that accepts connections and never answers is no traceback."""
+
+    @asynccontextmanager
+    async def hangs(app: Any, calls: int) -> AsyncIterator[Any]:
+        await asyncio.sleep(60)
+        yield
+
+    monkeypatch.setattr(pool, "START_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(pool, "open_evaluator", hangs)
+    connection = SimpleNamespace(connection_errors=(), channel_errors=())
+    made = TaskPool(limit=1, app=SimpleNamespace(connection_for_read=lambda: connection))
+    with capture_logs() as logs, pytest.raises(SystemExit) as ended:
+        made.on_start()
+
+    assert ended.value.code == 1
+    assert [line["event"] for line in logs] == ["worker_cannot_start"]
+    assert "AEGISH_DIST_DATABASE_URL" in logs[0]["problem"]
+    made._loop.call_soon_threadsafe(made._loop.stop)
+    made._thread.join(5)
