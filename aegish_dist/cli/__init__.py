@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "worker": "Start a worker process of the cluster.",
         "status": "Show how far a run is.",
         "resume": "Enqueue whatever of a run has no verdict.",
+        "retry": "Ask again what ended in some outcomes.",
         "runs": "List the runs.",
     },
     "Results": {

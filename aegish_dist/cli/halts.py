@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from aegish_dist.pipeline.status import RunStatus, State
+from aegish_dist.pipeline.status import RunStatus, State, retry_command
 
 
 def halted(status: RunStatus) -> Iterator[str]:
@@ -19,3 +19,11 @@ def halted(status: RunStatus) -> Iterator[str]:
             f"over budget, the rest of its items was not called: {dear}; with a higher cap it goes"
             f" on: `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
         )
+
+
+def left_to_retry(status: RunStatus) -> Iterator[str]:
+    """Say which calls brought no answer, and the command that makes them again."""
+    command = retry_command(status)
+    if command is not None:
+        failed = ", ".join(f"{outcome} {number:,}" for outcome, number in status.failed.items())
+        yield f"calls that brought no answer: {failed}; `{command}` makes them again"

@@ -1,19 +1,17 @@
 """`aegish-dist resume`: enqueue whatever of a run has no verdict."""
 
 import click
-from sqlalchemy.orm import Session
 
 from aegish_dist.cli.context import Workspace
-from aegish_dist.cli.halts import halted
+from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import as_json, cost_cap, run_id, usd
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import enqueue_line, status_line
-from aegish_dist.db.runs import load_run
-from aegish_dist.errors import StoreError
+from aegish_dist.pipeline import resume as resuming
 from aegish_dist.pipeline.raise_caps import raise_caps
 from aegish_dist.pipeline.run_here import run_embedded
-from aegish_dist.pipeline.submit import enqueue_missing, find_run
-from aegish_dist.queue.limiter import probe_now
+from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.submit import find_run
 
 
 @click.command()
@@ -31,31 +29,28 @@ def resume(
 
     After a crash, a flushed broker, an interrupt, a cap on the cost that was reached or a model
     that was parked, which is tried again at once: nothing that is stored is asked again, and
-    nothing is stored twice.
+    nothing is stored twice. What ended in an error has its verdict: `retry` asks it again.
     """
     workspace = Workspace()
     found = find_run(workspace.engine, run_id)
     raise_caps(workspace.engine, found, usd(max_cost), usd(max_cost_per_model))
-    with Session(workspace.engine) as session:
-        run = load_run(session, found)
-    if run.prompt is None:
-        raise StoreError(f"run {found} was imported: there is nobody to ask")
+    run = resuming.load_submitted_run(workspace.engine, found)
+    enqueued = None
     if workspace.settings.embedded_broker:
         with status_line() as line:
             status = run_embedded(workspace.engine, workspace.app, run, line.show)
-        enqueued, missing, halts = None, status.missing, list(halted(status))
     else:
+        limiter_url = workspace.settings.shared_limiter_url
         with enqueue_line() as published:
-            enqueued = enqueue_missing(workspace.engine, workspace.app, found, published)
-        if workspace.settings.shared_limiter_url is not None:
-            probe_now(workspace.settings.shared_limiter_url, [spec.id for spec in run.models])
-        missing, halts = enqueued, []
+            enqueued = resuming.resume(workspace.engine, workspace.app, run, limiter_url, published)
+        status = run_status(workspace.engine, found)
+    missing = status.missing if enqueued is None else enqueued
     if as_json:
         say_json({"run_id": found, "enqueued": enqueued, "missing": missing})
     elif enqueued is not None:
         say(f"{found}: {enqueued:,} items enqueued")
     else:
         say(f"{found}: {missing:,} verdicts missing")
-    for reason in halts:
+    for reason in (*(halted(status) if enqueued is None else ()), *left_to_retry(status)):
         note(reason)
     return 1 if enqueued is None and missing else 0

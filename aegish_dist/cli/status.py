@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli.context import Workspace
-from aegish_dist.cli.halts import halted
+from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.cli.printing import note, say_json
 from aegish_dist.cli.tables import TextTable, print_table, table_that_changes
@@ -51,7 +51,7 @@ def _table(current: RunStatus) -> TextTable:
     return TextTable(
         ("Model", "State"),
         [_row(model) for model in current.models],
-        ("Done", "Planned", "In flight", "Per second", "Cost $"),
+        ("Done", "Planned", "Failed", "Replaced", "In flight", "Per second", "Cost $"),
         title=f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
         + eta,
         caption="  ".join(f"{name} {number:,}" for name, number in current.outcomes.items()),
@@ -64,6 +64,8 @@ def _row(model: ModelStatus) -> tuple[str, ...]:
         model.state,
         f"{model.done:,}",
         f"{model.planned:,}",
+        f"{model.failed:,}",
+        f"{model.replaced:,}",
         f"{model.in_flight:,}",
         f"{model.rate_per_s:.1f}",
         "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
@@ -71,7 +73,7 @@ def _row(model: ModelStatus) -> tuple[str, ...]:
 
 
 def _advise(current: RunStatus, *, embedded: bool) -> None:
-    for line in halted(current):
+    for line in (*halted(current), *left_to_retry(current)):
         note(line)
     if current.state is not State.WAITING:
         return

@@ -18,7 +18,7 @@ from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.statistics import Estimate, Observation, macro_rate, rate
 from aegish_dist.core.tally import Cell, Latency, ModelTally, TokenTotals
 
-METRICS_VERSION = 1
+METRICS_VERSION = 2
 """Of the formulas, from a tally to the entry and the place of a model in a snapshot. A change of
 any number, or a new one, needs a higher version: snapshots of another version are not used again.
 `tests/unit/core/golden_metrics.json` holds the numbers of this version."""
@@ -63,7 +63,8 @@ class ModelMetrics:
     """By metric name."""
     counts: Mapping[str, int | None]
     """Verdicts `planned`, `done`, `scored`, and `<class>_count` per error class over all verdicts
-    done; None for a class that the rule set does not know."""
+    done; None for a class that the rule set does not know. Beside them those that a retry has
+    `replaced`, which count nowhere else."""
     categories: Mapping[str, Estimate]
     """Malicious detection rate by category."""
     actions: Mapping[Target, Mapping[Label, int]]
@@ -112,6 +113,7 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
         counts={
             "planned": sum(share.planned for share in shares),
             "scored": sum(share.scored for share in shares),
+            "replaced": tally.replaced,
             **_verdict_counts(cells, rule),
         },
         categories=_categories(categorised, detected),

@@ -145,3 +145,5 @@ class ModelTally:
     """Sum over the priced verdicts; None when none is priced."""
     priced_verdicts: int = 0
     """Verdicts whose cost is known."""
+    replaced: int = 0
+    """Verdicts that a retry has replaced: they are in no cell, and their cost counts."""

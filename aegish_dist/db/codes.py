@@ -24,6 +24,9 @@ CODE = (
 )
 """The SQL expression of the column `code`."""
 
+OUTCOME = "(code / 10 % 10)"
+"""The SQL expression of what `outcome_number` gives."""
+
 ANSWERED = "code < 100"
 """The SQL condition that the call brought an answer, be it empty."""
 
@@ -37,6 +40,16 @@ def finding_of(code: int) -> Finding:
         list(StopKind)[stop_kind - 1] if stop_kind else None,
         list(ErrorClass)[error_class - 1] if error_class else None,
     )
+
+
+def is_answered(code: int) -> bool:
+    """Whether the call brought an answer, be it empty."""
+    return code < 100
+
+
+def outcome_number(outcome: Outcome) -> int:
+    """Return the number that stands for an outcome within a code."""
+    return list(Outcome).index(outcome) + 1
 
 
 def outcome_of(code: int) -> Outcome:

@@ -14,12 +14,13 @@ from aegish_dist.db.tables import RunModelRow
 SIDE_BY_SIDE_FROM = 200_000
 """Planned verdicts of a run from which several sessions are worth their connections."""
 
-_SUPERSEDED = """EXISTS (
+SUPERSEDED = """EXISTS (
     SELECT FROM verdicts AS later
     WHERE later.run_model_id = verdict.run_model_id AND later.sample_key = verdict.sample_key
       AND later.epoch = verdict.epoch AND later.generation > verdict.generation
       AND later.generation > 0)"""
-"""A retry took the place of `verdict`; the last line leads to the index of retries."""
+"""The SQL condition that a retry took the place of `verdict`; its last line leads to the index of
+retries."""
 
 _ANY_RETRY = text(
     """
@@ -67,12 +68,12 @@ class PerModel:
             model: The model.
             **values: What else is bound.
         """
-        condition = f"NOT {_SUPERSEDED}" if self.retried else "TRUE"
+        condition = f"NOT {SUPERSEDED}" if self.retried else "TRUE"
         return self._ask(session, statement, model, condition, **values)
 
     def superseded(self, session: Session, statement: str, model: str) -> Sequence[Any]:
         """Ask the same about all other verdicts; only to be asked where there are retries."""
-        return self._ask(session, statement, model, _SUPERSEDED)
+        return self._ask(session, statement, model, SUPERSEDED)
 
     def _ask(
         self, session: Session, statement: str, model: str, condition: str, **values: object

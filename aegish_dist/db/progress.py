@@ -1,20 +1,22 @@
 """How far a run is, counted from its verdicts."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db.codes import outcome_of
+from aegish_dist.db.codes import is_answered, outcome_of
 from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.retries import unanswered_retries
 
 _PROGRESS = """
-    SELECT code, count(*), sum(cost_usd),
-           count(*) FILTER (WHERE stored_at > now() - make_interval(secs => {window_s}))
+    SELECT code, count(*) AS verdicts, sum(cost_usd) AS cost_usd,
+           count(*) FILTER (WHERE stored_at > now() - make_interval(secs => {window_s})) AS recent
     FROM verdicts AS verdict
     WHERE run_model_id = :model AND {counts}
     GROUP BY code
@@ -26,7 +28,13 @@ class Progress:
     """How far one model of a run is."""
 
     outcomes: Mapping[Outcome, int]
-    """Verdicts by outcome of the newest generation."""
+    """Verdicts by outcome, of each item the newest one."""
+    failed: Mapping[Outcome, int]
+    """Those of them whose call brought no answer."""
+    replaced: int
+    """Verdicts that a retry has replaced by newer ones."""
+    awaiting_retry: int
+    """Items whose newest verdict a retry has been asked to replace, and has not yet."""
     cost_usd: Decimal | None
     """Sum over all generations; None when no price is known."""
     rate_per_s: float
@@ -42,20 +50,35 @@ def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Pro
         window_s: Seconds over which the rate is taken.
     """
     models = PerModel.of(session, run)
+    awaiting = unanswered_retries(session, run.run_id)
+    statement = _PROGRESS.replace("{window_s}", str(float(window_s)))
+
+    def progress(reader: Session, model: str) -> Progress:
+        newest = models.newest(reader, statement, model)
+        replaced = models.superseded(reader, statement, model) if models.retried else ()
+        return _progress(newest, replaced, awaiting.get(model, 0), window_s)
+
     with models.readers(session) as readers:
-        found = readers.map(
-            lambda reader, model: _progress(reader, models, model, window_s), models.keys
-        )
+        found = readers.map(progress, models.keys)
         return dict(zip(models.keys, found, strict=True))
 
 
-def _progress(session: Session, models: PerModel, model: str, window_s: float) -> Progress:
-    statement = _PROGRESS.replace("{window_s}", str(float(window_s)))
-    newest = models.newest(session, statement, model)
-    rows = [*newest, *(models.superseded(session, statement, model) if models.retried else ())]
+def _progress(
+    newest: Sequence[Any], replaced: Sequence[Any], awaiting_retry: int, window_s: float
+) -> Progress:
     outcomes: Counter[Outcome] = Counter()
-    for code, number, _, _ in newest:
-        outcomes[outcome_of(code)] += number
-    costs = [cost for _, _, cost, _ in rows if cost is not None]
-    recent = sum(number for _, _, _, number in rows)
-    return Progress(outcomes, sum(costs, Decimal(0)) if costs else None, recent / window_s)
+    failed: Counter[Outcome] = Counter()
+    for row in newest:
+        outcomes[outcome_of(row.code)] += row.verdicts
+        if not is_answered(row.code):
+            failed[outcome_of(row.code)] += row.verdicts
+    rows = [*newest, *replaced]
+    costs = [row.cost_usd for row in rows if row.cost_usd is not None]
+    return Progress(
+        outcomes=outcomes,
+        failed=failed,
+        replaced=sum(row.verdicts for row in replaced),
+        awaiting_retry=awaiting_retry,
+        cost_usd=sum(costs, Decimal(0)) if costs else None,
+        rate_per_s=sum(row.recent for row in rows) / window_s,
+    )

@@ -14,6 +14,7 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.datasets import one_at_a_time
+from aegish_dist.db.retries import UNANSWERED
 from aegish_dist.db.tables import (
     DatasetRow,
     PromptRow,
@@ -28,8 +29,8 @@ STREAM_ROWS = 5000
 LATEST = "latest"
 
 _MISSING = text(
-    """
-    SELECT model.model, sample.key, repeat.epoch
+    f"""
+    SELECT model.model, sample.key, repeat.epoch, 0 AS generation
     FROM runs AS run
     JOIN run_models AS model ON model.run_id = run.id
     JOIN run_datasets AS asked ON asked.run_id = run.id
@@ -39,8 +40,21 @@ _MISSING = text(
         SELECT FROM verdicts AS verdict
         WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
           AND verdict.epoch = repeat.epoch)
-    ORDER BY model.model, repeat.epoch, sample.key
-    """
+    UNION ALL
+    SELECT model.model, retried.sample_key, retried.epoch, retried.generation
+    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
+    WHERE model.run_id = :run AND {UNANSWERED}
+    ORDER BY 1, 4, 3, 2
+    """  # noqa: S608  put together from nothing but our own conditions
+)
+
+_MISSING_OF_RETRY = text(
+    f"""
+    SELECT model.model, retried.sample_key, retried.epoch, retried.generation
+    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
+    WHERE model.run_id = :run AND retried.generation = :generation AND {UNANSWERED}
+    ORDER BY 1, 3, 2
+    """  # noqa: S608  put together from nothing but our own conditions
 )
 
 
@@ -255,12 +269,22 @@ def list_runs(session: Session, limit: int) -> list[RunSummary]:
     ]
 
 
-def missing_items(session: Session, run_id: str) -> Generator[Item, None, None]:
-    """Stream the items of a run that have no verdict: models x samples x epochs minus verdicts."""
+def missing_items(
+    session: Session, run_id: str, generation: int | None = None
+) -> Generator[Item, None, None]:
+    """Stream the items of a run that have no verdict: what is planned minus verdicts.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        generation: Only those that this retry planned; None for all, first tries included.
+    """
+    statement = _MISSING if generation is None else _MISSING_OF_RETRY
+    values = {"run": run_id} if generation is None else {"run": run_id, "generation": generation}
     streamed = {"yield_per": STREAM_ROWS}
-    with session.execute(_MISSING, {"run": run_id}, execution_options=streamed) as rows:
-        for model, key, epoch in rows:
-            yield Item(run_id, model, key, epoch)
+    with session.execute(statement, values, execution_options=streamed) as rows:
+        for model, key, epoch, planned in rows:
+            yield Item(run_id, model, key, epoch, planned)
 
 
 def open_models(session: Session, run_id: str) -> None:
@@ -282,6 +306,15 @@ def open_queues(session: Session) -> dict[str, str | None]:
     return {row[0]: row[1] for row in rows}
 
 
+_RETRIES_ANSWERED = text(
+    f"""
+    NOT EXISTS (
+        SELECT FROM retried_items AS retried
+        WHERE retried.run_model_id = run_models.id AND {UNANSWERED})
+    """
+)
+
+
 def close_finished_models(session: Session) -> None:
     """Stop listening for the models of which nothing is missing."""
     planned = (
@@ -300,4 +333,8 @@ def close_finished_models(session: Session) -> None:
         .correlate(RunModelRow)
         .scalar_subquery()
     )
-    session.execute(update(RunModelRow).where(RunModelRow.open, done >= planned).values(open=False))
+    session.execute(
+        update(RunModelRow)
+        .where(RunModelRow.open, done >= planned, _RETRIES_ANSWERED)
+        .values(open=False)
+    )

@@ -2,7 +2,7 @@
 
 `verdicts` has its natural key as primary key: the database itself keeps a second verdict for the
 same item out, whatever the queue delivers. There is no row per planned item; what is missing is
-models x samples x epochs minus verdicts.
+models x samples x epochs, and what retries plan, minus verdicts.
 """
 
 from datetime import datetime
@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     CheckConstraint,
     Computed,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     Index,
     PrimaryKeyConstraint,
     SmallInteger,
+    Text,
     UniqueConstraint,
     func,
     text,
@@ -239,6 +241,37 @@ class CallErrorRow(Base):
     retry_after_s: Mapped[float | None]
     message: Mapped[str] = mapped_column(AnyText)
     at: Mapped[datetime]
+
+
+class RetryRow(Base):
+    """One `retry` of a run: what ended in some outcomes was planned once more."""
+
+    __tablename__ = "retries"
+    __table_args__ = (CheckConstraint("generation >= 1", name="generation"),)
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    generation: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    outcomes: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    items: Mapped[int] = mapped_column(BigInteger)
+    """How many it planned."""
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class RetriedItemRow(Base):
+    """An item that a retry planned, which is the only way to a verdict of a later generation.
+
+    First tries have no such rows: they are models x samples x epochs. Of the items that a retry
+    plans nothing else is known, as verdicts go on arriving while it is made.
+    """
+
+    __tablename__ = "retried_items"
+
+    run_model_id: Mapped[int] = mapped_column(
+        ForeignKey("run_models.id", ondelete="CASCADE"), primary_key=True
+    )
+    sample_key: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    epoch: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    generation: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
 
 
 class WorkerRow(Base):

@@ -98,6 +98,7 @@ def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelT
         tokens=totals.tokens,
         cost_usd=totals.cost_usd,
         priced_verdicts=totals.priced_verdicts,
+        replaced=totals.replaced,
     )
 
 

@@ -96,7 +96,10 @@ _SPENT = """
     sum(input_tokens), sum(output_tokens), sum(reasoning_tokens), sum(cache_read_tokens),
     sum(cache_write_tokens), sum(cost_usd), count(cost_usd)
 """
-SPENT = f"SELECT {_SPENT} FROM verdicts AS verdict WHERE run_model_id = :model AND {{counts}}"
+SPENT = f"""
+    SELECT {_SPENT}, count(*) AS verdicts
+    FROM verdicts AS verdict WHERE run_model_id = :model AND {{counts}}
+"""
 
 SAMPLED = sample_statement([f"{part}_ms" for part in PARTS])
 

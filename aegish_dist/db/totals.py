@@ -33,6 +33,8 @@ class Totals:
     cost_usd: Decimal | None
     """None when none is priced."""
     priced_verdicts: int
+    replaced: int
+    """Verdicts that a retry has replaced."""
     latency: dict[str, Latency]
     """By part; one that nobody timed is absent."""
 
@@ -45,9 +47,9 @@ def add_up(models: PerModel, model: str, session: Session) -> Totals:
         brackets = dict.fromkeys(PARTS, EVERYWHERE)
         row = _spent_and_latency(models, model, session, brackets)
         latency = _latency(row, brackets)
-    spent = list(row[SUMS])
+    spent, replaced = list(row[SUMS]), 0
     if models.retried:  # a retry costs as much as a first try, and the first try was not free
-        (before,) = models.superseded(session, SPENT, model)
+        ((*before, replaced),) = models.superseded(session, SPENT, model)
         spent = [_plus(a, b) for a, b in zip(spent, before, strict=True)]
     *tokens, cost_usd, priced = spent
     return Totals(
@@ -55,6 +57,7 @@ def add_up(models: PerModel, model: str, session: Session) -> Totals:
         tokens=TokenTotals(*(None if total is None else int(total) for total in tokens)),
         cost_usd=cost_usd,
         priced_verdicts=priced,
+        replaced=replaced,
         latency=latency or {},
     )
 

@@ -33,8 +33,14 @@ _LOOK_UP = text(
     LEFT JOIN LATERAL (
         SELECT true AS done FROM verdicts
         WHERE run_model_id = model.id AND sample_key = item.key
-          AND epoch = item.epoch AND generation = item.generation
+          AND epoch = item.epoch AND generation >= item.generation
         LIMIT 1) AS verdict ON true
+    LEFT JOIN LATERAL (
+        SELECT true AS planned FROM retried_items
+        WHERE run_model_id = model.id AND sample_key = item.key
+          AND epoch = item.epoch AND generation = item.generation AND item.generation > 0
+        LIMIT 1) AS retry ON true
+    WHERE item.generation = 0 OR retry.planned
     """
 )
 """Each LIMIT has PostgreSQL look one row up by its whole key. It would join otherwise, and while
@@ -70,14 +76,14 @@ class LookUp:
     key: VerdictKey
     command: str
     done: bool
-    """Whether its verdict is there already."""
+    """Whether its verdict is there already, or one of a later generation."""
 
 
 def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
     """Find the command and any verdict of each item, in one query.
 
     Returns:
-        In the order of the items; None for one that no run plans.
+        In the order of the items; None for one that neither a run nor a retry plans.
     """
     rows = session.execute(
         _LOOK_UP,

@@ -1,7 +1,7 @@
 """How far a run is."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
+from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import load_run
@@ -47,6 +48,10 @@ class ModelStatus:
     """Verdicts per second over the last `RATE_WINDOW_S` seconds."""
     cost_usd: float | None
     """So far; None when unknown."""
+    failed: int
+    """Newest verdicts whose call brought no answer."""
+    replaced: int
+    """Verdicts that a retry has replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,13 @@ class RunStatus:
     done: int
     missing: int
     outcomes: Mapping[str, int]
-    """Verdicts by outcome."""
+    """Verdicts by outcome, of each item the newest one."""
+    failed: Mapping[str, int]
+    """Those of them whose call brought no answer."""
+    replaced: int
+    """Verdicts that a retry has replaced."""
+    retrying: int
+    """Items that a retry asks again and has not answered yet; they count as missing."""
     models: tuple[ModelStatus, ...]
     eta_s: float | None
     """Seconds until complete at the present rate; None when nothing moves."""
@@ -96,26 +107,33 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     )
     planned, done = sum(m.planned for m in models), sum(m.done for m in models)
     state = _joint_state(models)
-    total: Counter[str] = Counter()
-    for each in progress.values():
-        total.update(each.outcomes)
     return RunStatus(
         run_id=run_id,
         state=state,
         planned=planned,
         done=done,
         missing=planned - done,
-        outcomes=dict(sorted(total.items())),
+        outcomes=_summed(each.outcomes for each in progress.values()),
+        failed=_summed(each.failed for each in progress.values()),
+        replaced=sum(model.replaced for model in models),
+        retrying=sum(each.awaiting_retry for each in progress.values()),
         models=models,
         eta_s=_eta_s(state, planned - done, sum(model.rate_per_s for model in models)),
         workers=fleet.workers,
     )
 
 
+def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))
+
+
 def _model_status(
     run: Run, model: str, progress: Progress, fleet: Fleet, halt: Halt | None
 ) -> ModelStatus:
-    done = sum(progress.outcomes.values())
+    done = sum(progress.outcomes.values()) - progress.awaiting_retry
     held = fleet.in_flight.get((run.run_id, model), 0)
     if done >= run.planned_per_model:
         state = State.COMPLETE
@@ -132,6 +150,8 @@ def _model_status(
         state=state,
         rate_per_s=round(progress.rate_per_s, 2),
         cost_usd=None if progress.cost_usd is None else float(progress.cost_usd),
+        failed=sum(progress.failed.values()),
+        replaced=progress.replaced,
     )
 
 
@@ -160,3 +180,14 @@ def _joint_state(models: tuple[ModelStatus, ...]) -> State:
         if state in states:
             return state
     return State.COMPLETE
+
+
+def retry_command(status: RunStatus) -> str | None:
+    """Return the command that asks again where calls brought no answer; None without such.
+
+    Answers that cannot be read are not asked again by it: they are the models' own, and asking
+    until one can be read would favour models that are unreliable.
+    """
+    if sum(status.failed.values()) <= status.retrying:
+        return None  # all of them are being asked again
+    return f"aegish-dist retry --run-id {status.run_id} --outcome {','.join(status.failed)}"

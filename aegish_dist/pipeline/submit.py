@@ -111,17 +111,26 @@ def enqueue_missing(
     app: Celery,
     run_id: str,
     on_progress: Callable[[int], None] = lambda _: None,
+    *,
+    generation: int | None = None,
 ) -> int:
     """Enqueue whatever of a run has no verdict; return how many items that is.
 
     Enqueueing an item that is still queued is harmless: it is called once, or, if two workers hold
     it in the same moment, stored once.
+
+    Args:
+        engine: The store.
+        app: The queue.
+        run_id: A full run id.
+        on_progress: Called with the number of items enqueued so far.
+        generation: Only the items that this retry planned; None for all.
     """
     from aegish_dist.queue.producer import publish  # noqa: PLC0415
 
     with Session(engine) as session, session.begin():
         open_models(session, run_id)
-    with Session(engine) as session, closing(missing_items(session, run_id)) as items:
+    with Session(engine) as session, closing(missing_items(session, run_id, generation)) as items:
         return publish(app, items, on_progress)
 
 

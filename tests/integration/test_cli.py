@@ -107,6 +107,9 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
         "planned": 36,
         "done": 36,
         "missing": 0,
+        "failed": {},
+        "replaced": 0,
+        "retrying": 0,
         "eta_s": 0.0,
     }
     assert outcomes["BLOCK"] >= 18
@@ -121,6 +124,8 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
             "in_flight": 0,
             "state": "complete",
             "cost_usd": 0.0,
+            "failed": 0,
+            "replaced": 0,
         }
         for model in BASELINES.split(",")
     ]

@@ -111,6 +111,16 @@ REFUSALS = [
         "run without verdicts", ("aggregate", "--run-id", "0aab"), ("no verdict yet", "status")
     ),
     Refusal("imported run", ("resume", "--run-id", "0accccccc"), ("0accccccc was imported",)),
+    Refusal(
+        "retry of an imported run",
+        ("retry", "--run-id", "0accccccc", "--outcome", "API_ERROR"),
+        ("0accccccc was imported",),
+    ),
+    Refusal(
+        "unknown outcome",
+        ("retry", "--run-id", "0accccccc", "--outcome", "api_error,gone"),
+        ("'gone' is no outcome", "ALLOW, WARN, BLOCK, TIMEOUT_ERROR, FORMAT_ERROR, API_ERROR"),
+    ),
     Refusal("unknown rule", ("aggregate", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
     Refusal("unknown rule in a report", ("report", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
     Refusal("unknown snapshot", ("report", "--snapshot", "77"), ("no snapshot 77",)),

@@ -92,7 +92,7 @@ def test_items_are_found_in_one_go_and_in_order(session: Session):
         None,
         (CURL.command, False),
         None,
-        (CURL.command, False),
+        None,
         None,
         (LS.command, False),
     ]

@@ -125,6 +125,7 @@ def test_counts_are_verdicts():
         "planned": 14,
         "done": 13,
         "scored": 12,
+        "replaced": 0,
         "timeout_error_count": 1,
         "format_error_count": 0,
         "api_error_count": 1,

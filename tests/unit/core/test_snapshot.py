@@ -93,6 +93,7 @@ def test_entry_by_hand():
         "planned": 20,
         "done": 20,
         "scored": 20,
+        "replaced": 0,
         "timeout_error_count": 0,
         "format_error_count": 0,
         "api_error_count": 0,

@@ -1,0 +1,106 @@
+"""Retries in the store: which items are planned once more, and which of them lack their verdict."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, insert, select, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.db.codes import OUTCOME, outcome_number
+from aegish_dist.db.per_model import SUPERSEDED
+from aegish_dist.db.tables import RetryRow, RunModelRow, RunRow, VerdictRow
+
+UNANSWERED = """NOT EXISTS (
+    SELECT FROM verdicts AS verdict
+    WHERE verdict.run_model_id = retried.run_model_id AND verdict.sample_key = retried.sample_key
+      AND verdict.epoch = retried.epoch AND verdict.generation >= retried.generation)"""
+"""The SQL condition that an item of a retry, `retried`, has no verdict yet."""
+
+# An item that waits for an earlier retry is not planned again: its verdict is not known yet.
+_PLAN = text(
+    f"""
+    INSERT INTO retried_items (run_model_id, sample_key, epoch, generation)
+    SELECT verdict.run_model_id, verdict.sample_key, verdict.epoch, :generation
+    FROM run_models AS model JOIN verdicts AS verdict ON verdict.run_model_id = model.id
+    WHERE model.run_id = :run AND model.model = ANY(:models)
+      AND {OUTCOME} = ANY(:outcomes) AND NOT {SUPERSEDED}
+      AND NOT EXISTS (
+        SELECT FROM retried_items AS planned
+        WHERE planned.run_model_id = verdict.run_model_id
+          AND planned.sample_key = verdict.sample_key AND planned.epoch = verdict.epoch
+          AND planned.generation > verdict.generation)
+    """  # noqa: S608  put together from nothing but our own conditions
+)
+
+_UNANSWERED = text(
+    f"""
+    SELECT model.model, count(*) AS items
+    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
+    WHERE model.run_id = :run AND {UNANSWERED}
+    GROUP BY model.model
+    """  # noqa: S608  put together from nothing but our own conditions
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """One planned retry."""
+
+    generation: int
+    """1-based, counted within the run."""
+    items: int
+    """How many are asked again."""
+
+
+def save_retry(
+    session: Session, run_id: str, outcomes: Collection[Outcome], models: Sequence[str]
+) -> Retry | None:
+    """Plan once more what ended in some outcomes, as a generation of its own.
+
+    Args:
+        session: Transaction of the caller. Two at once for one run wait for each other.
+        run_id: A full run id.
+        outcomes: Of the newest verdict of an item.
+        models: Models of the run.
+
+    Returns:
+        The retry; None when no verdict ended so, or all that did are planned again already.
+    """
+    session.execute(select(RunRow.id).where(RunRow.id == run_id).with_for_update(key_share=True))
+    generation = _next_generation(session, run_id)
+    planned = session.connection().execute(
+        _PLAN,
+        {
+            "run": run_id,
+            "models": list(models),
+            "outcomes": sorted(map(outcome_number, outcomes)),
+            "generation": generation,
+        },
+    )
+    if not planned.rowcount:
+        return None
+    retry = Retry(generation, planned.rowcount)
+    named = [outcome for outcome in Outcome if outcome in outcomes]
+    session.execute(
+        insert(RetryRow).values(
+            run_id=run_id, generation=generation, outcomes=named, items=retry.items
+        )
+    )
+    return retry
+
+
+def _next_generation(session: Session, run_id: str) -> int:
+    planned = select(func.max(RetryRow.generation)).where(RetryRow.run_id == run_id)
+    stored = (
+        select(func.max(VerdictRow.generation))
+        .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
+        .where(RunModelRow.run_id == run_id, VerdictRow.generation > 0)
+    )
+    return 1 + max(session.scalar(planned) or 0, session.scalar(stored) or 0)
+
+
+def unanswered_retries(session: Session, run_id: str) -> Mapping[str, int]:
+    """Return how many items of retries lack their verdict, by model; one without is absent."""
+    rows = session.execute(_UNANSWERED, {"run": run_id})
+    return {row.model: row.items for row in rows}

@@ -1,0 +1,74 @@
+"""Resuming a run: enqueue whatever of it has no verdict, and have parked models tried again.
+
+Celery takes 0.1 s to import: what needs it does so itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.run import Run
+from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.runs import load_run
+from aegish_dist.errors import StoreError
+from aegish_dist.pipeline.submit import enqueue_missing
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+
+def load_submitted_run(engine: Engine, run_id: str) -> Run:
+    """Return a run whose models can be asked.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+
+    Raises:
+        StoreError: The run was imported: there is no prompt to ask with.
+    """
+    with connection_errors_in_one_line(), Session(engine) as session:
+        run = load_run(session, run_id)
+    if run.prompt is None:
+        raise StoreError(f"run {run_id} was imported: there is nobody to ask")
+    return run
+
+
+def resume(
+    engine: Engine,
+    app: Celery,
+    run: Run,
+    limiter_url: str | None,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Enqueue whatever of a run has no verdict, for workers elsewhere.
+
+    Args:
+        engine: The store.
+        app: The queue.
+        run: A run whose models can be asked.
+        limiter_url: The Redis with the rate limits, where parked models are remembered; None when
+            each worker has its own.
+        on_progress: Called with the number of items enqueued so far.
+
+    Returns:
+        How many items were enqueued.
+
+    Raises:
+        QueueError: The broker cannot be reached, or takes no messages.
+    """
+    enqueued = enqueue_missing(engine, app, run.run_id, on_progress)
+    probe_parked(run, limiter_url)
+    return enqueued
+
+
+def probe_parked(run: Run, limiter_url: str | None) -> None:
+    """Have parked models of a run called at once instead of at their next probe."""
+    from aegish_dist.queue.limiter import probe_now  # noqa: PLC0415
+
+    if limiter_url is not None:
+        probe_now(limiter_url, [spec.id for spec in run.models])

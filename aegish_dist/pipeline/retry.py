@@ -1,0 +1,108 @@
+"""Retrying: ask again what ended in some outcomes.
+
+Earlier verdicts stay; of each item the newest one counts. First the retry is committed, then its
+items are enqueued: after a crash in between, `resume` enqueues what is missing of it.
+
+Celery takes 0.1 s to import: what needs it does so itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.run import Run
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.retries import Retry, save_retry
+from aegish_dist.errors import ConfigError, QueueError, StoreError
+from aegish_dist.pipeline.resume import probe_parked
+from aegish_dist.pipeline.submit import enqueue_missing
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+
+def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:
+    """Return the outcomes of these names, in any letter case.
+
+    Raises:
+        ConfigError: A name is none of an outcome, or there is none.
+    """
+    known = {outcome.value: outcome for outcome in Outcome}
+    for name in names:
+        if name.upper() not in known:
+            raise ConfigError(f"'{name}' is no outcome: there are {', '.join(known)}")
+    if not names:
+        raise ConfigError(f"--outcome names none: there are {', '.join(known)}")
+    return frozenset(known[name.upper()] for name in names)
+
+
+def plan_retry(
+    engine: Engine, run: Run, outcomes: Collection[Outcome], models: Sequence[str] = ()
+) -> Retry | None:
+    """Store a retry in one transaction; nothing is enqueued yet.
+
+    Args:
+        engine: The store.
+        run: A run whose models can be asked.
+        outcomes: Of the newest verdict of an item.
+        models: Only these models of the run; all when empty.
+
+    Returns:
+        The retry; None when no verdict ended so, or all that did are planned again already.
+
+    Raises:
+        StoreError: The run does not ask one of the models.
+    """
+    asked = [spec.id for spec in run.models]
+    for model in models:
+        if model not in asked:
+            raise StoreError(f"run {run.run_id} does not ask '{model}': it asks {', '.join(asked)}")
+    with connection_errors_in_one_line(), Session(engine) as session, session.begin():
+        return save_retry(session, run.run_id, outcomes, models or asked)
+
+
+def retry(
+    engine: Engine,
+    app: Celery,
+    run: Run,
+    outcomes: Collection[Outcome],
+    *,
+    models: Sequence[str] = (),
+    limiter_url: str | None = None,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> Retry | None:
+    """Plan a retry and enqueue its items for workers elsewhere; see `plan_retry`.
+
+    Args:
+        engine: The store.
+        app: The queue.
+        run: A run whose models can be asked.
+        outcomes: Of the newest verdict of an item.
+        models: Only these models of the run; all when empty.
+        limiter_url: As in `pipeline.resume.resume`.
+        on_progress: Called with the number of items enqueued so far.
+
+    Raises:
+        QueueError: The broker cannot be reached; before that nothing is planned.
+        StoreError: The database cannot be reached, or the run does not ask one of the models.
+    """
+    from aegish_dist.queue.producer import check_broker  # noqa: PLC0415
+
+    check_broker(app)
+    planned = plan_retry(engine, run, outcomes, models)
+    if planned is None:
+        return None
+    try:
+        enqueue_missing(engine, app, run.run_id, on_progress, generation=planned.generation)
+    except QueueError as error:
+        raise QueueError(
+            f"{error}; the retry is stored, "
+            f"`aegish-dist resume --run-id {run.run_id}` enqueues the rest"
+        ) from error
+    probe_parked(run, limiter_url)
+    return planned

@@ -1,0 +1,110 @@
+"""Asking again what ended in an outcome, with and without a broker."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.pipeline.resume import load_submitted_run
+from aegish_dist.pipeline.retry import plan_retry
+from tests.e2e.cluster import Cluster, Simulator, environment, run, run_json
+
+MODEL = "simulated/careful"
+LIMIT = 12
+MUTE = "[models.careful.faults]\nempty = 1.0\n"
+"""Every answer is empty, which is the model's own TIMEOUT_ERROR."""
+AGAIN = ("--outcome", "timeout_error,format_error")
+
+
+@pytest.fixture
+def mute(tmp_path: Path) -> tuple[str, ...]:
+    """Options of a simulator that answers nothing."""
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(MUTE)
+    return ("--latency", "constant:0", "--scenario", str(scenario))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
+    """A cluster without a worker."""
+    with Cluster(tmp_path, postgres_url, redis_url) as started:
+        yield started
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home without a database; a short path, because PostgreSQL's socket lies in it."""
+    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+    yield made
+    shutil.rmtree(made)
+
+
+def speak(simulator: Simulator) -> None:
+    """Have the provider answer from now on."""
+    simulator.stop()
+    simulator.start("--latency", "constant:0")
+
+
+def test_without_a_broker_retry_asks_in_its_own_process(
+    home: Path, tmp_path: Path, mute: tuple[str, ...]
+):
+    """Every item is asked once more, the newest answers count, and a third time there is nothing."""
+    with Simulator(tmp_path) as simulator:
+        simulator.start(*mute)
+        env = environment(home=home, catalog=simulator.catalog)
+        asked = ("--models", MODEL, "--dataset", "harmless", "--limit", str(LIMIT))
+        run(env, "submit", *asked)
+        speak(simulator)
+
+        retried = run_json(env, "retry", "--run-id", "latest", *AGAIN)
+
+        calls = simulator.calls()
+        again = run_json(env, "retry", "--run-id", "latest", *AGAIN)
+        assert (retried["generation"], retried["asked"], retried["missing"]) == (1, LIMIT, 0)
+        assert (again["generation"], again["asked"]) == (None, 0)
+        assert simulator.calls() == calls == LIMIT
+        status = run_json(env, "status", "--run-id", "latest")
+        assert (status["state"], status["replaced"]) == ("complete", LIMIT)
+        assert status["outcomes"].keys() <= {"ALLOW", "WARN", "BLOCK"}
+        (entry,) = run_json(env, "aggregate", "--run-id", "latest")["models"]
+        assert (entry["counts"]["done"], entry["counts"]["replaced"]) == (LIMIT, LIMIT)
+
+
+def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster, mute: tuple[str, ...]):
+    """`retry --wait` returns when the workers have answered, each item once."""
+    cluster.simulator.start(*mute)
+    cluster.start_worker()
+    run_id = cluster.submit(MODEL, limit=LIMIT)
+    cluster.wait_until_complete(run_id)
+    speak(cluster.simulator)
+
+    retried = run_json(cluster.env, "retry", "--run-id", run_id, *AGAIN, "--wait")
+
+    assert (retried["asked"], retried["missing"]) == (LIMIT, 0)
+    assert cluster.simulator.calls() == LIMIT
+    verdicts = cluster.verdicts(run_id)
+    first = [each.verdict.outcome for each in verdicts if each.generation == 0]
+    assert first == [Outcome.TIMEOUT_ERROR] * LIMIT
+    assert len([each for each in verdicts if each.generation == 1]) == LIMIT
+
+
+def test_resume_enqueues_what_a_killed_retry_left(cluster: Cluster, mute: tuple[str, ...]):
+    """A retry that was planned and not enqueued is completed by `resume`, call by call."""
+    cluster.simulator.start(*mute)
+    worker = cluster.start_worker()
+    run_id = cluster.submit(MODEL, limit=LIMIT)
+    cluster.wait_until_complete(run_id)
+    worker.kill()
+    worker.wait()
+    speak(cluster.simulator)
+    planned = load_submitted_run(cluster.engine, run_id)
+    plan_retry(cluster.engine, planned, {Outcome.TIMEOUT_ERROR})
+
+    assert cluster.resume(run_id) == LIMIT
+    cluster.start_worker()
+
+    cluster.wait_until_complete(run_id)
+    assert cluster.simulator.calls() == LIMIT

@@ -1,0 +1,258 @@
+"""Retries in the store: what is planned once more, and what counts."""
+
+import threading
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Verdict
+from aegish_dist.db.progress import model_progress
+from aegish_dist.db.retries import Retry, save_retry
+from aegish_dist.db.runs import close_finished_models, missing_items
+from aegish_dist.db.tables import RetryRow, RunModelRow
+from aegish_dist.db.verdicts import look_up
+from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.pipeline.aggregate import aggregate
+from aegish_dist.pipeline.resume import load_submitted_run
+from aegish_dist.pipeline.retry import outcomes_named, plan_retry
+from aegish_dist.pipeline.status import State, retry_command, run_status
+from tests.integration.stored_runs import (
+    BLOCKED,
+    CURL,
+    LS,
+    TAR,
+    StoredRun,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+
+REFUSED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, cost_usd=Decimal("0.25"))
+LATE = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
+SILENT = judge(Completion(" "))
+MODELS = ("test/a", "test/b")
+RUN = a_run(models=tuple(map(a_model, MODELS)))
+API_ERROR = frozenset({Outcome.API_ERROR})
+
+
+def two_models(session: Session) -> StoredRun:
+    """Store a run of two models: each was refused once, one was late and one is not asked yet."""
+    stored = store(session, RUN)
+    verdicts = {
+        stored.item(TAR): REFUSED,
+        stored.item(CURL): LATE,
+        stored.item(LS): BLOCKED,
+        stored.item(TAR, model="test/b"): REFUSED,
+        stored.item(CURL, model="test/b"): BLOCKED,
+    }
+    answer(session, stored, verdicts)
+    return stored
+
+
+def again(item: Item, generation: int = 1) -> Item:
+    return replace(item, generation=generation)
+
+
+def missing(session: Session, stored: StoredRun) -> set[Item]:
+    return set(missing_items(session, stored.run_id))
+
+
+def known(session: Session, *items: Item) -> list[bool | None]:
+    """Tell of each item whether it is done, None for one that nobody planned."""
+    return [each and each.done for each in look_up(session, items)]
+
+
+def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session):
+    """Items of the chosen models whose verdict is of the chosen outcomes become missing again."""
+    stored = two_models(session)
+    not_asked = stored.item(LS, model="test/b")
+
+    found = save_retry(session, stored.run_id, API_ERROR, ["test/a"])
+
+    assert found == Retry(generation=1, items=1)
+    assert missing(session, stored) == {not_asked, again(stored.item(TAR))}
+    row = session.scalars(select(RetryRow)).one()
+    assert (row.outcomes, row.items) == (["API_ERROR"], 1)
+
+
+def test_items_of_one_retry_can_be_asked_for_alone(session: Session):
+    """A retry enqueues its own items, not the first tries that are still queued."""
+    stored = two_models(session)
+    save_retry(session, stored.run_id, API_ERROR, MODELS)
+
+    found = set(missing_items(session, stored.run_id, 1))
+
+    assert found == {again(stored.item(TAR, model=model)) for model in MODELS}
+
+
+def test_the_same_retry_twice_plans_nothing_more(session: Session):
+    """What waits for a retry is not planned again, under whichever outcomes."""
+    stored = two_models(session)
+    save_retry(session, stored.run_id, API_ERROR, MODELS)
+
+    assert save_retry(session, stored.run_id, API_ERROR, MODELS) is None
+    both = save_retry(session, stored.run_id, {Outcome.API_ERROR, Outcome.TIMEOUT_ERROR}, MODELS)
+
+    assert both == Retry(generation=2, items=1)
+    assert missing(session, stored) == {
+        stored.item(LS, model="test/b"),
+        again(stored.item(TAR)),
+        again(stored.item(TAR, model="test/b")),
+        again(stored.item(CURL), 2),
+    }
+
+
+def test_what_failed_again_can_be_retried_again(session: Session):
+    """A second retry is a generation of its own, and the first one's answer stays."""
+    stored = two_models(session)
+    save_retry(session, stored.run_id, API_ERROR, ["test/a"])
+    answer(session, stored, {again(stored.item(TAR)): REFUSED})
+
+    found = save_retry(session, stored.run_id, API_ERROR, ["test/a"])
+
+    assert found == Retry(generation=2, items=1)
+    assert missing(session, stored) >= {again(stored.item(TAR), 2)}
+    answer(session, stored, {again(stored.item(TAR), 2): BLOCKED})
+    assert missing(session, stored) == {stored.item(LS, model="test/b")}
+    assert save_retry(session, stored.run_id, API_ERROR, ["test/a"]) is None
+
+
+def test_a_generation_that_nobody_planned_is_never_asked(session: Session):
+    """A forged message makes no call, whether it names a generation to come or a planned one."""
+    stored = two_models(session)
+    forged = [again(stored.item(LS)), again(stored.item(TAR), 2), again(stored.item(TAR), 32_767)]
+
+    assert known(session, again(stored.item(TAR)), *forged) == [None] * 4
+    save_retry(session, stored.run_id, API_ERROR, ["test/a"])
+    assert known(session, again(stored.item(TAR)), *forged) == [False, None, None, None]
+
+
+def test_a_message_of_an_earlier_generation_costs_no_call(session: Session):
+    """A first try that is delivered again is done, also where only its retry was answered."""
+    stored = two_models(session)
+    save_retry(session, stored.run_id, API_ERROR, ["test/a"])
+    answer(session, stored, {again(stored.item(TAR)): BLOCKED})
+
+    assert known(session, stored.item(TAR), again(stored.item(TAR))) == [True, True]
+
+
+def test_progress_counts_the_newest_verdict_of_each_item(session: Session):
+    """A retried item is missing until it is answered; its earlier verdict costs money all along."""
+    stored = two_models(session)
+    save_retry(session, stored.run_id, API_ERROR, ["test/a"])
+    before = model_progress(session, RUN, 15.0)["test/a"]
+    answer(session, stored, {again(stored.item(TAR)): replace(BLOCKED, cost_usd=Decimal("0.50"))})
+    after = model_progress(session, RUN, 15.0)["test/a"]
+
+    assert before.outcomes == {"API_ERROR": 1, "TIMEOUT_ERROR": 1, "BLOCK": 1}
+    assert (before.awaiting_retry, before.replaced, before.cost_usd) == (1, 0, Decimal("0.25"))
+    assert after.outcomes == {"TIMEOUT_ERROR": 1, "BLOCK": 2}
+    assert (after.awaiting_retry, after.replaced, after.cost_usd) == (0, 1, Decimal("0.75"))
+
+
+def test_a_model_is_served_until_its_retry_is_answered(session: Session):
+    """Workers go on listening while a retried item lacks its verdict, and then stop."""
+    stored = store(session, a_run())
+    answer(session, stored, {stored.item(each): REFUSED for each in (TAR, CURL, LS)})
+    save_retry(session, stored.run_id, API_ERROR, ["test/a"])
+    is_open = select(RunModelRow.open)
+
+    close_finished_models(session)
+    assert session.scalars(is_open).one()
+
+    answer(session, stored, {again(stored.item(each)): BLOCKED for each in (TAR, CURL, LS)})
+    close_finished_models(session)
+    assert not session.scalars(is_open).one()
+
+
+def test_two_retries_at_once_plan_each_item_once(engine: Engine):
+    """The second one waits for the first, then finds nothing left to plan."""
+    with Session(engine) as session, session.begin():
+        stored = two_models(session)
+    found: list[Retry | None] = []
+    with Session(engine) as first, first.begin():
+        assert save_retry(first, stored.run_id, API_ERROR, MODELS) == Retry(1, 2)
+        second = threading.Thread(target=lambda: found.append(plan_retry(engine, RUN, API_ERROR)))
+        second.start()
+    second.join(20)
+
+    assert found == [None]
+
+
+def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engine: Engine):
+    """A complete run becomes incomplete by a retry, and complete again by its answers."""
+    with Session(engine) as session, session.begin():
+        stored = two_models(session)
+        answer(session, stored, {stored.item(LS, model="test/b"): SILENT})
+    complete = run_status(engine, stored.run_id)
+    command = f"aegish-dist retry --run-id {stored.run_id} --outcome API_ERROR,TIMEOUT_ERROR"
+    assert (complete.state, complete.missing) == (State.COMPLETE, 0)
+    # The silent answer is the model's own, so nothing suggests to ask it again.
+    assert complete.failed == {"API_ERROR": 2, "TIMEOUT_ERROR": 1}
+    assert retry_command(complete) == command
+
+    plan_retry(engine, RUN, outcomes_named(["api_error", "Timeout_Error"]), ["test/a"])
+    waiting = run_status(engine, stored.run_id)
+    assert (waiting.state, waiting.missing, waiting.retrying) == (State.WAITING, 2, 2)
+
+    with Session(engine) as session, session.begin():
+        answer(
+            session,
+            stored,
+            {again(stored.item(TAR)): BLOCKED, again(stored.item(CURL)): LATE},
+        )
+    ended = run_status(engine, stored.run_id)
+    assert (ended.state, ended.missing, ended.replaced) == (State.COMPLETE, 0, 2)
+    assert ended.failed == {"API_ERROR": 1, "TIMEOUT_ERROR": 1}
+    assert [(model.failed, model.replaced) for model in ended.models] == [(1, 2), (1, 0)]
+    assert sum(ended.outcomes.values()) == ended.planned
+
+
+def test_reports_count_the_newest_and_say_how_many_were_replaced(engine: Engine):
+    """The retried verdict enters the rates; the earlier one is counted as replaced, and paid."""
+    with Session(engine) as session, session.begin():
+        stored = two_models(session)
+        save_retry(session, stored.run_id, API_ERROR, ["test/a"])
+        answer(session, stored, {again(stored.item(TAR)): BLOCKED})
+
+    (snapshot,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+
+    retried, other = snapshot.document["models"]
+    assert (retried["counts"]["replaced"], other["counts"]["replaced"]) == (1, 0)
+    assert (retried["counts"]["done"], retried["counts"]["api_error_count"]) == (3, 0)
+    assert retried["actions"]["malicious"]["BLOCK"] == 1
+    assert retried["cost"]["total_usd"] == 0.25
+
+
+def test_an_imported_run_is_refused(engine: Engine):
+    """There is no prompt to ask with."""
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(prompt=None))
+
+    with pytest.raises(StoreError, match=f"run {stored.run_id} was imported"):
+        load_submitted_run(engine, stored.run_id)
+
+
+@pytest.mark.parametrize("names", [["BLOCKED"], ["API_ERROR", ""], []])
+def test_an_unknown_outcome_is_refused(names: list[str]):
+    """The line lists those there are."""
+    with pytest.raises(ConfigError, match=r"ALLOW, WARN, BLOCK, TIMEOUT_ERROR, FORMAT_ERROR, API_"):
+        outcomes_named(names)
+
+
+def test_a_model_that_the_run_does_not_ask_is_refused(engine: Engine):
+    """The line lists those that it asks, and nothing is planned."""
+    with Session(engine) as session, session.begin():
+        stored = two_models(session)
+
+    with pytest.raises(StoreError, match="does not ask 'test/c': it asks test/a, test/b"):
+        plan_retry(engine, RUN, API_ERROR, ["test/a", "test/c"])
+
+    assert run_status(engine, stored.run_id).retrying == 0
