@@ -46,6 +46,7 @@ def create_app(
         message_lease_s: Seconds after its last renewal when a message goes back to its queue.
         stock_transport: Whether to leave Redis to kombu's own transport.
     """
+    in_process = broker_url.startswith("memory")
     batched = broker_url.startswith("redis") and not stock_transport
     app = Celery(
         "aegish",
@@ -79,8 +80,11 @@ def create_app(
         # A broker that refuses a command for now, such as a Redis whose memory is full, is no
         # reason to end either.
         broker_channel_error_retry=True,
-        # Our own pool through Celery's hook; see workers/pool.py.
+        # Our own pool and consumer through Celery's hooks.
         worker_pool="workers.pool:TaskPool",
+        worker_consumer="workers.consumer:Consumer",
+        # What anybody with the broker may have a worker do; `inspect ping` is for health checks.
+        aegish_remote_commands=("ping", "shutdown") if in_process else ("ping",),
         imports=["workers.tasks"],
         # Nothing is gained from these per-task messages; gossip even leaks queues.
         worker_send_task_events=False,
@@ -95,7 +99,7 @@ def create_app(
         broker_transport_options=_transport_options(broker_url, message_lease_s),
         broker_heartbeat=120,
     )
-    if broker_url.startswith("memory"):
+    if in_process:
         app.conf.broker_transport = "aegish_dist.queue.memory:Transport"
     # By name: only a worker loads it.
     app.steps["consumer"].add("workers.throttle:QueueThrottle")

@@ -13,6 +13,7 @@ from queue import Empty
 from time import monotonic
 from typing import Any, NamedTuple
 
+from kombu.exceptions import DecodeError
 from kombu.transport import redis, virtual
 from kombu.utils.json import loads
 from redis.exceptions import ResponseError
@@ -50,10 +51,24 @@ class Message(virtual.Message):
     def __init__(self, payload: dict[str, Any], channel: Any = None, **kwargs: Any) -> None:
         try:
             super().__init__(payload, channel, **kwargs)
-        except (AttributeError, TypeError, ValueError):
+            self._check()
+        except Exception:
             self.errors = [sys.exc_info()]
-            super().__init__({"properties": payload["properties"]}, channel, **kwargs)
+            super().__init__({"properties": _properties(payload)}, channel, **kwargs)
             self._raw = payload
+
+    def _check(self) -> None:
+        if not (isinstance(self.headers, dict) and isinstance(self.properties, dict)):
+            raise DecodeError("headers or properties are no map")
+        if not all(isinstance(part, str) for part in (self.content_type, self.content_encoding)):
+            raise DecodeError("content type or encoding are no text")
+
+
+def _properties(payload: Any) -> dict[str, Any]:
+    match payload:
+        case {"properties": {"delivery_tag": str(), "delivery_info": dict()} as properties}:
+            return properties
+    return {"delivery_tag": "", "delivery_info": {}}
 
 
 class Channel(redis.Channel):
@@ -158,7 +173,7 @@ class Channel(redis.Channel):
         try:
             while fetched:
                 queue, text, payload = fetched.popleft()
-                self.qos.registered = payload["properties"]["delivery_tag"], text
+                self.qos.registered = _properties(payload)["delivery_tag"], text
                 self.connection._deliver(payload, queue)
         finally:
             self._give_back(fetched)

@@ -6,6 +6,7 @@ had happened `visibility_timeout - lease_s` ago, and its worker renews it while 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
@@ -150,21 +151,21 @@ class Unacked(redis.QoS):
         return [self._read(tag, entry) for tag, entry in zip(reply[::2], reply[1::2], strict=True)]
 
     def _read(self, tag: bytes, entry: bytes) -> Held | None:
-        try:
-            payload, exchange, routing_key = loads(entry)
-            return Held(tag.decode(), payload, exchange, routing_key)
-        except ValueError:
-            log.error("message_unreadable", bytes=len(entry))
-            self._acked.append(tag.decode())
-            return None
+        with suppress(ValueError):
+            match loads(entry):
+                case [dict() as payload, str(exchange), str(routing_key)]:
+                    return Held(tag.decode(), payload, exchange, routing_key)
+        log.error("message_unreadable", bytes=len(entry))
+        self._acked.append(tag.decode(errors="replace"))
+        return None
 
     def _held(self) -> Sequence[str]:
         return [tag for tag in self._delivered if tag not in self._dirty]
 
     def _parts(self, message: Held) -> Iterator[str | int]:
-        message.payload.setdefault("headers", {})["redelivered"] = True
-        info = message.payload.setdefault("properties", {}).setdefault("delivery_info", {})
-        info["redelivered"] = True
+        match message.payload:
+            case {"headers": dict() as headers, "properties": {"delivery_info": dict() as info}}:
+                headers["redelivered"] = info["redelivered"] = True
         queues = self.channel._lookup(message.exchange, message.routing_key)
         yield message.tag
         yield dumps(message.payload)

@@ -206,10 +206,12 @@ class Cluster:
         queues = [queue_name(model, run_id) for model in models]
         return sum(queue_depths(self._app, queues).values())
 
-    def listened(self) -> set[str]:
-        """Return the queues that workers consume, as they say when Celery asks them."""
-        replies = self._app.control.inspect(timeout=0.5).active_queues() or {}
-        return {queue["name"] for queues in replies.values() for queue in queues}
+    def takes_from(self, queue: str) -> None:
+        """Wait until a message of no task of ours is taken from a queue, and dropped."""
+        before = self.log().count("message_dropped")
+        with self._app.connection_for_write() as connection:
+            connection.Producer().publish({}, exchange="", routing_key=queue, serializer="json")
+        wait_until(lambda: self.log().count("message_dropped") > before, queue, DEADLINE_S)
 
     def verdicts(self, run_id: str) -> list[Recording]:
         """Return every stored verdict of a run."""

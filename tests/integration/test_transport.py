@@ -25,6 +25,7 @@ from aegish_dist.queue.envelope import send
 from aegish_dist.queue.messages import decode, model_of, queue_name
 from aegish_dist.queue.producer import publish
 from aegish_dist.queue.unacked import GROUP
+from tests.forged import forged_messages
 from tests.services import RedisServer, wait_until
 
 A, B = "openai/a", "openai/b"
@@ -417,35 +418,49 @@ def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis):
         assert unacked(server) == 0
 
 
-def forged_messages() -> list[str]:
-    """Return what no producer sends."""
-    properties = {
-        "delivery_tag": "tag",
-        "body_encoding": "base64",
-        "delivery_info": {"exchange": "", "routing_key": queue_name(A, RUN)},
-    }
-    return [
-        "not JSON",
-        "[1, 2]",
-        '{"properties": {"delivery_tag": 7}}',
-        json.dumps({"properties": properties, "headers": {}, "body": "=not base64="}),
-        json.dumps({"properties": {**properties, "delivery_tag": "other"}, "headers": ["x"]}),
-    ]
-
-
 def test_forged_messages(redis_url: str, server: redis.Redis):
     """Nonsense in a queue neither stops the consumer nor stays."""
     app = application(redis_url)
     publish(app, items(1))
-    server.lpush(queue_name(A, RUN), *forged_messages())
+    forged = forged_messages(queue_name(A, RUN))
+    server.lpush(queue_name(A, RUN), *forged)
     publish(app, items(2)[1:])
-    with Listener(app, A) as listener:
-        listener._consumer.on_decode_error = lambda message, _error: message.ack()
-        wait_until(listener.has(2), "the messages")
-        listener.pump()
+    dropped: list[Any] = []
 
-        assert listener.received() == Counter(items(2))
-        assert (unacked(server), waiting(server)) == (2, 0)
+    def drop(message: Any, _error: Exception) -> None:
+        dropped.append(message)
+        message.ack()
+
+    with Listener(app, A) as listener:
+        listener._consumer.on_decode_error = drop
+        wait_until(lambda: listener.has(2)() and waiting(server) == 0, "the messages")
+        listener.pump()
+        sound = [message for message in listener.messages if message.headers.get("id")]
+
+        assert Counter(decode(message.payload[0]) for message in sound) == Counter(items(2))
+        assert unacked(server) == len(listener.messages)
+        # Three of them are no messages at all.
+        assert len(dropped) + len(listener.messages) == len(forged) - 3 + 2
+
+
+def test_forged_messages_of_a_dead_worker(redis_url: str, server: redis.Redis):
+    """They go back to their queue once, as whatever they are, and hold nothing else up."""
+    app = application(redis_url)
+    publish(app, items(5))
+    forged = [m for m in forged_messages(queue_name(A, RUN)) if '"delivery_tag": "' in m]
+    server.rpush(queue_name(A, RUN), *forged)
+    server.hset("unacked", mapping={"a": "[1, 2]", "b": "{}", "c": "7"})
+    server.zadd("unacked_index", {"a": 1, "b": 1, "c": 1})
+    with Listener(app, A) as killed:
+        killed.channel.connection.cycle.on_poll_start()
+        wait_until(lambda: waiting(server) == 0, "the fetch")
+        killed.vanish()
+
+        with Listener(app, A) as other:
+            other._consumer.on_decode_error = lambda message, _error: message.ack()
+            wait_until(lambda: other.has(5)() and waiting(server) == 0, "the rescue")
+            other.pump(LEASE_S)
+            assert unacked(server) == len(other.messages)
 
 
 @pytest.mark.parametrize("keeps_data", [True, False])

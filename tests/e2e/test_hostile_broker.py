@@ -1,0 +1,139 @@
+"""Somebody else writes to the broker: nothing of it ends a worker, stays, or is obeyed."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from celery import Celery
+
+from aegish_dist.queue.app import create_app
+from aegish_dist.queue.messages import EVALUATE, queue_name
+from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.forged import forged_messages
+from tests.services import wait_until
+
+MODEL = "simulated/besieged"
+ITEMS = 30
+HEADERS: list[dict[str, Any]] = [
+    {},
+    {"task": {"of": "a map"}},
+    {"task": ["a", "list"]},
+    {"task": "celery.backend_cleanup"},
+    {"task": EVALUATE, "compression": "zlib"},
+    {"task": EVALUATE},
+]
+REFUSED = ["shutdown", "add_consumer", "cancel_consumer", "pool_grow", "pool_restart", "rate_limit"]
+REFUSED += ["revoke", "terminate", "time_limit", "autoscale", "enable_events", "active_queues"]
+REFUSED += ["conf", "stats", "election", "no_such_command"]
+
+
+@pytest.fixture(params=["redis", "rabbitmq"])
+def broker_url(request: pytest.FixtureRequest) -> str:
+    """A broker of each kind."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, postgres_url: str, broker_url: str) -> Iterator[Cluster]:
+    """A cluster with one worker."""
+    with Cluster(tmp_path, postgres_url, broker_url) as started:
+        started.simulator.start("--latency", "constant:0")
+        yield started
+
+
+@pytest.fixture
+def app(broker_url: str) -> Celery:
+    """The stranger's application."""
+    return create_app(broker_url, database_url="")
+
+
+def test_forged_messages_in_redis(tmp_path: Path, postgres_url: str, redis_url: str):
+    """Each is dropped with one line, and the items around them reach their verdicts."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.simulator.start("--latency", "constant:0")
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        queue = queue_name(MODEL, run_id)
+        forged = forged_messages(queue)
+        with redis.Redis.from_url(redis_url) as server:
+            server.lpush(queue, *forged)
+            server.rpush(queue, *forged)
+            worker = cluster.start_worker()
+            wait_until(lambda: server.llen(queue) + server.hlen("unacked") == 0, "all", DEADLINE_S)
+
+        cluster.wait_until_complete(run_id)
+        assert worker.poll() is None
+        assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == ITEMS
+        said = Counter(re.findall("message_dropped|message_unreadable|unknown_item", cluster.log()))
+        assert said.total() == 2 * len(forged)
+        assert "Traceback" not in cluster.log()
+
+
+def test_forged_messages_in_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str):
+    """There it is the same."""
+    app = create_app(rabbitmq_url, database_url="")
+    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
+        cluster.simulator.start("--latency", "constant:0")
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        with app.connection_for_write() as connection:
+            producer = connection.Producer()
+            for headers in HEADERS:
+                for body in (b"", b"\xff", b"[]", b"{}", b'[["run", 1], {}, {}]'):
+                    producer.publish(
+                        body,
+                        routing_key=queue_name(MODEL, run_id),
+                        headers=headers,
+                        content_type="application/json",
+                        content_encoding="utf-8",
+                    )
+        worker = cluster.start_worker()
+        cluster.wait_until_complete(run_id)
+        wait_until(lambda: cluster.waiting(run_id, MODEL) == 0, "all", DEADLINE_S)
+
+        assert worker.poll() is None
+        assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == ITEMS
+        assert "Traceback" not in cluster.log()
+
+
+def test_remote_commands(cluster: Cluster, app: Celery):
+    """A worker answers a ping and obeys nothing else, and goes on working."""
+    worker = cluster.start_worker()
+    cluster.wait_for_workers(1)
+    wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
+
+    for command in REFUSED:
+        replies = app.control.broadcast(command, arguments={"queue": "celery"}, reply=True, limit=1)
+        assert [list(reply.values()) for reply in replies or []] == [[{"error": "not accepted"}]]
+
+    run_id = cluster.submit(MODEL, limit=ITEMS)
+    cluster.wait_until_complete(run_id)
+    assert worker.poll() is None
+    assert cluster.log().count("remote_command_ignored") == len(REFUSED)
+
+
+def test_broadcasts_that_are_no_commands(tmp_path: Path, postgres_url: str, redis_url: str):
+    """Whatever is published where Celery listens for commands, the worker goes on."""
+    with (
+        Cluster(tmp_path, postgres_url, redis_url) as cluster,
+        redis.Redis.from_url(redis_url) as server,
+    ):
+        cluster.simulator.start("--latency", "constant:0")
+        worker = cluster.start_worker()
+        cluster.wait_for_workers(1)
+        app = create_app(redis_url, database_url="")
+        wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
+        for text in ["[]", "5", "{}", "no JSON", '{"properties": {}}', *forged_messages("x")]:
+            assert server.publish("/0.celery.pidbox", text) == 1
+        with app.connection_for_write() as connection:
+            exchange = app.control.mailbox.exchange(connection)
+            for each in ({"method": ["ping"], "destination": 5}, [], "text", {"method": {}}):
+                connection.Producer(exchange=exchange).publish(each, serializer="json")
+
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        cluster.wait_until_complete(run_id)
+        assert worker.poll() is None
+        assert app.control.ping(timeout=2)
