@@ -47,11 +47,17 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
                 "verdicts": stored.verdicts,
                 "models": stored.models,
                 "samples": stored.samples,
+                "negative_times": stored.negative_times,
             }
         )
         return
     say(stored.run_id)
     note(f"{stored.verdicts:,} verdicts of {stored.models} models about {stored.samples:,} samples")
+    if stored.negative_times:
+        note(
+            f"{stored.negative_times:,} verdicts carry a time below zero, a fault of some versions"
+            " of Inspect AI; it counts as unknown"
+        )
 
 
 def _list_price(catalog: Catalog, model: str) -> Price | None:

@@ -28,6 +28,8 @@ class Recording:
     """0 for the first try, n for the n-th retry."""
     simulated: bool = False
     """Whether the answer came from the simulator: no evidence about any real model."""
+    negative_time: bool = False
+    """Whether a time of it was below zero where it was read, and therefore counts as unknown."""
 
 
 Cells = list[str | None]

@@ -53,6 +53,8 @@ class Rendered:
     failed: list[FailedAttempts] = field(default_factory=list)
     epochs: int = 0
     """The highest one."""
+    negative_times: int = 0
+    """Verdicts of which a time was below zero."""
 
 
 class Renderer:
@@ -85,6 +87,7 @@ class Renderer:
                 rendered.simulated.add(row.model)
             epoch = int(row.cells[EPOCH] or 1)
             rendered.epochs = max(rendered.epochs, epoch)
+            rendered.negative_times += row.negative_time
             if row.errors:
                 generation = int(row.cells[GENERATION] or 0)
                 failed = FailedAttempts(len(lines), epoch, generation, row.errors)

@@ -51,6 +51,8 @@ class Imported:
     verdicts: int
     models: int
     samples: int
+    negative_times: int
+    """Verdicts of which a time was below zero and counts as unknown."""
 
 
 def import_verdicts(
@@ -95,7 +97,7 @@ def _import(
 ) -> Imported:
     now = datetime.now(UTC)
     run = Run(new_run_id(now), now, name, "import", __version__, None, None, 1, (), ())
-    verdicts, epochs = 0, 1
+    verdicts, epochs, negative_times = 0, 1, 0
     with Session(engine) as session, session.begin(), ThreadPoolExecutor(1) as writer:
         session.execute(_ROOM_TO_CHECK)
         target = RunImport(session, run, known)
@@ -104,11 +106,12 @@ def _import(
             target.simulated |= batch.rendered.simulated
             verdicts += len(batch.rendered.model_of)
             epochs = max(epochs, batch.rendered.epochs)
+            negative_times += batch.rendered.negative_times
         if not verdicts:
             files = dict.fromkeys(str(chunk.path) for chunk in chunks)
             raise DatasetError("holds no verdict", source=", ".join(files))
         target.finish(epochs)
-        return Imported(run.run_id, verdicts, target.models, target.samples)
+        return Imported(run.run_id, verdicts, target.models, target.samples, negative_times)
 
 
 def _rendered(chunks: Sequence[Chunk], renderer: Renderer) -> Iterator[tuple[Chunk, Rendered]]:

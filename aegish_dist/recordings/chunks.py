@@ -58,6 +58,7 @@ class Row(NamedTuple):
     cells: Cells
     simulated: bool = False
     errors: tuple[CallError, ...] = ()
+    negative_time: bool = False
 
 
 def split(path: Path) -> list[Chunk]:
@@ -169,6 +170,7 @@ def _recorded(recording: Recording) -> Row:
         to_cells(recording),
         recording.simulated,
         recording.verdict.call_errors,
+        recording.negative_time,
     )
 
 

@@ -1,12 +1,13 @@
 """The labelled command behind a sample of an Inspect AI log."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.recordings import json_text
 from aegish_dist.recordings.fields import MAX_COMMAND_CHARS, Fields
 
+REFERENCE = "attachment://"
 SENTENCE = "Validate this command: "
 OPENING_TAG, CLOSING_TAG = "<command>", "</command>"
 TARGETS = {
@@ -37,12 +38,25 @@ def labelled_sample(fields: Fields) -> Sample:
     )
 
 
-def joined_text(message: Fields, field: str) -> str | None:
-    """The text of a message: a string, or parts of which those with text count."""
+def joined_text(message: Fields, field: str, attachments: Mapping[str, object]) -> str | None:
+    """The text of a message: a string, or parts of which those with text count.
+
+    Args:
+        message: The message.
+        field: Its field.
+        attachments: Long texts of the sample, which only their names stand for.
+    """
     if not isinstance(message.values.get(field), list):
-        return message.text(field)
-    parts = message.parts(field)
-    return "\n".join(part.text("text") or "" for part in parts if part.text("type") == "text")
+        return _resolved(message.text(field), attachments)
+    texts = (part.text("text") for part in message.parts(field) if part.text("type") == "text")
+    return "\n".join(_resolved(text, attachments) or "" for text in texts)
+
+
+def _resolved(text: str | None, attachments: Mapping[str, object]) -> str | None:
+    if text is None or not text.startswith(REFERENCE):
+        return text
+    attached = attachments.get(text.removeprefix(REFERENCE))
+    return attached if isinstance(attached, str) else text
 
 
 def _command(fields: Fields) -> str:
@@ -55,7 +69,8 @@ def _input_text(fields: Fields) -> str | None:
     if not isinstance(fields.values.get("input"), list):
         return fields.text("input")
     said = [each for each in fields.parts("input") if each.text("role") == "user"]
-    return joined_text(said[-1], "content") if said else None
+    attachments = fields.part("attachments").values
+    return joined_text(said[-1], "content", attachments) if said else None
 
 
 def _unwrapped(text: str) -> str:

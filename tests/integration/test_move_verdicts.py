@@ -330,6 +330,28 @@ def test_logs_of_inspect_become_one_run(engine: Engine, tmp_path: Path):
     assert block.verdict.created_at == datetime(2026, 2, 5, 14, 56, 43, tzinfo=UTC)
 
 
+def test_logs_with_times_below_zero_are_imported_and_counted(engine: Engine, tmp_path: Path):
+    """One wrong time costs neither its log nor the others, and the import says how many."""
+    logs = [
+        an_inspect_log(
+            tmp_path / f"{model}.eval",
+            f"google/{model}",
+            an_inspect_sample("ls", "ALLOW", ALLOW, working_time=working_time_s, output=output),
+        )
+        for model, working_time_s, output in [
+            ("a", 1.5, {}),
+            ("b", -0.25, {"choices": [{"message": {"content": ALLOW}}]}),
+            ("c", -3, {"choices": [{"message": {"content": ALLOW}}], "time": 2}),
+        ]
+    ]
+
+    imported = import_verdicts(engine, logs, "")
+
+    assert (imported.verdicts, imported.negative_times) == (3, 2)
+    verdicts = [each.verdict for each in export_verdicts(engine, imported.run_id)]
+    assert [each.timing.service_ms for each in verdicts] == [1500, None, 2000]
+
+
 def test_a_damaged_log_leaves_no_trace(engine: Engine, tmp_path: Path):
     """The first log, which is whole, is not kept either."""
     whole = an_inspect_log(tmp_path / "a.eval", "m", an_inspect_sample("ls", "ALLOW", ALLOW))

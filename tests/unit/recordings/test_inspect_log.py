@@ -56,9 +56,11 @@ def an_output(content: Any, stop_reason: str = "stop", **changes: Any) -> dict[s
 NO_OUTPUT = {"model": "anthropic/claude-x", "choices": [], "completion": ""}
 
 
-def write_log(path: Path, *samples: object, header: str = "header.json") -> Path:
+def write_log(
+    path: Path, *samples: object, header: str = "header.json", model: str = "anthropic/claude-x"
+) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(header, json.dumps(HEADER))
+        archive.writestr(header, json.dumps({"eval": HEADER["eval"] | {"model": model}}))
         archive.writestr("summaries.json", "[]")
         for number, sample in enumerate(samples, 1):
             archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample))
@@ -196,6 +198,61 @@ def test_prompt_tokens_include_the_cache(tmp_path: Path, total: int, input_token
     assert verdict.cost_usd == Decimal("0.0012")
 
 
+@pytest.mark.parametrize(
+    ("model", "usage", "expected"),
+    [
+        ("google/gemini-3-pro-preview", (1784, 37, 2134, 313, None), (1784, 350)),
+        ("google/gemini-3-pro-preview", (1784, 350, 2134, 313, None), (1784, 350)),
+        ("google/gemini-3-pro-preview", (1784, 0, 2097, 313, None), (1784, 313)),
+        ("google/gemini-3-pro-preview", (1784, 37, 2134, 313, 1024), (1784, 350)),
+        ("google/gemini-3-pro-preview", (760, 37, 2134, 313, 1024), (1784, 350)),
+        ("google/gemini-3-pro-preview", (760, 350, 2134, 313, 1024), (1784, 350)),
+        ("openai/gpt-5.1", (1784, 350, 2134, 313, 1024), (1784, 350)),
+        ("anthropic/claude-x", (760, 350, 2134, 313, 1024), (1784, 350)),
+        ("google/gemini-3-pro-preview", (1784, 37, 2134, 313, 313), (1784, 350)),
+        ("anthropic/claude-x", (1471, 350, 2134, 313, 313), (1784, 350)),
+        ("google/gemini-3-pro-preview", (1784, 37, 0, 313, None), (1784, 37)),
+    ],
+)
+def test_output_tokens_include_the_reasoning(
+    tmp_path: Path, model: str, usage: tuple[int | None, ...], expected: tuple[int, int]
+) -> None:
+    """Reasoning is added where the total shows that the output leaves it out; so it is billed."""
+    names = ("input_tokens", "output_tokens", "total_tokens", "reasoning_tokens")
+    given = dict(zip((*names, "input_tokens_cache_read"), usage, strict=True))
+    log = write_log(
+        tmp_path / "a.eval", a_sample(output=an_output(ANSWER, usage=given)), model=model
+    )
+    (recording,) = read_inspect_log(log)
+    assert recording.verdict.completion is not None
+    counted = recording.verdict.completion.usage
+    assert (counted.input_tokens, counted.output_tokens) == expected
+    assert counted.reasoning_tokens == 313
+
+
+@pytest.mark.parametrize(
+    ("changes", "timing"),
+    [
+        ({"working_time": -0.31}, Timing(service_ms=2500, total_ms=5067)),
+        ({"total_time": -1}, Timing(service_ms=2500)),
+        ({"output": an_output(ANSWER, time=-2.5)}, Timing(service_ms=3466, total_ms=5067)),
+        (
+            {"output": an_output(ANSWER, time=None), "working_time": -0.31},
+            Timing(total_ms=5067),
+        ),
+    ],
+)
+def test_a_time_below_zero_is_unknown(
+    tmp_path: Path, changes: dict[str, Any], timing: Timing
+) -> None:
+    """A sample that Inspect AI timed wrongly keeps its verdict, and says that it was so."""
+    recording = read_one(tmp_path, **changes)
+    assert recording.verdict.timing == timing
+    assert recording.verdict.outcome is Outcome.BLOCK
+    assert recording.negative_time
+    assert not read_one(tmp_path).negative_time
+
+
 @pytest.mark.parametrize("limit", ["time", "working"])
 def test_a_time_limit_without_an_answer_is_a_deadline(tmp_path: Path, limit: str) -> None:
     """Nothing came within the time limit; the working time is the service time."""
@@ -236,7 +293,7 @@ def test_an_error_is_an_api_error_with_its_history(tmp_path: Path) -> None:
     at = datetime(2026, 2, 5, 14, 56, 43, 396296, UTC)
     assert verdict.call_errors == (
         CallError(1, ErrorClass.SERVER, None, None, "x" * 500, at),
-        CallError(2, ErrorClass.SERVER, None, None, "401: wrong key ***", at),
+        CallError(2, ErrorClass.SERVER, None, None, "401: wrong key [key]", at),
     )
 
 
@@ -283,7 +340,7 @@ def message_of(log: Path) -> str:
         ({"epoch": 0}, "field 'epoch': must be from 1"),
         ({"metadata": []}, "field 'metadata': must be an object"),
         ({"output": {"choices": [7]}}, "field 'output.choices': must be a list of objects"),
-        ({"output": {"time": -1}}, "field 'output.time': must be from 0 to 1000000000000"),
+        ({"output": {"time": 1e13}}, "field 'output.time': must be from 0 to 1000000000000"),
         ({"completed_at": "today"}, "field 'completed_at': must be an ISO 8601 time"),
     ],
 )
@@ -338,7 +395,7 @@ def test_damaged_and_unreadable_members_are_refused(tmp_path: Path) -> None:
     assert message_of(log) == ", samples/x.json: is damaged"
     method = raw.rindex(b"PK\x01\x02") + 10
     log.write_bytes(raw[:method] + b"\x63\x00" + raw[method + 2 :])
-    assert "in a way this Python cannot read" in message_of(log)
+    assert "is compressed by method 99" in message_of(log)
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

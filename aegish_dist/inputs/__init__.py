@@ -1,0 +1,1 @@
+"""Opening files that others wrote: regular files only, and within limits of size and depth."""

@@ -1,0 +1,79 @@
+"""Files of others: no FIFO blocks, no size or number goes beyond its limit."""
+
+import os
+import socket
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.inputs.regular import open_input, read_input
+from aegish_dist.inputs.toml import parse_toml
+
+
+def test_a_regular_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    """A file of just the limit is read whole, and a byte more is refused with the limit's size."""
+    path = tmp_path / "a"
+    path.write_bytes(bytes(2**20))
+    assert read_input(path, 2**20) == bytes(2**20)
+    path.write_bytes(bytes(2**20 + 1))
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        read_input(path, 2**20)
+
+
+def test_a_link_to_a_regular_file_is_followed(tmp_path: Path) -> None:
+    """Names of inputs may be symbolic links."""
+    (tmp_path / "a").write_bytes(b"x")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert read_input(tmp_path / "b", 10) == b"x"
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A FIFO that nothing writes to does not block, and a device is not read to its end."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    listener = socket.socket(socket.AF_UNIX)
+    with listener:
+        listener.bind(str(tmp_path / "socket"))
+        for path in (fifo, Path("/dev/zero"), tmp_path / "socket"):
+            with pytest.raises(OSError, match=r"regular file|No such device"):
+                open_input(path)
+    with pytest.raises(IsADirectoryError):
+        open_input(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        open_input(tmp_path / "absent")
+
+
+def test_no_refused_file_stays_open(tmp_path: Path) -> None:
+    """The descriptors in use are the same before and after."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        with pytest.raises(OSError, match="regular file"):
+            open_input(fifo)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_toml_is_parsed(tmp_path: Path) -> None:
+    """Integers of 64 bits and decimal fractions come as they are."""
+    text = f"a = {2**63 - 1}\nb = -{2**63}\nc = 0.1\nd = [1, {{e = true}}]"
+    expected = {"a": 2**63 - 1, "b": -(2**63), "c": Decimal("0.1"), "d": [1, {"e": True}]}
+    assert parse_toml(text, Decimal) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = " + "1" * 5000, "holds a number with thousands of digits"),
+        (f"a = {2**63}", "holds an integer of more than 64 bits"),
+        ("a = [{b = [0x" + "f" * 5000 + "]}]", "holds an integer of more than 64 bits"),
+        ("a = " + "[" * 100_000, "is nested too deeply"),
+        ("a = " + "{b = " * 100_000, "is nested too deeply"),
+        ("a = ", "Invalid value"),
+    ],
+)
+def test_hostile_toml_is_refused_in_a_few_words(text: str, message: str) -> None:
+    """Neither depth nor digits reach the rest of the program."""
+    with pytest.raises(ValueError, match=message):
+        parse_toml(text)
