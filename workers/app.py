@@ -75,6 +75,7 @@ def _build() -> Celery:
         shutdown_grace_s=settings.shutdown_grace_s,
         message_lease_s=settings.message_lease_s,
         stock_transport=settings.stock_transport,
+        catalog=settings.catalog,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].update({Prefetch, QueueDiscovery})

@@ -13,8 +13,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
-from aegish_dist.db.runs import close_finished_models, open_queues
+from aegish_dist.db.runs import OpenModel, close_finished_models, open_queues
 from aegish_dist.logs import get_logger
+from aegish_dist.models import CatalogCredentials, Credentials
 from aegish_dist.queue.depth import depth
 from aegish_dist.queue.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
 from aegish_dist.queue.passing import refusal_of
@@ -40,7 +41,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         super().__init__(consumer, **kwargs)
         self._stopped = threading.Event()
-        self._without_key: set[tuple[str | None, str]] = set()
+        self._left: set[tuple[str, str]] = set()
         self._follow_at = 0.0
 
     def start(self, consumer: Any) -> None:
@@ -62,6 +63,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
             pool_size=1,
             reply_timeout_s=WORKER_REPLY_TIMEOUT_S,
         )
+        credentials = CatalogCredentials(consumer.app.conf.aegish_catalog, os.environ)
         for poll in count():
             pause_s = POLL_S
             try:
@@ -69,7 +71,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
                     if poll % POLLS_PER_CLEAN_UP == 0:
                         close_finished_models(session)
                     found = open_queues(session)
-                wanted = self._servable(_pinned(found, consumer.controller.pins))
+                wanted = self._servable(_pinned(found, consumer.controller.pins), credentials.now())
                 consumer.call_soon(partial(self._follow, consumer, wanted, stopped))
             except SQLAlchemyError:
                 pause_s = RETRY_S
@@ -94,22 +96,23 @@ class QueueDiscovery(bootsteps.StartStopStep):
             self._follow_at = monotonic() + RETRY_S
             log.warning("queues_not_followed", problem=refusal, retry_in_s=RETRY_S)
 
-    def _servable(self, queues: Mapping[str, str | None]) -> frozenset[str]:
-        """Return the queues whose key there is; say once of each other model that it is left."""
-        left = {queue: key for queue, key in queues.items() if key and not _is_set(key)}
-        for model, key in sorted({(model_of(queue) or queue, key) for queue, key in left.items()}):
-            if (model, key) not in self._without_key:
-                self._without_key.add((model, key))
-                log.warning("model_left_to_others", model=model, missing_key=key)
+    def _servable(
+        self, queues: Mapping[str, OpenModel], credentials: Credentials
+    ) -> frozenset[str]:
+        """Return the queues whose models may be called; log once of each other model why not."""
+        left = {
+            queue: (asked.model, refusal)
+            for queue, asked in queues.items()
+            if (refusal := credentials.refusal(asked.destination)) is not None
+        }
+        for model, refusal in sorted(set(left.values()) - self._left):
+            log.warning("model_left_to_others", model=model, reason=refusal)
+        self._left = set(left.values())
         return frozenset(queues.keys() - left.keys())
 
 
-def _pinned(queues: Mapping[str, str | None], pins: Collection[str]) -> Mapping[str, str | None]:
-    return {name: key for name, key in queues.items() if not pins or is_pinned(name, pins)}
-
-
-def _is_set(variable: str) -> bool:
-    return bool(os.environ.get(variable, "").strip())
+def _pinned(queues: Mapping[str, OpenModel], pins: Collection[str]) -> Mapping[str, OpenModel]:
+    return {name: asked for name, asked in queues.items() if not pins or is_pinned(name, pins)}
 
 
 def follow(consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> None:

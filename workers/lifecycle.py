@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
@@ -14,8 +14,9 @@ from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
 from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.workers import Halt, Halts
-from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
+from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Caller, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
@@ -46,33 +47,26 @@ class _Making:
         assignment: Callable[[tuple[str, str]], Awaitable[Assignment | None]],
         providers: ProviderSession,
         gates: Gates,
-        environ: Mapping[str, str],
+        credentials: CatalogCredentials,
     ) -> None:
         self._assignment = assignment
         self._providers = providers
         self._gates = gates
-        self._environ = environ
+        self._credentials = credentials
 
     async def caller(self, run_id: str, model: str) -> Caller:
         assignment = await self._assignment((run_id, model))
         if assignment is None:
             raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
         spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
+        key = self._credentials.now().key(spec.destination)
         gate = self._gates.of(spec, run_id)
         client = self._providers.client(
-            spec, prompt, parameters, self._key(spec.key_variable), gate.observe
+            spec, prompt, parameters, None if key is None else SecretStr(key), gate.observe
         )
         budget = budget_of(parameters)
         expectation = Expectation(prompt, spec.price, budget)
         return Caller(client, gate, expectation, spec.price, budget)
-
-    def _key(self, variable: str | None) -> SecretStr | None:
-        if variable is None:
-            return None
-        value = self._environ.get(variable, "").strip()
-        if not value:
-            raise ConfigError(f"{variable} is not set for this worker")
-        return SecretStr(value)
 
 
 async def _halts(gates: Gates) -> Halts:
@@ -110,7 +104,7 @@ def _limiter(app: Any, worker: str) -> Limiter:
 class _Database:
     """The connections and threads of a worker: a call that hangs does not hold up another kind."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, credentials: CatalogCredentials) -> None:
         self.engine = open_engine(
             url, pool_size=CONNECTIONS, reply_timeout_s=WORKER_REPLY_TIMEOUT_S
         )
@@ -118,7 +112,7 @@ class _Database:
         self.look_ups, self.inserts, self.rest, self.recounts = self._threads = [
             DaemonThread(f"aegish-{name}") for name in ("look-ups", "inserts", "rest", "recounts")
         ]
-        self.store = Store(self.engine, self._counting)
+        self.store = Store(self.engine, self._counting, credentials)
 
     def close(self) -> None:
         for thread in self._threads:
@@ -141,7 +135,8 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
     # Containers on one host may share its name and the numbers of their processes.
     name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
     loop = asyncio.get_running_loop()
-    with closing(_Database(app.conf.aegish_database_url)) as database:
+    credentials = CatalogCredentials(app.conf.aegish_catalog, os.environ)
+    with closing(_Database(app.conf.aegish_database_url, credentials)) as database:
         store = database.store
         await loop.run_in_executor(database.rest, require_current, database.engine)
         async with _limiter(app, name) as limiter, ProviderSession() as providers:
@@ -150,7 +145,7 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
             budget = Grouped(store.budgets, database.rest)
             gates = Gates(limiter, spent, budget, calls)
             making = _Making(
-                Grouped(store.assignments, database.rest), providers, gates, os.environ
+                Grouped(store.assignments, database.rest), providers, gates, credentials
             )
             record = Grouped(store.record, database.inserts, health)
             evaluator = Evaluator(

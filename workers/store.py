@@ -8,9 +8,10 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.progress import Progress, model_progress
-from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run
+from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run, open_queues
 from aegish_dist.db.verdicts import LookUp, insert_verdicts, look_up
 from aegish_dist.db.workers import Halts, forget_worker, report_worker
+from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.queue.grants import NANO_USD
 from aegish_dist.queue.waiting import Budget
@@ -22,13 +23,15 @@ COST_WINDOW_S = 1.0
 class Store:
     """The database as the evaluator's ports need it, each call a transaction."""
 
-    def __init__(self, engine: Engine, recounts: Engine) -> None:
+    def __init__(self, engine: Engine, recounts: Engine, credentials: CatalogCredentials) -> None:
         """Use these connections.
 
         Args:
             engine: For all that is short.
             recounts: For counting over all verdicts of a run.
+            credentials: Say which models this worker may call.
         """
+        self._credentials = credentials
         self._engine = engine
         self._recounts = recounts
 
@@ -62,7 +65,16 @@ class Store:
     def report(self, name: str, in_flight: Mapping[tuple[str, str], int], halts: Halts) -> None:
         """Write down that this worker lives."""
         with Session(self._engine) as session, session.begin():
-            report_worker(session, name, in_flight, halts)
+            report_worker(session, name, in_flight, halts, unserved=self._unserved(session))
+
+    def _unserved(self, session: Session) -> dict[tuple[str, str], str]:
+        """Return the models that this worker may not call, by run, and why."""
+        credentials = self._credentials.now()
+        refusals = {
+            (each.run_id, each.model): credentials.refusal(each.destination)
+            for each in open_queues(session).values()
+        }
+        return {key: refusal for key, refusal in refusals.items() if refusal is not None}
 
     def forget(self, name: str) -> None:
         """Remove this worker."""

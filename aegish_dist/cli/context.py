@@ -73,6 +73,7 @@ class Workspace:
             concurrency=self.settings.concurrency,
             shutdown_grace_s=self.settings.shutdown_grace_s,
             stock_transport=self.settings.stock_transport,
+            catalog=self.settings.catalog,
         )
 
     @cached_property

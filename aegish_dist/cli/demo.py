@@ -1,8 +1,8 @@
 """`aegish-dist demo`: one keyless run, from dataset to leaderboard."""
 
 import shutil
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -41,9 +41,13 @@ def demo() -> None:
     PostgreSQL, and prints the report. The simulated models answer over HTTP from this machine;
     their numbers say nothing about any real model.
     """
-    workspace = Workspace(load_settings({"database_url": None, "broker_url": None}))
-    with SimulatorThread(SimulatorConfig()) as simulator:
-        submission = _submission(simulator.url)
+    with SimulatorThread(SimulatorConfig()) as simulator, TemporaryDirectory() as directory:
+        catalog = Path(directory) / "simulated.toml"
+        catalog.write_text(catalog_for(simulator.url))
+        workspace = Workspace(
+            load_settings({"database_url": None, "broker_url": None, "catalog": catalog})
+        )
+        submission = _submission(workspace.catalog)
         note(
             f"asking {len(submission.models)} models (3 of them simulated) about"
             f" {sum(len(d.samples) for d in submission.datasets)} commands"
@@ -56,13 +60,9 @@ def demo() -> None:
     say_rendered(render(data, "table", width=width, color=output_is_terminal()))
 
 
-def _submission(simulator_url: str) -> Submission:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "simulated.toml"
-        path.write_text(catalog_for(simulator_url))
-        models = Catalog.load(path).resolve(MODELS, {})
+def _submission(catalog: Catalog) -> Submission:
     return Submission(
-        models=models,
+        models=catalog.resolve(MODELS, {}),
         datasets=tuple(load_bundled(name) for name in bundled_names()),
         prompt=load_prompt("guard"),
         parameters=CallParameters(time_limit_s=30),

@@ -13,6 +13,12 @@ def halted(status: RunStatus) -> Iterator[str]:
             f"parked after too many failures in a row: {parked}; `aegish-dist models check` tells"
             f" what is wrong, then `aegish-dist resume --run-id {status.run_id}`"
         )
+    for model in status.models:
+        if model.reason is not None:
+            yield (
+                f"no worker may call {model.model} ({status.workers} alive):"
+                f" {model.reason}; once one may, it goes on by itself"
+            )
     dear = ", ".join(m.model for m in status.models if m.state is State.OVER_BUDGET)
     if dear:
         yield (

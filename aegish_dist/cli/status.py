@@ -50,7 +50,7 @@ def _table(current: RunStatus) -> TextTable:
     eta = "" if not current.eta_s else f", about {current.eta_s:.0f} s left"
     return TextTable(
         ("Model", "State"),
-        [_row(model) for model in current.models],
+        [_row(model, current.workers) for model in current.models],
         ("Done", "Planned", "Failed", "Replaced", "In flight", "Per second", "Cost $"),
         title=f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
         + eta,
@@ -58,10 +58,10 @@ def _table(current: RunStatus) -> TextTable:
     )
 
 
-def _row(model: ModelStatus) -> tuple[str, ...]:
+def _row(model: ModelStatus, workers: int) -> tuple[str, ...]:
     return (
         model.model,
-        model.state,
+        _state(model, workers),
         f"{model.done:,}",
         f"{model.planned:,}",
         f"{model.failed:,}",
@@ -72,10 +72,16 @@ def _row(model: ModelStatus) -> tuple[str, ...]:
     )
 
 
+def _state(model: ModelStatus, workers: int) -> str:
+    if model.reason is None:
+        return model.state
+    return f"{model.state}: no worker may call it ({workers} alive): {model.reason}"
+
+
 def _advise(current: RunStatus, *, embedded: bool) -> None:
     for line in (*halted(current), *left_to_retry(current)):
         note(line)
-    if current.state is not State.WAITING:
+    if current.state is not State.WAITING or current.ended:
         return
     resume = f"`aegish-dist resume --run-id {current.run_id}`"
     if current.workers:

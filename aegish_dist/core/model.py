@@ -25,6 +25,18 @@ class WireFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """Where the calls of a model go, and with which key; from a run, and so not to be trusted."""
+
+    wire: str
+    """Protocol, a `WireFormat` value."""
+    base_url: str
+    """Root of the API; empty for baselines."""
+    key_variable: str | None
+    """Environment variable that holds the key; None when no key is sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """One model as the catalog resolves it."""
 
@@ -57,6 +69,11 @@ class ModelSpec:
     def provider(self) -> str:
         """The provider's name."""
         return self.id.partition("/")[0]
+
+    @property
+    def destination(self) -> Destination:
+        """Where its calls go."""
+        return Destination(self.wire, self.base_url, self.key_variable)
 
     @property
     def limits(self) -> Limits:

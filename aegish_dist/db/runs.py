@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import func, insert, select, text, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import CallParameters, Destination, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.verdict import Item
@@ -79,6 +79,15 @@ class Assignment:
     spec: ModelSpec
     prompt: Prompt
     parameters: CallParameters
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model of a run of which workers may find items in a queue."""
+
+    run_id: str
+    model: str
+    destination: Destination
 
 
 def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Sequence[str]) -> None:
@@ -296,14 +305,18 @@ def open_models(session: Session, run_id: str) -> None:
     )
 
 
-def open_queues(session: Session) -> dict[str, str | None]:
-    """Return the queues that workers should listen to, and the key variable each one needs."""
+def open_queues(session: Session) -> dict[str, OpenModel]:
+    """Return the queues that workers should listen to, and whose items are in them."""
+    needs = ("wire", "base_url", "key_variable")
     rows = session.execute(
-        select(RunModelRow.queue, RunModelRow.spec["key_variable"].astext)
-        .where(RunModelRow.open)
-        .distinct()
+        select(
+            RunModelRow.queue,
+            RunModelRow.run_id,
+            RunModelRow.model,
+            *(RunModelRow.spec[need].astext for need in needs),
+        ).where(RunModelRow.open)
     )
-    return {row[0]: row[1] for row in rows}
+    return {row[0]: OpenModel(row[1], row[2], Destination(*row[3:])) for row in rows}
 
 
 _RETRIES_ANSWERED = text(

@@ -1,6 +1,6 @@
 """Which workers live, how many items each holds, and which models they have stopped calling."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -34,6 +34,10 @@ REASON_LENGTH = 200
 """A reason is cut to this many characters: a worker's report is written every second."""
 
 
+MOST_UNSERVED = 500
+"""A worker reports no more models than this of those that it may not call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """The workers that reported lately."""
@@ -45,6 +49,8 @@ class Fleet:
     """What is not called any more."""
     reasons: Reasons = field(default_factory=dict)
     """Why, where a worker knows it."""
+    unserved: Reasons = field(default_factory=dict)
+    """What none of the workers may call, for lack of a key or by its catalog, and why."""
 
     def halt(self, run_id: str, model: str) -> Halt | None:
         """Return why a model of a run is not called, None when it is."""
@@ -62,6 +68,8 @@ def report_worker(
     in_flight: Mapping[tuple[str, str], int],
     halts: Mapping[tuple[str, str], Halt] | None = None,
     reasons: Mapping[tuple[str, str], str] | None = None,
+    *,
+    unserved: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
     """Write down that a worker lives.
 
@@ -71,6 +79,7 @@ def report_worker(
         in_flight: Items it holds, by run id and model.
         halts: What it does not call any more.
         reasons: Why, by the same keys.
+        unserved: What it may not call, by run id and model, and why.
     """
     texts = reasons or {}
     held = [
@@ -83,7 +92,12 @@ def report_worker(
         | ({"reason": encode_text(texts[key][:REASON_LENGTH])} if texts.get(key) else {})
         for key, halt in sorted((halts or {}).items())
     ]
-    statement = insert(WorkerRow).values(name=name, in_flight=held + halted, seen_at=func.now())
+    left = [
+        {"run": key[0], "model": key[1], "items": 0, "unserved": encode_text(why[:REASON_LENGTH])}
+        for key, why in sorted((unserved or {}).items())[:MOST_UNSERVED]
+    ]
+    entries = held + halted + left
+    statement = insert(WorkerRow).values(name=name, in_flight=entries, seen_at=func.now())
     session.execute(
         statement.on_conflict_do_update(
             index_elements=["name"],
@@ -107,6 +121,7 @@ def living_fleet(session: Session) -> Fleet:
     held: Counter[tuple[str, str]] = Counter()
     halts: Halts = {}
     reasons: Reasons = {}
+    left: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in rows:
         for entry in row:
             key = (entry["run"], entry["model"])
@@ -115,4 +130,7 @@ def living_fleet(session: Session) -> Fleet:
                 halts[key] = Halt(entry["halt"])
             if "reason" in entry:
                 reasons[key] = decode_text(entry["reason"])
-    return Fleet(len(rows), held, halts, reasons)
+            if "unserved" in entry:
+                left[key].append(decode_text(entry["unserved"]))
+    unserved = {key: min(why) for key, why in left.items() if len(why) == len(rows)}
+    return Fleet(len(rows), held, halts, reasons, unserved)

@@ -5,7 +5,17 @@ by itself.
 """
 
 from aegish_dist.models.catalog import Catalog, CatalogEntry
+from aegish_dist.models.credentials import CatalogCredentials, Credentials
 from aegish_dist.models.estimate import Estimate, ModelEstimate, estimate
 from aegish_dist.models.keys import missing_key
 
-__all__ = ["Catalog", "CatalogEntry", "Estimate", "ModelEstimate", "estimate", "missing_key"]
+__all__ = [
+    "Catalog",
+    "CatalogCredentials",
+    "CatalogEntry",
+    "Credentials",
+    "Estimate",
+    "ModelEstimate",
+    "estimate",
+    "missing_key",
+]

@@ -1,10 +1,9 @@
 """From the tables of a model and its provider to the `ModelSpec` that a run keeps."""
 
-import ipaddress
 from collections.abc import Mapping
 from datetime import datetime
-from urllib.parse import urlsplit
 
+from aegish_dist.core.addresses import host_of, is_loopback
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import CatalogError
 from aegish_dist.models.prices import list_price
@@ -29,7 +28,7 @@ def model_spec(
     """
     provider_id = provider_name(model.id)
     name = model.name or model.id.removeprefix(f"{provider_id}/")
-    base_url = model.base_url or _base_url(provider_id, provider, environ)
+    base_url = model.base_url or provider_base_url(provider_id, provider, environ)
     price_list = provider.genai_prices or provider_id
     return ModelSpec(
         id=model.id,
@@ -47,7 +46,12 @@ def model_spec(
     )
 
 
-def _base_url(provider_id: str, provider: ProviderTable, environ: Mapping[str, str]) -> str:
+def provider_base_url(provider_id: str, provider: ProviderTable, environ: Mapping[str, str]) -> str:
+    """Return a provider's base URL, or the one that the environment gives in its place.
+
+    Raises:
+        CatalogError: The one in the environment is none; names the variable.
+    """
     variable = _BASE_URL_VARIABLES.get(provider_id, "")
     override = environ.get(variable, "").strip()
     if not override:
@@ -65,14 +69,6 @@ def _key_variable(
     variable = provider.key_variable
     if model.simulated or not variable:
         return None
-    if _is_loopback(base_url) and not environ.get(variable, "").strip():
+    if is_loopback(host_of(base_url)) and not environ.get(variable, "").strip():
         return None
     return variable
-
-
-def _is_loopback(base_url: str) -> bool:
-    host = urlsplit(base_url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -8,11 +8,11 @@ import math
 import re
 from decimal import Decimal
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
+from aegish_dist.core.addresses import host_of, is_metadata, origin
 from aegish_dist.core.checking import WrongValueError
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.limits import Limits
@@ -24,6 +24,8 @@ _PROVIDER_NAME = re.compile(_PROVIDER)
 _MODEL_ID = re.compile(rf"{_PROVIDER}(?:/{_SEGMENT})+")
 # Upper case only: some providers' keys would pass for lower-case names.
 _ENVIRONMENT_VARIABLE = re.compile(r"(?:[A-Z][A-Z0-9_]*)?")
+RESERVED_PREFIX = "AEGISH_DIST_"
+"""Variables of this program hold addresses with passwords, and are sent to no provider."""
 MAX_ID_LENGTH = 200
 MAX_PRICE_USD = 1_000_000
 
@@ -49,14 +51,12 @@ def api_root(url: str) -> str:
     Raises:
         ValueError: It is not one; the message does not repeat it.
     """
-    problem = "must be an http or https URL with a host and without user, query or fragment"
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        raise ValueError(problem) from None
-    if not valid or "@" in parts.netloc or parts.query or parts.fragment or re.search(r"\s", url):
-        raise ValueError(problem)
+    if origin(url) is None:
+        raise ValueError(
+            "must be an http or https URL in ASCII with a host and without user, query or fragment"
+        )
+    if is_metadata(host_of(url)):
+        raise ValueError("must not be a link-local or metadata address")
     return url.rstrip("/")
 
 
@@ -134,6 +134,7 @@ class ProviderTable(_Table, frozen=True):
     wire: WireFormat = WireFormat.OPENAI
     base_url: str = ""
     key_variable: str = ""
+    plain_http: bool = False
     max_in_flight: MaxInFlight | None = None
     requests_per_minute: PerMinute | None = None
     tokens_per_minute: PerMinute | None = None
@@ -147,6 +148,9 @@ class ProviderTable(_Table, frozen=True):
         if not _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable):
             problem = "must be the name of an environment variable in upper case, not a key"
             raise WrongValueError("key_variable", problem)
+        if self.key_variable.startswith(RESERVED_PREFIX):
+            problem = f"must not begin with {RESERVED_PREFIX}: that is a setting of this program"
+            raise WrongValueError("key_variable", problem)
 
 
 class ModelTable(_Table, frozen=True):
@@ -157,6 +161,7 @@ class ModelTable(_Table, frozen=True):
     default: bool = False
     reference: bool = False
     base_url: str = ""
+    plain_http: bool = False
     max_in_flight: MaxInFlight | None = None
     requests_per_minute: PerMinute | None = None
     tokens_per_minute: PerMinute | None = None

@@ -52,6 +52,8 @@ class ModelStatus:
     """Newest verdicts whose call brought no answer."""
     replaced: int
     """Verdicts that a retry has replaced."""
+    reason: str | None = None
+    """Why no living worker may call it, while it waits for that; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,12 @@ class RunStatus:
 
     @property
     def ended(self) -> bool:
-        """Whether waiting longer is in vain: nothing is missing but what is parked or too dear."""
-        return self.state not in (State.RUNNING, State.WAITING)
+        """Whether nothing moves by itself: all that is missing is halted or cannot be called."""
+        return all(
+            model.state is not State.RUNNING
+            and (model.state is not State.WAITING or model.reason is not None)
+            for model in self.models
+        )
 
 
 def run_status(engine: Engine, run_id: str) -> RunStatus:
@@ -152,6 +158,7 @@ def _model_status(
         cost_usd=None if progress.cost_usd is None else float(progress.cost_usd),
         failed=sum(progress.failed.values()),
         replaced=progress.replaced,
+        reason=fleet.unserved.get((run.run_id, model)) if state is State.WAITING else None,
     )
 
 

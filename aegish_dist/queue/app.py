@@ -1,5 +1,7 @@
 """The Celery application; every option stands with its reason."""
 
+from pathlib import Path
+
 from celery import Celery
 from kombu import Queue
 
@@ -34,6 +36,7 @@ def create_app(
     shutdown_grace_s: float = 60.0,
     message_lease_s: float = LEASE_S,
     stock_transport: bool = False,
+    catalog: Path | None = None,
 ) -> Celery:
     """Build the application for producers and workers.
 
@@ -45,6 +48,7 @@ def create_app(
         shutdown_grace_s: How long a stopping worker lets calls in flight finish.
         message_lease_s: Seconds after its last renewal when a message goes back to its queue.
         stock_transport: Whether to leave Redis to kombu's own transport.
+        catalog: The operator's model catalog, which says where workers may send which key.
     """
     in_process = broker_url.startswith("memory")
     batched = broker_url.startswith("redis") and not stock_transport
@@ -60,6 +64,7 @@ def create_app(
         aegish_database_url=database_url,
         aegish_limiter_database_url=limiter_url,
         aegish_shutdown_grace_s=shutdown_grace_s,
+        aegish_catalog=catalog,
         aegish_queue_expires_s=QUEUE_EXPIRES_S if broker_url.startswith("amqp") else None,
         # The verdict in PostgreSQL is the result; a result backend would be a second truth.
         result_backend=None,

@@ -126,6 +126,7 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
             "cost_usd": 0.0,
             "failed": 0,
             "replaced": 0,
+            "reason": None,
         }
         for model in BASELINES.split(",")
     ]

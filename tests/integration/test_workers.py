@@ -33,6 +33,25 @@ def test_halts(engine: Engine):
         assert living_fleet(session).halts == {}
 
 
+def test_what_no_worker_may_call(engine: Engine):
+    """A model is unserved when every living worker says so, for one run and not for others."""
+    key = ("run1", "lab/guard")
+    with Session(engine) as session, session.begin():
+        report_worker(session, "a", {}, unserved={key: "LAB_KEY is not set"})
+        report_worker(session, "b", {})
+        assert living_fleet(session).unserved == {}
+
+        report_worker(session, "b", {}, unserved={key: "\x00" + "x" * 1000})
+        unserved = living_fleet(session).unserved
+        assert set(unserved) == {key}
+        assert unserved[key] in ("LAB_KEY is not set", "\x00" + "x" * (REASON_LENGTH - 1))
+
+        forget_worker(session, "b")
+        assert living_fleet(session).unserved == {key: "LAB_KEY is not set"}
+        forget_worker(session, "a")
+        assert living_fleet(session).unserved == {}
+
+
 def test_reasons_of_halts(engine: Engine):
     """A parked model carries the provider's words, of any characters and cut to their length."""
     dead, mute = ("", "lab/dead"), ("", "lab/mute")

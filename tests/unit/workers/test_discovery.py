@@ -10,7 +10,9 @@ from celery.worker.consumer import Consumer
 from redis.exceptions import OutOfMemoryError
 from sqlalchemy.exc import SQLAlchemyError
 
+from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.runs import OpenModel
 from aegish_dist.queue.app import create_app
 from aegish_dist.queue.messages import IDLE_QUEUE, queue_name
 from aegish_dist.queue.producer import publish
@@ -109,7 +111,13 @@ def test_what_an_earlier_connection_found(consumer: Any):
 
 def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch):
     """Whatever goes wrong in one look for runs, the next one is made."""
-    looks = iter([SQLAlchemyError("away"), ValueError("a bug"), {FIRST: None}])
+    looks = iter(
+        [
+            SQLAlchemyError("away"),
+            ValueError("a bug"),
+            {FIRST: OpenModel("run1", MODEL, Destination("baseline", "", None))},
+        ]
+    )
     found: list[Any] = []
     step = discovery.QueueDiscovery(None)
     stopped = threading.Event()

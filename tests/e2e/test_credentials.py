@@ -1,0 +1,117 @@
+"""A worker against runs that name addresses and keys which its operator has not allowed."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.sample import Dataset
+from aegish_dist.datasets.bundled import load_bundled
+from aegish_dist.models import Catalog
+from aegish_dist.pipeline.submit import Submission, submit
+from aegish_dist.prompts.loading import load_prompt
+from aegish_dist.queue.app import create_app
+from tests.e2e.cluster import DEADLINE_S, Cluster, run
+from tests.services import wait_until
+
+SECRET = "sk-proj-0123456789abcdef"
+
+
+@contextmanager
+def listening() -> Iterator[tuple[str, list[str]]]:
+    """An address that takes any request and notes its headers."""
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(str(self.headers))
+            self.send_response(500)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def few() -> Dataset:
+    harmless = load_bundled("harmless")
+    return replace(harmless, samples=harmless.samples[:3])
+
+
+def hostile(name: str, base_url: str, variable: str | None) -> ModelSpec:
+    return ModelSpec(f"openai/{name}", WireFormat.OPENAI, name, base_url, key_variable=variable)
+
+
+def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(
+    tmp_path: Path, postgres_url: str, redis_url: str
+):
+    """Nothing is sent, `status` says why for each model, and the other models are asked."""
+    with listening() as (address, seen), Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.env |= {"AEGISH_DIST_CATALOG": "", "OPENAI_API_KEY": SECRET}
+        (keyword,) = Catalog.load().resolve("baseline/keyword", {})
+        specs = (
+            keyword,
+            hostile("settings", f"{address}/v1", "AEGISH_DIST_DATABASE_URL"),
+            hostile("key", f"{address}/v1", "OPENAI_API_KEY"),
+            hostile("any", f"{address}/v1", None),
+            hostile("metadata", "http://169.254.169.254/latest", None),
+        )
+        app = create_app(redis_url, database_url=postgres_url)
+        parameters = CallParameters(time_limit_s=5)
+        submission = Submission(specs, (few(),), load_prompt("guard"), parameters, epochs=1)
+        run_id = submit(cluster.engine, app, submission).run_id
+        cluster.start_worker()
+
+        wait_until(lambda: cluster.status(run_id).ended, "what can be done", DEADLINE_S)
+        status = cluster.status(run_id)
+        shown = run(cluster.env, "status", "--run-id", run_id)
+
+        assert {model.model: model.done for model in status.models if model.done} == {keyword.id: 3}
+        reasons = {model.model: model.reason or "" for model in status.models}
+        assert reasons["baseline/keyword"] == ""
+        assert "not in the catalog" in reasons["openai/settings"]
+        assert "not in the catalog" in reasons["openai/key"]
+        assert "not in the catalog" in reasons["openai/any"]
+        assert "metadata" in reasons["openai/metadata"]
+        assert "no worker may call openai/key (1 alive)" in shown.stderr
+        assert seen == []
+        assert SECRET not in cluster.log() + shown.stdout + shown.stderr
+
+
+def test_a_worker_without_a_key_says_so_until_one_has_it(
+    tmp_path: Path, postgres_url: str, redis_url: str
+):
+    """`status` names the variable; a worker that has the key takes the run up by itself."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.simulator.start("--latency", "constant:0")
+        text = cluster.simulator.catalog.read_text()
+        text += "\n[providers.lab]\nkey_variable = 'LAB_KEY'\n"
+        base_url = next(line for line in text.splitlines() if line.startswith("base_url"))
+        mine = tmp_path / "mine.toml"
+        mine.write_text(f"{text}{base_url}\n")
+        cluster.env |= {"AEGISH_DIST_CATALOG": str(mine), "LAB_KEY": SECRET}
+        run_id = cluster.submit("lab/careful", limit=3, options=("--keys-on-workers",))
+        with_key = dict(cluster.env)
+        del cluster.env["LAB_KEY"]
+        cluster.start_worker()
+
+        wait_until(lambda: cluster.status(run_id).ended, "a reason", DEADLINE_S)
+        assert cluster.status(run_id).models[0].reason == "LAB_KEY is not set"
+        assert cluster.simulator.calls() == 0
+
+        cluster.env |= with_key
+        cluster.start_worker()
+        cluster.wait_until_complete(run_id)
+        assert cluster.simulator.calls() == 3
