@@ -40,6 +40,10 @@ def _data_directory() -> Path:
     return Path(platformdirs.user_data_dir("aegish-dist"))
 
 
+def _cache_directory() -> Path:
+    return Path(platformdirs.user_cache_dir("aegish-dist"))
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The environment, checked once."""
 
@@ -51,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Redis that holds the fleet's rate limits; the broker when unset and that is a Redis."""
     home: Path = msgspec.field(default_factory=_data_directory)
     """Where the embedded database lives."""
+    cache: Path = msgspec.field(default_factory=_cache_directory)
+    """Where list prices are remembered for a day; deleting it does no harm."""
     catalog: Path | None = None
     """The user's own model catalog, laid over the packaged one."""
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 500

@@ -27,7 +27,9 @@ def _nothing_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Itera
         for name in os.environ:
             if name.startswith("AEGISH_DIST_") or name.endswith(_SECRET_SUFFIXES):
                 patch.delenv(name)
-        patch.setenv("AEGISH_DIST_HOME", str(tmp_path_factory.getbasetemp() / "aegish-dist"))
+        home = tmp_path_factory.getbasetemp() / "aegish-dist"
+        patch.setenv("AEGISH_DIST_HOME", str(home))
+        patch.setenv("AEGISH_DIST_CACHE", str(home / "cache"))
         yield
 
 

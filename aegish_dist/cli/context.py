@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from aegish_dist.models import Catalog
 
+PRICES = "list-prices.json"
+"""The file in the cache folder that remembers list prices."""
+
 
 class Workspace:
     """The store and the queue that the environment names, or the embedded ones."""
@@ -81,7 +84,7 @@ class Workspace:
         """The model catalog with the user's own laid over it."""
         from aegish_dist.models import Catalog  # noqa: PLC0415
 
-        return Catalog.load(self.settings.catalog)
+        return Catalog.load(self.settings.catalog, self.settings.cache / PRICES)
 
     @property
     def environ(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Self
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.errors import CatalogError
 from aegish_dist.models.catalog_file import CatalogFile, Keys, parse_catalog, table
+from aegish_dist.models.price_cache import PriceOf, remembered_prices
 from aegish_dist.models.spec import model_spec
 from aegish_dist.models.tables import ModelTable, ProviderTable, is_model_id, provider_name
 
@@ -47,32 +48,33 @@ class Catalog:
     """Every one but the baselines has a base URL."""
     models: Mapping[str, ModelTable]
     """In file order, packaged ones first; every one's provider is known."""
+    price_cache: Path | None = None
+    """The file that remembers list prices; None for none."""
 
     @classmethod
-    def load(cls, path: Path | None = None) -> Self:
+    def load(cls, path: Path | None = None, price_cache: Path | None = None) -> Self:
         """Read the packaged catalog and lay the user's over it.
 
         Args:
             path: The user's file; None for the packaged catalog alone.
+            price_cache: The file that remembers list prices for a day; None for none.
 
         Raises:
             CatalogError: The user's file cannot be read or is malformed; names file, table, key.
         """
         packaged = files(__package__).joinpath("catalog.toml").read_text("utf-8")
         base = parse_catalog(packaged, "packaged catalog")
-        if path is None:
-            return cls._merged(base, CatalogFile(), "packaged catalog")
-        return cls._merged(base, parse_catalog(_read(path), str(path)), str(path))
-
-    @classmethod
-    def _merged(cls, base: CatalogFile, over: CatalogFile, source: str) -> Self:
+        over, source = CatalogFile(), "packaged catalog"
+        if path is not None:
+            source = str(path)
+            over = parse_catalog(_read(path), source)
         merged = _overlaid(base.providers, over.providers)
         providers = {name: table(keys, ProviderTable) for name, keys in merged.items()}
         listed = _overlaid(base.models, over.models)
         models = {model_id: table(keys, ModelTable) for model_id, keys in listed.items()}
         _check_providers(providers, source)
         _check_models(models, providers, source)
-        return cls(providers, models)
+        return cls(providers, models, price_cache)
 
     def entries(
         self, environ: Mapping[str, str] | None = None, at: datetime | None = None
@@ -83,16 +85,17 @@ class Catalog:
             environ: Environment variables; none when None.
             at: The date of the prices; now when None.
         """
-        return tuple(
-            CatalogEntry(
-                spec=self._spec(model.id, environ or {}, at or datetime.now(UTC)),
-                provider=provider_name(model.id),
-                default=model.default,
-                reference=model.reference,
-                notes=model.notes or self.providers[provider_name(model.id)].notes,
+        with remembered_prices(self.price_cache, at or datetime.now(UTC)) as price_of:
+            return tuple(
+                CatalogEntry(
+                    spec=self._spec(model.id, environ or {}, price_of),
+                    provider=provider_name(model.id),
+                    default=model.default,
+                    reference=model.reference,
+                    notes=model.notes or self.providers[provider_name(model.id)].notes,
+                )
+                for model in self.models.values()
             )
-            for model in self.models.values()
-        )
 
     def resolve(
         self,
@@ -115,7 +118,8 @@ class Catalog:
             raise CatalogError(f"no model selected: name one or '{ALL}'; {LIST_HINT}")
         for model_id in ids:
             self._check_id(model_id)
-        return tuple(self._spec(each, environ, at or datetime.now(UTC)) for each in ids)
+        with remembered_prices(self.price_cache, at or datetime.now(UTC)) as price_of:
+            return tuple(self._spec(each, environ, price_of) for each in ids)
 
     def _ids(self, selection: str | Sequence[str]) -> Iterable[str]:
         parts = [selection] if isinstance(selection, str) else selection
@@ -142,9 +146,9 @@ class Catalog:
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         return f"model {model_id[:100]!r} {problem}; {hint}{LIST_HINT}"
 
-    def _spec(self, model_id: str, environ: Mapping[str, str], at: datetime) -> ModelSpec:
+    def _spec(self, model_id: str, environ: Mapping[str, str], price_of: PriceOf) -> ModelSpec:
         model = self.models.get(model_id) or ModelTable(id=model_id)
-        return model_spec(model, self.providers[provider_name(model_id)], environ, at)
+        return model_spec(model, self.providers[provider_name(model_id)], environ, price_of)
 
 
 def _overlaid(base: Mapping[str, Keys], over: Mapping[str, Keys]) -> dict[str, Keys]:

@@ -1,19 +1,18 @@
 """From the tables of a model and its provider to the `ModelSpec` that a run keeps."""
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from aegish_dist.core.addresses import host_of, is_loopback
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import CatalogError
-from aegish_dist.models.prices import list_price
+from aegish_dist.models.price_cache import PriceOf
 from aegish_dist.models.tables import ModelTable, ProviderTable, api_root, provider_name
 
 _BASE_URL_VARIABLES = {"openai": "OPENAI_BASE_URL"}
 
 
 def model_spec(
-    model: ModelTable, provider: ProviderTable, environ: Mapping[str, str], at: datetime
+    model: ModelTable, provider: ProviderTable, environ: Mapping[str, str], price_of: PriceOf
 ) -> ModelSpec:
     """Combine a model, its provider and the environment; the more specific one wins.
 
@@ -21,7 +20,7 @@ def model_spec(
         model: The model's table, empty but for the id when the catalog does not list it.
         provider: The table of its provider.
         environ: Environment variables.
-        at: The date of the price.
+        price_of: Looks up the list price of a model without one of its own.
 
     Raises:
         CatalogError: A base URL in the environment is none; names the variable.
@@ -37,7 +36,7 @@ def model_spec(
         base_url=base_url,
         key_variable=_key_variable(model, provider, base_url, environ),
         max_in_flight=model.max_in_flight or provider.max_in_flight,
-        price=model.price.price() if model.price else list_price(price_list, name, at),
+        price=model.price.price() if model.price else price_of(price_list, name),
         parameters={**dict.fromkeys(model.drop_parameters), **model.parameters},
         simulated=model.simulated,
         requests_per_minute=model.requests_per_minute or provider.requests_per_minute,

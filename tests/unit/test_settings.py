@@ -10,7 +10,7 @@ from aegish_dist.settings import load_settings
 DATABASE = "postgresql://user:hunter2@db.example/aegish"
 BROKER = "redis://:hunter3@broker.example:6379/0"
 VARIABLES = (
-    *("DATABASE_URL", "BROKER_URL", "HOME", "CATALOG", "CONCURRENCY"),
+    *("DATABASE_URL", "BROKER_URL", "HOME", "CACHE", "CATALOG", "CONCURRENCY"),
     *("SHUTDOWN_GRACE_S", "LOG_FORMAT", "LOG_LEVEL"),
 )
 
@@ -30,7 +30,7 @@ def test_with_nothing_set_everything_is_embedded():
     assert (settings.database_url, settings.broker_url, settings.catalog) == (None, None, None)
     assert (settings.concurrency, settings.shutdown_grace_s) == (500, 60)
     assert (settings.log_format, settings.log_level) == ("console", None)
-    assert settings.home.name == "aegish-dist"
+    assert (settings.home.name, settings.cache.name) == ("aegish-dist", "aegish-dist")
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch):
@@ -38,6 +38,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", BROKER)
     monkeypatch.setenv("AEGISH_DIST_HOME", "/data")
+    monkeypatch.setenv("AEGISH_DIST_CACHE", "/cache")
     monkeypatch.setenv("AEGISH_DIST_CATALOG", "/data/mine.toml")
     monkeypatch.setenv("AEGISH_DIST_CONCURRENCY", "20")
     monkeypatch.setenv("AEGISH_DIST_SHUTDOWN_GRACE_S", "0")
@@ -54,6 +55,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch):
     assert settings.broker_url is not None
     assert settings.broker_url.get_secret_value() == BROKER
     assert (settings.home, settings.catalog) == (Path("/data"), Path("/data/mine.toml"))
+    assert settings.cache == Path("/cache")
     assert (settings.concurrency, settings.shutdown_grace_s) == (20, 0)
     assert (settings.log_format, settings.log_level) == ("json", "DEBUG")
 
