@@ -3,14 +3,19 @@
 An event has a constant name and identifiers as fields, never a prompt, a completion or a key.
 Warning means that something will be tried again; error that something was given up or is a bug.
 Messages of libraries quote foreign text, so whatever reaches a terminal is made printable.
+
+structlog, and rich with it, takes 35 ms to import, and most commands log nothing: `log_lines` is
+imported when the first line is written.
 """
+
+from __future__ import annotations
 
 import logging
 import sys
+from typing import TYPE_CHECKING, Any, cast
 
-import structlog
-
-from aegish_dist.core.printable import printable, printable_lines
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
 
 LIBRARY_LEVELS = {
     "alembic": logging.WARNING,
@@ -29,35 +34,8 @@ def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
         level: Least severe level that is written.
         log_format: `console` or `json`.
     """
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    # A JSON line is ASCII but for DEL, which is harmless: no control sequence begins with it.
-    renderers: list[structlog.typing.Processor] = (
-        [structlog.processors.JSONRenderer()]
-        if log_format == "json"
-        else [_made_printable, _console_renderer()]
-    )
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                *renderers,
-            ],
-        )
-    )
+    handler.setFormatter(_Formatter(log_format))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -65,27 +43,35 @@ def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
         logging.getLogger(name).setLevel(least)
 
 
-def _console_renderer() -> structlog.dev.ConsoleRenderer:
-    return structlog.dev.ConsoleRenderer(
-        colors=sys.stderr is not None and sys.stderr.isatty(),
-        pad_event_to=28,
-        exception_formatter=structlog.dev.plain_traceback,
-    )
-
-
-def _made_printable(
-    _: structlog.typing.WrappedLogger, __: str, event: structlog.typing.EventDict
-) -> structlog.typing.EventDict:
-    """Escape what is invisible in the values; the renderer's own colours come afterwards."""
-    for name, value in event.items():
-        if name in ("exception", "stack"):
-            event[name] = printable_lines(str(value))
-        elif not isinstance(value, int | float | None):
-            event[name] = printable(value if isinstance(value, str) else repr(value))
-    return event
-
-
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+def get_logger(name: str) -> BoundLogger:
     """Return a logger whose methods take an event name and fields."""
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
-    return logger
+    return cast("BoundLogger", _Logger(name))
+
+
+class _Logger:
+    """Makes its methods when they are used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        from aegish_dist.log_lines import event_logger  # noqa: PLC0415
+
+        return getattr(event_logger(self._name), method)
+
+
+class _Formatter(logging.Formatter):
+    """Makes the formatter when the first line is written."""
+
+    def __init__(self, log_format: str) -> None:
+        super().__init__()
+        self._log_format = log_format
+        self._formatter: logging.Formatter | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        if self._formatter is None:
+            from aegish_dist.log_lines import formatter  # noqa: PLC0415
+
+            self._formatter = formatter(self._log_format)
+        return self._formatter.format(record)
