@@ -9,7 +9,7 @@ from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.db.snapshots import Snapshot
 from aegish_dist.pipeline.aggregate import ALL, rules_named
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
-from aegish_dist.pipeline.submit import find_run
+from aegish_dist.pipeline.find_run import find_run
 
 
 @click.command()

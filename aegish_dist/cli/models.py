@@ -1,6 +1,8 @@
 """`aegish-dist models`: who can be asked."""
 
-import asyncio
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,7 +12,9 @@ from aegish_dist.cli.printing import say_json
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.models import CatalogEntry, missing_key
-from aegish_dist.pipeline.check_models import ModelCheck, check_models
+
+if TYPE_CHECKING:
+    from aegish_dist.pipeline.check_models import ModelCheck
 
 
 @click.group()
@@ -61,6 +65,10 @@ def check(selection: list[str], time_limit: float, as_json: bool) -> int:
     ids; all models of the catalog's default list when empty. The exit code is 1 when any of them
     does not answer with an action.
     """
+    import asyncio  # noqa: PLC0415
+
+    from aegish_dist.pipeline.check_models import check_models  # noqa: PLC0415  with aiohttp
+
     workspace = Workspace()
     specs = workspace.catalog.resolve(selection or "all", workspace.environ)
     checks = asyncio.run(check_models(specs, workspace.environ, time_limit))

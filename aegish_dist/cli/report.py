@@ -10,8 +10,8 @@ from aegish_dist.cli.options import MAX_INTEGER, run_id
 from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
 from aegish_dist.core.scoring import DEFAULT_RULE, rule_named
 from aegish_dist.files import replacing_text
+from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.report import report_data
-from aegish_dist.pipeline.submit import find_run
 from aegish_dist.render import FORMATS, render
 
 

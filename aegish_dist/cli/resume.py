@@ -8,10 +8,10 @@ from aegish_dist.cli.options import as_json, cost_cap, run_id, usd
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.pipeline import resume as resuming
+from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.raise_caps import raise_caps
 from aegish_dist.pipeline.run_here import run_embedded
 from aegish_dist.pipeline.status import run_status
-from aegish_dist.pipeline.submit import find_run
 
 
 @click.command()

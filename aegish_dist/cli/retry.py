@@ -11,10 +11,10 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.retries import Retry
 from aegish_dist.pipeline import retry as retrying
+from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.resume import load_submitted_run
 from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
 from aegish_dist.pipeline.status import RunStatus, run_status
-from aegish_dist.pipeline.submit import find_run
 
 
 @click.command()

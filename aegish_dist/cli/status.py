@@ -11,8 +11,8 @@ from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.cli.printing import note, say_json
 from aegish_dist.cli.tables import TextTable, print_table, table_that_changes
+from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.status import ModelStatus, RunStatus, State, run_status
-from aegish_dist.pipeline.submit import find_run
 
 WATCH_INTERVAL_S = 1.0
 

@@ -12,8 +12,8 @@ from aegish_dist.cli.printing import binary_output, note, say, say_json
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError
 from aegish_dist.models import Catalog
+from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.move_verdicts import export_file, export_lines, import_verdicts
-from aegish_dist.pipeline.submit import find_run
 
 
 @click.group()

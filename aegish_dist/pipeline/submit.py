@@ -21,7 +21,7 @@ from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.core.sample import Dataset
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import connection_errors_in_one_line
-from aegish_dist.db.runs import missing_items, open_models, resolve_run_id, save_run
+from aegish_dist.db.runs import missing_items, open_models, save_run
 from aegish_dist.errors import QueueError
 from aegish_dist.models import Estimate, estimate
 from aegish_dist.pipeline.datasets import describe
@@ -132,13 +132,3 @@ def enqueue_missing(
         open_models(session, run_id)
     with Session(engine) as session, closing(missing_items(session, run_id, generation)) as items:
         return publish(app, items, on_progress)
-
-
-def find_run(engine: Engine, text: str) -> str:
-    """Return the run id that a full id, a unique prefix or `latest` names.
-
-    Raises:
-        StoreError: It names none, or several.
-    """
-    with connection_errors_in_one_line(), Session(engine) as session:
-        return resolve_run_id(session, text)

@@ -1,0 +1,17 @@
+"""From what a user types after `--run-id` to the id of a run."""
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.runs import resolve_run_id
+
+
+def find_run(engine: Engine, text: str) -> str:
+    """Return the run id that a full id, a unique prefix or `latest` names.
+
+    Raises:
+        StoreError: It names none, or several.
+    """
+    with connection_errors_in_one_line(), Session(engine) as session:
+        return resolve_run_id(session, text)
