@@ -1,7 +1,6 @@
 """How a log line looks: structlog's part of `logs`, loaded with the first line that is written."""
 
 import logging
-import sys
 
 import structlog
 
@@ -27,17 +26,18 @@ def event_logger(name: str) -> structlog.stdlib.BoundLogger:
     return logger
 
 
-def formatter(log_format: str) -> logging.Formatter:
+def formatter(log_format: str, *, colors: bool) -> logging.Formatter:
     """Return what turns events and records of libraries into lines.
 
     Args:
         log_format: `console` or `json`.
+        colors: Whether the console takes ANSI colours.
     """
     # A JSON line is ASCII but for DEL, which is harmless: no control sequence begins with it.
     renderers: list[structlog.typing.Processor] = (
         [structlog.processors.JSONRenderer()]
         if log_format == "json"
-        else [_made_printable, _console_renderer()]
+        else [_made_printable, _console_renderer(colors)]
     )
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_SHARED,
@@ -49,9 +49,9 @@ def formatter(log_format: str) -> logging.Formatter:
     )
 
 
-def _console_renderer() -> structlog.dev.ConsoleRenderer:
+def _console_renderer(colors: bool) -> structlog.dev.ConsoleRenderer:
     return structlog.dev.ConsoleRenderer(
-        colors=sys.stderr is not None and sys.stderr.isatty(),
+        colors=colors,
         pad_event_to=28,
         exception_formatter=structlog.dev.plain_traceback,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
@@ -35,7 +35,7 @@ def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
         log_format: `console` or `json`.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter(log_format))
+    handler.setFormatter(_Formatter(log_format, sys.stderr))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -63,8 +63,9 @@ class _Logger:
 class _Formatter(logging.Formatter):
     """Makes the formatter when the first line is written."""
 
-    def __init__(self, log_format: str) -> None:
+    def __init__(self, log_format: str, stream: TextIO | None) -> None:
         super().__init__()
+        self._colors = stream is not None and stream.isatty()
         self._log_format = log_format
         self._formatter: logging.Formatter | None = None
 
@@ -73,5 +74,5 @@ class _Formatter(logging.Formatter):
         if self._formatter is None:
             from aegish_dist.log_lines import formatter  # noqa: PLC0415
 
-            self._formatter = formatter(self._log_format)
+            self._formatter = formatter(self._log_format, colors=self._colors)
         return self._formatter.format(record)
