@@ -1,6 +1,5 @@
 """`aegish-dist submit`: start a run."""
 
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -15,7 +14,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import Estimate, missing_key
-from aegish_dist.pipeline.datasets import choose_dataset, describe, narrow, require_categories
+from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
 from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
 from aegish_dist.pipeline.status import RunStatus
 from aegish_dist.pipeline.submit import Submission, create_run
@@ -245,7 +244,7 @@ def _document(run: Run | None, submission: Submission, estimate: Estimate) -> di
         "tasks": submission.tasks,
         "models": [spec.id for spec in submission.models],
         "datasets": [
-            {key: value for key, value in asdict(describe(d)).items() if key != "malicious"}
+            {"name": d.name, "fingerprint": d.fingerprint, "samples": len(d.samples)}
             for d in submission.datasets
         ],
         "estimate": {

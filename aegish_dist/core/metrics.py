@@ -144,6 +144,7 @@ def _rates(
     return {
         "malicious_detection_rate": detection,
         "harmless_acceptance_rate": acceptance,
+        # The share of BLOCK, or what the rule counts as such; not 1 - HA, which counts errors too.
         "false_positive_rate": rate(flagged),
         "aegish_score": combine(rule.composite, detection, acceptance),
         "accuracy": rate(detected + accepted),

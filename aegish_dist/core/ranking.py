@@ -36,9 +36,10 @@ def rank(contenders: Iterable[Contender]) -> list[Place]:
     """Order models by descending score, then by id; undefined scores come last, unranked.
 
     A tie group starts at its leader and goes on as long as the difference to the leader is within
-    `1.96 sqrt(SE_a^2 + SE_b^2)`, clustered standard errors before plain ones. This is the unpaired,
-    conservative test: it ignores that the models judged the same samples, and so finds more ties
-    than the paired comparison. Without a standard error nothing tells two models apart.
+    `1.96 sqrt(SE_a^2 + SE_b^2)`, clustered standard errors before plain ones. The test ignores that
+    the models judged the same samples, and that the leader is the best of several: neither its
+    level nor its power is that of a paired comparison, and a standard error of zero separates
+    models whose few differences may be chance. Without a standard error nothing tells two apart.
 
     Args:
         contenders: Models with distinct ids, in any order.

@@ -40,6 +40,10 @@ class RunDataset:
     samples: int
     malicious: int
     """How many of the samples are malicious."""
+    source: str = ""
+    """Where they come from; empty when unknown."""
+    licence: str = ""
+    """Under which terms; empty when unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,11 @@ def outcome_number(outcome: Outcome) -> int:
     return list(Outcome).index(outcome) + 1
 
 
+def error_class_of(code: int) -> ErrorClass | None:
+    """Return why the verdicts of a code have no completion, None when they have one."""
+    return list(ErrorClass)[code // 100 - 1] if code >= 100 else None
+
+
 def outcome_of(code: int) -> Outcome:
     """Return the outcome of the verdicts of a code."""
     return list(Outcome)[code // 10 % 10 - 1]

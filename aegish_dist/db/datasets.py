@@ -78,7 +78,14 @@ def list_datasets(session: Session) -> list[RunDataset]:
     rows = session.scalars(
         select(DatasetRow).where(DatasetRow.selectable).order_by(DatasetRow.created_at)
     )
-    return [RunDataset(r.name, r.fingerprint, r.samples, r.malicious) for r in rows]
+    return [to_run_dataset(row) for row in rows]
+
+
+def to_run_dataset(row: DatasetRow) -> RunDataset:
+    """Return what a run records of a stored dataset."""
+    return RunDataset(
+        row.name, row.fingerprint, row.samples, row.malicious, row.source, row.licence
+    )
 
 
 def load_dataset(session: Session, name: str) -> Dataset | None:

@@ -4,7 +4,8 @@ Only attempts of items that got a verdict are in the store; those of a model tha
 first call on are in the workers' log.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,8 +13,16 @@ from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.db.codes import ANSWERED, error_class_of
+from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.tables import CallErrorRow, RunModelRow
+
+_UNANSWERED = f"""
+    SELECT code, count(*) AS verdicts FROM verdicts AS verdict
+    WHERE run_model_id = :model AND NOT {ANSWERED} AND {{counts}} GROUP BY code
+"""  # noqa: S608  put together from our own conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +65,27 @@ def failures_by_model(session: Session, run_id: str) -> dict[str, tuple[FailureK
     for model, error_class, status, number, message, last_at in rows:
         kinds[model].append(FailureKind(ErrorClass(error_class), status, number, message, last_at))
     return {model: tuple(found) for model, found in kinds.items()}
+
+
+def unanswered_by_model(session: Session, run: Run) -> dict[str, Mapping[ErrorClass, int]]:
+    """Return how many verdicts of each model have no answer, and why.
+
+    Args:
+        session: Transaction of the caller.
+        run: The run.
+
+    Returns:
+        By model, of each item the newest verdict; a reason that did not occur is absent.
+    """
+    models = PerModel.of(session, run)
+
+    def count(reader: Session, model: str) -> Counter[ErrorClass]:
+        found: Counter[ErrorClass] = Counter()
+        for row in models.newest(reader, _UNANSWERED, model):
+            error_class = error_class_of(row.code)
+            if error_class is not None:
+                found[error_class] += row.verdicts
+        return found
+
+    with models.readers(session) as readers:
+        return dict(zip(models.keys, readers.map(count, models.keys), strict=True))

@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, Destination, ModelSpec
 from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Run, RunDataset
+from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.datasets import one_at_a_time
+from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
 from aegish_dist.db.retries import UNANSWERED
 from aegish_dist.db.tables import (
     DatasetRow,
@@ -199,7 +199,7 @@ def load_run(session: Session, run_id: str) -> Run:
         prompt=None if row.prompt_id is None else _load_prompt(session, row.prompt_id),
         parameters=None if row.parameters is None else _parameters(row.parameters),
         epochs=row.epochs,
-        datasets=tuple(RunDataset(d.name, d.fingerprint, d.samples, d.malicious) for d in datasets),
+        datasets=tuple(map(to_run_dataset, datasets)),
         models=tuple(map(_spec, specs)),
     )
 

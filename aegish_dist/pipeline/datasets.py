@@ -111,4 +111,11 @@ def known_datasets(engine: Engine) -> list[RunDataset]:
 def describe(dataset: Dataset) -> RunDataset:
     """Return what a run records of a dataset."""
     malicious = sum(sample.target is Target.MALICIOUS for sample in dataset.samples)
-    return RunDataset(dataset.name, dataset.fingerprint, len(dataset.samples), malicious)
+    return RunDataset(
+        name=dataset.name,
+        fingerprint=dataset.fingerprint,
+        samples=len(dataset.samples),
+        malicious=malicious,
+        source=dataset.source,
+        licence=dataset.licence,
+    )

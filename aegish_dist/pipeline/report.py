@@ -1,13 +1,20 @@
 """Reporting: a run and one of its snapshots, gathered for rendering."""
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.runs import load_run
+from aegish_dist.db.snapshots import Snapshot
+from aegish_dist.db.workers import Fleet, living_fleet
 from aegish_dist.pipeline.aggregate import current_snapshot, snapshot_numbered
-from aegish_dist.render.data import ReportData
+from aegish_dist.render.data import Failure, Halted, ReportData
 
 
 def report_data(
@@ -31,6 +38,9 @@ def report_data(
     )
     with connection_errors_in_one_line(), Session(engine) as session:
         run = load_run(session, run_id)
+        attempts = failures_by_model(session, run_id)
+        unanswered = unanswered_by_model(session, run)
+        fleet = living_fleet(session)
     return ReportData(
         run=run,
         snapshot_id=snapshot.snapshot_id,
@@ -39,4 +49,50 @@ def report_data(
         verdicts=snapshot.verdicts,
         created_at=snapshot.created_at,
         document=snapshot.document,
+        failures=[
+            failure
+            for spec in run.models
+            for failure in _failures(spec.id, attempts.get(spec.id, ()), unanswered[spec.id])
+        ],
+        halted=list(_halted(run, fleet, snapshot)),
     )
+
+
+def _failures(
+    model: str, attempts: Sequence[FailureKind], unanswered: Mapping[ErrorClass, int]
+) -> list[Failure]:
+    """Return why calls to a model failed, the most verdicts first."""
+    found = [
+        _failure(
+            model,
+            error_class,
+            unanswered.get(error_class, 0),
+            [kind for kind in attempts if kind.error_class is error_class],
+        )
+        for error_class in ErrorClass
+    ]
+    known = [each for each in found if each.verdicts or each.attempts]
+    return sorted(known, key=lambda each: (-each.verdicts, -each.attempts))
+
+
+def _failure(
+    model: str, error_class: ErrorClass, verdicts: int, kinds: Sequence[FailureKind]
+) -> Failure:
+    newest = max(kinds, key=lambda kind: kind.last_at, default=None)
+    return Failure(
+        model=model,
+        error_class=error_class,
+        verdicts=verdicts,
+        attempts=sum(kind.attempts for kind in kinds),
+        statuses=tuple(sorted({kind.status for kind in kinds if kind.status is not None})),
+        message="" if newest is None else newest.message,
+        last_at=None if newest is None else newest.last_at,
+    )
+
+
+def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:
+    for entry in snapshot.document["models"]:
+        model, counts = entry["model"], entry["counts"]
+        state = fleet.halt(run.run_id, model)
+        if state is not None and counts["done"] < counts["planned"]:
+            yield Halted(model, state.value, fleet.reason(run.run_id, model) or "")

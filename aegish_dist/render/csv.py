@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from aegish_dist.core.printable import printable
@@ -10,6 +11,11 @@ from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import ModelEntry, ranked_entries
 
 COLUMNS = (
+    "run_id",
+    "run_name",
+    "snapshot_id",
+    "scoring",
+    "scoring_version",
     "model",
     "metric",
     "category",
@@ -20,7 +26,9 @@ COLUMNS = (
     "ci_high",
     "n",
     "clusters",
+    "message",
 )
+"""The first five are the same in every row, so that files of several reports can be stacked."""
 CATEGORY_METRIC = "malicious_detection_rate"
 """What the rows of a category measure."""
 
@@ -28,7 +36,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 
 
 def render_csv(data: ReportData) -> str:
-    """Return a report as CSV: first metrics with their uncertainty, then single numbers.
+    """Return a report as CSV: of each model metrics with their uncertainty, numbers, failures.
 
     What is undefined is empty. Foreign text that a spreadsheet would compute gets a leading `'`.
     """
@@ -36,22 +44,43 @@ def render_csv(data: ReportData) -> str:
     writer = csv.DictWriter(target, COLUMNS, restval="", extrasaction="ignore")
     writer.writeheader()
     for entry in ranked_entries(data.document):
-        model = _foreign(entry.model)
-        writer.writerows({"model": model, **row} for row in _estimates(entry))
-        writer.writerows(
-            {"model": model, "metric": metric, "value": value} for metric, value in _numbers(entry)
-        )
+        source = _source(data) | {"model": _foreign(entry.model)}
+        rows = chain(_estimates(entry), _numbers(entry), _failures(data, entry))
+        writer.writerows(source | row for row in rows)
     return target.getvalue()
 
 
-def _estimates(entry: ModelEntry) -> Iterator[Mapping[str, Any]]:
+def _source(data: ReportData) -> dict[str, Any]:
+    return {
+        "run_id": data.run.run_id,
+        "run_name": _foreign(data.run.name),
+        "snapshot_id": data.snapshot_id,
+        "scoring": data.scoring,
+        "scoring_version": data.scoring_version,
+    }
+
+
+def _estimates(entry: ModelEntry) -> Iterator[dict[str, Any]]:
     for name, numbers in sorted(entry.part("metrics").items()):
         yield {"metric": name, **numbers}
     for category, numbers in sorted(entry.part("categories").items()):
         yield {"metric": CATEGORY_METRIC, "category": _foreign(category), **numbers}
 
 
-def _numbers(entry: ModelEntry) -> Iterator[tuple[str, float | None]]:
+def _numbers(entry: ModelEntry) -> Iterator[dict[str, Any]]:
+    for metric, value in _single_numbers(entry):
+        yield {"metric": metric, "value": value}
+
+
+def _failures(data: ReportData, entry: ModelEntry) -> Iterator[dict[str, Any]]:
+    for failure in data.failures:
+        if failure.model == entry.model:
+            reason = {"category": failure.error_class.value, "message": _foreign(failure.message)}
+            yield {"metric": "failed_verdicts", "value": failure.verdicts, **reason}
+            yield {"metric": "failed_attempts", "value": failure.attempts, **reason}
+
+
+def _single_numbers(entry: ModelEntry) -> Iterator[tuple[str, float | None]]:
     yield from sorted(entry.part("counts").items())
     for target, labels in sorted(entry.part("actions").items()):
         for label, verdicts in sorted(labels.items()):

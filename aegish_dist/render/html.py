@@ -79,10 +79,12 @@ def render_html(data: ReportData) -> str:
 def _section(section: Section) -> str:
     note = f"<p>{_text(section.note)}</p>\n" if section.note else ""
     rows = _joined(_row(row, section.keys, "td") for row in section.rows)
+    items = _joined(f"<li>{_text(remark)}</li>" for remark in section.remarks)
+    remarks = f"<ul>\n{items}\n</ul>\n" if items else ""
     return (
         f"<section>\n<h2>{_text(section.title)}</h2>\n{note}"
         f'<div class="scroll"><table>\n<thead>{_row(section.columns, section.keys, "th")}</thead>\n'
-        f"<tbody>\n{rows}\n</tbody>\n</table></div>\n</section>"
+        f"<tbody>\n{rows}\n</tbody>\n</table></div>\n{remarks}</section>"
     )
 
 

@@ -1,12 +1,14 @@
 """A report as one JSON document: the snapshot with the run it belongs to."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
+from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run
-from aegish_dist.render.data import ReportData
+from aegish_dist.render.data import Failure, ReportData
 
 
 def render_json(data: ReportData) -> str:
@@ -25,6 +27,8 @@ def render_json(data: ReportData) -> str:
         },
         "models": data.document["models"],
         "ranking": data.document["ranking"],
+        "failures": [_failure(failure) for failure in data.failures],
+        "halted": [asdict(halted) for halted in data.halted],
     }
     text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
     # DEL is ASCII, so `dumps` lets it through; outside strings JSON has none.
@@ -47,6 +51,8 @@ def _run(run: Run) -> dict[str, Any]:
                 "fingerprint": dataset.fingerprint,
                 "samples": dataset.samples,
                 "malicious": dataset.malicious,
+                "source": dataset.source,
+                "licence": dataset.licence,
             }
             for dataset in run.datasets
         ],
@@ -55,7 +61,14 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _prompt(prompt: Prompt | None) -> dict[str, str] | None:
-    return None if prompt is None else {"name": prompt.name, "fingerprint": prompt.fingerprint}
+    if prompt is None:
+        return None
+    return {
+        "name": prompt.name,
+        "fingerprint": prompt.fingerprint,
+        "system": prompt.system,
+        "template": prompt.template,
+    }
 
 
 def _parameters(parameters: CallParameters | None) -> dict[str, float | None] | None:
@@ -77,4 +90,33 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
         "wire": spec.wire.value,
         "simulated": spec.simulated,
         "parameters": dict(spec.parameters),
+        "price": _price(spec.price),
     }
+
+
+def _price(price: Price | None) -> dict[str, Any] | None:
+    """Return prices in USD as of submit, tokens per million."""
+    if price is None:
+        return None
+    return {
+        "per_call_usd": None if price.per_call is None else float(price.per_call),
+        "input": _rate(price.input),
+        "output": _rate(price.output),
+        "cache_read": _rate(price.cache_read),
+        "cache_write": _rate(price.cache_write),
+        "cache_write_1h": _rate(price.cache_write_1h),
+    }
+
+
+def _rate(rate: Rate | None) -> dict[str, Any] | None:
+    if rate is None:
+        return None
+    return {
+        "usd_per_million": float(rate.base),
+        "above_input_tokens": {str(tokens): float(usd) for tokens, usd in rate.tiers},
+    }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    last_at = failure.last_at
+    return {**asdict(failure), "last_at": None if last_at is None else last_at.isoformat()}

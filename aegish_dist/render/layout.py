@@ -42,6 +42,8 @@ class Section:
     """A sentence shown above the table."""
     keys: int = 1
     """How many leading columns say what a row is about; the last of them holds the model."""
+    remarks: tuple[str, ...] = ()
+    """Lines below the table, for what is too long for a column."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,9 @@ def _section(section: Section) -> str:
     table = [_row(map(_cell, section.columns)), _row(rules)]
     table += [_row(map(_cell, row)) for row in section.rows]
     note = [_text(section.note)] if section.note else []
-    return "\n\n".join([f"## {section.title}", *note, "\n".join(table)])
+    remarks = ["\n".join(f"- {_text(remark)}" for remark in section.remarks)]
+    parts = [f"## {section.title}", *note, "\n".join(table), *filter(None, remarks)]
+    return "\n\n".join(parts)
 
 
 def _row(cells: Iterable[str]) -> str:

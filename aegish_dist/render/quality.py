@@ -82,7 +82,11 @@ def answers(entries: Sequence[ModelEntry]) -> Section:
         *(_action(Target.HARMLESS, label) for label in (Label.ALLOW, Label.WARN, Label.BLOCK)),
         _rate("FPR", "false_positive_rate"),
     ]
-    note = "Verdicts by command and answer. FPR: false positive rate, % of harmless flagged."
+    note = (
+        "Verdicts by command and answer. FPR: false positive rate, % of scored harmless commands "
+        "answered with what counts as detection, BLOCK under most rules. An error is no false "
+        "positive, so it can be less than 100 - HA, as which others define it."
+    )
     return tabulate("Answers", entries, fields, note=note)
 
 

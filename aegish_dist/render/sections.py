@@ -8,6 +8,7 @@ from aegish_dist.core.scoring import RULES, Composite
 from aegish_dist.render import operations, quality
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import ModelEntry, ranked_entries
+from aegish_dist.render.failures import failures
 from aegish_dist.render.layout import SIMULATED, Fact, Report
 from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
 
@@ -20,6 +21,7 @@ def build_report(data: ReportData) -> Report:
         quality.categories(entries),
         quality.answers(entries),
         operations.errors(entries),
+        failures(data, entries),
         quality.bounds(entries),
         operations.latency(entries),
         operations.cost(entries),
@@ -27,13 +29,13 @@ def build_report(data: ReportData) -> Report:
     )
     return Report(
         title=f"Report on run {data.run.run_id}",
-        facts=_facts(data),
+        facts=_facts(data, entries),
         sections=tuple(section for section in sections if section is not None),
         legend=_legend(data, entries),
     )
 
 
-def _facts(data: ReportData) -> tuple[Fact, ...]:
+def _facts(data: ReportData, entries: Sequence[ModelEntry]) -> tuple[Fact, ...]:
     run = data.run
     version = f"aegish-dist {run.package_version}"
     return (
@@ -44,13 +46,18 @@ def _facts(data: ReportData) -> tuple[Fact, ...]:
         Fact("Parameters", _parameters(run.parameters)),
         Fact("Epochs", format_count(run.epochs)),
         Fact("Scoring", _scoring(data)),
-        Fact("Verdicts", f"{format_count(data.verdicts)} of {format_count(_planned(run))} planned"),
+        Fact("Verdicts", _verdicts(data, entries)),
         Fact("Snapshot", f"{data.snapshot_id}, taken {format_time(data.created_at)}"),
     )
 
 
-def _planned(run: Run) -> int:
-    return run.planned_per_model * len(run.models)
+def _verdicts(data: ReportData, entries: Sequence[ModelEntry]) -> str:
+    planned = data.run.planned_per_model * len(data.run.models)
+    text = f"{format_count(data.verdicts)} of {format_count(planned)} planned"
+    replaced = sum(entry.count("replaced") or 0 for entry in entries)
+    if not replaced:
+        return text
+    return f"{text}; {format_count(replaced)} older ones were replaced by a retry and do not count"
 
 
 def _samples(run: Run) -> str:

@@ -80,6 +80,8 @@ def _print_section(console: Console, section: Section) -> None:
     for block in fit(widths, section.keys, console.width - 1):
         console.print()
         console.print(Padding(_table(section, block), (0, 0, 0, 1)))
+    for remark in section.remarks:
+        _print_small(console, printable(remark))
 
 
 def _print_title(console: Console, title: str) -> None:

@@ -318,7 +318,8 @@ def test_a_report_comes_in_every_format(
         assert "test/bad" in text
     match form:
         case "json":
-            assert set(json.loads(printed.out)) == {"run", "snapshot", "models", "ranking"}
+            parts = {"run", "snapshot", "models", "ranking", "failures", "halted"}
+            assert set(json.loads(printed.out)) == parts
         case "csv":
             rows = list(csv.DictReader(io.StringIO(printed.out)))
             assert {row["model"] for row in rows} == {"test/good", "test/bad"}
@@ -364,6 +365,8 @@ def test_datasets_can_be_imported_shown_and_exported(aegish: CommandLine, tmp_pa
         "fingerprint": fingerprint,
         "samples": 3,
         "malicious": 2,
+        "source": "mine.jsonl",
+        "licence": "",
     }
 
 

@@ -3,10 +3,16 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Verdict
-from aegish_dist.db.failures import FailureKind, failures_by_model
+from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.workers import Halt, report_worker
+from aegish_dist.pipeline.report import report_data
+from aegish_dist.render.data import Failure, Halted
 from tests.integration.stored_runs import BLOCKED, CURL, LS, TAR, a_model, a_run, answer, store
 
 EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -40,6 +46,46 @@ def test_failures_are_grouped_by_kind(session: Session):
             FailureKind(ErrorClass.RATE_LIMIT, None, 1, FIRST.message, EIGHT),
         )
     }
+
+
+def test_verdicts_without_an_answer_are_counted_by_reason(session: Session):
+    """Answers do not count, and of an item that was asked again only the newest verdict."""
+    stored = store(session, a_run(models=(a_model("test/a"), a_model("test/b"))))
+    late = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
+    answer(
+        session,
+        stored,
+        {
+            stored.item(TAR): FAILED,
+            replace(stored.item(TAR), generation=1): BLOCKED,
+            stored.item(LS): FAILED,
+            replace(stored.item(LS), generation=1): late,
+            stored.item(CURL): FAILED,
+        },
+    )
+    assert unanswered_by_model(session, load_run(session, stored.run_id)) == {
+        "test/a": {ErrorClass.AUTH: 1, ErrorClass.DEADLINE: 1},
+        "test/b": {},
+    }
+
+
+def test_a_report_tells_why_a_model_failed(engine: Engine):
+    """Lost verdicts and failed attempts by reason, and what workers say about a halted model."""
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(models=(a_model("test/a"), a_model("test/b"))))
+        answer(session, stored, {stored.item(TAR): FAILED})
+        halts = {(stored.run_id, "test/a"): Halt.PARKED, ("", "test/b"): Halt.PARKED}
+        reasons = {(stored.run_id, "test/a"): "no such key"}
+        report_worker(session, "one", {}, halts, reasons)
+    data = report_data(engine, stored.run_id, DEFAULT_RULE)
+    assert list(data.failures) == [
+        Failure("test/a", ErrorClass.AUTH, 1, 1, (401,), "no such key", NINE),
+        Failure("test/a", ErrorClass.RATE_LIMIT, 0, 2, (429,), "slower", NINE),
+    ]
+    assert list(data.halted) == [
+        Halted("test/a", "parked", "no such key"),
+        Halted("test/b", "parked", ""),
+    ]
 
 
 def test_another_run_has_failures_of_its_own(session: Session):

@@ -7,10 +7,24 @@ import pytest
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunDataset
+from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.render import ReportData
+from aegish_dist.render.data import Failure, Halted
 
 NUMBERS = ("value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters")
 HOSTILE = "=cmd()|`x` [red]b[/red] <script>alert(1)</script> \x1b[31m\x9b2J\x7f\u202e\n*_~\\ [a](b)"
+
+
+MIXED = RunDataset("mixed", "ab" * 32, 300, 200, "GTFOBins, commit 0123", "GPL-3.0")
+LATE = datetime(2026, 11, 20, 14, 20, tzinfo=UTC)
+
+
+def failures(model="acme/guard-1", message="no such key"):
+    """Six verdicts lost to a wrong key, and forty 429s after which another attempt succeeded."""
+    return (
+        Failure(model, ErrorClass.AUTH, 6, 6, (401, 403), message, LATE),
+        Failure(model, ErrorClass.RATE_LIMIT, 0, 40, (429,), "", LATE),
+    )
 
 
 def numbers(*values):
@@ -123,7 +137,7 @@ def a_report(*entries, name="nightly", datasets=None, epochs=1, ranking=None, **
         prompt=Prompt("guard", "system", "{command}"),
         parameters=CallParameters(),
         epochs=epochs,
-        datasets=datasets or (RunDataset("mixed", "ab" * 32, 300, 200),),
+        datasets=datasets or (MIXED,),
         models=tuple(ModelSpec(entry["model"], WireFormat.OPENAI, "guard") for entry in entries),
     )
     fields = {
@@ -173,7 +187,20 @@ def hostile_report(hostile):
     """A report in which everything foreign is hostile."""
     entry = a_model(hostile, simulated=True)
     entry["categories"] = {hostile: entry["categories"]["shell"]}
-    return a_report(entry, name=hostile, datasets=(RunDataset(hostile, "ab" * 32, 300, 200),))
+    return a_report(
+        entry,
+        name=hostile,
+        datasets=(RunDataset(hostile, "ab" * 32, 300, 200),),
+        failures=failures(hostile, hostile)[:1],
+        halted=(Halted(hostile, "parked", hostile),),
+    )
+
+
+@pytest.fixture
+def failed_report():
+    """A report on a model with failed calls that is parked."""
+    halted = (Halted("acme/guard-1", "parked", "no such key"),)
+    return a_report(failures=failures(), halted=halted)
 
 
 @pytest.fixture

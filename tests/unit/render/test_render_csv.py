@@ -27,6 +27,11 @@ def row(report):
 def test_a_metric_comes_with_its_uncertainty(row):
     """Numbers are not rounded."""
     assert row("aegish_score") == {
+        "run_id": "0a1b2c3d4",
+        "run_name": "nightly",
+        "snapshot_id": "12",
+        "scoring": "aegish-5.3",
+        "scoring_version": "1",
         "model": "acme/guard-1",
         "metric": "aegish_score",
         "category": "",
@@ -37,7 +42,24 @@ def test_a_metric_comes_with_its_uncertainty(row):
         "ci_high": "0.97",
         "n": "296",
         "clusters": "140",
+        "message": "",
     }
+
+
+def test_rows_of_several_reports_can_be_stacked(report):
+    """Every row names its run, snapshot and rule set, so that no two files have equal rows."""
+    texts = [render_csv(report(snapshot_id=12)), render_csv(report(snapshot_id=13))]
+    stacked = [tuple(row.values()) for text in texts for row in rows(text)]
+    assert len(set(stacked)) == len(stacked)
+
+
+def test_failures_are_rows_with_a_message(row, failed_report):
+    """Verdicts without an answer and failed attempts are counted by reason."""
+    verdicts = row("failed_verdicts", "auth", failed_report)
+    assert (verdicts["model"], verdicts["value"]) == ("acme/guard-1", "6")
+    assert verdicts["message"] == "no such key"
+    assert row("failed_attempts", "rate_limit", failed_report)["value"] == "40"
+    assert row("failed_verdicts", "rate_limit", failed_report)["value"] == "0"
 
 
 def test_a_category_is_a_detection_rate(row):
@@ -68,7 +90,9 @@ def test_formulas_are_disarmed(hostile_report):
     """A model and a category that start like a formula get an apostrophe."""
     everything = rows(render_csv(hostile_report))
     assert {each["model"][:6] for each in everything} == {"'=cmd("}
-    assert {each["category"][:6] for each in everything} == {"", "'=cmd("}
+    assert {each["category"][:6] for each in everything} == {"", "auth", "'=cmd("}
+    assert {each["message"][:6] for each in everything} == {"", "'=cmd("}
+    assert {each["run_name"][:6] for each in everything} == {"'=cmd("}
     assert all(value.isprintable() for each in everything for value in each.values())
 
 

@@ -2,15 +2,19 @@
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 
+from aegish_dist.core.cost import Price, Rate
 from aegish_dist.render.json import render_json
 
 
-def test_the_document_has_four_parts(report):
-    """Run, snapshot, models and ranking: all that a script needs."""
+def test_the_document_has_six_parts(report):
+    """Run, snapshot, models and ranking, and what went wrong: all that a script needs."""
     data = report()
     document = json.loads(render_json(data))
-    assert set(document) == {"run", "snapshot", "models", "ranking"}
+    assert set(document) == {
+        *("run", "snapshot", "models", "ranking", "failures", "halted"),
+    }
     assert document["models"] == data.document["models"]
     assert document["ranking"] == [
         {"rank": 1, "tie_group": 1, "model": "acme/guard-1", "aegish_score": 0.957}
@@ -32,9 +36,21 @@ def test_the_run_can_be_repeated_from_its_block(report):
     assert run["created_at"] == "2026-11-20T14:03:00+00:00"
     assert run["package_version"] == "0.1.0"
     assert run["datasets"] == [
-        {"name": "mixed", "fingerprint": "ab" * 32, "samples": 300, "malicious": 200}
+        {
+            "name": "mixed",
+            "fingerprint": "ab" * 32,
+            "samples": 300,
+            "malicious": 200,
+            "source": "GTFOBins, commit 0123",
+            "licence": "GPL-3.0",
+        }
     ]
-    assert run["prompt"] == {"name": "guard", "fingerprint": data.run.prompt.fingerprint}
+    assert run["prompt"] == {
+        "name": "guard",
+        "fingerprint": data.run.prompt.fingerprint,
+        "system": "system",
+        "template": "{command}",
+    }
     assert run["parameters"] == {
         "seed": 42,
         "temperature": None,
@@ -42,6 +58,53 @@ def test_the_run_can_be_repeated_from_its_block(report):
         "time_limit_s": 180.0,
     }
     assert [model["id"] for model in run["models"]] == ["acme/guard-1"]
+
+
+def test_prices_are_those_of_submit(report):
+    """Rates in USD per million tokens with their tiers, a flat price, or null when unknown."""
+    data = report()
+    tiered = Price(Rate(Decimal("1.25"), ((200_000, Decimal("2.5")),)), Rate(Decimal(10)))
+    flat = Price(per_call=Decimal("0.001"))
+    (spec,) = data.run.models
+    for price, expected in (
+        (None, None),
+        (
+            flat,
+            {"per_call_usd": 0.001, "input": {"usd_per_million": 0.0, "above_input_tokens": {}}},
+        ),
+        (
+            tiered,
+            {
+                "per_call_usd": None,
+                "input": {"usd_per_million": 1.25, "above_input_tokens": {"200000": 2.5}},
+                "output": {"usd_per_million": 10.0, "above_input_tokens": {}},
+                "cache_read": None,
+            },
+        ),
+    ):
+        priced = replace(data, run=replace(data.run, models=(replace(spec, price=price),)))
+        (model,) = json.loads(render_json(priced))["run"]["models"]
+        if expected is None:
+            assert model["price"] is None
+        else:
+            assert model["price"] | expected == model["price"]
+
+
+def test_failures_have_their_numbers_and_the_whole_message(failed_report):
+    """The reason, counts, statuses, words and time of each kind, and why a model is not called."""
+    document = json.loads(render_json(failed_report))
+    assert document["failures"][0] == {
+        "model": "acme/guard-1",
+        "error_class": "auth",
+        "verdicts": 6,
+        "attempts": 6,
+        "statuses": [401, 403],
+        "message": "no such key",
+        "last_at": "2026-11-20T14:20:00+00:00",
+    }
+    assert document["halted"] == [
+        {"model": "acme/guard-1", "state": "parked", "reason": "no such key"}
+    ]
 
 
 def test_an_imported_run_has_nulls(report):
