@@ -107,7 +107,11 @@ class HalfOpenProxy:
         if isinstance(self._target, int):
             return socket.create_connection((HOST, self._target))
         server = socket.socket(socket.AF_UNIX)
-        server.connect(str(self._target))
+        try:
+            server.connect(str(self._target))
+        except OSError:
+            server.close()
+            raise
         return server
 
     def _serve(self, pair: tuple[socket.socket, socket.socket]) -> None:

