@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -35,16 +36,18 @@ def list_(as_json: bool) -> None:
     if as_json:
         say_json([_document(entry, workspace.environ) for entry in entries])
         return
+    today = datetime.now(UTC).date()
     rows = [
         (
             entry.spec.id,
-            "yes" if entry.default else "",
+            _in_all(entry, today),
             _price(entry.spec.price),
             _key(entry, workspace.environ),
+            "" if entry.facts.retires is None else entry.facts.retires.isoformat(),
         )
         for entry in entries
     ]
-    print_table(TextTable(("Model", "In all", "$ per million in / out", "Key"), rows))
+    print_table(TextTable(("Model", "In all", "$ per million in / out", "Key", "Retires"), rows))
 
 
 @models.command()
@@ -90,6 +93,12 @@ def _check_row(each: ModelCheck) -> tuple[str, ...]:
     return each.model, "yes" if each.ok else "NO", each.detail, elapsed
 
 
+def _in_all(entry: CatalogEntry, today: date) -> str:
+    if entry.facts.retired(today):
+        return "retired" if entry.default else ""
+    return "yes" if entry.default else ""
+
+
 def _key(entry: CatalogEntry, environ: dict[str, str]) -> str:
     if entry.spec.key_variable is None:
         return "none needed"
@@ -120,6 +129,8 @@ def _document(entry: CatalogEntry, environ: dict[str, str]) -> dict[str, object]
         "base_url": spec.base_url,
         "key_variable": spec.key_variable,
         "key_set": missing_key(spec, environ) is None,
+        "retires": None if entry.facts.retires is None else entry.facts.retires.isoformat(),
+        "takes_temperature": entry.facts.takes_temperature,
         "input_usd_per_million": None if price is None else float(price.input.base),
         "output_usd_per_million": None if price is None else float(price.output.base),
         "usd_per_call": None if price is None or price.per_call is None else float(price.per_call),

@@ -16,6 +16,7 @@ _NAMES = {
     "decimal": "a number",
     "str": "text",
     "bool": "true or false",
+    "date": "a date such as 2026-12-31",
     "object": "a table",
     "array": "a list",
 }

@@ -42,6 +42,8 @@ class Price:
     """Those of them that are to be kept for an hour; as `cache_write` when None."""
     per_call: Decimal | None = None
     """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
+    cache_from_tokens: int = 0
+    """Least number of tokens that the provider's cache takes; shorter beginnings are not cached."""
 
 
 def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:

@@ -64,6 +64,8 @@ class ModelSpec:
     """Tokens of the calls begun at most, likewise."""
     shared: Limits = field(default_factory=Limits)
     """Limits that all models of the provider share."""
+    max_tokens_field: str | None = None
+    """Name of the field that bounds the output in OpenAI's wire format; None: by the host."""
 
     @property
     def provider(self) -> str:

@@ -4,7 +4,7 @@ Plain values in, `core.model.ModelSpec` out. Nothing here calls a provider or re
 by itself.
 """
 
-from aegish_dist.models.catalog import Catalog, CatalogEntry
+from aegish_dist.models.catalog import Catalog, CatalogEntry, ModelFacts
 from aegish_dist.models.credentials import CatalogCredentials, Credentials
 from aegish_dist.models.estimate import Estimate, ModelEstimate, estimate
 from aegish_dist.models.keys import missing_key
@@ -16,6 +16,7 @@ __all__ = [
     "Credentials",
     "Estimate",
     "ModelEstimate",
+    "ModelFacts",
     "estimate",
     "missing_key",
 ]

@@ -7,21 +7,41 @@ over both. Prices are looked up only for the models that are asked for.
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.errors import CatalogError
+from aegish_dist.inputs.regular import read_input
 from aegish_dist.models.catalog_file import CatalogFile, Keys, parse_catalog, table
+from aegish_dist.models.keys import missing_key
 from aegish_dist.models.price_cache import PriceOf, remembered_prices
 from aegish_dist.models.spec import model_spec
 from aegish_dist.models.tables import ModelTable, ProviderTable, is_model_id, provider_name
 
 ALL = "all"
-"""Selects every entry with `default = true`."""
+"""Selects every entry with `default = true` that its provider has not ended."""
+AVAILABLE = "available"
+"""Selects those of `all` whose key is set here, or that need none."""
+MAX_FILE_BYTES = 4 * 2**20
+"""Size of a user's catalog at most."""
 LIST_HINT = "`aegish-dist models list` shows all"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the catalog knows about a model beyond how it is called."""
+
+    retires: date | None = None
+    """From this day on the provider answers no more; None while none is announced."""
+    takes_temperature: bool = True
+    """Whether requests may state a temperature."""
+
+    def retired(self, day: date) -> bool:
+        """Whether the provider has ended it."""
+        return self.retires is not None and self.retires <= day
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +58,8 @@ class CatalogEntry:
     """Whether the reference benchmark measured it."""
     notes: str
     """The entry's notes, or else the provider's."""
+    facts: ModelFacts
+    """What is known about it beyond its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +115,7 @@ class Catalog:
                     default=model.default,
                     reference=model.reference,
                     notes=model.notes or self.providers[provider_name(model.id)].notes,
+                    facts=self.facts(model.id),
                 )
                 for model in self.models.values()
             )
@@ -106,28 +129,47 @@ class Catalog:
         """Turn a selection into models, each once, in the order of their first mention.
 
         Args:
-            selection: Ids or `all`, as a comma list or a sequence of them.
+            selection: Ids, `all` or `available`, as a comma list or a sequence of them.
             environ: Environment variables: base URL overrides, and which keys are there.
-            at: The date of the prices; now when None.
+            at: The date of the prices and of what is retired; now when None.
 
         Raises:
             CatalogError: An id is malformed or its provider unknown, or nothing is selected.
         """
-        ids = list(dict.fromkeys(self._ids(selection)))
+        at = at or datetime.now(UTC)
+        ids = list(dict.fromkeys(self._ids(selection, environ, at)))
         if not ids:
-            raise CatalogError(f"no model selected: name one or '{ALL}'; {LIST_HINT}")
+            choices = f"name one, '{AVAILABLE}' or '{ALL}'"
+            raise CatalogError(f"no model selected: {choices}; {LIST_HINT}")
         for model_id in ids:
             self._check_id(model_id)
-        with remembered_prices(self.price_cache, at or datetime.now(UTC)) as price_of:
+        with remembered_prices(self.price_cache, at) as price_of:
             return tuple(self._spec(each, environ, price_of) for each in ids)
 
-    def _ids(self, selection: str | Sequence[str]) -> Iterable[str]:
+    def facts(self, model_id: str) -> ModelFacts:
+        """Return what is known about a model; nothing about one that is not listed."""
+        model = self.models.get(model_id)
+        return ModelFacts() if model is None else ModelFacts(model.retires, model.takes_temperature)
+
+    def _ids(
+        self, selection: str | Sequence[str], environ: Mapping[str, str], at: datetime
+    ) -> Iterable[str]:
         parts = [selection] if isinstance(selection, str) else selection
         for word in (word.strip() for part in parts for word in part.split(",")):
             if word == ALL:
-                yield from (model.id for model in self.models.values() if model.default)
+                yield from self._default_ids(at.date())
+            elif word == AVAILABLE:
+                specs = (
+                    self._spec(each, environ, _no_price) for each in self._default_ids(at.date())
+                )
+                yield from (spec.id for spec in specs if missing_key(spec, environ) is None)
             elif word:
                 yield word
+
+    def _default_ids(self, day: date) -> Iterable[str]:
+        for model in self.models.values():
+            if model.default and not self.facts(model.id).retired(day):
+                yield model.id
 
     def _check_id(self, model_id: str) -> None:
         if model_id in self.models:
@@ -156,9 +198,13 @@ def _overlaid(base: Mapping[str, Keys], over: Mapping[str, Keys]) -> dict[str, K
     return {name: {**base.get(name, {}), **over.get(name, {})} for name in {**base, **over}}
 
 
+def _no_price(provider: str, name: str) -> None:
+    """Stand in for the price list, whose import takes longer than all the rest."""
+
+
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8-sig")
+        return read_input(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise CatalogError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

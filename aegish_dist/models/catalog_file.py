@@ -1,6 +1,5 @@
 """The catalog file: TOML in, checked tables out, or one line that says what is wrong where."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -10,6 +9,7 @@ import msgspec
 
 from aegish_dist.core.checking import problem
 from aegish_dist.errors import CatalogError
+from aegish_dist.inputs.toml import parse_toml
 from aegish_dist.models.tables import ModelTable, ProviderTable, is_model_id, is_provider_name
 
 Keys = Mapping[str, Any]
@@ -49,11 +49,14 @@ def parse_catalog(text: str, source: str) -> CatalogFile:
         CatalogError: It is malformed; names file, table and key.
     """
     try:
-        raw = tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
+        raw = parse_toml(text, parse_float=Decimal)
+    except ValueError as error:
         raise CatalogError(f"{source}: not valid TOML: {error}") from error
     try:
         return _checked(raw)
+    except RecursionError:
+        # Dotted keys nest without brackets, which the parser's own limit does not see.
+        raise CatalogError(f"{source}: is nested too deeply") from None
     except CatalogError as error:
         raise CatalogError(f"{source}: {error}") from None
 

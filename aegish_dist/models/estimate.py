@@ -124,6 +124,8 @@ def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decim
     total = _cost(price, calls, cached=prefix)
     if total is None or price is None or price.per_call is not None or not calls:
         return total
+    if prefix < price.cache_from_tokens:
+        return _cost(price, calls, cached=0)
     size = min(calls)
     first = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_write_tokens=prefix)
     later = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_read_tokens=prefix)

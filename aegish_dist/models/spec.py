@@ -1,8 +1,10 @@
 """From the tables of a model and its provider to the `ModelSpec` that a run keeps."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from aegish_dist.core.addresses import host_of, is_loopback
+from aegish_dist.core.cost import Price
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import CatalogError
 from aegish_dist.models.price_cache import PriceOf
@@ -28,7 +30,6 @@ def model_spec(
     provider_id = provider_name(model.id)
     name = model.name or model.id.removeprefix(f"{provider_id}/")
     base_url = model.base_url or provider_base_url(provider_id, provider, environ)
-    price_list = provider.genai_prices or provider_id
     return ModelSpec(
         id=model.id,
         wire=provider.wire,
@@ -36,13 +37,25 @@ def model_spec(
         base_url=base_url,
         key_variable=_key_variable(model, provider, base_url, environ),
         max_in_flight=model.max_in_flight or provider.max_in_flight,
-        price=model.price.price() if model.price else price_of(price_list, name),
+        price=_price(model, provider, name, price_of),
         parameters={**dict.fromkeys(model.drop_parameters), **model.parameters},
         simulated=model.simulated,
         requests_per_minute=model.requests_per_minute or provider.requests_per_minute,
         tokens_per_minute=model.tokens_per_minute or provider.tokens_per_minute,
         shared=provider.shared.limits(),
+        max_tokens_field=model.max_tokens_field or provider.max_tokens_field,
     )
+
+
+def _price(
+    model: ModelTable, provider: ProviderTable, name: str, price_of: PriceOf
+) -> Price | None:
+    """Return the price by the catalog, or else the list price, with the cache's least length."""
+    price_list = provider.genai_prices or provider_name(model.id)
+    price = model.price.price() if model.price else price_of(price_list, name)
+    least = model.cache_from_tokens
+    least = provider.cache_from_tokens if least is None else least
+    return None if price is None else replace(price, cache_from_tokens=least)
 
 
 def provider_base_url(provider_id: str, provider: ProviderTable, environ: Mapping[str, str]) -> str:

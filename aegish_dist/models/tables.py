@@ -6,8 +6,9 @@ end is `catalog`'s business. Messages never repeat a value: people paste keys in
 
 import math
 import re
+from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
@@ -76,6 +77,8 @@ def _as_json(value: object) -> Any:
 
 Usd = Annotated[int, Meta(ge=0, le=MAX_PRICE_USD)] | Decimal
 MaxInFlight = Annotated[int, Meta(ge=1, le=10_000)]
+Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
+MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 PerMinute = Annotated[float, Meta(gt=0, le=1e9)]
 
 
@@ -90,6 +93,7 @@ class PriceTable(_Table, frozen=True):
     output: Usd | None = None
     cache_read: Usd | None = None
     cache_write: Usd | None = None
+    cache_write_1h: Usd | None = None
     per_call: Usd | None = None
 
     def __post_init__(self) -> None:
@@ -100,8 +104,8 @@ class PriceTable(_Table, frozen=True):
                 value.is_finite() and 0 <= value <= MAX_PRICE_USD
             ):
                 raise WrongValueError(key, f"must be from 0 to {MAX_PRICE_USD:,}")
-        tokens = (self.input, self.output, self.cache_read, self.cache_write)
-        flat = self.per_call is not None and tokens == (None,) * len(tokens)
+        given = {key for key in self.__struct_fields__ if getattr(self, key) is not None}
+        flat = given == {"per_call"}
         if not flat and (self.per_call is not None or None in (self.input, self.output)):
             raise ValueError("give both input and output, or per_call alone")
 
@@ -110,10 +114,15 @@ class PriceTable(_Table, frozen=True):
         return Price(
             input=Rate(Decimal(self.input or 0)),
             output=Rate(Decimal(self.output or 0)),
-            cache_read=None if self.cache_read is None else Rate(Decimal(self.cache_read)),
-            cache_write=None if self.cache_write is None else Rate(Decimal(self.cache_write)),
+            cache_read=_rate(self.cache_read),
+            cache_write=_rate(self.cache_write),
+            cache_write_1h=_rate(self.cache_write_1h),
             per_call=None if self.per_call is None else Decimal(self.per_call),
         )
+
+
+def _rate(usd: int | Decimal | None) -> Rate | None:
+    return None if usd is None else Rate(Decimal(usd))
 
 
 class SharedTable(_Table, frozen=True):
@@ -139,6 +148,8 @@ class ProviderTable(_Table, frozen=True):
     requests_per_minute: PerMinute | None = None
     tokens_per_minute: PerMinute | None = None
     shared: SharedTable = SharedTable()
+    max_tokens_field: MaxTokensField | None = None
+    cache_from_tokens: Tokens = 0
     genai_prices: str = ""
     notes: str = ""
 
@@ -168,6 +179,10 @@ class ModelTable(_Table, frozen=True):
     price: PriceTable | None = None
     parameters: dict[str, Any] = {}
     drop_parameters: list[str] = []
+    max_tokens_field: MaxTokensField | None = None
+    cache_from_tokens: Tokens | None = None
+    takes_temperature: bool = True
+    retires: date | None = None
     simulated: bool = False
     notes: str = ""
 

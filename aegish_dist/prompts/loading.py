@@ -2,12 +2,13 @@
 
 import difflib
 import os.path
-import tomllib
 from importlib.resources import files
 from pathlib import Path
 
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
 from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.inputs.regular import open_input
+from aegish_dist.inputs.toml import parse_toml
 
 TAGS_TEMPLATE = f"<command>\n{COMMAND_SLOT}\n</command>"
 """Tags tell the command from the words around it; the default."""
@@ -77,7 +78,7 @@ def _unknown(name: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
@@ -94,8 +95,8 @@ def _read(path: Path) -> str:
 
 def _parse_toml(text: str, source: str) -> tuple[str, str]:
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = parse_toml(text)
+    except ValueError as error:
         raise DatasetError(f"not valid TOML: {error}", source=source) from error
     for key, value in table.items():
         if key not in _KEYS:

@@ -23,11 +23,9 @@ STOP_KINDS = {
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
     """Prepare a request."""
-    # OpenAI's reasoning models refuse max_tokens; other hosts often know nothing else.
-    own_host = urlsplit(spec.base_url).hostname == "api.openai.com"
     defaults = {
         "model": spec.name,
-        "max_completion_tokens" if own_host else "max_tokens": parameters.max_output_tokens,
+        spec.max_tokens_field or _by_host(spec.base_url): parameters.max_output_tokens,
         "seed": parameters.seed,
         "temperature": parameters.temperature,
     }
@@ -35,6 +33,12 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
     messages.append({"role": "user", "content": prompt.template})
     body = merged(defaults, spec.parameters) | {"messages": messages}
     return template(f"{spec.base_url}/chat/completions", body)
+
+
+def _by_host(base_url: str) -> str:
+    """OpenAI's reasoning models refuse max_tokens; other hosts often know nothing else."""
+    host = f".{urlsplit(base_url).hostname or ''}"  # regional hosts are eu. and us. before it
+    return "max_completion_tokens" if host.endswith(".api.openai.com") else "max_tokens"
 
 
 def request_headers(key: str | None) -> dict[str, str]:

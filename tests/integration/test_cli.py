@@ -423,6 +423,8 @@ def test_models_can_be_listed(aegish: CommandLine, monkeypatch: pytest.MonkeyPat
         "reference",
         "base_url",
         "key_variable",
+        "retires",
+        "takes_temperature",
         "key_set",
         "input_usd_per_million",
         "output_usd_per_million",

@@ -1,6 +1,7 @@
 """The catalog: what is packaged, how a user's file and the environment change it."""
 
 import json
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import WireFormat
 from aegish_dist.errors import CatalogError
-from aegish_dist.models import Catalog, missing_key
+from aegish_dist.models import Catalog, ModelFacts, missing_key
 
 REFERENCE = (
     "openai/gpt-5.1",
@@ -44,11 +45,62 @@ def test_the_reference_models_are_packaged(packaged):
     assert tuple(e.spec.id for e in packaged.entries() if e.reference) == REFERENCE
 
 
+EARLY = datetime(2026, 1, 1, tzinfo=UTC)
+"""Before any of the packaged models ended."""
+
+
 def test_all_selects_reference_successors_and_baselines(packaged):
     """`all` holds every entry marked default, reference models and baselines among them."""
-    ids = [spec.id for spec in packaged.resolve("all", {})]
+    ids = [spec.id for spec in packaged.resolve("all", {}, EARLY)]
     assert set(REFERENCE) | set(BASELINES) < set(ids)
     assert ids == [entry.spec.id for entry in packaged.entries() if entry.default]
+
+
+def test_all_leaves_out_what_has_ended(packaged):
+    """From its day on a retired model is known and selected by name only."""
+    eve, day = datetime(2026, 12, 10, tzinfo=UTC), datetime(2026, 12, 11, tzinfo=UTC)
+    before, after = ({spec.id for spec in packaged.resolve("all", {}, at)} for at in (eve, day))
+    assert before - after == {"openai/gpt-5-mini", "openai/gpt-5-nano"}
+    assert "google/gemini-3-pro-preview" not in before
+    assert [s.id for s in packaged.resolve("openai/gpt-5-mini", {}, day)] == ["openai/gpt-5-mini"]
+    assert packaged.facts("openai/gpt-5-mini").retires == date(2026, 12, 11)
+    assert packaged.facts("openai/unlisted") == ModelFacts()
+
+
+def test_available_selects_what_has_its_key_here(packaged):
+    """Of `all`, those whose variable is set, and those that need none."""
+    environ = {"ANTHROPIC_API_KEY": "k", "GOOGLE_API_KEY": " "}
+    ids = {spec.id for spec in packaged.resolve("available,openai/gpt-5.1", environ, EARLY)}
+    claude = {e.spec.id for e in packaged.entries() if e.default and e.provider == "anthropic"}
+    assert ids == claude | set(BASELINES) | {"openai/gpt-5.1"}
+
+
+def test_facts_of_a_model_can_be_changed(tmp_path):
+    """A user's file says when a model ends, whether it takes a temperature, and what it caches."""
+    catalog = overlay(
+        tmp_path,
+        """
+        [providers.lab]
+        base_url = "https://lab.example/v1"
+        max_tokens_field = "max_completion_tokens"
+        cache_from_tokens = 7
+        [[models]]
+        id = "lab/old"
+        retires = 2027-01-31
+        takes_temperature = false
+        max_tokens_field = "max_tokens"
+        cache_from_tokens = 0
+        price = { input = 1, output = 2, cache_write = 3, cache_write_1h = 4 }
+        [[models]]
+        id = "lab/new"
+        price = { input = 1, output = 2 }
+        """,
+    )
+    old, new = catalog.resolve("lab/old,lab/new", {})
+    assert catalog.facts("lab/old") == ModelFacts(date(2027, 1, 31), takes_temperature=False)
+    assert (old.max_tokens_field, new.max_tokens_field) == ("max_tokens", "max_completion_tokens")
+    assert (old.price.cache_from_tokens, new.price.cache_from_tokens) == (0, 7)
+    assert old.price.cache_write_1h == Rate(Decimal(4))
 
 
 def test_every_packaged_model_has_a_price(packaged):
@@ -101,7 +153,7 @@ def test_a_selection_collapses_duplicates_and_keeps_order(packaged):
 
 def test_all_combines_with_ids(packaged):
     """`all` may stand beside ids and does not repeat them."""
-    ids = [spec.id for spec in packaged.resolve("ollama/x,openai/gpt-5.1,all", {})]
+    ids = [spec.id for spec in packaged.resolve("ollama/x,openai/gpt-5.1,all", {}, EARLY)]
     assert ids[:3] == ["ollama/x", "openai/gpt-5.1", "openai/gpt-5-mini"]
     assert len(ids) == len(set(ids))
 

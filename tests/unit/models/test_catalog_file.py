@@ -1,5 +1,6 @@
 """Catalog files that are wrong: one line with file, table and key, and never a value."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,14 @@ SECRET = "sk-secret"
         (MODEL + "price = {input = 1, output = 1, per_call = 1}", "key 'price': give both"),
         (MODEL + "price = {}", "key 'price': give both"),
         (MODEL + "parameters = {day = 2026-01-01}", "key 'parameters': .*no JSON form"),
+        (f"models = {'[' * 100_000}{']' * 100_000}", "is nested too deeply"),
+        (MODEL + f"parameters.{'a.' * 10_000}b = 1", "is nested too deeply"),
+        (MODEL + "parameters = {n = " + "9" * 5000 + "}", "thousands of digits"),
+        (MODEL + "max_in_flight = 99999999999999999999", "more than 64 bits"),
+        (MODEL + "retires = 2026-12-11T00:00:00Z", "key 'retires': must be a date such as"),
+        (MODEL + "retires = 7", "key 'retires': must be a date such as"),
+        (MODEL + 'max_tokens_field = "n"', "key 'max_tokens_field': must be one of 'max_tokens'"),
+        (MODEL + "cache_from_tokens = -1", "key 'cache_from_tokens': must be at least 0$"),
         (MODEL + "parameters = {top_p = 1e999}", "key 'parameters': .*no JSON form"),
     ],
 )
@@ -76,6 +85,16 @@ def test_an_unreadable_file_is_named(tmp_path):
         with pytest.raises(CatalogError, match="cannot be read") as raised:
             Catalog.load(path)
         assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_a_catalog_that_never_ends_is_not_read(tmp_path):
+    """Neither a FIFO, which would block, nor a file of more than any catalog needs."""
+    fifo, huge = tmp_path / "fifo", tmp_path / "huge.toml"
+    os.mkfifo(fifo)
+    huge.write_bytes(b"#" * (5 * 2**20))
+    for path, problem in ((fifo, "not a regular file"), (huge, "larger than 4 MiB")):
+        with pytest.raises(CatalogError, match=problem):
+            Catalog.load(path)
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path):

@@ -47,6 +47,15 @@ def test_a_cached_prompt_is_written_once_and_read_by_the_others():
     assert result.cost_usd == Decimal((36 + 36 + 37) * 2 + 3 * 60 * 10) / 10**6
 
 
+def test_a_prompt_too_short_for_the_cache_is_not_cached():
+    """90 characters of system text are 22 tokens: a cache that begins at 23 takes none of them."""
+    rates = {"input": Rate(Decimal(2)), "output": Rate(Decimal(10)), "cache_read": Rate(Decimal(1))}
+    at, above = (Price(**rates, cache_from_tokens=least) for least in (22, 23))
+    cached, plain = (estimate([spec("m", price)], PROMPT, [1, 4, 5]) for price in (at, above))
+    assert cached.cached_cost_usd < cached.cost_usd
+    assert plain.cached_cost_usd == plain.cost_usd == cached.cost_usd
+
+
 def test_without_a_cache_price_a_cached_prompt_costs_the_same():
     """Where a price list knows no cache, prompt tokens cost what they cost."""
     result = estimate([TOKENS], PROMPT, [1, 4, 5])

@@ -1,6 +1,7 @@
 """The OpenAI wire format, against payloads shaped as the hosts send them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -53,6 +54,28 @@ def test_hosts_other_than_openai_get_max_tokens():
     sent = body(spec("https://openrouter.ai/api/v1"))
     assert sent["max_tokens"] == 4096
     assert "max_completion_tokens" not in sent
+
+
+@pytest.mark.parametrize("host", ["api.openai.com", "eu.api.openai.com", "us.api.openai.com"])
+def test_every_region_of_openai_gets_max_completion_tokens(host):
+    """A stored run states no field; then the host decides."""
+    sent = body(spec(f"https://{host}/v1"))
+    assert sent["max_completion_tokens"] == 4096
+    assert "max_tokens" not in sent
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("base_url", ["https://gateway.test/v1", "https://api.openai.com/v1"])
+def test_the_catalog_names_the_field_whatever_the_host(field, base_url):
+    """A gateway to reasoning models refuses one, an old server knows only the other."""
+    sent = body(replace(spec(base_url), max_tokens_field=field))
+    assert [name for name in sent if name.startswith("max_")] == [field]
+
+
+def test_a_host_that_only_ends_alike_is_another():
+    """No subdomain of OpenAI."""
+    assert "max_tokens" in body(spec("https://api.openai.com.test/v1"))
+    assert "max_tokens" in body(spec("https://notapi.openai.com/v1"))
 
 
 def test_unset_seed_and_temperature_are_not_sent():
