@@ -13,7 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
-from aegish_dist.db.runs import OpenModel, close_finished_models, open_queues
+from aegish_dist.db.finished import FinishedModels
+from aegish_dist.db.runs import OpenModel, open_queues
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials, Credentials
 from aegish_dist.queue.depth import depth
@@ -64,12 +65,13 @@ class QueueDiscovery(bootsteps.StartStopStep):
             reply_timeout_s=WORKER_REPLY_TIMEOUT_S,
         )
         credentials = CatalogCredentials(consumer.app.conf.aegish_catalog, os.environ)
+        finished = FinishedModels()
         for poll in count():
             pause_s = POLL_S
             try:
                 with Session(engine) as session, session.begin():
                     if poll % POLLS_PER_CLEAN_UP == 0:
-                        close_finished_models(session)
+                        finished.close(session)
                     found = open_queues(session)
                 wanted = self._servable(_pinned(found, consumer.controller.pins), credentials.now())
                 consumer.call_soon(partial(self._follow, consumer, wanted, stopped))

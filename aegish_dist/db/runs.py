@@ -317,37 +317,3 @@ def open_queues(session: Session) -> dict[str, OpenModel]:
         ).where(RunModelRow.open)
     )
     return {row[0]: OpenModel(row[1], row[2], Destination(*row[3:])) for row in rows}
-
-
-_RETRIES_ANSWERED = text(
-    f"""
-    NOT EXISTS (
-        SELECT FROM retried_items AS retried
-        WHERE retried.run_model_id = run_models.id AND {UNANSWERED})
-    """
-)
-
-
-def close_finished_models(session: Session) -> None:
-    """Stop listening for the models of which nothing is missing."""
-    planned = (
-        select(func.sum(DatasetRow.samples) * RunRow.epochs)
-        .select_from(RunRow)
-        .join(RunDatasetRow, RunDatasetRow.run_id == RunRow.id)
-        .join(DatasetRow, DatasetRow.id == RunDatasetRow.dataset_id)
-        .where(RunRow.id == RunModelRow.run_id)
-        .group_by(RunRow.epochs)
-        .correlate(RunModelRow)
-        .scalar_subquery()
-    )
-    done = (
-        select(func.count())
-        .where(VerdictRow.run_model_id == RunModelRow.id, VerdictRow.generation == 0)
-        .correlate(RunModelRow)
-        .scalar_subquery()
-    )
-    session.execute(
-        update(RunModelRow)
-        .where(RunModelRow.open, done >= planned, _RETRIES_ANSWERED)
-        .values(open=False)
-    )

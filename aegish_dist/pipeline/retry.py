@@ -18,6 +18,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.retries import Retry, save_retry
+from aegish_dist.db.runs import open_models
 from aegish_dist.errors import ConfigError, QueueError, StoreError
 from aegish_dist.pipeline.resume import probe_parked
 from aegish_dist.pipeline.submit import enqueue_missing
@@ -63,6 +64,7 @@ def plan_retry(
         if model not in asked:
             raise StoreError(f"run {run.run_id} does not ask '{model}': it asks {', '.join(asked)}")
     with connection_errors_in_one_line(), Session(engine) as session, session.begin():
+        open_models(session, run.run_id)
         return save_retry(session, run.run_id, outcomes, models or asked)
 
 

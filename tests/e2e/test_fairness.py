@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.runs import close_finished_models
+from aegish_dist.db.finished import FinishedModels
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 
@@ -56,7 +56,7 @@ def test_queues_of_finished_runs_are_left(cluster: Cluster):
     assert cluster.log().count(f"Started consuming from {queue} ") == 1
 
     with Session(cluster.engine) as session, session.begin():
-        close_finished_models(session)
+        FinishedModels().close(session)
     wait_until(lambda: f"Canceling queue {queue} " in cluster.log(), "leaving", DEADLINE_S)
 
     assert cluster.resume(run_id) == 0

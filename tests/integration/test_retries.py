@@ -12,9 +12,10 @@ from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Verdict
+from aegish_dist.db.finished import FinishedModels
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.retries import Retry, save_retry
-from aegish_dist.db.runs import close_finished_models, missing_items
+from aegish_dist.db.runs import missing_items
 from aegish_dist.db.tables import RetryRow, RunModelRow
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError
@@ -164,11 +165,11 @@ def test_a_model_is_served_until_its_retry_is_answered(session: Session):
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
     is_open = select(RunModelRow.open)
 
-    close_finished_models(session)
+    FinishedModels().close(session)
     assert session.scalars(is_open).one()
 
     answer(session, stored, {again(stored.item(each)): BLOCKED for each in (TAR, CURL, LS)})
-    close_finished_models(session)
+    FinishedModels().close(session)
     assert not session.scalars(is_open).one()
 
 

@@ -19,9 +19,9 @@ from aegish_dist.db.datasets import (
     sample_keys,
     save_dataset,
 )
+from aegish_dist.db.finished import FinishedModels
 from aegish_dist.db.runs import (
     OpenModel,
-    close_finished_models,
     list_runs,
     load_assignment,
     load_run,
@@ -275,12 +275,17 @@ def test_workers_listen_until_a_model_is_finished(session: Session):
 
     answer(session, stored, {stored.item(sample): BLOCKED for sample in (TAR, CURL)})
     answer(session, stored, {stored.item(TAR, generation=1): BLOCKED})
-    close_finished_models(session)
+    FinishedModels().close(session)
     assert set(open_queues(session)) == {a, b}
 
     answer(session, stored, {stored.item(LS): ALLOWED})
+<<<<<<< HEAD
     close_finished_models(session)
     assert set(open_queues(session)) == {b}
+=======
+    FinishedModels().close(session)
+    assert open_queues(session) == {b: None}
+>>>>>>> 138dfdf (Find finished models without counting every verdict of every open one)
 
     open_models(session, stored.run_id)
     assert set(open_queues(session)) == {a, b}
@@ -296,11 +301,11 @@ def test_every_epoch_and_dataset_has_to_be_answered(session: Session):
         for epoch in (1, 2)
     ]
     answer(session, stored, dict.fromkeys(items[:-1], BLOCKED))
-    close_finished_models(session)
+    FinishedModels().close(session)
     assert open_queues(session)
 
     answer(session, stored, {items[-1]: BLOCKED})
-    close_finished_models(session)
+    FinishedModels().close(session)
     assert open_queues(session) == {}
 
 
@@ -310,7 +315,7 @@ def test_the_queue_of_another_run_stays_open(session: Session):
     store(session, a_run("run2"))
     answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
 
-    close_finished_models(session)
+    FinishedModels().close(session)
 
     assert set(open_queues(session)) == {"aegish.test/a#run2"}
 

@@ -133,7 +133,7 @@ def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch):
         stopped.set()
 
     monkeypatch.setattr(discovery, "open_queues", look)
-    monkeypatch.setattr(discovery, "close_finished_models", lambda _session: None)
+    monkeypatch.setattr(discovery.FinishedModels, "close", lambda _self, _session: None)
     monkeypatch.setattr(discovery, "RETRY_S", 0.0)
     monkeypatch.setattr(discovery, "RETRY_AFTER_BUG_S", 0.0)
     app = create_app("memory://localhost/", database_url="postgresql://nowhere/db")

@@ -1,0 +1,130 @@
+"""Which models of open runs have all their verdicts, so that workers need no longer listen.
+
+Verdicts are only ever added, and messages come in the order of the samples, so a search for the
+first sample that lacks one goes on where the last search ended: over a whole run each item is
+looked at about once, where counting would read all verdicts each time.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.db.retries import UNANSWERED
+from aegish_dist.db.tables import SampleRow
+
+SEARCH_S = 0.3
+"""How long one call goes on searching; meanwhile its worker looks for no new runs."""
+STRETCH = 5000
+"""Keys of samples per statement."""
+SEARCHING_LOCK = 0x61656769736802
+"""Held by the one worker that searches; the others leave it to that one."""
+
+_OPEN = text(
+    """
+    SELECT model.id, run.epochs, array_agg(asked.dataset_id) AS datasets
+    FROM run_models AS model
+    JOIN runs AS run ON run.id = model.run_id
+    JOIN run_datasets AS asked ON asked.run_id = run.id
+    WHERE model.open
+    GROUP BY model.id, run.epochs
+    ORDER BY model.id
+    """
+)
+
+_IN_ORDER_OF_KEYS = text(
+    "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
+)
+"""Has PostgreSQL read samples by their key and end with the first that is asked for, whatever it
+takes their number for."""
+
+_FIRST_MISSING = text(
+    """
+    SELECT sample.key FROM samples AS sample
+    WHERE sample.key > :after AND sample.key <= :through AND sample.dataset_id = ANY(:datasets)
+      AND :epochs > (
+        SELECT count(*) FROM verdicts
+        WHERE run_model_id = :model AND sample_key = sample.key AND generation = 0)
+    ORDER BY sample.key LIMIT 1
+    """
+)
+
+_LOCK = text(
+    "SELECT id FROM run_models WHERE id = ANY(:models) AND open FOR NO KEY UPDATE SKIP LOCKED"
+)
+
+_CLOSE = text(
+    f"""
+    UPDATE run_models SET open = false
+    WHERE id = ANY(:models)
+      AND (SELECT count(*) FROM verdicts WHERE run_model_id = run_models.id AND generation = 0) >= (
+        SELECT sum(dataset.samples) * run.epochs
+        FROM runs AS run
+        JOIN run_datasets AS asked ON asked.run_id = run.id
+        JOIN datasets AS dataset ON dataset.id = asked.dataset_id
+        WHERE run.id = run_models.run_id
+        GROUP BY run.epochs)
+      AND NOT EXISTS (
+        SELECT FROM retried_items AS retried
+        WHERE retried.run_model_id = run_models.id AND {UNANSWERED})
+    """  # noqa: S608  put together from nothing but our own conditions
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenModel:
+    id: int
+    epochs: int
+    datasets: Sequence[int]
+
+
+class FinishedModels:
+    """Closes models that are finished; remembers up to where their items are answered."""
+
+    def __init__(self) -> None:
+        """Begin every search at the first sample."""
+        self._answered: dict[int, int] = {}
+        """By key of a model of a run: no sample up to this key lacks a verdict."""
+
+    def close(self, session: Session) -> None:
+        """Stop listening for the models of which nothing is missing.
+
+        Args:
+            session: Transaction of the caller. While another one does this, nothing is done.
+        """
+        if not session.scalar(select(func.pg_try_advisory_xact_lock(SEARCHING_LOCK))):
+            return
+        session.execute(_IN_ORDER_OF_KEYS)
+        opened = [_OpenModel(*row) for row in session.execute(_OPEN)]
+        self._answered = {model.id: self._answered.get(model.id, 0) for model in opened}
+        last = session.scalar(select(func.max(SampleRow.key))) or 0
+        deadline = time.monotonic() + SEARCH_S
+        finished = [
+            model.id for model in opened if not self._misses_one(session, model, last, deadline)
+        ]
+        if finished:
+            _close(session, finished)
+            for model_id in finished:  # verdicts that somebody deleted are found missing next time
+                del self._answered[model_id]
+
+    def _misses_one(self, session: Session, model: _OpenModel, last: int, deadline: float) -> bool:
+        """Search on; whether a sample lacks a verdict, or the search has not got to the end."""
+        after = self._answered[model.id]
+        while after < last:
+            stretch = {"after": after, "through": after + STRETCH, "datasets": model.datasets}
+            missing = session.scalar(
+                _FIRST_MISSING, {"model": model.id, "epochs": model.epochs, **stretch}
+            )
+            after = self._answered[model.id] = after + STRETCH if missing is None else missing - 1
+            if missing is not None or (after < last and time.monotonic() > deadline):
+                return True
+        return False
+
+
+def _close(session: Session, models: Sequence[int]) -> None:
+    # A retry opens a model in the transaction that plans its items: whichever of the two comes
+    # first, the other one waits or is left out, and then sees what the first one did.
+    locked = session.scalars(_LOCK, {"models": models}).all()
+    session.execute(_CLOSE, {"models": locked})

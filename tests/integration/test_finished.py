@@ -1,0 +1,135 @@
+"""Finding the models that workers need no longer listen for, and what that reads."""
+
+import threading
+
+import pytest
+from sqlalchemy import Engine, delete, func, select
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.db import finished
+from aegish_dist.db.finished import FinishedModels
+from aegish_dist.db.retries import save_retry
+from aegish_dist.db.runs import open_models, open_queues
+from aegish_dist.db.tables import VerdictRow
+from aegish_dist.pipeline.retry import plan_retry
+from tests.integration.stored_runs import (
+    BLOCKED,
+    COMMANDS,
+    TAR,
+    StoredRun,
+    a_run,
+    answer,
+    store,
+)
+from tests.integration.test_look_up_cost import entries_read, without_statistics
+
+MANY = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(3000)))
+
+
+def answer_some(session: Session, stored: StoredRun, first: int, end: int) -> None:
+    samples = sorted(MANY.samples, key=lambda sample: stored.samples["many"][sample.sample_id])
+    items = [stored.item(sample, dataset="many") for sample in samples[first:end]]
+    answer(session, stored, dict.fromkeys(items, BLOCKED))
+    session.commit()
+
+
+def answer_all(session: Session, stored: StoredRun) -> None:
+    answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
+
+
+def test_each_item_is_looked_at_about_once(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    """Ten looks at a growing run read each verdict twice at most: to see it, and to close."""
+    monkeypatch.setattr(finished, "STRETCH", 100)
+    models = FinishedModels()
+    with Session(engine) as session:
+        without_statistics(session)
+        stored = store(session, a_run(datasets=(MANY,)), (MANY,))
+        session.commit()
+        read = 0
+        for tenth in range(10):
+            answer_some(session, stored, 300 * tenth, 300 * (tenth + 1))
+            for _ in range(3):  # nothing has happened between the second look and the third
+                before = entries_read(session)
+                models.close(session)
+                session.commit()
+                read += entries_read(session) - before
+
+        assert open_queues(session) == {}
+        # A sample and its verdict to search, a verdict to count, and few for each look.
+        assert read < 3.5 * len(MANY.samples)
+
+
+def test_a_search_that_takes_long_goes_on_at_the_next_look(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+):
+    """Looking for new runs is not held up: a look ends in time, and in the end all is found."""
+    monkeypatch.setattr(finished, "STRETCH", 1)
+    monkeypatch.setattr(finished, "SEARCH_S", 0.0)
+    stored = store(session, a_run())
+    answer_all(session, stored)
+    models = FinishedModels()
+    before = min(stored.samples["commands"].values())
+    models._answered = {stored.models["test/a"]: before - 1}
+
+    looks = 0
+    while open_queues(session):
+        models.close(session)
+        looks += 1
+
+    assert looks == len(COMMANDS.samples)
+
+
+def test_one_worker_searches_at_a_time(engine: Engine):
+    """While one does, the others return at once and close nothing."""
+    with Session(engine) as session, session.begin():
+        answer_all(session, store(session, a_run()))
+    with Session(engine) as first, first.begin():
+        first.execute(select(func.pg_advisory_xact_lock(finished.SEARCHING_LOCK)))
+        with Session(engine) as second, second.begin():
+            FinishedModels().close(second)
+            assert open_queues(second)
+
+    with Session(engine) as session, session.begin():
+        FinishedModels().close(session)
+        assert open_queues(session) == {}
+
+
+def test_verdicts_that_were_deleted_are_missing_again(session: Session):
+    """A model that is opened again is searched from the beginning."""
+    stored = store(session, a_run())
+    answer_all(session, stored)
+    models = FinishedModels()
+    models.close(session)
+    assert open_queues(session) == {}
+
+    session.execute(delete(VerdictRow).where(VerdictRow.sample_key == stored.item(TAR).sample_key))
+    open_models(session, stored.run_id)
+    models.close(session)
+    models.close(session)
+
+    assert open_queues(session)
+
+
+def test_a_model_that_a_retry_opens_meanwhile_stays_open(engine: Engine):
+    """Closing and planning a retry at once never ends with planned items and a closed model."""
+    run = a_run()
+    with Session(engine) as session, session.begin():
+        answer_all(session, store(session, run))
+    closing = FinishedModels()
+    with Session(engine) as session, session.begin():
+        closing.close(session)
+        planning = threading.Thread(target=plan_retry, args=(engine, run, {Outcome.BLOCK}))
+        planning.start()  # waits for the rows that are being closed
+    planning.join(20)
+    with Session(engine) as session, session.begin():
+        assert open_queues(session)
+
+    with Session(engine) as session, session.begin():
+        open_models(session, run.run_id)
+        save_retry(session, run.run_id, {Outcome.BLOCK}, ["test/a"])
+        with Session(engine) as other, other.begin():
+            FinishedModels().close(other)
+    with Session(engine) as session:
+        assert open_queues(session)
