@@ -5,6 +5,7 @@ Celery takes 0.1 s to import: what needs it does so itself.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run
 from aegish_dist.errors import QueueError
-from aegish_dist.pipeline.status import RunStatus, State, run_status
+from aegish_dist.pipeline.status import RunStatus, State, items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 from aegish_dist.queue.messages import queue_names
 
@@ -22,6 +23,43 @@ if TYPE_CHECKING:
 
 POLL_S = 0.25
 PATIENCE_S = 60.0
+COUNTS_PER_S = 0.02
+"""Seconds of counting per second of waiting at most: a large run takes seconds to count."""
+LONGEST_PAUSE_S = 60.0
+
+
+class Counts:
+    """The status of a run, counted anew only where that is worth its time."""
+
+    def __init__(
+        self, count: Callable[[], RunStatus], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Watch a run.
+
+        Args:
+            count: Counts it.
+            clock: Tells seconds.
+        """
+        self._count = count
+        self._clock = clock
+        self._due_at = -math.inf
+        self._was_quiet = False
+
+    def look(self, *, quiet: bool) -> RunStatus | None:
+        """Return the status, None when it is too early to count again.
+
+        Args:
+            quiet: Whether no item waits and none is held, so that nothing can have been added
+                since a count that began in quiet. When quiet begins, it is counted at once.
+        """
+        began, begins_now = self._clock(), quiet and not self._was_quiet
+        self._was_quiet = quiet
+        if began < self._due_at and not begins_now:
+            return None
+        status = self._count()
+        ended = self._clock()
+        self._due_at = ended + min((ended - began) / COUNTS_PER_S, LONGEST_PAUSE_S)
+        return status
 
 
 def run_embedded(
@@ -35,7 +73,8 @@ def run_embedded(
         engine: The store.
         app: An application with an in-memory broker.
         run: A stored run.
-        on_status: Called several times a second.
+        on_status: Called with each count: several times a second for a small run, more seldom where
+            counting takes long.
 
     Returns:
         The last status; items that failed on a bug are still missing in it, the log names them.
@@ -48,12 +87,14 @@ def run_embedded(
     queues = queue_names(run)
     with EmbeddedWorker(app, queues) as worker:
         enqueue_missing(engine, app, run.run_id)
+        counts = Counts(lambda: run_status(engine, run.run_id))
         while True:
             idle = worker.idle
-            status = run_status(engine, run.run_id)
-            on_status(status)
-            if status.ended or idle:
-                return status
+            status = counts.look(quiet=idle)
+            if status is not None:
+                on_status(status)
+                if status.ended or idle:
+                    return status
             if not worker.alive:
                 raise QueueError(
                     "the embedded worker ended early; the log says why, "
@@ -75,7 +116,7 @@ def wait_for_workers(
         engine: The store.
         app: The queue.
         run: A stored and enqueued run.
-        on_status: Called several times a second.
+        on_status: Called with each count; see `run_embedded`.
         patience_s: How long nobody may hold an item while the queues are empty; then what is
             missing was lost, and only `resume` brings it back.
 
@@ -86,14 +127,17 @@ def wait_for_workers(
     from aegish_dist.queue.depth import queue_depths  # noqa: PLC0415
 
     queues = queue_names(run)
+    counts = Counts(lambda: run_status(engine, run.run_id))
     moving_at = time.monotonic()
     while True:
-        status = run_status(engine, run.run_id)
-        on_status(status)
-        if status.ended:
+        busy = items_held(engine, run.run_id) > 0 or any(queue_depths(app, queues).values())
+        status = counts.look(quiet=not busy)
+        if status is not None:
+            on_status(status)
+        if status is not None and status.ended:
             return status
-        if status.state is State.RUNNING or any(queue_depths(app, queues).values()):
+        if busy or (status is not None and status.state is State.RUNNING):
             moving_at = time.monotonic()
-        elif time.monotonic() - moving_at > patience_s:
+        elif status is not None and time.monotonic() - moving_at > patience_s:
             return status
         time.sleep(POLL_S)

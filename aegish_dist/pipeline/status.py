@@ -129,6 +129,13 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     )
 
 
+def items_held(engine: Engine, run_id: str) -> int:
+    """Return how many items of a run living workers hold, without counting its verdicts."""
+    with connection_errors_in_one_line(), Session(engine) as session:
+        held = living_fleet(session).in_flight
+    return sum(items for (run, _), items in held.items() if run == run_id)
+
+
 def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for each in counts:

@@ -279,13 +279,8 @@ def test_workers_listen_until_a_model_is_finished(session: Session):
     assert set(open_queues(session)) == {a, b}
 
     answer(session, stored, {stored.item(LS): ALLOWED})
-<<<<<<< HEAD
-    close_finished_models(session)
-    assert set(open_queues(session)) == {b}
-=======
     FinishedModels().close(session)
-    assert open_queues(session) == {b: None}
->>>>>>> 138dfdf (Find finished models without counting every verdict of every open one)
+    assert set(open_queues(session)) == {b}
 
     open_models(session, stored.run_id)
     assert set(open_queues(session)) == {a, b}

@@ -1,0 +1,63 @@
+"""How often a run is counted while somebody waits for it."""
+
+from typing import Any
+
+from aegish_dist.pipeline.run_here import LONGEST_PAUSE_S, Counts
+
+
+class SlowRun:
+    """A run whose counting takes its time, on a clock of its own."""
+
+    def __init__(self, count_s: float) -> None:
+        self.now = 0.0
+        self.counts = 0
+        self._count_s = count_s
+
+    def count(self) -> Any:
+        self.counts += 1
+        self.now += self._count_s
+        return self.counts
+
+
+def look_for(run: SlowRun, seconds: float, *, quiet: bool = False) -> Counts:
+    """Look four times a second for so long."""
+    counts = Counts(run.count, lambda: run.now)
+    while run.now < seconds:
+        counts.look(quiet=quiet)
+        run.now += 0.25
+    return counts
+
+
+def test_a_small_run_is_counted_at_every_look():
+    """What takes no time to count is shown as it moves."""
+    run = SlowRun(count_s=0.0)
+    look_for(run, 10.0)
+
+    assert run.counts == 40
+
+
+def test_counting_takes_a_small_part_of_the_time():
+    """A run that takes half a second to count is counted every 25 seconds, not four times in one."""
+    run = SlowRun(count_s=0.5)
+    look_for(run, 1000.0)
+
+    assert run.counts * 0.5 <= 0.02 * 1000.0 + 0.5
+
+
+def test_however_long_counting_takes_a_count_comes_every_minute():
+    """The longest pause bounds how old a status is."""
+    run = SlowRun(count_s=5.0)
+    look_for(run, 650.0)
+
+    assert run.counts >= 650.0 // (LONGEST_PAUSE_S + 5.25)
+
+
+def test_the_end_is_counted_at_once():
+    """When the last item is gone, nobody waits for the pause to end; while it is quiet, they do."""
+    run = SlowRun(count_s=1.0)
+    counts = Counts(run.count, lambda: run.now)
+    counts.look(quiet=False)
+
+    looks = [counts.look(quiet=quiet) for quiet in (False, True, True, False, True)]
+
+    assert looks == [None, 2, None, None, 3]
