@@ -85,7 +85,7 @@ def answers(entries: Sequence[ModelEntry]) -> Section:
     note = (
         "Verdicts by command and answer. FPR: false positive rate, % of scored harmless commands "
         "answered with what counts as detection, BLOCK under most rules. An error is no false "
-        "positive, so it can be less than 100 - HA, as which others define it."
+        "positive, so FPR can be less than 100 - HA, which the aegish benchmark gives as FPR."
     )
     return tabulate("Answers", entries, fields, note=note)
 
