@@ -81,7 +81,7 @@ def test_a_worker_for_other_queues(cluster: Cluster):
     """`-Q` without a name of ours takes those queues and nothing else."""
     run_id = cluster.submit(CAREFUL, limit=10)
     cluster.start_worker("-Q", "elsewhere")
-    cluster.wait_for_workers(1)
+    wait_until(lambda: " ready." in cluster.log(), "the worker", DEADLINE_S)
 
     cluster.takes_from("elsewhere")
     assert cluster.waiting(run_id, CAREFUL) == 10
