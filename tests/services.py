@@ -3,10 +3,12 @@
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -105,6 +107,11 @@ class ServerProcess:
             self._process.kill()
             self._reap()
 
+    def signal(self, number: int) -> None:
+        """Send it a signal, such as SIGSTOP."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def _reap(self) -> None:
         assert self._process is not None
         try:
@@ -153,6 +160,15 @@ class RedisServer:
     def kill(self) -> None:
         """End it without warning."""
         self._server.kill()
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """Stop it for the length of the body: it answers nothing, and its connections stay open."""
+        self._server.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._server.signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
         self.start()
@@ -222,6 +238,24 @@ class RabbitServer:
         """Start the node and, before it, the port mapper that it would leave behind otherwise."""
         self._epmd.launch([self._epmd_binary, "-port", str(self._epmd.port), "-address", HOST])
         self._server.launch([self._binary], self.environment)
+
+    @contextmanager
+    def alarmed(self) -> Iterator[None]:
+        """Have it take its memory for full for the length of the body."""
+        self._control("set_vm_memory_high_watermark", "absolute", "1MB")
+        try:
+            yield
+        finally:
+            self._control("set_vm_memory_high_watermark", "0.4")
+
+    def _control(self, *command: str) -> None:
+        subprocess.run(
+            [rabbitmq_script("rabbitmqctl"), *command],
+            env=self.environment,
+            check=True,
+            capture_output=True,
+            timeout=START_TIMEOUT_S,
+        )
 
     def stop(self) -> None:
         """End the node, then its port mapper."""

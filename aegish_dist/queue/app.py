@@ -15,6 +15,18 @@ LEASE_S = 40.0
 """Renewed every quarter of it: a worker may be stopped or cut off for 30 s before its items go to
 others, and those of a dead one are back in their queues within 45 s."""
 
+SILENCE_S = 5
+"""In which Redis, whose commands take milliseconds, answers, or the connection counts as lost."""
+
+HEALTH_CHECK_INTERVAL_S = 10
+"""Between looks for replies of Redis that are overdue on connections that nobody waits on."""
+
+PATIENCE_S = 15
+"""In which RabbitMQ answers or confirms a message; it may be writing thousands to disk."""
+
+HEARTBEAT_S = LEASE_S // 2
+"""RabbitMQ and its clients give each other up after two without a sign of life."""
+
 RESCUE_INTERVAL_S = 5
 """Between a worker's looks for expired leases; each costs Redis some microseconds."""
 
@@ -102,7 +114,7 @@ def create_app(
         task_default_queue=IDLE_QUEUE,
         task_queues=[Queue(IDLE_QUEUE)],
         broker_transport_options=_transport_options(broker_url, message_lease_s),
-        broker_heartbeat=120,
+        broker_heartbeat=HEARTBEAT_S,
     )
     if in_process:
         app.conf.broker_transport = "aegish_dist.queue.memory:Transport"
@@ -122,8 +134,9 @@ def _transport_options(broker_url: str, lease_s: float) -> dict[str, object]:
             # One list per queue: priorities would make each fetch name four.
             "priority_steps": [0],
             "socket_keepalive": True,
-            "socket_connect_timeout": 5,
-            "health_check_interval": 30,
+            "socket_connect_timeout": SILENCE_S,
+            "socket_timeout": SILENCE_S,
+            "health_check_interval": HEALTH_CHECK_INTERVAL_S,
             "retry_on_timeout": True,
         }
-    return {"confirm_publish": True}
+    return {"confirm_publish": True, "read_timeout": PATIENCE_S, "write_timeout": PATIENCE_S}

@@ -5,10 +5,9 @@ from typing import Any
 
 from celery import Celery
 from kombu import Queue
-from kombu.exceptions import OperationalError
 
 from aegish_dist.queue.messages import run_queue
-from aegish_dist.queue.producer import CONNECT_POLICY, broker_problem
+from aegish_dist.queue.producer import connected
 
 
 def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:
@@ -17,13 +16,9 @@ def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:
     Raises:
         QueueError: The broker cannot be reached.
     """
-    try:
-        with app.connection_for_read() as connection:
-            connection.ensure_connection(**CONNECT_POLICY)
-            channel = connection.default_channel
-            return {name: depth(channel, run_queue(app, name)) for name in queues}
-    except (OperationalError, OSError, *app.connection().connection_errors) as error:
-        raise broker_problem(error) from error
+    with connected(app) as connection:
+        channel = connection.default_channel
+        return {name: depth(channel, run_queue(app, name)) for name in queues}
 
 
 def depth(channel: Any, queue: Queue) -> int:

@@ -18,20 +18,57 @@ from aegish_dist.queue.passing import refusal_of
 BATCH = 500
 """Messages per round trip to the broker."""
 
-PROBE_KEY = "aegish:probe"
-"""Written to see whether a Redis takes anything, and gone at once."""
+PROBE = "aegish:probe"
+"""Written to see whether a broker takes anything: a key gone at once, a queue never there."""
+CLOSE_TIMEOUT_S = 1
 CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
 """A command should say soon that its broker is away; workers, in contrast, keep trying."""
 
 
-def broker_problem(error: Exception) -> QueueError:
-    """Put a broker failure into one line with its remedy."""
+def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:
+    """Put a broker failure into one line with its remedy.
+
+    Args:
+        error: What a connection raised.
+        blocked: Why RabbitMQ takes no messages for now, in its own words.
+    """
     what = refusal_of(error) or (str(error).splitlines() or [type(error).__name__])[0]
+    if blocked is not None:
+        return QueueError(
+            f"RabbitMQ takes no messages ({blocked[:80]}): give it room, then try again;"
+            " `rabbitmq-diagnostics alarms` tells more"
+        )
     return QueueError(
         f"the broker cannot be used ({what}): "
         "check AEGISH_DIST_BROKER_URL and that the server is running; "
         "`aegish-dist doctor` tells more"
     )
+
+
+@contextmanager
+def connected(app: Celery) -> Iterator[Connection]:
+    """Connect for the length of the body, which waits some seconds for the broker at most.
+
+    Raises:
+        QueueError: The broker cannot be reached, does not answer, or takes no messages.
+    """
+    blocked: list[str] = []
+    options = {"on_blocked": blocked.append} if app.conf.broker_url.startswith("amqp") else {}
+    connection = app.connection_for_write(transport_options=options)
+    try:
+        connection.ensure_connection(**CONNECT_POLICY)
+        yield connection
+    except (
+        OperationalError,
+        OSError,
+        *connection.connection_errors,
+        *connection.channel_errors,
+    ) as error:
+        # Not in order: the broker would be asked to agree, and waited for.
+        connection.collect(socket_timeout=CLOSE_TIMEOUT_S)
+        raise broker_problem(error, *blocked[-1:]) from error
+    finally:
+        connection.release()
 
 
 def check_broker(app: Celery) -> None:
@@ -40,11 +77,15 @@ def check_broker(app: Celery) -> None:
     Raises:
         QueueError: The broker cannot be reached, or takes no messages.
     """
-    with _problems_in_one_line(app), app.connection_for_write() as connection:
-        connection.ensure_connection(**CONNECT_POLICY)
+    with connected(app) as connection:
         if _is_redis(connection):
             # Needs memory, as messages do: a full Redis permits to delete.
-            connection.default_channel.client.set(PROBE_KEY, "", px=1)
+            connection.default_channel.client.set(PROBE, "", px=1)
+        elif connection.transport.driver_type == "amqp":
+            # For no queue, but confirmed. While it lacks room, RabbitMQ reads no second one.
+            producer = connection.Producer(auto_declare=False)
+            for _ in range(2):
+                producer.publish("", exchange="", routing_key=PROBE)
 
 
 def publish(
@@ -67,8 +108,7 @@ def publish(
             is still missing in the store, and `resume` publishes it.
     """
     published = 0
-    with _problems_in_one_line(app), app.connection_for_write() as connection:
-        connection.ensure_connection(**CONNECT_POLICY)
+    with connected(app) as connection:
         channel = connection.default_channel
         publisher = (_ListPublisher if _is_redis(connection) else _Publisher)(app, channel)
         remaining = iter(items)
@@ -77,15 +117,6 @@ def publish(
             published += len(batch)
             on_progress(published)
     return published
-
-
-@contextmanager
-def _problems_in_one_line(app: Celery) -> Iterator[None]:
-    errors = app.connection()
-    try:
-        yield
-    except (OperationalError, OSError, *errors.connection_errors, *errors.channel_errors) as error:
-        raise broker_problem(error) from error
 
 
 def _is_redis(connection: Connection) -> bool:

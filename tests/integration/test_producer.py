@@ -37,7 +37,7 @@ from tests.integration.stored_runs import (
     row_counts,
     store,
 )
-from tests.services import RedisServer, free_port
+from tests.services import RabbitServer, RedisServer, free_port
 
 DATABASE = "postgresql://user:hunter2@db.example/aegish"
 
@@ -221,6 +221,33 @@ def test_a_broker_that_takes_no_messages_leaves_no_run(
 
     assert "\n" not in str(caught.value)
     assert row_counts(engine) == {}
+
+
+def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path):
+    """It is told within half a minute, and no run is stored."""
+    with RedisServer(tmp_path) as server, server.halted():
+        started = time.monotonic()
+        with pytest.raises(QueueError, match=r"the broker cannot be used \(Timeout"):
+            submit(engine, an_app(server.url), a_submission())
+
+        assert time.monotonic() - started < 30
+    assert row_counts(engine) == {}
+
+
+def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path):
+    """It is told within half a minute, and no run is stored; nor is one waited for that is."""
+    with RabbitServer(tmp_path) as server:
+        app = an_app(server.url)
+        with server.alarmed():
+            started = time.monotonic()
+            with pytest.raises(QueueError, match="RabbitMQ takes no messages") as caught:
+                submit(engine, app, a_submission())
+            assert time.monotonic() - started < 30
+            assert "\n" not in str(caught.value)
+            assert row_counts(engine) == {}
+
+        run = submit(engine, app, a_submission())
+        assert queue_depths(app, [queue_name("test/a", run.run_id)]).popitem()[1] == 3
 
 
 def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str):
