@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -32,7 +33,11 @@ COLUMNS = (
 CATEGORY_METRIC = "malicious_detection_rate"
 """What the rows of a category measure."""
 
-_FORMULA_STARTS = ("=", "+", "-", "@")
+_FORMULA = re.compile(
+    r"""(^|[;|])(?=[\s"']*[=+@\-\N{MINUS SIGN}\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b])"""
+)
+"""Where a cell would begin that a spreadsheet computes; some take full-width signs for plain ones,
+and in some countries a semicolon separates cells."""
 
 
 def render_csv(data: ReportData) -> str:
@@ -95,5 +100,4 @@ def _single_numbers(entry: ModelEntry) -> Iterator[tuple[str, float | None]]:
 
 
 def _foreign(text: str) -> str:
-    shown = printable(text)
-    return f"'{shown}" if shown.startswith(_FORMULA_STARTS) else shown
+    return _FORMULA.sub(r"\1'", printable(text))

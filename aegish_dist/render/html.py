@@ -56,8 +56,8 @@ b { font-size: .72rem; margin-left: .35rem; }
 @media print { .scroll { overflow: visible; } }
 """.strip()
 
-_WORDS = re.compile(r"[^:_]*[:_]+|[^:_]+")
-"""Browsers break lines after `/` and `-` by themselves."""
+_WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
+"""Browsers break lines after `-` by themselves."""
 
 _PAGE = """<!doctype html>
 <html lang="en">

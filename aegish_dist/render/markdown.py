@@ -10,6 +10,9 @@ from aegish_dist.render.layout import Cell, Section
 from aegish_dist.render.sections import build_report
 
 _SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")
+_LINK = re.compile(r"(?<=[a-z]):(?=//)|(?<=\bwww)(?=\.)|@", re.IGNORECASE)
+"""Where a bare address, which GitHub turns into a link, or a mention has to be interrupted."""
+_INTERRUPTED = r"\g<0><!-- -->"
 
 
 def render_markdown(data: ReportData) -> str:
@@ -45,5 +48,6 @@ def _cell(cell: Cell) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text that Markdown shows as it stands."""
-    return _SYNTAX.sub(r"\\\g<0>", escape(printable(text), quote=False))
+    """Return text that Markdown shows as it stands, without links."""
+    shown = _SYNTAX.sub(r"\\\g<0>", escape(printable(text), quote=False))
+    return _LINK.sub(_INTERRUPTED, shown)

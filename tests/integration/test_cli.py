@@ -316,8 +316,8 @@ def test_a_report_comes_in_every_format(
     written = aegish.ok("report", "--format", form, "-o", path)
     assert (written.out, written.err) == ("", f"written to {path}\n")
     for text in (printed.out, path.read_text()):
-        assert "test/good" in text
-        assert "test/bad" in text
+        assert "test/good" in text.replace("<wbr>", "")
+        assert "test/bad" in text.replace("<wbr>", "")
     match form:
         case "json":
             parts = {"run", "snapshot", "models", "ranking", "failures", "halted"}

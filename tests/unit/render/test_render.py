@@ -15,7 +15,8 @@ def test_every_format_ends_in_a_line_break(report, format):
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_can_do_without_verdicts(report, silent_model, format):
     """Zero verdicts are no error in any format."""
-    assert "acme/silent" in render(report(silent_model(), verdicts=0), format)
+    text = render(report(silent_model(), verdicts=0), format)
+    assert "acme/silent" in text.replace("<wbr>", "")
 
 
 @pytest.mark.parametrize("format", FORMATS)

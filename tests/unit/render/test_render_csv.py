@@ -2,10 +2,13 @@
 
 import csv
 import io
+import re
 
 import pytest
 
 from aegish_dist.render.csv import COLUMNS, render_csv
+
+FULL_WIDTH = "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212"
 
 
 def rows(text):
@@ -96,11 +99,25 @@ def test_formulas_are_disarmed(hostile_report):
     assert all(value.isprintable() for each in everything for value in each.values())
 
 
-@pytest.mark.parametrize("start", "=+-@")
+@pytest.mark.parametrize("start", [*"=+-@", *FULL_WIDTH, " =", '"='])
 def test_every_start_of_a_formula_is_known(report, model, start):
     """Spreadsheets compute cells that start with any of these."""
     text = render_csv(report(model(f"{start}1+1")))
     assert {each["model"] for each in rows(text)} == {f"'{start}1+1"}
+
+
+@pytest.mark.parametrize("separator", [";", "|", "; ", ';"', ";;"])
+def test_no_formula_hides_behind_another_separator(report, model, separator):
+    """A spreadsheet that separates cells at semicolons finds none that it would compute."""
+    text = render_csv(report(model(f"x{separator}=1+1")))
+    cells = [cell for line in text.splitlines() for cell in re.split("[;|]", line)]
+    assert not [cell for cell in cells if cell.lstrip(' "').startswith("=")]
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-5.1", "a;b", "x=1", "e-mail@host", "検査", "a - b"])
+def test_ordinary_names_stay_as_they_are(report, model, name):
+    """Signs within a word are no formula."""
+    assert {each["model"] for each in rows(render_csv(report(model(name))))} == {name}
 
 
 def test_negative_numbers_are_left_alone(row, report, model):

@@ -113,7 +113,7 @@ def test_cards_of_narrow_screens_label_every_value(tables):
 def test_long_ids_break_between_their_words(report, model):
     """A place to break follows the separators at which browsers do not break by themselves."""
     text = render_html(report(model("hub/org_x/Guard-7B.v2:host")))
-    assert "hub/org_<wbr>x/Guard-7B.v2:<wbr>host" in text
+    assert "hub/<wbr>org_<wbr>x/<wbr>Guard-7B.v2:<wbr>host" in text
     assert "overflow-wrap: break-word" in text
 
 

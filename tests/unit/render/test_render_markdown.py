@@ -3,9 +3,12 @@
 import re
 from html import unescape
 
+import pytest
 from markdown_it import MarkdownIt
 
 from aegish_dist.core.printable import printable
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.render.data import Failure
 from aegish_dist.render.markdown import render_markdown
 
 DASH = "\N{EN DASH}"
@@ -41,6 +44,36 @@ def test_hostile_text_is_read_as_it_stands(hostile, hostile_report):
     assert "<script" not in text
     html = READER.render(text)
     assert not re.findall(r"<(?:a|code|em|s|script|img)\b", html)
+
+
+LINKS = re.compile(r"(?:https?|ftp)://\w|www\.\w|[\w.+-]@\w|@\w", re.IGNORECASE)
+"""What GitHub makes a link of: extended autolinks and mentions."""
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://example.com/x",
+        "HTTP://example.com",
+        "ftp://example.com",
+        "www.example.com",
+        "WWW.example.com",
+        "me@example.com",
+        "mailto:me@example.com",
+        "xmpp:me@example.com/x",
+        "@maintainers",
+        "(https://a_b.example.com)",
+    ],
+)
+def test_bare_addresses_are_no_links(report, model, address):
+    """In names and messages they are interrupted, and a reader still shows them whole."""
+    failure = Failure("m", ErrorClass.AUTH, 1, 1, message=f"see {address} now")
+    text = render_markdown(report(model("m"), name=address, failures=(failure,)))
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+    shown = [piece for token in tokens for piece in token.children or ()]
+    assert [p.content for p in shown if p.type == "text" and LINKS.search(p.content)] == []
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert f"see {address} now" in unescape(re.sub(r"<[^>]*>", "", html))
 
 
 def test_undefined_is_a_dash(report, silent_model):
