@@ -158,11 +158,15 @@ class RunImport:
         return self._datasets[name]
 
     def _find(self, name: str, fingerprint: str | None) -> int | None:
-        """Return the stored dataset of that name and fingerprint, or the newest of that name."""
+        """Return the stored dataset of that name and fingerprint, or the newest of that name.
+
+        Until the import ends nobody can delete it, or samples of it.
+        """
         found = select(DatasetRow.id).where(DatasetRow.name == name)
         if fingerprint is not None:
             found = found.where(DatasetRow.fingerprint == fingerprint)
-        return self._session.scalar(found.order_by(DatasetRow.id.desc()).limit(1))
+        newest = found.order_by(DatasetRow.id.desc()).limit(1)
+        return self._session.scalar(newest.with_for_update(read=True, key_share=True))
 
     def _add(self, dataset: _Dataset, samples: Mapping[str, Sample]) -> None:
         new = {i: sample for i, sample in samples.items() if i not in dataset.stored}

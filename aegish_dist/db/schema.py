@@ -4,10 +4,14 @@ Alembic is imported by those who migrate: whoever only compares versions, such a
 saves 8 MB and 60 ms.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy.exc import OperationalError
 
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.tables import METADATA
@@ -18,6 +22,25 @@ if TYPE_CHECKING:
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 MIGRATING_LOCK = 0x61656769736801
+LOCK_TIMEOUT_S = 10
+"""Whoever waits for a table stops every worker behind it."""
+
+_HOLDERS = text(
+    """
+    SELECT pid, usename, application_name, client_addr, state, xact_start
+    FROM pg_stat_activity
+    WHERE pid IN (
+        SELECT pid FROM pg_locks AS held
+        WHERE granted AND pid <> pg_backend_pid()
+          AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND (relation IN (SELECT oid FROM pg_class
+                            WHERE relnamespace = current_schema()::regnamespace)
+               OR (locktype = 'advisory' AND objsubid = 1
+                   AND (classid::bigint << 32) + objid::bigint = :key)))
+    ORDER BY xact_start LIMIT 3
+    """
+)
+"""Sessions that hold the lock of migrations or any table of ours, the oldest first."""
 
 
 def alembic_config(connection: Connection | None = None) -> "Config":
@@ -45,13 +68,44 @@ def current(engine: Engine) -> str | None:
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the database to this package's version, in one transaction."""
+    """Bring the database to this package's version, in one transaction.
+
+    Raises:
+        StoreError: Another session holds what the migration has to lock; names that session.
+    """
+    if current(engine) == head():
+        return
     from alembic import command  # noqa: PLC0415
 
-    with connection_errors_in_one_line(), engine.begin() as connection:
+    with connection_errors_in_one_line(), _blocked_by(engine), engine.begin() as connection:
+        connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"))
         # Two at once would both find nothing and both create everything.
         connection.execute(select(func.pg_advisory_xact_lock(MIGRATING_LOCK)))
         command.upgrade(alembic_config(connection), "head")
+
+
+@contextmanager
+def _blocked_by(engine: Engine) -> Iterator[None]:
+    """Name the sessions that a lock was not had from in time."""
+    try:
+        yield
+    except OperationalError as error:
+        if not isinstance(error.orig, LockNotAvailable):
+            raise
+        with engine.connect() as connection:
+            rows = connection.execute(_HOLDERS, {"key": MIGRATING_LOCK}).all()
+        holders = "; ".join(_describe(row) for row in rows) or "it has just let go"
+        raise StoreError(
+            f"the schema cannot be changed, another session has held it for {LOCK_TIMEOUT_S} s"
+            f" ({holders}): try again when that is through, or end it with"
+            " `SELECT pg_terminate_backend(PID)`"
+        ) from error
+
+
+def _describe(row: Any) -> str:
+    where = f" from {row.client_addr}" if row.client_addr else ""
+    since = "" if row.xact_start is None else f", {row.state} since {row.xact_start:%H:%M:%S %Z}"
+    return f"PID {row.pid}, {row.application_name or row.usename}{where}{since}"
 
 
 def require_current(engine: Engine) -> None:

@@ -145,8 +145,9 @@ third of the bytes, model by model."""
 class VerdictRow(Base):
     """One model's answer about one sample. Insert-only; raw columns never change.
 
-    A trigger checks, once per statement, that model and sample are there: foreign keys would check
-    row by row, which took a third of the time of an insert. Deleting a run deletes its verdicts.
+    A trigger checks, once per statement, that model and sample are there, and locks the models
+    until the transaction ends: foreign keys would do so row by row, which took a third of the time
+    of an insert. Deleting a run deletes its verdicts; samples that a run asks cannot be deleted.
 
     Not partitioned by run: the primary key begins with the model, so a run's verdicts lie together
     in the index. Counting a million took 2.1 s among eleven million, 1.9 s where they were alone.

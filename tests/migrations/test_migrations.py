@@ -49,6 +49,28 @@ def test_unmigrated_database_is_refused(unmigrated_engine: Engine):
         schema.require_current(unmigrated_engine)
 
 
+@pytest.mark.parametrize(
+    "held",
+    ["SELECT pg_advisory_xact_lock(27414567566141441)", "LOCK TABLE verdicts IN ACCESS SHARE MODE"],
+    ids=["another migration", "a long report"],
+)
+def test_an_upgrade_that_cannot_lock_names_the_session_that_holds_it(
+    unmigrated_engine: Engine, monkeypatch: pytest.MonkeyPatch, held: str
+):
+    """It ends after the time for locks in one line, and changes nothing."""
+    monkeypatch.setattr(schema, "LOCK_TIMEOUT_S", 1)
+    with unmigrated_engine.begin() as connection:
+        command.upgrade(schema.alembic_config(connection), "0001")
+    with unmigrated_engine.begin() as holder:
+        pid = holder.scalar(text("SELECT pg_backend_pid()"))
+        holder.execute(text(held))
+
+        with pytest.raises(StoreError, match=rf"PID {pid}, aegish-dist.*pg_terminate_backend"):
+            schema.upgrade(unmigrated_engine)
+
+    assert schema.current(unmigrated_engine) == "0001"
+
+
 def test_drift_names_what_differs(engine: Engine):
     """A column that no migration made is found."""
     with engine.begin() as connection:

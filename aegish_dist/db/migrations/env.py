@@ -3,16 +3,16 @@
 from alembic import context
 from sqlalchemy import Connection, text
 
+from aegish_dist.db import schema
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.tables import METADATA
 
-LOCK_TIMEOUT = "10s"
 STATEMENT_TIMEOUT = "15min"
 
 
 def _migrate(connection: Connection) -> None:
     # A migration that cannot get its lock must fail, not stop every worker behind it.
-    connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
+    connection.execute(text(f"SET LOCAL lock_timeout = '{schema.LOCK_TIMEOUT_S}s'"))
     connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
     context.configure(connection=connection, target_metadata=METADATA, compare_type=True)
     with context.begin_transaction():
