@@ -65,6 +65,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a stopping worker lets calls in flight finish before it gives them back."""
     message_lease_s: Annotated[float, Meta(ge=5, le=3600)] = 40.0
     """How long after its last sign of life a worker's messages go back to their queues in Redis."""
+    queue_type: Literal["classic", "quorum"] = "classic"
+    """Of the queues in RabbitMQ; the same for all commands and workers of a fleet."""
     stock_transport: bool = False
     """Leaves Redis to kombu's own transport, which is slower; to tell its faults from ours."""
     log_format: Literal["console", "json"] = "console"

@@ -51,13 +51,23 @@ class QuietWorker(Worker):
         return {**kwargs, "without_gossip": True, "without_mingle": True}
 
 
-class Prefetch(bootsteps.Step):
+class Prefetch(bootsteps.StartStopStep):
     """Has the consumer hold somewhat more than is called at once."""
 
-    def __init__(self, consumer: Any, **_: Any) -> None:
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        super().__init__(consumer, **kwargs)
         calls = consumer.pool.num_processes
         spare = SPARE_PER_CALL * max(0, calls - SPARE_FROM_CALLS)
         consumer.initial_prefetch_count = calls + int(spare)
+
+    def start(self, consumer: Any) -> None:
+        """Count what is held per queue where they are quorum queues, which know no other way."""
+        if consumer.app.conf.aegish_queue_arguments:
+            channel = consumer.task_consumer.channel
+            channel.basic_qos(0, 0, True)  # 0: without limit
+            channel.basic_qos(0, consumer.initial_prefetch_count, False)
 
 
 def _build() -> Celery:
@@ -74,6 +84,7 @@ def _build() -> Celery:
         concurrency=settings.concurrency,
         shutdown_grace_s=settings.shutdown_grace_s,
         message_lease_s=settings.message_lease_s,
+        queue_type=settings.queue_type,
         stock_transport=settings.stock_transport,
         catalog=settings.catalog,
     )

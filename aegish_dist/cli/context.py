@@ -75,6 +75,7 @@ class Workspace:
             limiter_url=self.settings.shared_limiter_url,
             concurrency=self.settings.concurrency,
             shutdown_grace_s=self.settings.shutdown_grace_s,
+            queue_type=self.settings.queue_type,
             stock_transport=self.settings.stock_transport,
             catalog=self.settings.catalog,
         )

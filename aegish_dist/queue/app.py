@@ -35,6 +35,17 @@ QUEUE_EXPIRES_S = 7 * 24 * 3600
 nobody has listened to for so long, with what is in them: PostgreSQL knows what is missing, and
 `resume` fills them again. In Redis an empty list is none, so nothing has to expire there."""
 
+QUORUM_ARGUMENTS = {
+    "x-queue-type": "quorum",
+    # RabbitMQ 4 drops what comes back 20 times, and items of a parked model come back every second.
+    # 3.10 takes no -1 for "never".
+    "x-delivery-limit": 1_000_000_000,
+    # Milliseconds. An item may wait for its turn at a throttled model for longer than the 30
+    # minutes after which RabbitMQ takes back what is not acknowledged.
+    "x-consumer-timeout": 24 * 3600 * 1000,
+}
+"""Of the queues in RabbitMQ where they are to be quorum queues."""
+
 MEMORY_POLLING_S = 0.01
 """The in-memory transport sleeps this long when it finds nothing; its default is a second."""
 
@@ -47,6 +58,7 @@ def create_app(
     concurrency: int = 500,
     shutdown_grace_s: float = 60.0,
     message_lease_s: float = LEASE_S,
+    queue_type: str = "classic",
     stock_transport: bool = False,
     catalog: Path | None = None,
 ) -> Celery:
@@ -59,6 +71,7 @@ def create_app(
         concurrency: Calls a worker process has in flight at most.
         shutdown_grace_s: How long a stopping worker lets calls in flight finish.
         message_lease_s: Seconds after its last renewal when a message goes back to its queue.
+        queue_type: Of the queues in RabbitMQ, `classic` or `quorum`.
         stock_transport: Whether to leave Redis to kombu's own transport.
         catalog: The operator's model catalog, which says where workers may send which key.
     """
@@ -78,6 +91,9 @@ def create_app(
         aegish_shutdown_grace_s=shutdown_grace_s,
         aegish_catalog=catalog,
         aegish_queue_expires_s=QUEUE_EXPIRES_S if broker_url.startswith("amqp") else None,
+        aegish_queue_arguments=QUORUM_ARGUMENTS
+        if queue_type == "quorum" and broker_url.startswith("amqp")
+        else None,
         # The verdict in PostgreSQL is the result; a result backend would be a second truth.
         result_backend=None,
         task_ignore_result=True,

@@ -68,7 +68,10 @@ def run_queue(app: Celery, name: str) -> Queue:
     """
     from kombu import Queue  # noqa: PLC0415  commands that publish nothing do without
 
-    return Queue(name, durable=True, expires=app.conf.aegish_queue_expires_s)
+    arguments = app.conf.aegish_queue_arguments
+    return Queue(
+        name, durable=True, expires=app.conf.aegish_queue_expires_s, queue_arguments=arguments
+    )
 
 
 def encode(item: Item) -> list[str | int]:

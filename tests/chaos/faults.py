@@ -22,6 +22,7 @@ from tests.chaos.servers import frozen
 from tests.services import RabbitServer, RedisServer, wait_until
 
 RABBIT = Layout(broker="rabbitmq")
+QUORUM = Layout(broker="rabbitmq", queue_type="quorum")
 SHORT_LEASE = Layout(lease_s=5.0)
 """Where a call has to outlive a lease."""
 ALONE = Layout(workers=1, concurrency=100)
@@ -303,6 +304,10 @@ _ALL = (
     Fault("rabbitmq-killed", "RabbitMQ is killed and starts again", _kill_rabbit, RABBIT),
     Fault("rabbitmq-alarm", "RabbitMQ has a memory alarm for 5 s", _alarm_rabbit, RABBIT),
     Fault("rabbitmq-cut", "connections to RabbitMQ are cut", _cut_broker, RABBIT),
+    Fault("rabbitmq-worker-killed", "a worker on RabbitMQ gets `kill -9`", _kill_worker, RABBIT),
+    Fault("quorum-killed", "RabbitMQ with quorum queues is killed and starts again",
+          _kill_rabbit, QUORUM),
+    Fault("quorum-cut", "connections to RabbitMQ with quorum queues are cut", _cut_broker, QUORUM),
     Fault("messages-twice", "every message is sent twice", _send_twice, ALONE,
           moment=(0.0, 0.3), twice=0),
     Fault("messages-forged", "forged and damaged messages", _forge, moment=(0.0, 0.5), twice=0),
@@ -314,7 +319,7 @@ _ALL = (
               Trouble.LONG_WAIT, 5, twice=0),
     _provider("provider-redirects", "307 for every call for 5 s", Trouble.REDIRECTED, 5, twice=0),
     Fault("provider-key-refused", "401 for every call for 5 s; `retry` and `resume`",
-          _wrong_key, twice=0),
+          _wrong_key, ALONE, twice=0),
 )  # fmt: skip
 FAULTS = {fault.name: fault for fault in _ALL}
 """By name, in the order of the table."""

@@ -62,6 +62,8 @@ class Layout:
 
     broker: str = "redis"
     """`redis` or `rabbitmq`."""
+    queue_type: str = "classic"
+    """Of RabbitMQ's queues."""
     workers: int = 2
     """Processes."""
     concurrency: int = 10
@@ -109,7 +111,9 @@ class Fleet:
         self.broker = enter(RabbitServer(self.home) if rabbit else RedisServer(self.home))
         self.database_proxy = enter(CuttingProxy.to_postgres(self.postgres.url))
         self.broker_proxy = enter(HalfOpenProxy(self.broker.port))
-        self.app = create_app(self.broker.url, database_url=self.postgres.url)
+        self.app = create_app(
+            self.broker.url, database_url=self.postgres.url, queue_type=self.layout.queue_type
+        )
         catalog = self.home / "catalog.toml"
         catalog.write_text(CATALOG.format(url=f"http://{HOST}:{self.provider.port}"))
         self.catalog = Catalog.load(catalog)
@@ -122,6 +126,7 @@ class Fleet:
             "home": self.home / "kept",
             "concurrency": self.layout.concurrency,
             "shutdown_grace_s": GRACE_S,
+            "queue_type": self.layout.queue_type,
             "message_lease_s": self.layout.lease_s,
         }
         self._environment = os.environ | {

@@ -37,7 +37,7 @@ from tests.integration.stored_runs import (
     row_counts,
     store,
 )
-from tests.services import RabbitServer, RedisServer, free_port
+from tests.services import RabbitServer, RedisServer, free_port, wait_until
 
 DATABASE = "postgresql://user:hunter2@db.example/aegish"
 
@@ -46,9 +46,17 @@ def an_app(broker_url: str) -> Celery:
     return create_app(broker_url, database_url=DATABASE)
 
 
-@pytest.fixture(params=["redis", "rabbitmq", "memory"])
+def quorum_app(broker_url: str) -> Celery:
+    return create_app(broker_url, database_url=DATABASE, queue_type="quorum")
+
+
+@pytest.fixture(params=["redis", "rabbitmq", "quorum", "memory"])
 def app(request: pytest.FixtureRequest) -> Iterator[Celery]:
     """An application with a broker of each kind."""
+    if request.param == "quorum":
+        with quorum_app(request.getfixturevalue("rabbitmq_url")) as opened:
+            yield opened
+        return
     if request.param == "memory":
         url = "memory://localhost/"
     else:
@@ -88,6 +96,24 @@ def test_the_depth_of_a_new_queue_is_zero(app: Celery, model: str):
     """Asking for it is no error."""
     assert queue_depths(app, [queue_name(model, "run")]) == {queue_name(model, "run"): 0}
     assert queue_depths(app, []) == {}
+
+
+def test_quorum_queues_keep_what_is_given_back(rabbitmq_url: str, model: str):
+    """A message comes again however often it was given back; RabbitMQ 4 drops it after 20 times."""
+    app = quorum_app(rabbitmq_url)
+    item = Item("1returned", model, 1, 1)
+    publish(app, [item])
+    with app.connection_for_read() as connection:
+        queue = run_queue(app, queue_name(model, item.run_id))(connection.default_channel)
+
+        def taken_and_given_back() -> bool:
+            message = queue.get()
+            if message is not None:
+                message.reject(requeue=True)
+            return message is not None
+
+        for time_ in range(30):
+            wait_until(taken_and_given_back, f"the message, given back {time_} times")
 
 
 def test_rabbitmq_drops_queues_that_nobody_uses(rabbitmq_url: str, model: str):
