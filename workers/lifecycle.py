@@ -13,7 +13,7 @@ from aegish_dist.core.secret import SecretStr
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
 from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
-from aegish_dist.db.workers import Halt, Halts
+from aegish_dist.db.workers import Halt, Halts, Reasons
 from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
@@ -69,9 +69,11 @@ class _Making:
         return Caller(client, gate, expectation, spec.price, budget)
 
 
-async def _halts(gates: Gates) -> Halts:
-    parked: Halts = {("", model): Halt.PARKED for model in gates.parked}
-    return parked | dict.fromkeys(await gates.over_budget(), Halt.OVER_BUDGET)
+async def _halts(gates: Gates) -> tuple[Halts, Reasons]:
+    parked = gates.parked
+    halts: Halts = {("", model): Halt.PARKED for model in parked}
+    reasons = {("", model): words for model, words in parked.items() if words}
+    return halts | dict.fromkeys(await gates.over_budget(), Halt.OVER_BUDGET), reasons
 
 
 async def _report(
@@ -81,8 +83,8 @@ async def _report(
     failing = False
     while True:
         try:
-            held, halts = dict(evaluator.in_flight), await _halts(gates)
-            await loop.run_in_executor(thread, store.report, name, held, halts)
+            held, (halts, reasons) = dict(evaluator.in_flight), await _halts(gates)
+            await loop.run_in_executor(thread, store.report, name, held, halts, reasons)
             failing = False
         except Exception as error:
             # Whatever it is, a worker that works must not look dead for good.
@@ -150,6 +152,7 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
             record = Grouped(store.record, database.inserts, health)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, database.look_ups, health),
+                answered=Grouped(store.answered, database.rest),
                 record=record,
                 caller=Callers(making.caller),
                 health=health,

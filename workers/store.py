@@ -9,8 +9,8 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run, open_queues
-from aegish_dist.db.verdicts import LookUp, insert_verdicts, look_up
-from aegish_dist.db.workers import Halts, forget_worker, report_worker
+from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_up
+from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.queue.grants import NANO_USD
@@ -51,6 +51,11 @@ class Store:
             insert_verdicts(session, [(each.key, each.verdict) for each in group])
         return [None] * len(group)
 
+    def answered(self, run_models: Sequence[int]) -> Sequence[bool]:
+        """Return whether the store has an answer of each model of a run."""
+        with Session(self._engine) as session:
+            return [has_answers(session, run_model_id) for run_model_id in run_models]
+
     def spent(self, run_ids: Sequence[str]) -> Sequence[Mapping[str, int]]:
         """Return what each model of the runs has cost so far, in 1e-9 USD."""
         with Session(self._recounts) as session:
@@ -62,10 +67,18 @@ class Store:
         with Session(self._engine) as session:
             return [budget_of(parameters) for parameters in load_parameters(session, run_ids)]
 
-    def report(self, name: str, in_flight: Mapping[tuple[str, str], int], halts: Halts) -> None:
+    def report(
+        self,
+        name: str,
+        in_flight: Mapping[tuple[str, str], int],
+        halts: Halts,
+        reasons: Reasons,
+    ) -> None:
         """Write down that this worker lives."""
         with Session(self._engine) as session, session.begin():
-            report_worker(session, name, in_flight, halts, unserved=self._unserved(session))
+            report_worker(
+                session, name, in_flight, halts, reasons, unserved=self._unserved(session)
+            )
 
     def _unserved(self, session: Session) -> dict[tuple[str, str], str]:
         """Return the models that this worker may not call, by run, and why."""

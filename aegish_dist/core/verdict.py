@@ -39,7 +39,7 @@ class ErrorClass(StrEnum):
     BAD_REQUEST = "bad_request"
     """400, 413, 422 and other refusals of the request itself."""
     NOT_FOUND = "not_found"
-    """404: no such model or endpoint."""
+    """404, or a redirect: no such model or endpoint here."""
     OVERLOADED = "overloaded"
     """503, 529: the provider is busy."""
     SERVER = "server"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select, text
+from sqlalchemy import exists, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.recording import Recording
@@ -101,6 +101,14 @@ def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
         key = VerdictKey(run_model_id, item.sample_key, item.epoch, item.generation)
         found[number - 1] = LookUp(key, command, done)
     return found
+
+
+def has_answers(session: Session, run_model_id: int) -> bool:
+    """Return whether any call to a model of a run has been answered, in whatever generation."""
+    answered = exists().where(
+        VerdictRow.run_model_id == run_model_id, VerdictRow.error_class.is_(None)
+    )
+    return bool(session.scalar(select(answered)))
 
 
 def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdict]]) -> int:

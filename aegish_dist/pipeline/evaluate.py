@@ -6,6 +6,7 @@ ports.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.cost import Price, cost_usd
+from aegish_dist.core.failures import KINDS, Failure, GiveUp, Proof, RetryAfter, Step, decide
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
@@ -26,7 +28,6 @@ from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
 from aegish_dist.providers.contract import ModelClient
-from aegish_dist.providers.retry import GiveUp, RetryAfter, decide
 from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import SentBackError, ShuttingDownError, UnservedError
 from aegish_dist.queue.waiting import Budget, Permit
@@ -35,6 +36,8 @@ log = get_logger(__name__)
 
 GIVEN_BACK_AFTER_S = 15.0
 """How long an item is held whose model lacks a key here."""
+HELD_AFTER_FAILURE_S = 5.0
+"""How long an item is held whose failure is no verdict, unless its model is parked before."""
 SECOND_LOOK_AFTER_S = 10.0
 """An item that waited longer for its call is looked up again: a copy of its message may have been
 done by another worker, and a look-up costs nothing beside a call."""
@@ -92,6 +95,7 @@ class Evaluator:
         self,
         *,
         look_up: Callable[[Item], Awaitable[LookUp | None]],
+        answered: Callable[[int], Awaitable[bool]],
         record: Callable[[Evaluated], Awaitable[None]],
         caller: Callable[[str, str], Awaitable[Caller]],
         health: Health,
@@ -102,6 +106,7 @@ class Evaluator:
 
         Args:
             look_up: Finds an item's command and whether its verdict exists; None: no such item.
+            answered: Finds whether a model of a run, by its key in the store, has any answer there.
             record: Returns once the verdict is committed.
             caller: Gives the caller for a run id and a model id.
             health: Of the store; no call begins while it is not good.
@@ -109,6 +114,7 @@ class Evaluator:
             generator: Source of the jitter between attempts.
         """
         self._look_up = look_up
+        self._answered_in_run = answered
         self._record = record
         self._caller = caller
         self._health = health
@@ -181,7 +187,7 @@ class Evaluator:
         if found.done:
             return
         caller = await self._serving(item, clock)
-        verdict = await self._judge(caller, item, found.command, clock)
+        verdict = await self._judge(caller, item, found, clock)
         if verdict is not None:
             await self._record(Evaluated(item, found.key, verdict))
 
@@ -197,28 +203,55 @@ class Evaluator:
             raise UnservedError from error
 
     async def _judge(
-        self, caller: Caller, item: Item, command: str, clock: _Clock
+        self, caller: Caller, item: Item, found: LookUp, clock: _Clock
     ) -> Verdict | None:
-        """Return the verdict; None when another worker has stored one meanwhile."""
+        """Return the verdict; None when another worker has stored one meanwhile.
+
+        Raises:
+            SentBackError: The failure says nothing about the item.
+        """
         errors: list[CallError] = []
+        first_call = 0
         while True:
-            permit = await self._permit(caller, item, command, clock, called=bool(errors))
+            permit = await self._permit(caller, item, found.command, clock, called=bool(errors))
             if permit is None:
                 return None
+            first_call = first_call or permit.number
             try:
-                completion = await self._attempt(caller, permit, command, clock)
+                completion = await self._attempt(caller, permit, found.command, clock)
             except ProviderError as error:
                 errors.append(_call_error(error, len(errors) + 1))
             else:
                 return self._answered(completion, caller.price, clock, errors)
             last = errors[-1]
-            match decide(
-                last.error_class, last.attempt, last.retry_after_s, self._generator.random()
-            ):
+            failure = Failure(last.error_class, last.attempt, last.retry_after_s, permit.probe)
+            match await self._decide(caller.gate, found.key, failure, first_call, clock):
                 case GiveUp(outcome):
                     return self._given_up(outcome, clock, errors)
                 case RetryAfter(seconds):
                     await self._pause(seconds, clock)
+                case _:
+                    await caller.gate.hold(HELD_AFTER_FAILURE_S)
+                    raise SentBackError
+
+    async def _decide(
+        self, gate: Gate, key: VerdictKey, failure: Failure, first_call: int, clock: _Clock
+    ) -> GiveUp | RetryAfter | Step:
+        """Gather as much evidence as the decision takes."""
+        within_s = math.inf
+        if KINDS[failure.error_class].proof is Proof.NOT_PARKED:
+            # Answers of the time before the provider went silent prove nothing.
+            within_s = clock.service / 2
+        evidence = gate.evidence(first_call, within_s)
+        jitter = self._generator.random()
+        step = decide(failure, evidence, jitter)
+        if step is Step.AWAIT_ANSWER:
+            evidence = await gate.watch(first_call, within_s)
+            step = decide(failure, evidence, jitter)
+        if step is Step.ASK_STORE:
+            in_run = await self._answered_in_run(key.run_model_id)
+            step = decide(failure, replace(evidence, answered_in_run=in_run), jitter)
+        return step
 
     async def _permit(
         self, caller: Caller, item: Item, command: str, clock: _Clock, *, called: bool
@@ -272,8 +305,8 @@ class Evaluator:
             completion = await caller.client.complete(command)
         except ProviderError as error:
             clock.service = time.monotonic() - started
-            if await gate.failed(permit, ErrorClass(error.error_class), error.retry_after_s):
-                raise SentBackError from error
+            kind = ErrorClass(error.error_class)
+            await gate.failed(permit, kind, error.retry_after_s, str(error))
             raise
         except BaseException:
             gate.abandon(permit)

@@ -36,7 +36,7 @@ STATUS_CLASSES = {
     503: ErrorClass.OVERLOADED,
     529: ErrorClass.OVERLOADED,
 }
-"""Where the status alone decides; otherwise 5xx is SERVER and the rest BAD_REQUEST."""
+"""Where the status alone decides; otherwise 5xx is SERVER, 3xx NOT_FOUND, the rest BAD_REQUEST."""
 QUOTA_CODES = frozenset(
     {
         "insufficient_quota",
@@ -139,6 +139,8 @@ def _error_class(
         # OpenRouter's budget for calls in flight, which passes:
         # https://openrouter.ai/docs/api/reference/errors-and-debugging
         return ErrorClass.RATE_LIMIT
+    if 300 <= status < 400:  # redirects are not followed: the model is not at this address
+        return ErrorClass.NOT_FOUND
     return STATUS_CLASSES.get(
         status, ErrorClass.SERVER if status >= 500 else ErrorClass.BAD_REQUEST
     )

@@ -6,11 +6,14 @@ asks for the next one.
 """
 
 import asyncio
+import math
+from dataclasses import replace
 
+from aegish_dist.core.failures import KINDS, Evidence
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.queue.given_back import SentBackError, ShuttingDownError
-from aegish_dist.queue.news import CHARGED, SIGNS, News, Sign
+from aegish_dist.queue.news import News
 from aegish_dist.queue.ports import Ports
 from aegish_dist.queue.pump import Pump, now_s
 from aegish_dist.queue.ration import PROBERS, Ration
@@ -24,7 +27,11 @@ from aegish_dist.queue.waiting import (
 )
 
 SENT_BACK_AFTER_S = 1.0
-"""How long an item that comes to a parked model is held, lest it be delivered again at once."""
+"""How long an item that comes to a parked model is held: it would be delivered again at once."""
+WATCH_S, WATCH_STEP_S = 60.0, 0.25
+"""How long a failure is held for an answer to another call, and how often that is looked for."""
+IDLE_S = 2.0
+"""How long no other call may be in sight before no answer is expected: fetching takes a while."""
 
 
 class Gate:
@@ -45,6 +52,9 @@ class Gate:
         self._pump = Pump(model, ports, self._room, self._ration, self._news)
         self.limit(limits, shared)
         ports.places.join(self._admit)
+        self._answered_number = 0
+        self._answered_at_s = -math.inf
+        self._watched = 0
 
     def limit(self, limits: Limits, shared: Limits) -> None:
         """Ask within these limits from now on.
@@ -107,31 +117,75 @@ class Gate:
             cost: Of the call in 1e-9 USD; as expected when None.
         """
         expected = permit.expected
+        self._answered_number = max(self._answered_number, permit.number)
+        self._answered_at_s = now_s()
         self._news.answer(permit.epoch, 0 if tokens is None else tokens - expected.tokens)
         self._leave(permit, expected.cost if cost is None else cost)
 
     async def failed(
-        self, permit: Permit, error_class: ErrorClass, retry_after_s: float | None
-    ) -> bool:
+        self, permit: Permit, error_class: ErrorClass, retry_after_s: float | None, words: str
+    ) -> None:
         """Give a permit back after a failure, and hear what the fleet makes of it.
 
         Args:
             permit: What `enter` returned.
             error_class: Why the call failed.
             retry_after_s: What the provider asked us to wait.
-
-        Returns:
-            Whether the model is parked and this failure is of the kind that parks it: then it says
-            nothing about the item, which should go back to its queue.
+            words: The provider's message.
         """
-        self._news.failure(permit.epoch, error_class, retry_after_s, probe=permit.probe)
-        charged = error_class in CHARGED
+        charged = KINDS[error_class].charged
+        self._news.failure(
+            permit.epoch, error_class, retry_after_s, probe=permit.probe, words=words
+        )
         if not charged:
             self._news.nothing(permit.expected.tokens, probe=False)
         heard = self._pump.hearing()
         self._leave(permit, permit.expected.cost if charged else 0, urgent=True)
         await heard
-        return SIGNS[error_class] is Sign.DEAD and self._ration.parked
+
+    def evidence(self, number: int, within_s: float = math.inf) -> Evidence:
+        """Return what is known of the model beside a failure.
+
+        Args:
+            number: Of the first call that failed for the item.
+            within_s: Only an answer of the last so many seconds counts.
+        """
+        recent = now_s() - self._answered_at_s <= within_s
+        answered = (self._answered_number > number and recent) or None
+        return Evidence(self._ration.parked, self._ration.failed_probes, answered)
+
+    async def watch(self, number: int, within_s: float = math.inf) -> Evidence:
+        """Wait until a call begun later is answered, or none is in sight that could be.
+
+        Args:
+            number: Of the first call that failed for the item.
+            within_s: Only an answer of the last so many seconds counts.
+
+        Raises:
+            ShuttingDownError: The gate closed.
+        """
+        busy_s = began_s = now_s()
+        self._watched += 1
+        try:
+            while True:
+                evidence = self.evidence(number, within_s)
+                if evidence.parked or evidence.answered:
+                    return evidence
+                if self._ration.held or self._room.waiting:
+                    busy_s = now_s()
+                if now_s() >= min(began_s + WATCH_S, busy_s + IDLE_S):
+                    return replace(evidence, answered=False)
+                await self._pump.open_for(WATCH_STEP_S)
+                if self._pump.closed:
+                    raise ShuttingDownError
+        finally:
+            self._watched -= 1
+
+    async def hold(self, seconds: float) -> None:
+        """Wait so long, or until the model is parked or the gate closes."""
+        ends_s = now_s() + seconds
+        while not self._ration.parked and not self._pump.closed and now_s() < ends_s:
+            await self._pump.open_for(WATCH_STEP_S)
 
     def abandon(self, permit: Permit) -> None:
         """Give a permit back whose call showed nothing."""
@@ -157,6 +211,11 @@ class Gate:
         """Whether the model is parked and did not come back at the first probes."""
         return self._pump.running and self._ration.parked_for_long
 
+    @property
+    def reason(self) -> str | None:
+        """The provider's words about the failure that parked the model."""
+        return self._ration.reason
+
     async def over_budget(self) -> list[str]:
         """Return the runs that have spent what they may."""
         lines = [line for line in self._room if line.over]
@@ -166,7 +225,7 @@ class Gate:
     @property
     def supply(self) -> int:
         """How many items of the model this worker should hold, those in flight included."""
-        return self._ration.supply
+        return self._ration.supply + self._watched  # what is watched for needs others to be called
 
     async def _check(self, line: Line) -> None:
         if self._ration.parked and self._room.waiting >= PROBERS:

@@ -1,5 +1,6 @@
 """The gates of a worker process, one per model."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -69,9 +70,9 @@ class Gates:
         return FIRST_ITEMS if gate is None else gate.supply
 
     @property
-    def parked(self) -> list[str]:
-        """The models that are parked."""
-        return [model for model, gate in self._gates.items() if gate.parked]
+    def parked(self) -> dict[str, str | None]:
+        """The models that are parked, each with the provider's words about its failure."""
+        return {model: gate.reason for model, gate in self._gates.items() if gate.parked}
 
     async def over_budget(self) -> list[tuple[str, str]]:
         """Return run id and model of what has reached a cap."""
@@ -86,8 +87,7 @@ class Gates:
 
     async def finish(self) -> None:
         """Wait until everything is told."""
-        for gate in self._gates.values():
-            await gate.finish()
+        await asyncio.gather(*(gate.finish() for gate in self._gates.values()))
 
 
 async def _grant_all(ask: Ask) -> Grant:

@@ -15,3 +15,7 @@ class SentBackError(GivenBackError):
 
 class ShuttingDownError(GivenBackError):
     """Raised for an item that was not called yet when its worker began to stop."""
+
+
+class GateError(GivenBackError):
+    """Raised for an item that waited when a bug stopped the pump of its gate."""

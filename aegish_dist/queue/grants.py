@@ -43,6 +43,8 @@ class Told:
     """Tokens used beyond those estimated."""
     hint: RateHint | None = None
     """The newest."""
+    reason: str | None = None
+    """The provider's words about the newest failure."""
 
     def before(self, later: "Told") -> "Told":
         """Return the news of both, these being the older ones."""
@@ -58,6 +60,7 @@ class Told:
             pause_s=max(self.pause_s, later.pause_s),
             tokens=self.tokens + later.tokens,
             hint=later.hint or self.hint,
+            reason=later.reason or self.reason,
         )
 
 
@@ -140,7 +143,9 @@ class Grant:
     parked: bool = False
     """Whether the model failed so often in a row that it is not called."""
     failed_probes: int = 0
-    """Probes in vain since then."""
+    """Failed probes since then."""
+    reason: str | None = None
+    """The provider's words about the failure that parked it."""
     rate: float | None = None
     """This worker's share of the rate, calls per second; None: no limit."""
     runs: tuple[RunGrant, ...] = ()

@@ -17,11 +17,13 @@ local SHORTEST_WAIT_S = 0.02
 local DEBOUNCE_S = 1         -- refusals within this time are one event
 local FEW = 5                -- refusals of a rate that is nearly right
 local RECENT_S = 5           -- the provider's answers are counted over about this time
-local LONGEST_PAUSE_S = 300
+local LONGEST_PAUSE_S = 300  -- whoever is asked to wait longer parks the model
+local LONGEST_PARK_S = 3600  -- before a probe asks again, whatever the provider said
 local OVERLOAD_PAUSE_S = 1
 local OVERLOAD_EVERY_S = 5
 local FAILURES = 10          -- in a row, over the fleet: the model is parked
 local PROBE_S, LONGEST_PROBE_S = 2, 300
+local SHOWN_PROBES = 2       -- failed ones after which a model is called parked, as in ration.py
 
 local ask = cjson.decode(ARGV[1])
 local told = ask.told
@@ -202,12 +204,15 @@ if told.overloaded > 0 and now - model.overloaded_at > OVERLOAD_EVERY_S then
   model.overloaded_at = now
   pause_s = math.max(pause_s, OVERLOAD_PAUSE_S)
 end
-if pause_s > 0 then
-  model.pause_until = math.max(model.pause_until, now + math.min(pause_s, LONGEST_PAUSE_S))
+if pause_s > 0 and pause_s <= LONGEST_PAUSE_S then
+  model.pause_until = math.max(model.pause_until, now + pause_s)
 end
 
--- 4. Breaker: closed by any sign of life, opened by failures in a row, with a probe now and then.
-if told.alive then
+-- 4. Breaker: closed by any sign of life, opened by failures in a row or by a provider that asks for
+-- a long wait, with a probe now and then. During such a wait late answers say nothing.
+local told_to_wait = model.parked and model.parked.asked and now < model.parked.at
+model.reason = told.reason or model.reason
+if told.alive and not told_to_wait then
   if model.parked and not (given or model.rate or ask.max_in_flight) then
     model.window = SLOW_START
   end
@@ -223,6 +228,11 @@ elseif parked and told.probe_failed then
   parked.failed, parked.prober = parked.failed + 1, nil
   parked.wait = math.min(parked.wait * 2, LONGEST_PROBE_S)
   parked.at = now + parked.wait
+end
+if pause_s > LONGEST_PAUSE_S then
+  parked = {wait = PROBE_S, at = now + math.min(pause_s, LONGEST_PARK_S), failed = SHOWN_PROBES,
+            asked = true}
+  model.parked = parked
 end
 -- A worker without a place for its probe leaves it to the next one to ask.
 local missed = parked and parked.prober == ask.worker and not ask.probing
@@ -340,5 +350,6 @@ return cjson.encode({
   epoch = model.epoch, slots = slots, permits = permits, metered = metered, limited = limited,
   wait_s = math.min(RENEW_S, math.max(SHORTEST_WAIT_S, wait)), probe = probe,
   parked = parked ~= nil, failed_probes = parked and parked.failed or 0,
+  reason = parked and model.reason,
   rate = rate and rate / math.max(1, fleet), runs = runs,
 })

@@ -165,6 +165,7 @@ def _grant(reply: Mapping[str, Any]) -> Grant:
         probe=reply["probe"],
         parked=reply["parked"],
         failed_probes=int(reply["failed_probes"]),
+        reason=reply.get("reason"),
         rate=reply.get("rate"),
         runs=tuple(
             RunGrant(run["run"], int(run["permits"]), run["over"], run["unknown"])

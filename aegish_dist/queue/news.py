@@ -1,43 +1,12 @@
 """What came of calls, gathered until the limiter is told; pure."""
 
-from enum import StrEnum
-
+from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.queue.grants import Told
 
-
-class Sign(StrEnum):
-    """How a failed call counts for the breaker of its model."""
-
-    ALIVE = "alive"
-    """The model was there and turned this call down; closes the breaker."""
-    DEAD = "dead"
-    """Nothing could be had from it; many in a row park it."""
-    UNCLEAR = "unclear"
-    """Says neither."""
-
-
-SIGNS = {
-    ErrorClass.RATE_LIMIT: Sign.ALIVE,
-    ErrorClass.BAD_REQUEST: Sign.ALIVE,
-    ErrorClass.DEADLINE: Sign.UNCLEAR,  # an outcome of its own: some commands make a model think
-    ErrorClass.QUOTA: Sign.DEAD,
-    ErrorClass.AUTH: Sign.DEAD,
-    ErrorClass.NOT_FOUND: Sign.DEAD,
-    ErrorClass.OVERLOADED: Sign.DEAD,
-    ErrorClass.SERVER: Sign.DEAD,
-    ErrorClass.CONNECTION: Sign.DEAD,
-    ErrorClass.MALFORMED: Sign.DEAD,
-}
-"""Every class of failure."""
-
-PAUSING = frozenset({ErrorClass.RATE_LIMIT, ErrorClass.OVERLOADED})
-"""Failures whose Retry-After speaks of the model, not of the one call."""
-
-CHARGED = frozenset({ErrorClass.DEADLINE, ErrorClass.MALFORMED, ErrorClass.CONNECTION})
-"""Failures of calls that the provider may have worked on: they count as much as was expected. Most
-broken connections break while an answer is awaited."""
+REASON_LENGTH = 200
+"""A provider's message is cut to this many characters on its way to the fleet."""
 
 
 class News:
@@ -78,7 +47,13 @@ class News:
         told.tokens += excess_tokens
 
     def failure(
-        self, epoch: int, error_class: ErrorClass, retry_after_s: float | None, *, probe: bool
+        self,
+        epoch: int,
+        error_class: ErrorClass,
+        retry_after_s: float | None,
+        *,
+        probe: bool,
+        words: str,
     ) -> None:
         """Note a failed call.
 
@@ -87,16 +62,18 @@ class News:
             error_class: Why it failed.
             retry_after_s: What the provider asked us to wait.
             probe: Whether the call was to find out if a parked model lives again.
+            words: The provider's message.
         """
-        told, sign = self._told, SIGNS[error_class]
-        if sign is Sign.ALIVE:
+        told = self._told
+        if KINDS[error_class].alive:
             told.alive, told.failures = True, 0
         else:
-            told.failures += sign is Sign.DEAD
+            told.failures += 1
             told.probe_failed |= probe
+        told.reason = words[:REASON_LENGTH]
         told.refused += error_class is ErrorClass.RATE_LIMIT and epoch == told.epoch
         told.overloaded += error_class is ErrorClass.OVERLOADED
-        if error_class in PAUSING:
+        if counts_for_pause(error_class, retry_after_s):
             told.pause_s = max(told.pause_s, retry_after_s or 0.0)
 
     def nothing(self, expected_tokens: int, *, probe: bool) -> None:

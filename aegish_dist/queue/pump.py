@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from aegish_dist.core.limits import Limits
 from aegish_dist.logs import get_logger
-from aegish_dist.queue.given_back import SentBackError
+from aegish_dist.queue.given_back import GateError, SentBackError
 from aegish_dist.queue.grants import Ask, Grant, RunAsk, RunGrant, UnreachableError
 from aegish_dist.queue.news import News
 from aegish_dist.queue.ports import Ports
@@ -28,10 +28,6 @@ FINISH_S = 10.0
 """How long the last news may take to be told."""
 JITTER = 0.1
 """Waits are longer by up to this part, so that a fleet does not come back in step."""
-
-
-class GateError(Exception):
-    """Raised for an item that waited when a bug stopped the pump of its gate."""
 
 
 class Pump:
@@ -225,7 +221,7 @@ class Pump:
             return  # with the loop
         error = task.exception()
         if error is not None:
-            # A bug: whoever waits fails with it, and the next one to come tries anew.
+            # A bug: those who wait go back uncalled, and the next one to come tries anew.
             log.error("gate_failed", model=self._model, exc_info=error)
             self._room.turn_away(GateError)
         if self._room.waiting or self._news:

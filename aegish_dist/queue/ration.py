@@ -33,6 +33,8 @@ class Ration:
         """
         self.held = 0
         """Calls in flight."""
+        self.begun = 0
+        """Calls begun up to now."""
         self.probing = False
         """Whether one of them is a probe."""
         self._places = places
@@ -55,10 +57,11 @@ class Ration:
                 return None
             self._permits -= 1
         self.held += 1
+        self.begun += 1
         self.probing |= grant.probe
         self._places.take()
         line.begin(expected)
-        return Permit(line, expected, grant.epoch, grant.probe)
+        return Permit(line, expected, grant.epoch, grant.probe, self.begun)
 
     def end(self, permit: Permit) -> None:
         """Count a call that has ended; its place goes to whoever waits for one."""
@@ -94,6 +97,16 @@ class Ration:
     def parked(self) -> bool:
         """Whether the model is not called, but for probes."""
         return self._grant is not None and self._grant.parked
+
+    @property
+    def failed_probes(self) -> int:
+        """Failed probes since it was parked."""
+        return 0 if self._grant is None else self._grant.failed_probes
+
+    @property
+    def reason(self) -> str | None:
+        """The provider's words about the failure that parked it."""
+        return None if self._grant is None else self._grant.reason
 
     @property
     def parked_for_long(self) -> bool:

@@ -48,6 +48,8 @@ class Permit:
     """The epoch of the rate it was given in."""
     probe: bool
     """Whether the call is to find out if a parked model lives again."""
+    number: int = 0
+    """Goes up with every call that this gate lets begin."""
 
 
 class Waiter(NamedTuple):

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.orm import Session
 
 from aegish_dist.core.completion import StopKind
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.verdict import ErrorClass, Outcome
-from tests.e2e.cluster import Cluster
+from aegish_dist.db.workers import living_fleet
+from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.services import wait_until
 
 RETRY_AFTER_S = 1.2
 SCENARIO = f"""
@@ -62,6 +65,9 @@ def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Clust
         started.simulator.start("--scenario", str(scenario))
         started.start_worker()
         yield started
+
+
+ACTIONS = {Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK}
 
 
 def seen(recording: Recording) -> tuple[Outcome, StopKind | None, ErrorClass | None, int]:
@@ -117,16 +123,38 @@ def test_withheld_answers(cluster: Cluster):
     }
 
 
-def test_lasting_faults(cluster: Cluster):
-    """A call past its deadline and a refused key are final: one call each, no second try."""
-    models = [f"{provider}/{name}" for provider in PROVIDERS for name in ("hanging", "locked")]
+def test_deadlines(cluster: Cluster):
+    """A call past its deadline is final: it may have been paid for, and gets no second try."""
+    models = [f"{provider}/hanging" for provider in PROVIDERS]
     run_id = cluster.submit(*models, limit=5, options=("--time-limit", "1"))
     cluster.wait_until_complete(run_id)
 
-    found = Counter((r.model.partition("/")[2], seen(r)) for r in cluster.verdicts(run_id))
+    found = Counter(seen(recording) for recording in cluster.verdicts(run_id))
 
-    assert found == {
-        ("hanging", (Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE, 1)): 3 * 5,
-        ("locked", (Outcome.API_ERROR, None, ErrorClass.AUTH, 1)): 3 * 5,
-    }
-    assert cluster.simulator.calls() == 6 * 5
+    assert found == {(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE, 1): 3 * 5}
+    assert cluster.simulator.calls() == 3 * 5
+
+
+def test_a_refused_key(cluster: Cluster):
+    """It is no verdict: the model is parked with the provider's words, and when the key is right
+    every command is called once more.
+    """
+    models = [f"{provider}/locked" for provider in PROVIDERS]
+    run_id = cluster.submit(*models, limit=20)
+
+    def parked() -> dict[str, str | None]:
+        with Session(cluster.engine) as session:
+            fleet = living_fleet(session)
+        return {model: fleet.reason(run_id, model) for (_, model) in fleet.halts}
+
+    wait_until(lambda: len(parked()) == 3, "three parked models", DEADLINE_S)
+    assert all((words or "").startswith("HTTP 401: ") for words in parked().values())
+    assert cluster.verdicts(run_id) == []
+    assert cluster.simulator.calls() <= 3 * (20 + 20)
+    cluster.simulator.stop()
+    cluster.simulator.start("--latency", "constant:0")
+    cluster.resume(run_id)
+    cluster.wait_until_complete(run_id)
+
+    assert {recording.verdict.outcome for recording in cluster.verdicts(run_id)} <= ACTIONS
+    assert cluster.simulator.calls() == 3 * 20

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
+from aegish_dist.core.failures import Evidence, Failure, RetryAfter, decide
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.providers.retry import RetryAfter, decide
 from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.grants import Ask, Grant
 from aegish_dist.queue.limiter import Limiter
@@ -57,8 +57,9 @@ async def client(gate: Gate, provider: Provider, chance: random.Random) -> None:
         if provider.tells:
             gate.observe(RateHint(PER_MINUTE, provider.bucket.remaining))
         if wait_s:
-            await gate.failed(permit, ErrorClass.RATE_LIMIT, wait_s)
-            decision = decide(ErrorClass.RATE_LIMIT, min(attempt, 9), wait_s, chance.random())
+            await gate.failed(permit, ErrorClass.RATE_LIMIT, wait_s, "too fast")
+            failure = Failure(ErrorClass.RATE_LIMIT, min(attempt, 9), wait_s)
+            decision = decide(failure, Evidence(), chance.random())
             assert isinstance(decision, RetryAfter)
             attempt += 1
             await asyncio.sleep(decision.seconds)

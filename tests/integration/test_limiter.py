@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
@@ -21,7 +22,7 @@ from aegish_dist.queue.grants import Ask, Grant, RunAsk, Told, UnreachableError
 from aegish_dist.queue.limiter import Limiter, probe_now
 from aegish_dist.queue.places import Places
 from aegish_dist.queue.ports import Ports
-from aegish_dist.queue.ration import ANY_NUMBER
+from aegish_dist.queue.ration import ANY_NUMBER, PARKED_AFTER_PROBES
 from aegish_dist.queue.waiting import Budget, Expected, OverBudgetError
 from tests.services import free_port
 
@@ -392,6 +393,45 @@ def test_probes_grow_rare(play: Play):
     play(test)
 
 
+def test_a_provider_that_asks_for_a_long_wait(play: Play):
+    """It is parked until then, an hour at most; late answers do not end that, a probe does."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        a, b = open_limiter("a"), open_limiter("b")
+        long = replace(refused(0, 1, pause_s=900.0), reason="HTTP 429: come back later")
+        grant = await a.ask(ask(waiting=5, told=long), START)
+        assert (grant.parked, grant.permits, grant.reason) == (True, 0, long.reason)
+        assert grant.failed_probes == PARKED_AFTER_PROBES  # said to be parked at once
+        late = await b.ask(ask(waiting=5, told=Told(answers=3, alive=True)), START + 1)
+        assert (late.parked, late.permits) == (True, 0)
+        assert (await a.ask(ask(waiting=5), START + 899)).permits == 0
+        assert (await a.ask(ask(waiting=5), START + 901)).probe
+        again = await a.ask(ask(waiting=5, told=refused(0, 1, pause_s=1e9)), START + 902)
+        assert again.parked
+        assert (await b.ask(ask(waiting=5), START + 902 + 3599)).permits == 0
+        assert (await b.ask(ask(waiting=5), START + 902 + 3601)).probe
+        alive = Told(answers=1, alive=True)
+        back = await b.ask(ask(waiting=4, told=alive), START + 902 + 3602)
+        assert (back.parked, back.permits > 0, back.reason) == (False, True, None)
+
+    play(test)
+
+
+def test_why_a_model_is_parked(play: Play):
+    """The newest words of the provider are heard by every worker, for as long as it is parked."""
+
+    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+        a, b = open_limiter("a"), open_limiter("b")
+        first = await a.ask(ask(waiting=5, told=Told(failures=9, reason="HTTP 500: oh")), START)
+        assert first.reason is None
+        await a.ask(ask(waiting=5, told=Told(failures=1, reason="HTTP 401: no")), START)
+        assert (await b.ask(ask(waiting=5), START + 1)).reason == "HTTP 401: no"
+        back = await b.ask(ask(waiting=5, told=Told(answers=1, alive=True)), START + 3)
+        assert back.reason is None
+
+    play(test)
+
+
 def test_a_probe_on_request(redis_url: str):
     """The next to ask probes a parked model, once, as if it had just been parked; others go on."""
 
@@ -593,7 +633,8 @@ def test_a_gate_parks_and_returns(play: Play):
         parked = []
         for _ in range(10):
             permit = await gate.enter("run", Expected())
-            parked.append(await gate.failed(permit, ErrorClass.AUTH, None))
+            await gate.failed(permit, ErrorClass.AUTH, None, "HTTP 401: wrong key")
+            parked.append(gate.evidence(0).parked)
         assert parked == [False] * 9 + [True]
         assert gate.supply == 2
 

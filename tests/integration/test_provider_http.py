@@ -423,5 +423,5 @@ def test_a_redirect_is_refused_and_the_key_not_carried_along():
         return caught.value, visits
 
     error, visits = asyncio.run(body())
-    assert (error.error_class, error.status) == (ErrorClass.BAD_REQUEST, 307)
+    assert (error.error_class, error.status) == (ErrorClass.NOT_FOUND, 307)
     assert visits == []

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import pytest
 
+from aegish_dist.core import failures
 from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.limits import Limits
@@ -22,9 +23,8 @@ from aegish_dist.pipeline import evaluate as evaluation
 from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
-from aegish_dist.providers import retry
 from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.given_back import ShuttingDownError, UnservedError
+from aegish_dist.queue.given_back import SentBackError, ShuttingDownError, UnservedError
 from aegish_dist.queue.grants import Ask, Grant
 from aegish_dist.queue.places import Places
 from aegish_dist.queue.ports import Ports
@@ -76,11 +76,15 @@ class Store:
     found: LookUp | None = field(default_factory=lambda: LookUp(KEY, "rm -rf /", done=False))
     recorded: list[Evaluated] = field(default_factory=list)
     looked_up: int = 0
+    answers: bool = True
     health: Health = field(default_factory=Health)
 
     async def look_up(self, _: Item) -> LookUp | None:
         self.looked_up += 1
         return self.found
+
+    async def answered(self, _: int) -> bool:
+        return self.answers
 
     async def record(self, evaluated: Evaluated) -> None:
         self.recorded.append(evaluated)
@@ -115,6 +119,7 @@ def an_evaluator(store: Store, provider: Provider, gate: Gate | None = None) -> 
 
     return Evaluator(
         look_up=store.look_up,
+        answered=store.answered,
         record=store.record,
         caller=caller,
         health=store.health,
@@ -144,8 +149,8 @@ def evaluate(*answers: Completion | ProviderError, enqueued_at: float | None = N
 @pytest.fixture
 def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits between attempts of milliseconds."""
-    monkeypatch.setattr(retry, "BASE_S", 0.002)
-    monkeypatch.setattr(retry, "CAP_S", 0.004)
+    monkeypatch.setattr(failures, "BASE_S", 0.002)
+    monkeypatch.setattr(failures, "CAP_S", 0.004)
 
 
 def parts(timing: Timing) -> Sequence[float]:
@@ -210,11 +215,8 @@ def test_failed_attempts_are_kept_beside_the_answer() -> None:
     ("error_class", "outcome", "attempts"),
     [
         (ErrorClass.DEADLINE, Outcome.TIMEOUT_ERROR, 1),
-        (ErrorClass.AUTH, Outcome.API_ERROR, 1),
-        (ErrorClass.QUOTA, Outcome.API_ERROR, 1),
         (ErrorClass.BAD_REQUEST, Outcome.API_ERROR, 1),
         (ErrorClass.SERVER, Outcome.API_ERROR, 6),
-        (ErrorClass.RATE_LIMIT, Outcome.API_ERROR, 10),
     ],
 )
 @pytest.mark.usefixtures("quick_backoff")
@@ -226,6 +228,58 @@ def test_giving_up_is_an_outcome(error_class: ErrorClass, outcome: Outcome, atte
     assert verdict.attempts == attempts
     assert [each.attempt for each in verdict.call_errors] == list(range(1, attempts + 1))
     assert verdict.worker == "w1"
+
+
+@pytest.mark.parametrize(
+    ("error_class", "attempts"),
+    [
+        (ErrorClass.AUTH, 1),
+        (ErrorClass.QUOTA, 1),
+        (ErrorClass.NOT_FOUND, 1),
+        (ErrorClass.BAD_REQUEST, 1),
+        (ErrorClass.SERVER, 6),
+        (ErrorClass.CONNECTION, 6),
+        (ErrorClass.RATE_LIMIT, 10),
+    ],
+)
+def test_trouble_of_a_model_that_answers_nothing_is_no_verdict(
+    error_class: ErrorClass, attempts: int
+) -> None:
+    """The item goes back after some seconds, so that it is not delivered again at once."""
+
+    async def scenario() -> None:
+        store = Store(answers=False)
+        provider = Provider(ProviderError("no", error_class=error_class))
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(SentBackError):
+            await an_evaluator(store, provider).evaluate(ITEM, None)
+        assert (len(provider.commands), store.recorded) == (attempts, [])
+        assert asyncio.get_running_loop().time() - started >= evaluation.HELD_AFTER_FAILURE_S
+
+    run_virtually(scenario())
+
+
+def test_a_lone_refusal_among_answers_is_a_verdict() -> None:
+    """A 400 is held until a call that began later is answered, and is then the row's own."""
+
+    async def scenario() -> None:
+        store = Store(answers=False)
+        refused = ProviderError("no", error_class=ErrorClass.BAD_REQUEST, status=400)
+        provider = Provider(refused, BLOCK)
+        evaluator = an_evaluator(store, provider)
+        first = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        await provider.called.wait()
+        provider.may_answer.clear()
+        others = [asyncio.create_task(evaluator.evaluate(item, None)) for item in items(3)]
+        await asyncio.sleep(5)
+        assert not first.done()
+        provider.may_answer.set()
+        await asyncio.gather(first, *others)
+        outcomes = {each.item: each.verdict.outcome for each in store.recorded}
+        assert outcomes.pop(ITEM) is Outcome.API_ERROR
+        assert set(outcomes.values()) == {Outcome.BLOCK}
+
+    run_virtually(scenario())
 
 
 @pytest.mark.parametrize("answers", [(BLOCK,), (BROKEN, BLOCK), (BROKEN,)])
@@ -298,7 +352,7 @@ def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
 
 def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits out the pause of a minute; the item goes back without a verdict."""
-    monkeypatch.setattr(retry, "BASE_S", 60.0)
+    monkeypatch.setattr(failures, "BASE_S", 60.0)
 
     async def scenario() -> None:
         store, provider = Store(), Provider(BROKEN)
@@ -325,6 +379,7 @@ def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPat
     async def scenario() -> None:
         evaluator = Evaluator(
             look_up=store.look_up,
+            answered=store.answered,
             record=store.record,
             caller=caller,
             health=store.health,
@@ -456,6 +511,6 @@ def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
         assert (len(provider.commands), store.recorded) == (1, [])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retry, "BASE_S", 40.0)
+        patch.setattr(failures, "BASE_S", 40.0)
         patch.setattr(evaluation.time, "monotonic", lambda: asyncio.get_running_loop().time())
         run_virtually(scenario())

@@ -33,7 +33,7 @@ def google_error(status, message, *details):
 @pytest.mark.parametrize(
     ("status", "error_class"),
     [
-        (301, ErrorClass.BAD_REQUEST),
+        (301, ErrorClass.NOT_FOUND),
         (400, ErrorClass.BAD_REQUEST),
         (401, ErrorClass.AUTH),
         (402, ErrorClass.QUOTA),

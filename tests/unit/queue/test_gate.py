@@ -11,11 +11,10 @@ import pytest
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.given_back import SentBackError, ShuttingDownError
+from aegish_dist.queue.given_back import GateError, SentBackError, ShuttingDownError
 from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
 from aegish_dist.queue.places import Places
 from aegish_dist.queue.ports import Ports
-from aegish_dist.queue.pump import GateError
 from aegish_dist.queue.ration import ANY_NUMBER, PROBERS
 from aegish_dist.queue.waiting import IDLE_LINES, Budget, Expected, OverBudgetError, Permit
 from tests.virtual_time import run_virtually
@@ -161,8 +160,10 @@ def test_a_failure_is_told_at_once():
     async def test(gate: Gate) -> None:
         first, second = await entered(gate, number=2)
         started = asyncio.get_running_loop().time()
-        assert not await gate.failed(first, ErrorClass.SERVER, None)
-        assert await gate.failed(second, ErrorClass.SERVER, None)
+        await gate.failed(first, ErrorClass.SERVER, None, "no")
+        assert not gate.evidence(0).parked
+        await gate.failed(second, ErrorClass.SERVER, None, "no")
+        assert gate.evidence(0).parked
         assert asyncio.get_running_loop().time() - started < 0.1
 
     play(limiter, test)
@@ -170,14 +171,74 @@ def test_a_failure_is_told_at_once():
     assert [ask.told.failures for ask in limiter.asks[:3]] == [0, 1, 1]
 
 
-@pytest.mark.parametrize("error_class", [ErrorClass.BAD_REQUEST, ErrorClass.DEADLINE])
-def test_failures_of_the_item(error_class: ErrorClass):
-    """What says nothing about the model is a verdict even while it is parked."""
-    limiter = FakeLimiter(FREE, PARKED)
+def test_a_failure_waits_for_an_answer_to_a_later_call():
+    """That of an earlier one proves nothing; with no call left it waits two seconds only."""
+    limiter = FakeLimiter(FREE)
 
     async def test(gate: Gate) -> None:
-        (permit,) = await entered(gate)
-        assert not await gate.failed(permit, error_class, None)
+        loop = asyncio.get_running_loop()
+        earlier, failed, later = await entered(gate, number=3)
+        await gate.failed(failed, ErrorClass.DEADLINE, None, "no")
+        gate.answered(earlier, tokens=None, cost=None)
+        assert gate.evidence(failed.number).answered is None
+        watching = asyncio.create_task(gate.watch(failed.number))
+        await asyncio.sleep(3)
+        assert not watching.done()
+        gate.answered(later, tokens=None, cost=None)
+        assert (await watching).answered
+        assert gate.evidence(failed.number, 1.0).answered
+        await asyncio.sleep(2)
+        assert not gate.evidence(failed.number, 1.0).answered  # too long ago
+        assert not gate.evidence(later.number).answered
+        started = loop.time()
+        assert (await gate.watch(later.number)).answered is False
+        assert 2 <= loop.time() - started <= 2.5
+
+    play(limiter, test)
+
+
+def test_a_failure_does_not_wait_for_ever():
+    """Another call under way may never end; and a parked model ends all waiting."""
+    limiter = FakeLimiter(FREE)
+
+    async def test(gate: Gate) -> None:
+        failed, other = await entered(gate, number=2)
+        await gate.failed(failed, ErrorClass.DEADLINE, None, "no")
+        supply = gate.supply
+        watching = [asyncio.create_task(gate.watch(failed.number)) for _ in range(2)]
+        await asyncio.sleep(59)
+        assert gate.supply == supply + 2
+        assert not any(each.done() for each in watching)
+        await asyncio.sleep(2)
+        assert [each.result().answered for each in watching] == [False, False]
+        assert gate.supply == supply
+        watching.append(asyncio.create_task(gate.watch(failed.number)))
+        await asyncio.sleep(1)
+        limiter.grants = [replace(PARKED, failed_probes=3, reason="no key")]
+        await asyncio.sleep(2)
+        found = watching[-1].result()
+        assert (found.parked, found.failed_probes, gate.reason) == (True, 3, "no key")
+        started = asyncio.get_running_loop().time()
+        await gate.hold(5)
+        assert asyncio.get_running_loop().time() == started
+        gate.abandon(other)
+
+    play(limiter, test)
+
+
+def test_closing_ends_a_watch():
+    """What was not decided by then goes back."""
+    limiter = FakeLimiter(FREE)
+
+    async def test(gate: Gate) -> None:
+        failed, other = await entered(gate, number=2)
+        await gate.failed(failed, ErrorClass.DEADLINE, None, "no")
+        watching = asyncio.create_task(gate.watch(failed.number))
+        await asyncio.sleep(1)
+        gate.close()
+        with pytest.raises(ShuttingDownError):
+            await asyncio.wait_for(watching, 1)
+        gate.abandon(other)
 
     play(limiter, test)
 
@@ -349,7 +410,7 @@ def test_the_last_news_of_a_fleet_without_limiter():
         gate.close()
         await asyncio.sleep(30)
         gate.answered(first, tokens=None, cost=None)
-        assert not await gate.failed(second, ErrorClass.SERVER, None)
+        await gate.failed(second, ErrorClass.SERVER, None, "no")
         await asyncio.wait_for(gate.finish(), 30)
         assert not gate._pump.running
 
@@ -417,7 +478,7 @@ def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int):
     async def test(gate: Gate) -> None:
         permit = await gate.enter("run", ONE, Budget(run_cap=100))
         limiter.grants = [replace(FREE, runs=(enough,) if cost else ()), FREE]
-        await gate.failed(permit, error_class, None)
+        await gate.failed(permit, error_class, None, "no")
 
     play(limiter, test)
 

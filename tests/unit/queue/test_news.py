@@ -5,7 +5,7 @@ import pytest
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.queue.grants import Told
-from aegish_dist.queue.news import SIGNS, News
+from aegish_dist.queue.news import News
 
 
 def test_answers():
@@ -23,42 +23,50 @@ def test_refusals_of_older_epochs():
     """A 429 of a call that was let through before the last decrease is no refusal of this rate."""
     news = News()
     news.enter_epoch(1)
-    news.failure(0, ErrorClass.RATE_LIMIT, None, probe=False)
-    news.failure(1, ErrorClass.RATE_LIMIT, 2.5, probe=False)
+    news.failure(0, ErrorClass.RATE_LIMIT, None, probe=False, words="no")
+    news.failure(1, ErrorClass.RATE_LIMIT, 2.5, probe=False, words="no")
     assert news.take().refused == 1
 
-    news.failure(1, ErrorClass.RATE_LIMIT, None, probe=False)
+    news.failure(1, ErrorClass.RATE_LIMIT, None, probe=False, words="no")
     news.enter_epoch(2)
-    assert news.take() == Told(epoch=2, alive=True)
+    assert news.take() == Told(epoch=2, alive=True, reason="no")
 
 
 def test_pauses():
     """The longest wait that a throttled or overloaded provider asks for counts; others do not."""
     news = News()
-    news.failure(0, ErrorClass.RATE_LIMIT, 2.0, probe=False)
-    news.failure(0, ErrorClass.OVERLOADED, 7.0, probe=False)
-    news.failure(0, ErrorClass.SERVER, 90.0, probe=False)
+    news.failure(0, ErrorClass.RATE_LIMIT, 2.0, probe=False, words="no")
+    news.failure(0, ErrorClass.OVERLOADED, 7.0, probe=False, words="no")
+    news.failure(0, ErrorClass.SERVER, 90.0, probe=False, words="no")
 
     assert (news.take().pause_s, news.take().pause_s) == (7.0, 0.0)
 
 
-def test_failures_in_a_row():
-    """Only failures since the last sign of life count."""
+def test_long_pauses():
+    """A wait that nothing is held for is the model's, whatever the failure."""
     news = News()
-    for error_class in (ErrorClass.SERVER, ErrorClass.RATE_LIMIT, ErrorClass.AUTH):
-        news.failure(0, error_class, None, probe=False)
-    news.failure(0, ErrorClass.DEADLINE, None, probe=False)
+    news.failure(0, ErrorClass.SERVER, 301.0, probe=False, words="no")
+
+    assert news.take().pause_s == 301.0
+
+
+def test_failures_in_a_row():
+    """Only failures since the last sign of life count: an answer, or a 429."""
+    news = News()
+    classes = (ErrorClass.SERVER, ErrorClass.RATE_LIMIT, ErrorClass.AUTH, ErrorClass.DEADLINE)
+    for error_class in (*classes, ErrorClass.BAD_REQUEST):
+        news.failure(0, error_class, None, probe=False, words=f"no {error_class}")
 
     told = news.take()
 
-    assert (told.alive, told.failures) == (True, 1)
+    assert (told.alive, told.failures, told.reason) == (True, 3, "no bad_request")
 
 
 @pytest.mark.parametrize("error_class", [ErrorClass.AUTH, ErrorClass.DEADLINE])
 def test_failed_probes(error_class: ErrorClass):
     """A probe has failed unless the provider showed a sign of life."""
     news = News()
-    news.failure(0, error_class, None, probe=True)
+    news.failure(0, error_class, None, probe=True, words="no")
 
     assert news.take().probe_failed
 
@@ -66,7 +74,7 @@ def test_failed_probes(error_class: ErrorClass):
 def test_refused_probe():
     """A 429 is a sign of life."""
     news = News()
-    news.failure(0, ErrorClass.RATE_LIMIT, None, probe=True)
+    news.failure(0, ErrorClass.RATE_LIMIT, None, probe=True, words="no")
 
     told = news.take()
 
@@ -76,15 +84,22 @@ def test_refused_probe():
 def test_news_that_did_not_arrive():
     """They are told together with what came after them."""
     news = News()
-    news.failure(0, ErrorClass.SERVER, None, probe=False)
+    news.failure(0, ErrorClass.SERVER, None, probe=False, words="no")
     news.answer(0, 5)
-    news.failure(0, ErrorClass.SERVER, None, probe=False)
+    news.failure(0, ErrorClass.SERVER, None, probe=False, words="no")
     lost = news.take()
-    news.failure(0, ErrorClass.OVERLOADED, 1.5, probe=False)
+    news.failure(0, ErrorClass.OVERLOADED, 1.5, probe=False, words="no")
     news.put_back(lost)
 
     assert news.take() == Told(
-        answers=1, epoch_answers=1, alive=True, failures=2, overloaded=1, pause_s=1.5, tokens=5
+        answers=1,
+        epoch_answers=1,
+        alive=True,
+        failures=2,
+        overloaded=1,
+        pause_s=1.5,
+        tokens=5,
+        reason="no",
     )
 
 
@@ -110,8 +125,3 @@ def test_hints_that_did_not_arrive():
 
     news.put_back(lost)
     assert news.take().hint == RateHint(60, 59)
-
-
-def test_every_failure_has_a_sign():
-    """The breaker knows what to make of every class of failure."""
-    assert set(SIGNS) == set(ErrorClass)

@@ -1,15 +1,15 @@
 """A worker's sign of life, and its start."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from aegish_dist.db.workers import Halts
+from aegish_dist.db.workers import Halts, Reasons
 from workers import lifecycle, pool
 from workers.pool import TaskPool
 from workers.threads import DaemonThread
@@ -22,7 +22,7 @@ class UnluckyStore:
         self.errors = list(errors)
         self.reports = 0
 
-    def report(self, name: str, in_flight: object, halts: Halts) -> None:
+    def report(self, name: str, in_flight: object, halts: Halts, reasons: Reasons) -> None:
         if self.errors:
             raise self.errors.pop(0)
         self.reports += 1
@@ -31,7 +31,7 @@ class UnluckyStore:
 class NoGates:
     """Gates of no model."""
 
-    parked: tuple[str, ...] = ()
+    parked: Mapping[str, str | None] = MappingProxyType({})
 
     async def over_budget(self) -> list[tuple[str, str]]:
         return []

@@ -1,0 +1,185 @@
+"""The one rule for failed calls: whose trouble a failure is, and what becomes of the item.
+
+A failure is the row's own (stored as its outcome), the model's (a deadline missed while others are
+answered), or trouble of the key, the account, the host or the parameters. Trouble is never a
+verdict: the item goes back to its queue, the model is parked after some failures in a row in the
+fleet, and probes find out when it ends. `docs/failures.md` has the rule as a table.
+
+Pure: the caller calls, waits and asks for the evidence.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from aegish_dist.core.verdict import ErrorClass, Outcome
+
+BASE_S = 1.0
+"""Longest wait after the first failed attempt; doubles with each one."""
+CAP_S = 60.0
+"""Longest wait that the provider did not ask for."""
+LONGEST_RETRY_AFTER_S = 300.0
+"""A provider that asks for more has its model parked until then; no item is held for so long."""
+LAST_PROBES = 5
+"""Failed probes of a parked model after which a probe that was paid for settles its item, so that a
+run with a provider that never answers ends after a bounded number of calls."""
+
+
+class Proof(IntEnum):
+    """The least that must be known for a failure to be the row's own, from hard to easy."""
+
+    NEVER = 0
+    """It never is."""
+    ANSWER_MEANWHILE = 1
+    """A call begun later was answered in this process: the model works, but not for this row."""
+    ANSWER_IN_RUN = 2
+    """Or else: the model has answered in this run, so key, host and parameters are right, and it is
+    not parked."""
+    NOT_PARKED = 3
+    """Or else: the model is not parked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a class of failure means."""
+
+    proof: Proof
+    """When it is the row's own."""
+    outcome: Outcome = Outcome.API_ERROR
+    """What it is then stored as."""
+    attempts: int = 1
+    """Calls for an item before that is asked, the first one included."""
+    alive: bool = False
+    """Whether the model was there and turned the call down; any other failure counts for the
+    breaker, and many in a row park the model."""
+    pauses: bool = False
+    """Whether a Retry-After speaks of the model, not of the one call."""
+    charged: bool = False
+    """Whether the provider may have worked on the call: it counts as much as was expected."""
+    ends_probing: bool = False
+    """Whether a probe may settle its item after `LAST_PROBES`."""
+
+
+KINDS = {
+    ErrorClass.AUTH: Kind(Proof.NEVER),
+    ErrorClass.QUOTA: Kind(Proof.NEVER),
+    ErrorClass.NOT_FOUND: Kind(Proof.NEVER),
+    ErrorClass.RATE_LIMIT: Kind(Proof.ANSWER_MEANWHILE, attempts=10, alive=True, pauses=True),
+    ErrorClass.OVERLOADED: Kind(Proof.ANSWER_MEANWHILE, attempts=6, pauses=True),
+    # Most broken connections break while an answer is awaited.
+    ErrorClass.CONNECTION: Kind(Proof.ANSWER_MEANWHILE, attempts=6, charged=True),
+    ErrorClass.SERVER: Kind(Proof.ANSWER_IN_RUN, attempts=6),
+    ErrorClass.MALFORMED: Kind(Proof.ANSWER_IN_RUN, attempts=6, charged=True, ends_probing=True),
+    ErrorClass.BAD_REQUEST: Kind(Proof.ANSWER_IN_RUN, ends_probing=True),
+    # Not tried again: the call may have been paid for, and some commands make a model think.
+    ErrorClass.DEADLINE: Kind(
+        Proof.NOT_PARKED, Outcome.TIMEOUT_ERROR, charged=True, ends_probing=True
+    ),
+}
+"""Every class of failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed attempt."""
+
+    error_class: ErrorClass
+    """Why it failed."""
+    attempt: int
+    """Its number, from 1."""
+    retry_after_s: float | None = None
+    """What the provider asked us to wait."""
+    probe: bool = False
+    """Whether the call was to find out if a parked model lives again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of the model beside the failure."""
+
+    parked: bool = False
+    """Whether the fleet has parked it."""
+    failed_probes: int = 0
+    """Probes of it that failed since then."""
+    answered: bool | None = None
+    """Whether a call begun later was answered; None: not yet, but one is under way."""
+    answered_in_run: bool | None = None
+    """Whether the store has an answer of it in this run; None: not asked yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAfter:
+    """Try again."""
+
+    seconds: float
+    """How long to wait before."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Try no more: the failure is the row's own."""
+
+    outcome: Outcome
+    """What it is stored as."""
+
+
+class Step(StrEnum):
+    """What else may follow."""
+
+    GIVE_BACK = "give back"
+    """Return the item to its queue without a verdict."""
+    AWAIT_ANSWER = "await answer"
+    """Find out whether a call begun later is answered, then decide again."""
+    ASK_STORE = "ask store"
+    """Find out whether the model has answered in this run, then decide again."""
+
+
+def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | GiveUp | Step:
+    """Decide what follows a failed attempt.
+
+    Args:
+        failure: The attempt.
+        evidence: What is known of the model.
+        jitter: A random number in [0, 1), so that a fleet does not come back in step.
+
+    Returns:
+        A wait between half the backoff and the backoff, moved up to start at what the provider
+        asked for; the outcome to store; or another step.
+    """
+    kind = KINDS[failure.error_class]
+    asked_s = failure.retry_after_s or 0.0
+    if evidence.parked:
+        return _of_parked(kind, failure, evidence)
+    if kind.proof is Proof.NEVER or asked_s > LONGEST_RETRY_AFTER_S:
+        return Step.GIVE_BACK
+    if failure.attempt < kind.attempts:
+        half_s = min(CAP_S, BASE_S * 2 ** (failure.attempt - 1)) / 2
+        return RetryAfter(max(half_s, asked_s) + half_s * jitter)
+    return _of_exhausted(kind, evidence)
+
+
+def _of_exhausted(kind: Kind, evidence: Evidence) -> GiveUp | Step:
+    if evidence.answered is None:
+        return Step.AWAIT_ANSWER
+    if evidence.answered or kind.proof is Proof.NOT_PARKED:
+        return GiveUp(kind.outcome)
+    if kind.proof is Proof.ANSWER_IN_RUN:
+        return _if_answered_in_run(kind, evidence)
+    return Step.GIVE_BACK
+
+
+def _of_parked(kind: Kind, failure: Failure, evidence: Evidence) -> GiveUp | Step:
+    last = failure.probe and evidence.failed_probes >= LAST_PROBES and kind.ends_probing
+    if not last:
+        return Step.GIVE_BACK
+    return GiveUp(kind.outcome) if kind.charged else _if_answered_in_run(kind, evidence)
+
+
+def _if_answered_in_run(kind: Kind, evidence: Evidence) -> GiveUp | Step:
+    if evidence.answered_in_run is None:
+        return Step.ASK_STORE
+    return GiveUp(kind.outcome) if evidence.answered_in_run else Step.GIVE_BACK
+
+
+def counts_for_pause(error_class: ErrorClass, retry_after_s: float | None) -> bool:
+    """Return whether what the provider asked us to wait holds for all calls to the model."""
+    return KINDS[error_class].pauses or (retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S

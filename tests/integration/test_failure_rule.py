@@ -1,0 +1,331 @@
+"""A fleet whose provider gets into trouble, in virtual time: what becomes of the items."""
+
+import asyncio
+import random
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from aegish_dist.core.completion import Completion, Usage
+from aegish_dist.core.limits import Limits
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.verdict import ErrorClass, Item, Outcome
+from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdicts import LookUp
+from aegish_dist.errors import ProviderError
+from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
+from aegish_dist.pipeline.expectation import Expectation
+from aegish_dist.pipeline.health import Health
+from aegish_dist.queue.gate import Gate
+from aegish_dist.queue.given_back import GivenBackError
+from aegish_dist.queue.grants import Ask, Grant
+from aegish_dist.queue.limiter import Limiter
+from aegish_dist.queue.places import Places
+from aegish_dist.queue.ports import Ports
+from tests.virtual_time import START_S, run_virtually
+
+TIME_LIMIT_S = 10.0
+LATENCY_S = 1.0
+ANSWER = Completion('{"action": "BLOCK"}', usage=Usage(100, 10))
+
+Mood = Callable[[float, str], ProviderError | float]
+"""What becomes of a call that begins so many seconds after the start: a failure, or the seconds to
+its answer."""
+
+
+def kindly(now_s: float, command: str) -> float:
+    """Answer every call."""
+    return LATENCY_S
+
+
+@dataclass
+class Provider:
+    """A provider in some mood."""
+
+    mood: Mood = kindly
+    calls: Counter[str] = field(default_factory=Counter)
+    begun_s: list[float] = field(default_factory=list)
+
+    async def complete(self, command: str) -> Completion:
+        now_s = asyncio.get_running_loop().time() - START_S
+        self.calls[command] += 1
+        self.begun_s.append(now_s)
+        found = self.mood(now_s, command)
+        if isinstance(found, ProviderError):
+            await asyncio.sleep(0.05)
+            raise found
+        if found > TIME_LIMIT_S:
+            await asyncio.sleep(TIME_LIMIT_S)
+            raise ProviderError("no answer within 10 s", error_class=ErrorClass.DEADLINE)
+        await asyncio.sleep(found)
+        return ANSWER
+
+
+@dataclass
+class Fleet:
+    """Workers that share a queue, a store and a limiter."""
+
+    provider: Provider
+    items: int
+    in_flight: int = 40
+    workers: int = 2
+    stored: dict[Item, Evaluated] = field(default_factory=dict)
+    returned: int = 0
+    queue: deque[Item] = field(default_factory=deque)
+    gates: list[Gate] = field(default_factory=list)
+    reasons: set[str | None] = field(default_factory=set)
+
+    async def run(self, seconds: float) -> None:
+        """Work until everything is stored, or for so long."""
+        self.queue.extend(Item("run", "lab/guard", key) for key in range(self.items))
+        server, loop = FakeServer(), asyncio.get_running_loop()
+        tasks = [asyncio.create_task(self._work(n, server)) for n in range(self.workers)]
+        ends_s = loop.time() + seconds
+        while len(self.stored) < self.items and loop.time() < ends_s:
+            await asyncio.sleep(2)
+            self.reasons.update(gate.reason for gate in self.gates if gate.parked)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self, number: int, server: FakeServer) -> None:
+        limiter, loop = Limiter(FakeAsyncRedis(server=server), f"w{number}"), _loop()
+
+        async def ask(ask: Ask) -> Grant:
+            await asyncio.sleep(0.001)
+            return await limiter.ask(ask, loop.time())
+
+        async def spent(_: str) -> dict[str, int]:
+            return {}
+
+        async def budget(_: str) -> None:
+            return None
+
+        limits = Limits(max_in_flight=self.in_flight)
+        ports = Ports(ask, spent, budget, random.Random(number), Places(1000))
+        gate = Gate("lab/guard", limits, Limits(), ports)
+        self.gates.append(gate)
+        caller = Caller(self.provider, gate, Expectation(PROMPT, None, budget=None), None)
+
+        async def caller_of(_run: str, _model: str) -> Caller:
+            return caller
+
+        evaluator = Evaluator(
+            look_up=self._look_up,
+            answered=self._answered,
+            record=self._record,
+            caller=caller_of,
+            health=Health(),
+            worker=str(number),
+            generator=random.Random(number),
+        )
+        held: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                before = len(self.queue)
+                while self.queue and len(held) < gate.supply:
+                    task = loop.create_task(self._evaluate(evaluator, self.queue.popleft()))
+                    held.add(task)
+                    task.add_done_callback(held.discard)
+                await asyncio.sleep(0.5 if len(self.queue) == before else 0.05)
+        finally:
+            for task in held:
+                task.cancel()
+
+    async def _evaluate(self, evaluator: Evaluator, item: Item) -> None:
+        try:
+            await evaluator.evaluate(item, None)
+        except GivenBackError:
+            self.returned += 1
+            self.queue.append(item)
+
+    async def _look_up(self, item: Item) -> LookUp:
+        key = VerdictKey(1, item.sample_key, 1, 0)
+        return LookUp(key, str(item.sample_key), done=item in self.stored)
+
+    async def _answered(self, _: int) -> bool:
+        return any(each.verdict.completion for each in self.stored.values())
+
+    async def _record(self, evaluated: Evaluated) -> None:
+        assert evaluated.item not in self.stored
+        self.stored[evaluated.item] = evaluated
+
+    @property
+    def outcomes(self) -> Counter[Outcome]:
+        """What is stored."""
+        return Counter(each.verdict.outcome for each in self.stored.values())
+
+
+PROMPT = Prompt("p", "Judge.", "{command}")
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+@pytest.fixture(autouse=True)
+def _one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the evaluator see virtual time as well."""
+    real = time.monotonic
+
+    def now() -> float:
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return real()
+
+    monkeypatch.setattr("aegish_dist.pipeline.evaluate.time.monotonic", now)
+
+
+def failure(error_class: ErrorClass, **more: float) -> ProviderError:
+    """A failed call."""
+    return ProviderError("no", error_class=error_class, retry_after_s=more.get("retry_after_s"))
+
+
+@pytest.mark.parametrize("in_flight", [40, 4, 1])
+def test_a_provider_that_is_silent_for_a_while(in_flight: int):
+    """Silence is not the model's: the items go back, and are answered when it speaks again."""
+    silent_from_s, silent_for_s = 20.0, 45.0
+
+    def mood(now_s: float, _: str) -> float:
+        # Calls that are under way when the silence begins are not answered either.
+        if silent_from_s - LATENCY_S < now_s < silent_from_s + silent_for_s:
+            return TIME_LIMIT_S + 1
+        return LATENCY_S
+
+    fleet = Fleet(Provider(mood), items=60 * in_flight, in_flight=in_flight)
+
+    run_virtually(fleet.run(600))
+
+    assert sum(fleet.outcomes.values()) == fleet.items
+    assert fleet.outcomes[Outcome.TIMEOUT_ERROR] <= {40: 0, 4: 0, 1: 9}[in_flight]
+    assert sum(fleet.provider.calls.values()) <= fleet.items + 2 * in_flight + 20
+
+
+def test_a_slow_sample_among_answers():
+    """A deadline that one sample misses while others are answered is the model's, at one call."""
+
+    def mood(_: float, command: str) -> float:
+        return TIME_LIMIT_S + 1 if int(command) % 50 == 49 else LATENCY_S
+
+    fleet = Fleet(Provider(mood), items=500)
+
+    run_virtually(fleet.run(300))
+
+    assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: 10, Outcome.BLOCK: 490}
+    assert set(fleet.provider.calls.values()) == {1}
+
+
+def test_a_single_sample_of_a_silent_provider():
+    """It ends after one call: nothing speaks for another one, which may cost as much."""
+    fleet = Fleet(Provider(lambda now_s, command: TIME_LIMIT_S + 1), items=1)
+
+    run_virtually(fleet.run(300))
+
+    assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: 1}
+    assert sum(fleet.provider.calls.values()) == 1
+
+
+def test_a_provider_that_never_answers():
+    """The run ends, after few calls beyond one for each item: probes grow rare, and then count."""
+    fleet = Fleet(Provider(lambda now_s, command: TIME_LIMIT_S + 1), items=11)
+
+    run_virtually(fleet.run(2 * 3600))
+
+    assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: 11}
+    assert sum(fleet.provider.calls.values()) <= 2 * 11 + 10
+
+
+@pytest.mark.parametrize(
+    "error_class",
+    [
+        ErrorClass.AUTH,
+        ErrorClass.QUOTA,
+        ErrorClass.NOT_FOUND,
+        ErrorClass.CONNECTION,
+        ErrorClass.SERVER,
+        ErrorClass.OVERLOADED,
+        ErrorClass.BAD_REQUEST,
+    ],
+)
+@pytest.mark.parametrize("number", [3, 300])
+def test_trouble_from_the_start_is_no_verdict(error_class: ErrorClass, number: int):
+    """The model is parked, all items go back, and when it ends each is called once more."""
+    mended_s = 300.0
+
+    def mood(now_s: float, _: str) -> ProviderError | float:
+        return failure(error_class) if now_s < mended_s else LATENCY_S
+
+    fleet = Fleet(Provider(mood), number)
+
+    run_virtually(fleet.run(mended_s))
+    assert fleet.outcomes == {}
+    assert fleet.reasons == {"no"}
+    assert sum(fleet.provider.calls.values()) <= 120
+
+    fleet = Fleet(Provider(mood), number)
+    run_virtually(fleet.run(mended_s + 400))
+    assert fleet.outcomes == {Outcome.BLOCK: number}
+    assert len([at for at in fleet.provider.begun_s if at >= mended_s]) == number
+
+
+@pytest.mark.parametrize("error_class", [ErrorClass.AUTH, ErrorClass.BAD_REQUEST])
+def test_trouble_in_the_middle_is_no_verdict(error_class: ErrorClass):
+    """Items under way when a key is revoked or a model refuses all calls go back too."""
+
+    def mood(now_s: float, _: str) -> ProviderError | float:
+        return failure(error_class) if 10 < now_s < 60 else LATENCY_S
+
+    fleet = Fleet(Provider(mood), 2000)
+
+    run_virtually(fleet.run(400))
+
+    assert fleet.outcomes == {Outcome.BLOCK: 2000}
+
+
+@pytest.mark.parametrize(
+    ("error_class", "bad"),
+    [
+        (ErrorClass.BAD_REQUEST, {0}),
+        (ErrorClass.BAD_REQUEST, {7, 100, 101, 499}),
+        (ErrorClass.BAD_REQUEST, set(range(488, 500))),  # parked, and settled by probes
+        (ErrorClass.SERVER, {0}),
+        (ErrorClass.SERVER, {7, 100, 101, 499}),
+    ],
+)
+def test_rows_that_fail_while_others_are_answered(error_class: ErrorClass, bad: set[int]):
+    """They are errors of their own, wherever in the run they stand, and the run ends."""
+
+    def mood(_: float, command: str) -> ProviderError | float:
+        return failure(error_class) if int(command) in bad else LATENCY_S
+
+    fleet = Fleet(Provider(mood), 500)
+
+    run_virtually(fleet.run(3600))
+
+    failed = {item.sample_key for item, each in fleet.stored.items() if each.verdict.error_class}
+    assert len(fleet.stored) == 500
+    assert failed == bad
+    assert fleet.outcomes == {Outcome.API_ERROR: len(bad), Outcome.BLOCK: 500 - len(bad)}
+
+
+def test_a_wait_of_an_hour_that_the_provider_asks_for():
+    """A 429 with Retry-After above five minutes is no error: the model is parked until then."""
+    wait_s = 1800.0
+
+    def mood(now_s: float, _: str) -> ProviderError | float:
+        if 5 < now_s < 5 + wait_s:
+            return failure(ErrorClass.RATE_LIMIT, retry_after_s=5 + wait_s - now_s)
+        return LATENCY_S
+
+    fleet = Fleet(Provider(mood), 1000)
+
+    run_virtually(fleet.run(wait_s + 300))
+
+    assert fleet.outcomes == {Outcome.BLOCK: 1000}
+    refused = [at for at in fleet.provider.begun_s if 5 < at < 5 + wait_s]
+    assert len(refused) <= 45

@@ -1,0 +1,155 @@
+"""The rule for failed calls, as a table."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from aegish_dist.core.failures import (
+    KINDS,
+    LAST_PROBES,
+    Evidence,
+    Failure,
+    GiveUp,
+    RetryAfter,
+    Step,
+    decide,
+)
+from aegish_dist.core.verdict import ErrorClass, Outcome
+
+TROUBLE = [ErrorClass.AUTH, ErrorClass.QUOTA, ErrorClass.NOT_FOUND]
+PASSING = {
+    ErrorClass.RATE_LIMIT: 10,
+    ErrorClass.OVERLOADED: 6,
+    ErrorClass.SERVER: 6,
+    ErrorClass.CONNECTION: 6,
+    ErrorClass.MALFORMED: 6,
+}
+"""Attempts by class."""
+API_ERROR, TIMEOUT_ERROR = GiveUp(Outcome.API_ERROR), GiveUp(Outcome.TIMEOUT_ERROR)
+MEANWHILE = Evidence(answered=True)
+NOTHING = Evidence(answered=False, answered_in_run=False)
+ONCE = Evidence(answered=False, answered_in_run=True)
+PARKED = Evidence(parked=True, answered=True, answered_in_run=True)
+
+
+def exhausted(error_class: ErrorClass, *, probe: bool = False) -> Failure:
+    """The last attempt at an item."""
+    return Failure(error_class, PASSING.get(error_class, 1), probe=probe)
+
+
+def test_every_class_of_failure_has_a_kind():
+    assert set(KINDS) == set(ErrorClass)
+
+
+@pytest.mark.parametrize("error_class", TROUBLE)
+@pytest.mark.parametrize("evidence", [Evidence(), MEANWHILE, NOTHING, ONCE, PARKED])
+def test_trouble_of_key_account_and_host_is_never_a_verdict(error_class, evidence):
+    for attempt in (1, 100):
+        assert decide(Failure(error_class, attempt), evidence, 0.5) is Step.GIVE_BACK
+
+
+@pytest.mark.parametrize("error_class", ErrorClass)
+def test_no_failure_is_a_verdict_while_the_model_is_parked(error_class):
+    for attempt in (1, 100):
+        assert decide(Failure(error_class, attempt), PARKED, 0.5) is Step.GIVE_BACK
+
+
+@pytest.mark.parametrize(("error_class", "attempts"), PASSING.items())
+def test_passing_failures_are_tried_again_up_to_their_number_of_attempts(error_class, attempts):
+    for attempt, evidence in product(range(1, attempts), (Evidence(), MEANWHILE, NOTHING)):
+        assert isinstance(decide(Failure(error_class, attempt), evidence, 0.0), RetryAfter)
+    assert decide(Failure(error_class, attempts), MEANWHILE, 0.0) == API_ERROR
+
+
+@pytest.mark.parametrize(
+    ("error_class", "meanwhile", "once", "never"),
+    [
+        (ErrorClass.BAD_REQUEST, API_ERROR, API_ERROR, Step.GIVE_BACK),
+        (ErrorClass.SERVER, API_ERROR, API_ERROR, Step.GIVE_BACK),
+        (ErrorClass.MALFORMED, API_ERROR, API_ERROR, Step.GIVE_BACK),
+        (ErrorClass.CONNECTION, API_ERROR, Step.GIVE_BACK, Step.GIVE_BACK),
+        (ErrorClass.OVERLOADED, API_ERROR, Step.GIVE_BACK, Step.GIVE_BACK),
+        (ErrorClass.RATE_LIMIT, API_ERROR, Step.GIVE_BACK, Step.GIVE_BACK),
+        (ErrorClass.DEADLINE, TIMEOUT_ERROR, TIMEOUT_ERROR, TIMEOUT_ERROR),
+    ],
+)
+def test_whose_fault_an_exhausted_item_is(error_class, meanwhile, once, never):
+    """By whether others were answered meanwhile, at any time in the run, or never."""
+    found = [decide(exhausted(error_class), each, 0.5) for each in (MEANWHILE, ONCE, NOTHING)]
+    assert found == [meanwhile, once, never]
+
+
+def test_evidence_is_asked_for_only_where_it_decides():
+    """First an answer to a later call is awaited; the store is asked only if none came."""
+    refused, late = exhausted(ErrorClass.BAD_REQUEST), exhausted(ErrorClass.DEADLINE)
+    assert decide(refused, Evidence(), 0.5) is Step.AWAIT_ANSWER
+    assert decide(late, Evidence(), 0.5) is Step.AWAIT_ANSWER
+    assert decide(refused, Evidence(answered=False), 0.5) is Step.ASK_STORE
+    assert decide(exhausted(ErrorClass.OVERLOADED), Evidence(answered=False), 0.5) is Step.GIVE_BACK
+
+
+@pytest.mark.parametrize(
+    ("error_class", "once", "never"),
+    [
+        (ErrorClass.DEADLINE, TIMEOUT_ERROR, TIMEOUT_ERROR),
+        (ErrorClass.MALFORMED, API_ERROR, API_ERROR),
+        (ErrorClass.BAD_REQUEST, API_ERROR, Step.GIVE_BACK),
+        (ErrorClass.SERVER, Step.GIVE_BACK, Step.GIVE_BACK),
+        (ErrorClass.CONNECTION, Step.GIVE_BACK, Step.GIVE_BACK),
+        (ErrorClass.AUTH, Step.GIVE_BACK, Step.GIVE_BACK),
+    ],
+)
+def test_probes_that_may_cost_settle_their_item_in_the_end(error_class, once, never):
+    """So that a run ends whose provider never answers; what costs nothing is tried for ever."""
+    probe = exhausted(error_class, probe=True)
+    parked = [
+        replace(each, parked=True, failed_probes=LAST_PROBES, answered=None)
+        for each in (ONCE, NOTHING)
+    ]
+    assert [decide(probe, each, 0.5) for each in parked] == [once, never]
+    early = replace(parked[0], failed_probes=LAST_PROBES - 1)
+    assert decide(probe, early, 0.5) is Step.GIVE_BACK
+    assert decide(exhausted(error_class), parked[0], 0.5) is Step.GIVE_BACK
+
+
+def wait(error_class: ErrorClass, attempt: int, retry_after_s: float | None, jitter: float):
+    return decide(Failure(error_class, attempt, retry_after_s), Evidence(), jitter)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "jitter", "seconds"),
+    [(1, 0.0, 0.5), (1, 0.5, 0.75), (2, 0.0, 1.0), (3, 0.5, 3.0), (7, 0.0, 30.0), (9, 0.5, 45.0)],
+)
+def test_wait_doubles_up_to_the_cap_with_half_of_it_random(attempt, jitter, seconds):
+    assert wait(ErrorClass.RATE_LIMIT, attempt, None, jitter) == RetryAfter(seconds)
+
+
+@pytest.mark.parametrize(
+    ("retry_after_s", "jitter", "seconds"),
+    [(20.0, 0.0, 20.0), (20.0, 0.5, 20.25), (0.0, 0.0, 0.5), (300.0, 0.0, 300.0)],
+)
+def test_retry_after_is_a_minimum_with_jitter_on_top(retry_after_s, jitter, seconds):
+    assert wait(ErrorClass.RATE_LIMIT, 1, retry_after_s, jitter) == RetryAfter(seconds)
+
+
+@pytest.mark.parametrize("error_class", PASSING)
+def test_no_item_waits_longer_than_five_minutes(error_class):
+    """It goes back: the model is parked until the provider wants to be asked again."""
+    assert wait(error_class, 1, 301.0, 0.0) is Step.GIVE_BACK
+
+
+def test_every_failure_ends_in_something():
+    """Whatever the class, the attempt and the evidence, asking for evidence ends."""
+    flags, maybe = (False, True), (None, False, True)
+    for error_class, attempt, parked, probes, answered, in_run, probe in product(
+        ErrorClass, (1, 6, 99), flags, (0, 99), maybe, maybe, flags
+    ):
+        evidence = Evidence(parked, probes, answered, in_run)
+        step = decide(Failure(error_class, attempt, None, probe), evidence, 0.9)
+        if step is Step.AWAIT_ANSWER:
+            assert evidence.answered is None
+        elif step is Step.ASK_STORE:
+            assert evidence.answered_in_run is None
+        else:
+            assert isinstance(step, RetryAfter | GiveUp) or step is Step.GIVE_BACK
