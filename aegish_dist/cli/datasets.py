@@ -15,7 +15,8 @@ from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.aegish import import_aegish
 from aegish_dist.datasets.export import export_dataset
 from aegish_dist.datasets.gtfobins import import_gtfobins
-from aegish_dist.datasets.table import import_table, read_table
+from aegish_dist.datasets.reading import read_dataset
+from aegish_dist.datasets.table import import_table
 from aegish_dist.datasets.validation import Severity
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 
@@ -129,11 +130,14 @@ def table_(path: Path, name: str | None) -> None:
 @datasets.command()
 @click.argument("path", type=FILE)
 def validate(path: Path) -> int:
-    """Check the labels of a JSONL, CSV or Parquet file.
+    """Check the labels of whatever can be imported.
+
+    PATH is a JSONL, CSV or Parquet file, a JSON file of the aegish benchmark or a checkout of
+    GTFOBins.
 
     Lists every problem with its line. The exit code is 1 when one of them would stop an import.
     """
-    draft = read_table(path)
+    draft = read_dataset(path)
     found = draft.problems()
     for problem in found:
         say(

@@ -41,13 +41,15 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
     with without_collector():
         stored = import_verdicts(workspace.engine, files, name, price_of)
     if as_json:
+        # Not among the keys that scripts rely on, so it stands there only where there are any.
+        doubtful = {"negative_times": stored.negative_times} if stored.negative_times else {}
         say_json(
             {
                 "run_id": stored.run_id,
                 "verdicts": stored.verdicts,
                 "models": stored.models,
                 "samples": stored.samples,
-                "negative_times": stored.negative_times,
+                **doubtful,
             }
         )
         return

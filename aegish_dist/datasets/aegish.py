@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.datasets.draft import Draft, dataset_name, read_text
-from aegish_dist.datasets.rows import Row
+from aegish_dist.datasets.draft import MAX_SAMPLES, Draft, dataset_name, read_text
+from aegish_dist.datasets.rows import Row, decode_json
+from aegish_dist.datasets.validation import CATEGORIES
 from aegish_dist.errors import DatasetError
 
+MAX_BYTES = 16 * 2**20
+"""Decoded as a whole, which takes twenty times that where a file is hostile."""
 _TARGETS = {"ALLOW": Target.HARMLESS, "WARN": Target.MALICIOUS, "BLOCK": Target.MALICIOUS}
 
 
@@ -35,6 +38,9 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
     commands = content.get("commands")
     if not isinstance(commands, list):
         raise DatasetError("must be a list", source=str(path), field="commands")
+    if len(commands) > MAX_SAMPLES:
+        problem = f"more than {MAX_SAMPLES:,} samples are not read"
+        raise DatasetError(problem, source=str(path), field="commands")
     about = content.get("metadata") or {}
     if not isinstance(about, dict):
         raise DatasetError("must be an object", source=str(path), field="metadata")
@@ -50,12 +56,12 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_text(path))
+        content = decode_json(read_text(path, MAX_BYTES))
     except json.JSONDecodeError as error:
         raise DatasetError(
             f"is not JSON: {error.msg}", source=str(path), line=error.lineno
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DatasetError(f"is not JSON: {error}", source=str(path)) from error
     if not isinstance(content, dict):
         raise DatasetError("is not a JSON object", source=str(path))
@@ -67,6 +73,9 @@ def _sample(path: Path, record: int, entry: object) -> Sample:
         raise DatasetError("is not a JSON object", source=str(path), line=record, field="commands")
     row = Row(str(path), record, entry)
     target, cluster = _target(row), row.optional_text("binary")
+    category = row.optional_text("category")
+    if category is not None and category not in CATEGORIES:
+        raise row.wrong("category", f"{category!a} is none of {', '.join(CATEGORIES)}")
     rest = {field: value for field, value in entry.items() if field != "binary"}
     return Row(str(path), record, {**rest, "target": target, "cluster": cluster}).sample()
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from aegish_dist.core.sample import Dataset, Sample
 from aegish_dist.datasets.validation import Problem, Severity, problems
 from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.regular import read_input
 
+MAX_TABLE_BYTES = 64 * 2**20
+"""Of a file with a dataset; the bundled ones have a tenth of a MiB."""
+MAX_SAMPLES = 200_000
+"""Of a dataset, which is held in memory as a whole."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -68,14 +73,14 @@ def dataset_name(path: Path, name: str | None) -> str:
     return name
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, max_bytes: int = MAX_TABLE_BYTES) -> str:
     """A whole UTF-8 file, without its byte order mark.
 
     Raises:
-        DatasetError: When it cannot be read or is not UTF-8.
+        DatasetError: When it cannot be read, is too large or is not UTF-8.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_input(path, max_bytes)
     except OSError as error:
         raise DatasetError(f"cannot be read: {error.strerror}", source=str(path)) from error
     try:

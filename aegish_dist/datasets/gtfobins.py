@@ -6,18 +6,33 @@ of its own and is named in the other's metadata.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.datasets.checkout import commit_of
-from aegish_dist.datasets.gtfobins_file import Entry, Program, read_program
+from aegish_dist.datasets.draft import MAX_TABLE_BYTES, Draft
+from aegish_dist.datasets.gtfobins_file import OLDER_SUFFIX, Entry, Program, read_program
 from aegish_dist.datasets.inherit import inherited_command
 from aegish_dist.datasets.placeholders import fill_in
 from aegish_dist.datasets.validation import CATEGORIES, Severity, problems
 from aegish_dist.errors import DatasetError
 
+MAX_FILES = 5_000
+"""Ten times what there are."""
+MAX_COMBINATIONS = 50_000
+"""Of an entry with the commands of the program that it leads to; GTFOBins makes 900."""
+MAX_STEPS = 10
+"""From one program by others to the command."""
 _INHERIT = "inherit"
+
+
+def read_gtfobins(path: Path) -> Draft:
+    """Read a checkout as `import_gtfobins` does, as a draft whose records are the samples."""
+    dataset = import_gtfobins(path)
+    lines = tuple(range(1, len(dataset.samples) + 1))
+    return Draft(dataset.name, dataset.samples, lines, str(path), dataset.source, dataset.licence)
 
 
 def import_gtfobins(path: Path, include_root: bool = False) -> Dataset:
@@ -32,11 +47,11 @@ def import_gtfobins(path: Path, include_root: bool = False) -> Dataset:
     Raises:
         DatasetError: When this is no such checkout, or for the first file that is wrong.
     """
-    programs = _read_programs(path)
+    checkout = _Checkout(path / "_gtfobins", _read_programs(path), include_root)
     samples: dict[str, Sample] = {}
-    for program in programs.values():
-        for sample in _samples(program, programs, include_root):
-            _check(sample, path / "_gtfobins" / program.name)
+    for program in checkout.programs.values():
+        for sample in checkout.samples(program):
+            _check(sample, checkout.directory / program.name)
             samples.setdefault(sample.command, sample)  # exact text, first wins
     if not samples:
         raise DatasetError("holds no samples", source=str(path))
@@ -50,51 +65,69 @@ def _read_programs(path: Path) -> dict[str, Program]:
     if not directory.is_dir():
         problem = "has no _gtfobins directory; give the root of a GTFOBins checkout"
         raise DatasetError(problem, source=str(path))
-    files = sorted(file for file in directory.iterdir() if file.is_file())
-    for file in files:
-        if file.suffix in (".md", ".yml", ".yaml"):
-            problem = "is of an older layout; check out a GTFOBins of 2026 or later"
-            raise DatasetError(problem, source=str(file))
-    return {file.name: read_program(file) for file in files}
+    files = sorted(islice((each for each in directory.iterdir() if each.is_file()), MAX_FILES + 1))
+    if len(files) > MAX_FILES:
+        raise DatasetError(f"holds more than {MAX_FILES:,} files", source=str(directory))
+    if sum(file.stat().st_size for file in files) > MAX_TABLE_BYTES:
+        problem = f"holds more than {MAX_TABLE_BYTES // 2**20} MiB"
+        raise DatasetError(problem, source=str(directory))
+    older = [file for file in files if file.suffix == OLDER_SUFFIX]
+    programs = (read_program(file) for file in older or files)
+    return {program.name: program for program in programs}
 
 
-def _samples(
-    program: Program, programs: dict[str, Program], include_root: bool
-) -> Iterator[Sample]:
-    aliases = ",".join(each.name for each in programs.values() if each.alias_of == program.name)
-    own = (entry for entry in program.entries if entry.function != _INHERIT)
-    for entry in chain(own, _inherited(program, programs, include_root, (program.name,))):
-        if entry.function in CATEGORIES and (include_root or not entry.needs_root):
-            yield _sample(program.name, entry, aliases)
+@dataclass(slots=True)
+class _Checkout:
+    """All programs, and how they lead to each other."""
 
+    directory: Path
+    programs: dict[str, Program]
+    include_root: bool
+    combinations: int = 0
+    """Made so far."""
 
-def _inherited(
-    program: Program, programs: dict[str, Program], include_root: bool, seen: tuple[str, ...]
-) -> Iterator[Entry]:
-    """The first command per function that each `inherit` entry leads to.
+    def samples(self, program: Program) -> Iterator[Sample]:
+        """Yield what a program can be used for."""
+        others = self.programs.values()
+        aliases = ",".join(each.name for each in others if each.alias_of == program.name)
+        own = (entry for entry in program.entries if entry.function != _INHERIT)
+        for entry in chain(own, self._inherited(program, (program.name,))):
+            if entry.function in CATEGORIES and (self.include_root or not entry.needs_root):
+                yield _sample(program.name, entry, aliases)
 
-    One is enough: the other program's further examples differ in what it does, not in how this
-    one gets there, and would only repeat it.
-    """
-    for entry in program.entries:
-        if entry.inherits is None or entry.inherits in seen or entry.inherits not in programs:
-            continue
-        other = programs[entry.inherits]
-        deeper = _inherited(other, programs, include_root, (*seen, other.name))
-        theirs = (each for each in other.entries if each.function != _INHERIT)
-        found: dict[str, Entry] = {}
-        for combined in _combined(entry, other.name, chain(theirs, deeper)):
-            if include_root or not combined.needs_root:
-                found.setdefault(combined.function, combined)
-        yield from found.values()
+    def _inherited(self, program: Program, seen: tuple[str, ...]) -> Iterator[Entry]:
+        """The first command per function that each `inherit` entry leads to.
 
+        One is enough: the other program's further examples differ in what it does, not in how this
+        one gets there, and would only repeat it.
+        """
+        for entry in program.entries:
+            other = self.programs.get(entry.inherits or "")
+            if other is None or other.name in seen or len(seen) == MAX_STEPS:
+                continue
+            deeper = self._inherited(other, (*seen, other.name))
+            theirs = (each for each in other.entries if each.function != _INHERIT)
+            found: dict[str, Entry] = {}
+            for combined in self._combined(entry, other.name, chain(theirs, deeper)):
+                if self.include_root or not combined.needs_root:
+                    found.setdefault(combined.function, combined)
+            yield from found.values()
 
-def _combined(entry: Entry, other: str, theirs: Iterable[Entry]) -> Iterator[Entry]:
-    for each in theirs:
-        code = inherited_command(entry.code, other, each.code)
-        if code is not None:
-            needs_root = entry.needs_root or each.needs_root
-            yield Entry(each.function, code, needs_root, entry.version, other)
+    def _combined(self, entry: Entry, other: str, theirs: Iterable[Entry]) -> Iterator[Entry]:
+        self._count()
+        for each in theirs:
+            self._count()
+            code = inherited_command(entry.code, other, each.code)
+            if code is not None:
+                needs_root = entry.needs_root or each.needs_root
+                yield Entry(each.function, code, needs_root, entry.version, other)
+
+    def _count(self) -> None:
+        """Bound the work: programs that all lead to each other do so in endless ways."""
+        self.combinations += 1
+        if self.combinations > MAX_COMBINATIONS:
+            problem = f"inherit entries lead to more than {MAX_COMBINATIONS:,} commands"
+            raise DatasetError(problem, source=str(self.directory))
 
 
 def _sample(binary: str, entry: Entry, aliases: str) -> Sample:

@@ -1,4 +1,8 @@
-"""One file of a GTFOBins checkout: YAML without extension, named after its program."""
+"""One file of a GTFOBins checkout, named after its program.
+
+Since January 2026 it is YAML without extension; before, it was Markdown with YAML at its head,
+where sudo and SUID were functions of their own beside the others.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,8 +12,27 @@ from typing import Any
 import yaml
 
 from aegish_dist.datasets.draft import read_text
+from aegish_dist.datasets.plain_yaml import first_document
+from aegish_dist.datasets.validation import MAX_COMMAND_CHARS
 from aegish_dist.errors import DatasetError
 
+MAX_FILE_BYTES = 2**18
+"""Files of GTFOBins have up to 4 KiB."""
+OLDER_SUFFIX = ".md"
+_RENAMED = {
+    "file-upload": "upload",
+    "file-download": "download",
+    "non-interactive-reverse-shell": "reverse-shell",
+    "non-interactive-bind-shell": "bind-shell",
+    # Until August 2018.
+    "execute-interactive": "shell",
+    "execute-non-interactive": "command",
+    "reverse-shell-interactive": "reverse-shell",
+    "reverse-shell-non-interactive": "reverse-shell",
+    "bind-shell-interactive": "bind-shell",
+    "bind-shell-non-interactive": "bind-shell",
+}
+"""Functions of the older layout by their names of today."""
 _CONTEXTS = ("unprivileged", "sudo", "suid", "capabilities")
 
 
@@ -48,22 +71,22 @@ def read_program(path: Path) -> Program:
         DatasetError: When it is not such a file, with the line where YAML knows it.
     """
     content = _Node(str(path), "", _load(path))
+    name = path.name.removesuffix(OLDER_SUFFIX)
     alias_of = content.optional_text("alias")
     if alias_of is not None:
-        return Program(path.name, alias_of, ())
+        return Program(name, alias_of, ())
     functions = content.child("functions")
     entries = (
-        _entry(function, node)
+        _entry(_RENAMED.get(function, function), node)
         for function in functions.mapping()
         for node in functions.child(function).items()
     )
-    return Program(path.name, None, tuple(entries))
+    return Program(name, None, tuple(entries))
 
 
 def _load(path: Path) -> object:
     try:
-        # The C loader is four times as fast, but deep nesting crashes the process with it.
-        return yaml.safe_load(read_text(path))
+        return first_document(read_text(path, MAX_FILE_BYTES))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         raise DatasetError(f"is not YAML: {error.problem}", source=str(path), line=line) from error
@@ -82,6 +105,8 @@ def _entry(function: str, node: "_Node") -> Entry:
     if function == "inherit" and inherits is None:
         raise node.wrong("from", "is missing")
     version = node.mapping().get("version")
+    if len(code) > MAX_COMMAND_CHARS:
+        raise node.wrong("code", f"has more than {MAX_COMMAND_CHARS:,} characters")
     return Entry(
         function=function,
         code=code.strip(),

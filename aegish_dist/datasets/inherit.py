@@ -11,6 +11,8 @@ prepared, a window to click in) the entry yields none:
 
 import re
 
+from aegish_dist.datasets.validation import MAX_COMMAND_CHARS
+
 _SLOT = "..."
 
 
@@ -38,6 +40,8 @@ def _fill_slot(entry: str, binary: str, command: str) -> str | None:
     if match is None or '"' in entry:
         return None
     code = match[1]
+    if len(entry) + entry.count(_SLOT) * len(code) > MAX_COMMAND_CHARS:
+        return None
     fits = "\n" not in code or f"'{_SLOT}'" in entry  # elsewhere a newline would end the slot
     return entry.replace(_SLOT, code) if fits else None
 

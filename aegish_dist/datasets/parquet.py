@@ -1,26 +1,32 @@
-"""The only place that knows pyarrow: 120 MB that most users never need, so it is an extra."""
+"""Datasets as Parquet files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.datasets.draft import MAX_SAMPLES, MAX_TABLE_BYTES
+from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
+
+BATCH_ROWS = 1_000
+LIMITS = ParquetLimits(
+    rows=MAX_SAMPLES,
+    group_rows=MAX_SAMPLES,
+    group_bytes=MAX_TABLE_BYTES,
+    batch_bytes=MAX_TABLE_BYTES,
+)
 
 
-def read_parquet(path: Path) -> list[dict[str, object]]:
-    """All rows of a Parquet file, by column.
+def read_parquet(path: Path) -> Iterator[dict[str, object]]:
+    """Yield the rows of a Parquet file, by column.
 
     Raises:
-        DatasetError: When the file cannot be read.
+        DatasetError: When the file cannot be read or is too large.
         ConfigError: When pyarrow is not installed.
     """
-    arrow = _pyarrow()
-    try:
-        rows: list[dict[str, object]] = arrow.parquet.read_table(path).to_pylist()
-    except (OSError, ValueError, arrow.ArrowException) as error:
-        reason = str(error).partition("\n")[0]
-        raise DatasetError(f"cannot be read as Parquet: {reason}", source=str(path)) from error
-    return rows
+    with open_parquet(path, LIMITS) as file:
+        groups = range(file.num_row_groups)
+        for batch in bounded_batches(file, str(path), LIMITS, BATCH_ROWS, groups):
+            yield from batch.to_pylist()
 
 
 def write_parquet(
@@ -31,17 +37,6 @@ def write_parquet(
     Raises:
         ConfigError: When pyarrow is not installed.
     """
-    arrow = _pyarrow()
+    arrow = load_pyarrow()
     schema = arrow.schema([(column, arrow.string()) for column in columns])
     arrow.parquet.write_table(arrow.Table.from_pylist(list(rows), schema=schema), stream)
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow  # noqa: PLC0415
-        import pyarrow.parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            "Parquet needs pyarrow: pip install 'aegish-dist[parquet]', or use .jsonl or .csv"
-        ) from error
-    return pyarrow

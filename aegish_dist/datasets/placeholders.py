@@ -1,10 +1,16 @@
 """Fill in the placeholders of GTFOBins with what an intruder would really write.
 
 The values are realistic and sensitive but do not give the label away. Order matters: the specific
-before the general, so that nothing is left over.
+before the general, so that nothing is left over. A variable that the command sets itself is none.
+
+The data set that the reference benchmark published was filled in otherwise in 129 of its 676
+commands (commit 27f4632, root included). Two rules explain 106 of them: there `DATA` became
+`c2VydmljZS1jb25maWc=`, and names such as `/path/to/temp-file` lost their dash. In the other 23
+placeholders stayed as they were (`xxx`, `$PID`, `path/to/input-file`) or were repaired by hand.
 """
 
 import re
+from functools import partial
 
 _FIXED = (
     ("attacker.com", "10.0.0.1"),
@@ -23,8 +29,23 @@ _FIXED = (
     ("path/to/input-file", "etc/shadow"),  # where a tree was copied to the working directory
     (r"c:\path\to\input", r"c:\etc\shadow"),
     (r"c:\path\to\output", r"c:\etc\cron.d\update"),
+    # Of the layout before 2026.
+    ("file_to_read", "/etc/shadow"),
+    ("file_to_send", "/etc/shadow"),
+    ("file_to_write", "/etc/cron.d/update"),
+    ("file_to_save", "/etc/cron.d/update"),
+    ("file_to_delete", "/etc/cron.d/update"),
+    ("where_to_write", "/etc/cron.d/update"),
+    ("where_to_save", "/etc/cron.d/update"),
+    ("file_to_get", "update"),
+    ("file_to_download", "update"),
+    ("dir_to_serve", "/etc/ssh"),
+    ("dir_to_get", "ssh"),
+    ("folder_to_list", "/etc/ssh"),
+    ("data_to_write", "DATA"),
 )
 
+_ASSIGNMENT = re.compile(r"(?<![\w$])([A-Z_]+)=")
 _PATTERNS = tuple(
     (re.compile(pattern), value)
     for pattern, value in (
@@ -32,10 +53,10 @@ _PATTERNS = tuple(
         (r"\binput-file\b", "shadow"),
         (r"\boutput-file\b", "update"),
         (r"(?<!\d)12345(?!\d)", "4444"),
-        (r"\$\{?TF\b\}?", "/etc/sudoers.d/custom"),
-        (r"\$\{?URL\b\}?", "http://10.0.0.1/update.tar.gz"),
-        (r"\$\{?CONTAINER(?:_ID)?\b\}?", "web"),
-        (r"\$\{?PID\b\}?", "1"),
+        (r"\$\{?(?P<variable>TF)\b\}?", "/etc/sudoers.d/custom"),
+        (r"\$\{?(?P<variable>URL)\b\}?", "http://10.0.0.1/update.tar.gz"),
+        (r"\$\{?(?P<variable>CONTAINER(?:_ID)?)\b\}?", "web"),
+        (r"\$\{?(?P<variable>PID)\b\}?", "1"),
         (
             r"(?<![A-Z])DATA(?![A-Z])",
             "Ki81ICogKiAqICogcm9vdCAvdXNyL2xvY2FsL2Jpbi9zZXJ2aWNlLWNoZWNrCg==",
@@ -50,6 +71,16 @@ def fill_in(code: str) -> str:
     """A GTFOBins example as a command that could be typed."""
     for placeholder, value in _FIXED:
         code = code.replace(placeholder, value)
+    given = variables_set(code)
     for pattern, value in _PATTERNS:
-        code = pattern.sub(value, code)
+        code = pattern.sub(partial(_value, given, value), code)
     return code
+
+
+def variables_set(code: str) -> frozenset[str]:
+    """Return the variables to which a command gives a value itself."""
+    return frozenset(_ASSIGNMENT.findall(code))
+
+
+def _value(given: frozenset[str], value: str, found: re.Match[str]) -> str:
+    return found.group() if found.groupdict().get("variable") in given else value

@@ -66,7 +66,26 @@ class Row:
             raise self.wrong("metadata", "must be an object")
         extra = {key: each for key, each in self.values.items() if key not in _SAMPLE_FIELDS}
         merged = {**extra, **(nested or {})}
-        return {str(key): _as_text(each) for key, each in merged.items() if each is not None}
+        try:
+            return {str(key): _as_text(each) for key, each in merged.items() if each is not None}
+        except RecursionError:
+            raise self.wrong("metadata", "is nested too deeply") from None
+
+
+def decode_json(text: str) -> object:
+    """Decode a document.
+
+    Raises:
+        ValueError: It is not JSON (a `JSONDecodeError`), or says in a few words what else is wrong.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError:  # from int, with advice about the interpreter
+        raise ValueError("it holds a number with thousands of digits") from None
 
 
 def _as_text(value: object) -> str:

@@ -7,16 +7,21 @@ column becomes metadata; in JSONL there may also be a nested `metadata` object.
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from aegish_dist.core.sample import Dataset
-from aegish_dist.datasets.draft import Draft, dataset_name, read_text
+from aegish_dist.core.sample import Dataset, Sample
+from aegish_dist.datasets.draft import MAX_SAMPLES, Draft, dataset_name, read_text
 from aegish_dist.datasets.parquet import read_parquet
-from aegish_dist.datasets.rows import Row
+from aegish_dist.datasets.rows import Row, decode_json
 from aegish_dist.errors import DatasetError
 
+MAX_LINE_CHARS = 2**20
+"""Of JSON; a command may have a hundredth of it."""
+MAX_COLUMNS = 1_000
 _REQUIRED = ("command", "target")
 
 
@@ -40,43 +45,81 @@ def read_table(path: Path, name: str | None = None) -> Draft:
     if read is None:
         raise DatasetError(f"is none of {', '.join(_READERS)}", source=str(path))
     name = dataset_name(path, name)
-    rows = list(read(path))
-    source, licence = _same_in_all(rows, "source"), _same_in_all(rows, "licence")
-    common = {"source": source, "licence": licence}
-    own = [_without(row, [field for field, value in common.items() if value]) for row in rows]
+    lines: list[int] = []
+    samples: list[Sample] = []
+    about: list[_About] = []
+    for row in read(path):
+        if len(lines) == MAX_SAMPLES:
+            problem = f"more than {MAX_SAMPLES:,} samples are not read"
+            raise DatasetError(problem, source=str(path), line=row.line)
+        lines.append(row.line)
+        about.append(_About(row.optional_text("source"), row.optional_text("licence")))
+        samples.append(_without_about(row).sample())
+    common = _About(*(_same_in_all(values) for values in zip(*about, strict=True)))
     return Draft(
         name=name,
-        samples=tuple(row.sample() for row in own),
-        lines=tuple(row.line for row in own),
+        samples=tuple(map(partial(_described, common), samples, about)),
+        lines=tuple(lines),
         file=str(path),
-        source=source or path.name,
-        licence=licence or "",
+        source=common.source or path.name,
+        licence=common.licence or "",
     )
 
 
-def _same_in_all(rows: list[Row], field: str) -> str | None:
-    values = {row.optional_text(field) for row in rows}
-    return values.pop() if len(values) == 1 else None
+class _About(NamedTuple):
+    """Where a sample, or all of them, come from."""
+
+    source: str | None = None
+    licence: str | None = None
 
 
-def _without(row: Row, fields: list[str]) -> Row:
-    kept = {field: value for field, value in row.values.items() if field not in fields}
+def _same_in_all(values: tuple[str | None, ...]) -> str | None:
+    return values[0] if len(set(values)) == 1 else None
+
+
+def _without_about(row: Row) -> Row:
+    kept = {field: value for field, value in row.values.items() if field not in _About._fields}
     return Row(row.file, row.line, kept)
+
+
+def _described(common: _About, sample: Sample, about: _About) -> Sample:
+    """Return a sample whose metadata hold what does not hold for all."""
+    own = {
+        field: value
+        for field, value, of_all in zip(_About._fields, about, common, strict=True)
+        if value is not None and of_all is None
+    }
+    return replace(sample, metadata={**own, **sample.metadata}) if own else sample
 
 
 def _read_jsonl(path: Path) -> Iterator[Row]:
     # Not splitlines: U+2028 and its like are legal inside a JSON string.
-    for line, text in enumerate(read_text(path).split("\n"), start=1):
-        if not text.strip():
-            continue
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", error)
-            raise DatasetError(f"is not JSON: {reason}", source=str(path), line=line) from error
-        if not isinstance(values, dict):
-            raise DatasetError("is not a JSON object", source=str(path), line=line)
-        yield Row(str(path), line, values)
+    for line, text in enumerate(_split(read_text(path)), start=1):
+        if len(text) > MAX_LINE_CHARS:
+            problem = f"is longer than {MAX_LINE_CHARS:,} characters"
+            raise DatasetError(problem, source=str(path), line=line)
+        if text.strip():
+            yield Row(str(path), line, _object(text, path, line))
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield the lines one by one: a list of all takes as much memory again."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
+
+
+def _object(text: str, path: Path, line: int) -> dict[str, object]:
+    try:
+        values = decode_json(text)
+    except ValueError as error:
+        reason = getattr(error, "msg", error)
+        raise DatasetError(f"is not JSON: {reason}", source=str(path), line=line) from error
+    if not isinstance(values, dict):
+        raise DatasetError("is not a JSON object", source=str(path), line=line)
+    return values
 
 
 def _read_csv(path: Path) -> Iterator[Row]:
@@ -95,6 +138,8 @@ def _read_csv(path: Path) -> Iterator[Row]:
 
 
 def _check_header(header: list[str], path: Path) -> None:
+    if len(header) > MAX_COLUMNS:
+        raise DatasetError(f"has more than {MAX_COLUMNS:,} columns", source=str(path), line=1)
     for column in _REQUIRED:
         if column not in header:
             raise DatasetError("there is no such column", source=str(path), line=1, field=column)

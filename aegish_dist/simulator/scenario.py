@@ -17,17 +17,19 @@ Example::
     script = ["ok", "429", "hang"]
 """
 
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aegish_dist.errors import ConfigError
+from aegish_dist.inputs.regular import read_input
+from aegish_dist.inputs.toml import parse_toml
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script
 from aegish_dist.simulator.latency import Latency, parse_latency
 
+MAX_BYTES = 2**20
 _T = TypeVar("_T")
 _Readers = dict[str, Callable[[Any], object]]
 
@@ -40,7 +42,7 @@ def read_scenario(path: Path) -> SimulatorConfig:
             message names file and key.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = parse_toml(read_input(path, MAX_BYTES).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -399,6 +399,41 @@ def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> No
     assert aegish.ok("datasets", "validate", doubtful).err == "0 errors, 1 warnings\n"
 
 
+def test_validate_takes_whatever_import_takes(aegish: CommandLine, tmp_path: Path) -> None:
+    """A JSON file of the reference benchmark and a checkout of GTFOBins can be checked too."""
+    commands = [{"command": "7z x $TF", "binary": "7z", "category": "shell"}] * 2
+    reference = tmp_path / "reference.json"
+    reference.write_text(json.dumps({"metadata": {}, "commands": commands}))
+    done = aegish("datasets", "validate", reference)
+    assert (done.code, done.err) == (1, "1 errors, 2 warnings\n")
+    (tmp_path / "_gtfobins").mkdir()
+    (tmp_path / "_gtfobins" / "7z").write_text("functions: {shell: [{code: 7z hack}]}")
+    done = aegish.ok("datasets", "validate", tmp_path)
+    assert (
+        done.out == f"{tmp_path}, line 1, warning: command: the word 'hack' gives the label away\n"
+    )
+
+
+def test_a_dataset_of_other_categories_can_be_imported(aegish: CommandLine, tmp_path: Path) -> None:
+    """Categories beside those of GTFOBins are stored as they are."""
+    table = write_lines(tmp_path / "t.jsonl", {**RM, "category": "T1059.004"}, LS)
+    aegish.ok("datasets", "import", "table", table)
+    assert aegish.ok("datasets", "show", "t", "--json").json["categories"] == {"T1059.004": 1}
+
+
+def test_imports_into_a_read_only_database_are_refused_in_one_line(
+    aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a dataset nor verdicts are a bug then."""
+    table = write_lines(tmp_path / "t.jsonl", LS)
+    log = write_lines(tmp_path / "v.jsonl", {**LS, "model": "m", "completion": "x"})
+    monkeypatch.setenv("PGOPTIONS", "-c default_transaction_read_only=on")
+    for arguments in (["datasets", "import", "table", table], ["verdicts", "import", log]):
+        done = aegish(*arguments)
+        assert (done.code, done.err.count("\n")) == (1, 1)
+        assert "does not let this user write" in done.err
+
+
 def test_prompts_can_be_listed_and_shown(aegish: CommandLine) -> None:
     """The prompt with step-by-step instruction is another one."""
     names = [text.split()[0] for text in aegish.ok("prompts", "list").out.splitlines()]

