@@ -70,7 +70,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
             pause_s = POLL_S
             try:
                 with Session(engine) as session, session.begin():
-                    if poll % POLLS_PER_CLEAN_UP == 0:
+                    if poll % POLLS_PER_CLEAN_UP == 1:  # not at first: work may wait
                         finished.close(session)
                     found = open_queues(session)
                 wanted = self._servable(_pinned(found, consumer.controller.pins), credentials.now())

@@ -1,14 +1,12 @@
-"""`aegish-dist worker`: a worker process of the cluster."""
+"""`aegish-dist worker`: a worker process of the cluster.
+
+It becomes another program, so all that both would import is left to that one.
+"""
 
 import os
 import sys
 
 import click
-
-from aegish_dist.cli.context import Workspace
-from aegish_dist.errors import ConfigError
-from aegish_dist.queue.messages import pin_name
-from aegish_dist.queue.producer import check_broker
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -25,18 +23,12 @@ def worker(models: str | None, concurrency: int | None, celery_options: tuple[st
     serves. Start as many as you like, anywhere. SIGTERM lets calls in flight finish and gives the
     rest back to the queue. CELERY_OPTIONS are passed on.
     """
-    workspace = Workspace()
-    if workspace.settings.embedded_broker:
-        raise ConfigError(
-            "a worker needs AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL; without them"
-            " `aegish-dist submit` runs everything itself"
-        )
-    check_broker(workspace.app)
-    _ = workspace.engine
     # An allocator per thread keeps 2 MB to itself; these threads take turns anyway.
     os.environ.setdefault("MALLOC_ARENA_MAX", "1")
     arguments = [sys.executable, "-m", "workers"]
     if models:
+        from aegish_dist.queue.messages import pin_name  # noqa: PLC0415
+
         arguments += ["-Q", ",".join(pin_name(model.strip()) for model in models.split(","))]
     if concurrency:
         arguments += ["-c", str(concurrency)]

@@ -135,3 +135,32 @@ def test_a_bug_is_told_apart(
     assert (done.code, done.out) == (3, "")
     assert "ZeroDivisionError: unforeseen" in done.err
     assert done.err.splitlines()[-1].startswith("bug: ZeroDivisionError")
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"BROKER_URL": ""}, "a worker needs AEGISH_DIST_BROKER_URL"),
+        ({"BROKER_URL": "amqp://127.0.0.1:1"}, "check AEGISH_DIST_BROKER_URL"),
+        ({"BROKER_URL": "redis://127.0.0.1:1/0"}, "check AEGISH_DIST_BROKER_URL"),
+        ({"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, "check AEGISH_DIST_DATABASE_URL"),
+        ({"CONCURRENCY": "many"}, "AEGISH_DIST_CONCURRENCY: must be a whole number"),
+    ],
+)
+def test_a_worker_that_cannot_work_says_why(
+    env: dict[str, str], redis_url: str, variables: dict[str, str], says: str
+) -> None:
+    """It ends with exit code 1 and one line, before it begins to serve."""
+    settings = {"BROKER_URL": redis_url} | variables
+    done = subprocess.run(
+        [*COMMAND, "worker", "--models", "test/x"],
+        env=env | {f"AEGISH_DIST_{name}": value for name, value in settings.items()},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert says in line

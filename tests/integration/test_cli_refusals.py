@@ -154,13 +154,6 @@ REFUSALS = [
         ("AEGISH_DIST_DATABASE_URL is not",),
         broker("redis://127.0.0.1/0") | database(""),
     ),
-    Refusal("worker without broker", ("worker",), ("a worker needs AEGISH_DIST_BROKER_URL",)),
-    Refusal(
-        "worker of an unreachable broker",
-        ("worker",),
-        ("check AEGISH_DIST_BROKER_URL",),
-        broker(f"redis://127.0.0.1:{CLOSED_PORT}/0"),
-    ),
     Refusal(
         "a setting that is no number",
         ("runs",),
