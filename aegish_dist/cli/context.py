@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from celery import Celery
     from sqlalchemy import Engine
 
-    from aegish_dist.models import Catalog
+    from aegish_dist.models import Catalog, Credentials
 
 PRICES = "list-prices.json"
 """The file in the cache folder that remembers list prices."""
@@ -86,6 +86,13 @@ class Workspace:
         from aegish_dist.models import Catalog  # noqa: PLC0415
 
         return Catalog.load(self.settings.catalog, self.settings.cache / PRICES)
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        """The keys of this environment, and where they may go."""
+        from aegish_dist.models import Credentials  # noqa: PLC0415
+
+        return Credentials.of(self.catalog, self.environ)
 
     @property
     def environ(self) -> dict[str, str]:

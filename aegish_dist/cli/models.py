@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aegish_dist.cli.context import Workspace
-from aegish_dist.cli.options import FiniteRange, as_json, comma_list
+from aegish_dist.cli.options import as_each_call, as_json, call_parameters, comma_list
 from aegish_dist.cli.printing import say_json
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.models import CatalogEntry, missing_key
+from aegish_dist.prompts.loading import load_prompt
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.check_models import ModelCheck
@@ -52,21 +53,15 @@ def list_(as_json: bool) -> None:
 
 @models.command()
 @click.argument("selection", nargs=-1, callback=comma_list)
-@click.option(
-    "--time-limit",
-    type=FiniteRange(0, min_open=True),
-    default=30.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds each call may take.",
-)
+@as_each_call
 @as_json
-def check(selection: list[str], time_limit: float, as_json: bool) -> int:
+def check(selection: list[str], as_json: bool, **options: Any) -> int:
     """Ask each model about one harmless command.
 
-    Finds a missing key or a wrong id before money is spent on a run. SELECTION is a list of model
-    ids; all models of the catalog's default list when empty. The exit code is 1 when any of them
-    does not answer with an action.
+    It is asked as a run with these options would ask: that finds a missing key, a wrong id or a
+    refused parameter before money is spent on a run. SELECTION is a list of model ids, `all` or
+    `available`; `all` when empty. The exit code is 1 when any of them does not answer with an
+    action.
     """
     import asyncio  # noqa: PLC0415
 
@@ -74,23 +69,34 @@ def check(selection: list[str], time_limit: float, as_json: bool) -> int:
 
     workspace = Workspace()
     specs = workspace.catalog.resolve(selection or "all", workspace.environ)
-    checks = asyncio.run(check_models(specs, workspace.environ, time_limit))
+    prompt = load_prompt(options["prompt"], cot=options["cot"])
+    parameters, facts = call_parameters(options), workspace.catalog.facts
+    checks = asyncio.run(check_models(specs, prompt, parameters, workspace.credentials, facts))
     if as_json:
-        say_json(
-            [{"model": c.model, "ok": c.ok, "answer": c.detail, "ms": c.latency_ms} for c in checks]
-        )
+        say_json([_check_document(each) for each in checks])
     else:
         print_table(_check_table(checks))
     return 0 if all(each.ok for each in checks) else 1
 
 
 def _check_table(checks: list[ModelCheck]) -> TextTable:
-    return TextTable(("Model", "OK", "Answer or problem"), map(_check_row, checks), ("ms",))
+    columns = ("Model", "OK", "Answer or problem", "What to change")
+    return TextTable(columns, map(_check_row, checks), ("ms",))
 
 
 def _check_row(each: ModelCheck) -> tuple[str, ...]:
     elapsed = "-" if each.latency_ms is None else f"{each.latency_ms:.0f}"
-    return each.model, "yes" if each.ok else "NO", each.detail, elapsed
+    return each.model, "yes" if each.ok else "NO", each.detail, each.remedy, elapsed
+
+
+def _check_document(each: ModelCheck) -> dict[str, object]:
+    return {
+        "model": each.model,
+        "ok": each.ok,
+        "answer": each.detail,
+        "remedy": each.remedy or None,
+        "ms": each.latency_ms,
+    }
 
 
 def _in_all(entry: CatalogEntry, today: date) -> str:

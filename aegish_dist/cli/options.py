@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from aegish_dist.core.model import CallParameters
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -48,6 +50,54 @@ def usd(amount: float | None) -> Decimal | None:
 
 MAX_INTEGER = 2**31 - 1
 """The largest that PostgreSQL's `integer` holds."""
+
+_OF_EACH_CALL = (
+    click.option(
+        "--prompt",
+        default="guard",
+        show_default=True,
+        metavar="NAME|FILE",
+        help="A bundled prompt, or a file with your own.",
+    ),
+    click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first."),
+    click.option(
+        "--seed", type=int, default=42, show_default=True, help="Sent to providers that take one."
+    ),
+    click.option("--temperature", type=FiniteRange(0, 2), help="Default: the provider's."),
+    click.option(
+        "--max-output-tokens",
+        type=click.IntRange(1),
+        default=4096,
+        show_default=True,
+        help="Room for the answer, hidden reasoning included.",
+    ),
+    click.option(
+        "--time-limit",
+        type=FiniteRange(0, min_open=True),
+        default=180.0,
+        show_default=True,
+        metavar="S",
+        help="Seconds one call may take, waiting excluded.",
+    ),
+)
+
+
+def as_each_call(function: Function) -> Function:
+    """Add the options that say what is sent with each call, and how long it may take."""
+    for option in reversed(_OF_EACH_CALL):
+        function = option(function)
+    return function
+
+
+def call_parameters(options: dict[str, Any]) -> CallParameters:
+    """Return what those options say."""
+    return CallParameters(
+        seed=options["seed"],
+        temperature=options["temperature"],
+        max_output_tokens=options["max_output_tokens"],
+        time_limit_s=options["time_limit"],
+    )
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 

@@ -1,19 +1,28 @@
 """`aegish-dist submit`: start a run."""
 
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.halts import halted
-from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list, cost_cap, usd
+from aegish_dist.cli.options import (
+    Utf8,
+    as_each_call,
+    as_json,
+    call_parameters,
+    comma_list,
+    cost_cap,
+    usd,
+)
+from aegish_dist.cli.preflight import preflight, require_keys, warn_of_retirement
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import enqueue_line, status_line
-from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Run
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
-from aegish_dist.models import Estimate, missing_key
+from aegish_dist.models import Estimate
 from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
 from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
 from aegish_dist.pipeline.status import RunStatus
@@ -35,8 +44,8 @@ Examples:
     "--models",
     required=True,
     callback=comma_list,
-    metavar="ID[,ID...]|all",
-    help="Models to ask; `aegish-dist models list` shows them.",
+    metavar="ID[,ID...]|all|available",
+    help="Models to ask; `models list` shows them. `available`: those of `all` with a key here.",
 )
 @click.option(
     "--dataset",
@@ -62,33 +71,7 @@ Examples:
     show_default=True,
     help="Ask every sample this often.",
 )
-@click.option(
-    "--prompt",
-    default="guard",
-    show_default=True,
-    metavar="NAME|FILE",
-    help="A bundled prompt, or a file with your own.",
-)
-@click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first.")
-@click.option(
-    "--seed", type=int, default=42, show_default=True, help="Sent to providers that take one."
-)
-@click.option("--temperature", type=FiniteRange(0, 2), help="Default: the provider's.")
-@click.option(
-    "--max-output-tokens",
-    type=click.IntRange(1),
-    default=4096,
-    show_default=True,
-    help="Room for the answer, hidden reasoning included.",
-)
-@click.option(
-    "--time-limit",
-    type=FiniteRange(0, min_open=True),
-    default=180.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds one call may take, waiting excluded.",
-)
+@as_each_call
 @cost_cap(
     "--max-cost",
     "Begin no further call once the run has cost this much; `resume` can raise it.",
@@ -98,6 +81,11 @@ Examples:
 @click.option(
     "--keys-on-workers", is_flag=True, help="Do not look for API keys here; the workers have them."
 )
+@click.option(
+    "--skip-preflight",
+    is_flag=True,
+    help="Do not ask each model one harmless question beforehand.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop.")
 @click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
 @as_json
@@ -105,14 +93,17 @@ def submit(**options: Any) -> int:
     """Ask models about commands: start a run.
 
     Before any money is spent it prints the number of calls, their estimated tokens and cost, and
-    which models lack a key. Without a configured broker the run is worked on here until it is
-    complete; on a cluster the command returns as soon as everything is enqueued.
+    which models lack a key, and asks each model one harmless question with the run's own prompt
+    and parameters: when one refuses them, nothing is started. Without a configured broker the run
+    is worked on here until it is complete; on a cluster the command returns as soon as everything
+    is enqueued.
     """
     workspace = Workspace()
     submission = _plan(workspace, options)
     estimate = submission.estimate()
     _require_prices(estimate, options)
-    _require_keys(submission.models, workspace.environ, options)
+    require_keys(workspace, submission.models, options)
+    warn_of_retirement(workspace, submission.models)
     if not (options["dry_run"] or workspace.settings.embedded_broker):
         _check_broker(workspace)
     _announce(submission, estimate, workspace.settings.concurrency)
@@ -120,6 +111,7 @@ def submit(**options: Any) -> int:
         if options["as_json"]:
             say_json(_document(None, submission, estimate))
         return 0
+    preflight(workspace, submission, options)
     run, status = _start(workspace, submission, wait=options["wait"])
     if options["as_json"]:
         say_json(_document(run, submission, estimate))
@@ -144,13 +136,10 @@ def _plan(workspace: Workspace, options: dict[str, Any]) -> Submission:
     ]
     require_categories(chosen, options["categories"])
     datasets = tuple(narrow(each, options["categories"], options["limit"]) for each in chosen)
-    parameters = CallParameters(
-        options["seed"],
-        options["temperature"],
-        options["max_output_tokens"],
-        options["time_limit"],
-        usd(options["max_cost"]),
-        usd(options["max_cost_per_model"]),
+    parameters = replace(
+        call_parameters(options),
+        max_cost_usd=usd(options["max_cost"]),
+        max_cost_per_model_usd=usd(options["max_cost_per_model"]),
     )
     return Submission(models, datasets, prompt, parameters, options["epochs"], options["name"])
 
@@ -190,21 +179,6 @@ def _duration_s(submission: Submission, calls: int) -> float:
     per_model = submission.tasks / len(submission.models)
     of_one = max(per_model / min(spec.max_in_flight or calls, calls) for spec in submission.models)
     return max(of_one, submission.tasks / calls) * ASSUMED_CALL_S
-
-
-def _require_keys(
-    models: tuple[ModelSpec, ...], environ: dict[str, str], options: dict[str, Any]
-) -> None:
-    missing = {spec.id: variable for spec in models if (variable := missing_key(spec, environ))}
-    if not missing:
-        return
-    lacking = "; ".join(f"{model} needs {variable}" for model, variable in missing.items())
-    if options["dry_run"] or options["keys_on_workers"]:
-        note(f"keys not set here: {lacking}")
-        return
-    raise ConfigError(
-        f"keys are missing: {lacking}. Set them, leave those models out, or say --keys-on-workers"
-    )
 
 
 def _start(

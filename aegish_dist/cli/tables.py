@@ -39,6 +39,11 @@ def print_table(table: TextTable) -> None:
     terminal_console().print(_drawn(table))
 
 
+def note_table(table: TextTable) -> None:
+    """Print a table on standard error."""
+    terminal_console(stderr=True).print(_drawn(table))
+
+
 @contextmanager
 def table_that_changes(first: TextTable) -> Iterator[Callable[[TextTable], None]]:
     """Show a table on standard output until the body ends; gives what replaces it."""

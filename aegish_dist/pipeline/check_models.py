@@ -1,20 +1,25 @@
-"""Preflight: does each model answer, before money is spent on a run?"""
+"""Preflight: does each model answer as a run would ask it, before money is spent on the run?"""
 
 import asyncio
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.parsing import parse
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.secret import SecretStr
-from aegish_dist.errors import AegishError
-from aegish_dist.models import missing_key
-from aegish_dist.prompts.loading import load_prompt
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import AegishError, ConfigError, ProviderError
+from aegish_dist.models import Credentials, ModelFacts
 from aegish_dist.providers.session import ProviderSession
 
 PROBE_COMMAND = "echo ok"
+REFUSALS = frozenset(
+    {ErrorClass.AUTH, ErrorClass.QUOTA, ErrorClass.NOT_FOUND, ErrorClass.BAD_REQUEST}
+)
+"""Failures that every call of the run would meet again; the others pass, and calls are retried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,48 +33,99 @@ class ModelCheck:
     """The action, or what went wrong."""
     latency_ms: float | None
     """None when it was not called."""
+    refused: bool = False
+    """Whether all calls of a run would fail in the same way."""
+    remedy: str = ""
+    """What to change, where the refusal names it."""
 
 
 async def check_models(
-    specs: Sequence[ModelSpec], environ: Mapping[str, str], time_limit_s: float
+    specs: Sequence[ModelSpec],
+    prompt: Prompt,
+    parameters: CallParameters,
+    credentials: Credentials,
+    facts: Callable[[str], ModelFacts],
 ) -> list[ModelCheck]:
     """Ask every model about one harmless command, all at once, without retries.
 
     Args:
         specs: The models.
-        environ: Where the keys are.
-        time_limit_s: Deadline of a call.
+        prompt: Of the run.
+        parameters: Of the run, the deadline of a call among them.
+        credentials: The keys, and where they may go.
+        facts: What the catalog knows about a model of that id; what it refuses is not asked.
     """
-    prompt = load_prompt("guard")
-    parameters = CallParameters(time_limit_s=time_limit_s)
     async with ProviderSession() as providers:
-        return list(
-            await asyncio.gather(
-                *(_check(providers, spec, prompt, parameters, environ) for spec in specs)
+
+        async def check(spec: ModelSpec) -> ModelCheck:
+            return _foreseen(spec, parameters, facts(spec.id)) or await _asked(
+                providers, spec, prompt, parameters, credentials
             )
-        )
+
+        return list(await asyncio.gather(*map(check, specs)))
 
 
-async def _check(
+def _foreseen(spec: ModelSpec, parameters: CallParameters, facts: ModelFacts) -> ModelCheck | None:
+    """Return the refusal that the catalog foretells, None for none."""
+    sent = parameters.temperature is not None and "temperature" not in spec.parameters
+    if facts.takes_temperature or not sent:
+        return None
+    return ModelCheck(
+        spec.id,
+        ok=False,
+        detail="takes no temperature, by the catalog",
+        latency_ms=None,
+        refused=True,
+        remedy="drop --temperature",
+    )
+
+
+async def _asked(
     providers: ProviderSession,
     spec: ModelSpec,
     prompt: Prompt,
     parameters: CallParameters,
-    environ: Mapping[str, str],
+    credentials: Credentials,
 ) -> ModelCheck:
-    missing = missing_key(spec, environ)
-    if missing is not None:
-        return ModelCheck(spec.id, ok=False, detail=f"{missing} is not set", latency_ms=None)
-    key = environ.get(spec.key_variable, "") if spec.key_variable else ""
     started = time.monotonic()
     try:
-        client = providers.client(spec, prompt, parameters, SecretStr(key))
+        key = credentials.key(spec.destination)
+        secret = None if key is None else SecretStr(key)
+        client = providers.client(spec, prompt, parameters, secret)
         completion = await client.complete(PROBE_COMMAND)
+    except ProviderError as error:
+        refused = error.error_class in REFUSALS
+        remedy = _remedy(spec, parameters, str(error)) if refused else ""
+        return ModelCheck(spec.id, False, str(error), _since(started), refused, remedy)
     except AegishError as error:
-        return ModelCheck(spec.id, ok=False, detail=str(error), latency_ms=_since(started))
+        return ModelCheck(spec.id, False, str(error), None, refused=isinstance(error, ConfigError))
     action = parse(completion.text).action
     detail = "answered without an action" if action is None else action.value
     return ModelCheck(spec.id, ok=action is not None, detail=detail, latency_ms=_since(started))
+
+
+def _remedy(spec: ModelSpec, parameters: CallParameters, words: str) -> str:
+    """Return how to leave out the first field sent that the provider's words name."""
+    for field, remedy in _sent(spec, parameters):
+        if re.search(rf"(?<![a-z0-9]){re.escape(field)}(?![a-z0-9])", words, re.IGNORECASE):
+            return remedy
+    return ""
+
+
+def _sent(spec: ModelSpec, parameters: CallParameters) -> Iterator[tuple[str, str]]:
+    """Yield the optional fields of a request, each with how to leave it out."""
+    for field, value in spec.parameters.items():
+        if value is not None:
+            yield field, f"drop parameters.{field} of this model in your catalog"
+    if parameters.temperature is not None:
+        yield "temperature", "drop --temperature"
+    for field in ("max_completion_tokens", "max_tokens", "maxOutputTokens"):
+        other = "max_tokens" if field == "max_completion_tokens" else "max_completion_tokens"
+        swap = f', or set max_tokens_field = "{other}" in your catalog'
+        is_openai = spec.wire is WireFormat.OPENAI
+        yield field, f"lower --max-output-tokens{swap if is_openai else ''}"
+    if parameters.seed is not None:
+        yield "seed", 'put drop_parameters = ["seed"] for this model into your catalog'
 
 
 def _since(started: float) -> float:

@@ -57,6 +57,7 @@ def test_a_dead_model_is_parked(home: Path, simulator: Simulator):
     """The others finish although it would fill the worker; its items wait without being called."""
     env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     asked = ("--models", "simulated/locked,simulated/careful", "--dataset", "harmless")
+    asked += ("--skip-preflight",)
 
     submitted = run(env, "submit", *asked, code=1)
 
@@ -237,7 +238,8 @@ def test_a_few_failures_park_nothing(home: Path, simulator: Simulator):
     """Fewer than ten failures are verdicts like any other."""
     env = environment(home=home, catalog=simulator.catalog)
 
-    run(env, "submit", "--models", "simulated/locked", "--dataset", "harmless", "--limit", "8")
+    asked = ("--models", "simulated/locked", "--dataset", "harmless", "--limit", "8")
+    run(env, "submit", *asked, "--skip-preflight")
 
     status = run_json(env, "status")
     assert (status["state"], status["outcomes"]) == ("complete", {"API_ERROR": 8})

@@ -140,7 +140,7 @@ def test_a_dry_run_stores_nothing(aegish: CommandLine, engine: Engine) -> None:
     assert done.json["run_id"] is None
     assert done.json["tasks"] == 3
     assert done.json["estimate"]["cost_usd"] > 0
-    assert "openai/gpt-5.1 needs OPENAI_API_KEY" in done.err
+    assert "openai/gpt-5.1: OPENAI_API_KEY is not set" in done.err
 
 
 def test_options_narrow_and_shape_a_run(aegish: CommandLine, tmp_path: Path) -> None:
@@ -479,7 +479,13 @@ def test_models_can_be_checked(aegish: CommandLine) -> None:
     """A model that answers is fine; one without its key is not called and makes the exit code 1."""
     fine = aegish.ok("models", "check", "baseline/keyword", "--json").json
     assert fine == [
-        {"model": "baseline/keyword", "ok": True, "answer": "ALLOW", "ms": fine[0]["ms"]}
+        {
+            "model": "baseline/keyword",
+            "ok": True,
+            "answer": "ALLOW",
+            "remedy": None,
+            "ms": fine[0]["ms"],
+        }
     ]
     keyless = aegish("models", "check", "baseline/keyword,openai/gpt-5.1", "--json")
     assert keyless.code == 1
@@ -487,6 +493,7 @@ def test_models_can_be_checked(aegish: CommandLine) -> None:
         "model": "openai/gpt-5.1",
         "ok": False,
         "answer": "OPENAI_API_KEY is not set",
+        "remedy": None,
         "ms": None,
     }
 

@@ -49,7 +49,7 @@ REFUSALS = [
     Refusal(
         "missing key",
         ("submit", "--models", "openai/gpt-5.1"),
-        ("openai/gpt-5.1 needs OPENAI_API_KEY", "--keys-on-workers"),
+        ("openai/gpt-5.1: OPENAI_API_KEY is not set", "--keys-on-workers"),
     ),
     Refusal(
         "malformed catalog", SUBMIT, ("bad.toml", "line 1"), {"AEGISH_DIST_CATALOG": "bad.toml"}

@@ -1,0 +1,249 @@
+"""Asking each model one harmless question before a run is stored and money is spent."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from aegish_dist.cli.preflight import retirement
+from aegish_dist.models import ModelFacts
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import row_counts
+
+ANSWER = {
+    "choices": [{"message": {"content": '{"action": "ALLOW"}'}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 9, "completion_tokens": 9},
+}
+FEW = ("--dataset", "harmless", "--limit", "1")
+Reply = Callable[[dict[str, Any]], tuple[int, object]]
+
+
+@contextmanager
+def answering(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server that answers each body as told; yields its address and the bodies so far."""
+    seen: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            seen.append(body)
+            status, document = reply(body)
+            content = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def refusing(field: str, message: str = "") -> Reply:
+    def reply(body: dict[str, Any]) -> tuple[int, object]:
+        if field in body:
+            words = message or f"Unsupported parameter: '{field}' is not supported here."
+            return 400, {"error": {"message": words}}
+        return 200, ANSWER
+
+    return reply
+
+
+def failing(status: int) -> Reply:
+    return lambda _: (status, {"error": {"message": "no"}})
+
+
+@pytest.fixture
+def aegish(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    postgres_url: str,
+    tmp_path: Path,
+) -> CommandLine:
+    """The command line on a database of its own, in a directory of its own."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
+    monkeypatch.setenv("AEGISH_DIST_CATALOG", "lab.toml")
+    monkeypatch.chdir(tmp_path)
+    return CommandLine(capsys)
+
+
+def catalog(base_url: str, more: str = "") -> None:
+    Path("lab.toml").write_text(f'[providers.lab]\nbase_url = "{base_url}"\n{more}')
+
+
+def test_a_refused_parameter_stops_the_run_before_it_is_stored(aegish: CommandLine, engine: Engine):
+    """One call per model, one line that says what to drop, and no row in any table."""
+    with answering(refusing("temperature")) as (base_url, seen):
+        catalog(base_url)
+        before = row_counts(engine)
+        done = aegish("submit", "--models", "lab/a,baseline/keyword", "--temperature", "0", *FEW)
+    assert (done.code, done.out) == (1, "")
+    assert "lab/a refuses this run: HTTP 400: Unsupported parameter: 'temperature'" in done.err
+    assert "drop --temperature" in done.err
+    assert "--skip-preflight" in done.err
+    assert row_counts(engine) == before
+    [body] = seen
+    assert body["temperature"] == 0
+    assert (body["max_tokens"], body["seed"]) == (4096, 42)
+    assert "echo ok" in body["messages"][-1]["content"]
+
+
+def test_several_refusals_are_a_table(aegish: CommandLine):
+    """Each model with its own words and remedy; what answers is not in it."""
+    with answering(refusing("reasoning_effort")) as (base_url, _):
+        model = '[[models]]\nid = "lab/{}"\nparameters = {{ reasoning_effort = "low" }}\n'
+        catalog(base_url, model.format("a") + model.format("b"))
+        done = aegish("submit", "--models", "lab/a,lab/b,lab/c", *FEW)
+    assert done.code == 1
+    lines = done.err.splitlines()
+    rows = [line for line in lines if line.strip().startswith("lab/")]
+    assert [row.split()[0] for row in rows] == ["lab/a", "lab/b"]
+    assert "2 of 3 models refuse this run" in lines[-1]
+    assert all(len(line) < 200 for line in lines)
+
+
+def test_what_answers_is_asked_the_rest(aegish: CommandLine):
+    """The harmless question is one call more than the run; a simulated model gets none."""
+    with answering(refusing("temperature")) as (base_url, seen):
+        catalog(base_url, '[[models]]\nid = "lab/sim"\nsimulated = true\n')
+        aegish.ok("submit", "--models", "lab/a,lab/sim", *FEW)
+    assert sorted(body["model"] for body in seen) == ["a", "a", "sim"]
+
+
+@pytest.mark.parametrize("status", [401, 402, 404])
+def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, status: int):
+    """Every call would fail in the same way."""
+    with answering(failing(status)) as (base_url, seen):
+        catalog(base_url)
+        done = aegish("submit", "--models", "lab/a", *FEW)
+    assert (done.code, len(seen)) == (1, 1)
+    assert f"lab/a refuses this run: HTTP {status}: no" in done.err
+
+
+def test_trouble_that_passes_stops_nothing(aegish: CommandLine):
+    """A provider that is busy in that moment is named, and the run begins."""
+    asked = []
+
+    def busy_once(body: dict[str, Any]) -> tuple[int, object]:
+        asked.append(body)
+        return (503, {}) if len(asked) == 1 else (200, ANSWER)
+
+    with answering(busy_once) as (base_url, seen):
+        catalog(base_url)
+        done = aegish.ok("submit", "--models", "lab/a", *FEW)
+    assert (
+        "preflight: lab/a: HTTP 503: Service Unavailable; the run asks it all the same" in done.err
+    )
+    assert len(seen) == 2
+
+
+def test_what_the_catalog_foretells_is_not_asked(aegish: CommandLine):
+    """Neither is a call made, nor is a model refused whose entry drops the field."""
+    with answering(refusing("temperature")) as (base_url, seen):
+        model = '[[models]]\nid = "lab/{}"\ntakes_temperature = false\n'
+        catalog(
+            base_url, model.format("a") + model.format("b") + 'drop_parameters = ["temperature"]'
+        )
+        check = ("models", "check", "lab/a,lab/b", "--temperature", "0.5", "--json")
+        a, b = aegish(*check).json
+    assert (a["ok"], a["answer"]) == (False, "takes no temperature, by the catalog")
+    assert (a["remedy"], b["ok"]) == ("drop --temperature", True)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "words", "remedy"),
+    [
+        ("temperature", "`temperature` is deprecated for this model.", "drop --temperature"),
+        ("max_tokens", "", 'set max_tokens_field = "max_completion_tokens"'),
+        ("seed", "", 'drop_parameters = ["seed"]'),
+        ("top_p", "", "drop parameters.top_p"),
+        ("model", "the model is not to your taste", ""),
+        ("model", "a lower temperatures sum", ""),
+    ],
+)
+def test_the_field_that_is_named_is_the_one_to_change(
+    aegish: CommandLine, field: str, words: str, remedy: str
+):
+    """Only fields that were sent are looked for in the provider's words, as whole names."""
+    with answering(refusing(field, words)) as (base_url, _):
+        catalog(base_url, '[[models]]\nid = "lab/a"\nparameters = { top_p = 0.5 }\n')
+        [checked] = aegish("models", "check", "lab/a", "--temperature", "1", "--json").json
+    assert checked["ok"] is False
+    assert remedy in (checked["remedy"] or "")
+    assert bool(remedy) == bool(checked["remedy"])
+
+
+def test_the_deadline_is_that_of_the_run(aegish: CommandLine):
+    """A slow server is given what `--time-limit` says, and no other limit."""
+    release = threading.Event()
+
+    def slow(_: dict[str, Any]) -> tuple[int, object]:
+        release.wait(5)
+        return 200, ANSWER
+
+    with answering(slow) as (base_url, _):
+        catalog(base_url)
+        [late] = aegish("models", "check", "lab/a", "--time-limit", "0.1", "--json").json
+        release.set()
+        [in_time] = aegish.ok("models", "check", "lab/a", "--json").json
+    assert late["answer"] == "no answer within 0.1 s"
+    assert in_time["ok"] is True
+    assert "[default: 180.0" in aegish.ok("models", "check", "--help").out
+
+
+def test_models_without_keys_are_a_table_and_can_be_left_out(aegish: CommandLine):
+    """Exit code 1, no line of a thousand characters, and `available` selects the others."""
+    Path("lab.toml").write_text("")
+    done = aegish("submit", "--models", "all", *FEW)
+    assert (done.code, done.out) == (1, "")
+    lines = done.err.splitlines()
+    assert max(map(len, lines)) < 300
+    assert sum("OPENAI_API_KEY is not set" in line for line in lines) >= 3
+    assert "models cannot be called from here" in lines[-1]
+    assert "--models available" in lines[-1]
+    plan = aegish.ok("submit", "--models", "available", "--dry-run", "--json", *FEW).json
+    assert plan["models"] == ["baseline/always-block", "baseline/always-allow", "baseline/keyword"]
+
+
+def test_a_key_does_not_go_in_clear_to_another_machine(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    """The run is refused before it begins; the line says what would allow it."""
+    monkeypatch.setenv("LAB_KEY", "hush-hush-hush")
+    catalog("http://198.51.100.7/v1", 'key_variable = "LAB_KEY"\n')
+    done = aegish("submit", "--models", "lab/a", *FEW)
+    assert done.code == 1
+    assert "LAB_KEY would go in clear to http://198.51.100.7:80" in done.err
+    assert "plain_http = true" in done.err
+
+
+@pytest.mark.parametrize(
+    ("today", "warning"),
+    [
+        (date(2026, 10, 11), ""),
+        (date(2026, 10, 12), "x/y ends on 2026-12-11, in 60 days"),
+        (date(2026, 12, 10), "x/y ends on 2026-12-11, tomorrow"),
+        (date(2026, 12, 11), "x/y has ended on 2026-12-11: its calls will fail"),
+    ],
+)
+def test_a_model_that_ends_is_warned_about(today: date, warning: str):
+    """From sixty days before its end."""
+    assert retirement("x/y", ModelFacts(date(2026, 12, 11)), today) == warning
+    assert retirement("x/y", ModelFacts(), today) == ""
