@@ -57,13 +57,22 @@ def replacing_text(path: Path, encoding: str = "utf-8") -> Iterator[TextIO]:
         text.detach()
 
 
+def is_stream(path: Path) -> bool:
+    """Whether a path names an open descriptor or the null device, and no file."""
+    return str(path) == os.devnull or _descriptor(str(path)) is not None
+
+
 def _open_stream(name: str) -> IO[bytes] | None:
     """Open what is written to as it is; None for the path of a file."""
     if name == os.devnull:
         return Path(name).open("wb")
-    found = _DESCRIPTOR.fullmatch(name)
-    number = int(found[1]) if found else _STREAMS.get(name)
+    number = _descriptor(name)
     return None if number is None else os.fdopen(os.dup(number), "wb")
+
+
+def _descriptor(name: str) -> int | None:
+    found = _DESCRIPTOR.fullmatch(name)
+    return int(found[1]) if found else _STREAMS.get(name)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def binary_output() -> Iterator[IO[bytes]]:
     Raises:
         OutputError: It cannot be written.
     """
-    stream = _standard_output().buffer
+    stream = standard_output().buffer
     try:
         yield stream
         stream.flush()
@@ -122,11 +122,16 @@ def discard_unwritten() -> None:
 
 
 def _print(text: str) -> None:
-    _standard_output()
+    standard_output()
     click.echo(text, nl=False)
 
 
-def _standard_output() -> TextIO:
+def standard_output() -> TextIO:
+    """Return standard output.
+
+    Raises:
+        OutputError: It is closed.
+    """
     stream: TextIO | None = sys.stdout
     if stream is None:
         raise OutputError("standard output is closed: there is no place for the result")

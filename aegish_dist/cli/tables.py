@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aegish_dist.cli.printing import output_is_terminal
+from aegish_dist.cli.printing import output_is_terminal, standard_output
 from aegish_dist.core.printable import printable
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class TextTable:
 
 def print_table(table: TextTable) -> None:
     """Print a table on standard output."""
+    standard_output()
     terminal_console().print(_drawn(table))
 
 
@@ -49,6 +50,7 @@ def table_that_changes(first: TextTable) -> Iterator[Callable[[TextTable], None]
     """Show a table on standard output until the body ends; gives what replaces it."""
     from rich.live import Live  # noqa: PLC0415
 
+    standard_output()
     with Live(_drawn(first), console=terminal_console(), refresh_per_second=4) as live:
         yield lambda table: live.update(_drawn(table))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import DatasetError
-from aegish_dist.files import replacing, replacing_text
+from aegish_dist.files import is_stream, replacing, replacing_text
 from aegish_dist.recordings.inspect_log import read_inspect_log
 from aegish_dist.recordings.verdict_lines import (
     read_verdict_lines,
@@ -72,12 +72,14 @@ def write_recordings(recordings: Iterable[Recording], path: Path) -> None:
 
 
 def is_parquet(path: Path) -> bool:
-    """Tell in which of the two formats a file is to be written.
+    """Tell in which of the two formats a file is to be written; a stream takes lines.
 
     Raises:
         DatasetError: The suffix is of neither.
     """
     suffix = path.suffix.lower()
+    if is_stream(path):
+        return False
     if suffix not in (".jsonl", ".parquet"):
         problem = "cannot be written as verdicts; choose .jsonl or .parquet"
         raise DatasetError(problem, source=str(path))

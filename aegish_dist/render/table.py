@@ -18,6 +18,8 @@ from aegish_dist.render.sections import build_report
 
 DEFAULT_WIDTH = 100
 LEAST_WIDTH = 40
+GREATEST_WIDTH = 500
+"""Rules are as wide as the terminal says it is, and `COLUMNS` may say anything."""
 WIDEST_HEADING = 20
 """Longer words in headings are broken; categories are foreign text of any length."""
 
@@ -33,7 +35,7 @@ def render_table(data: ReportData, width: int | None = None, color: bool = False
         color: Whether to emit ANSI colours.
     """
     target = io.StringIO()
-    console = _console(target, max(width or DEFAULT_WIDTH, LEAST_WIDTH), color)
+    console = _console(target, min(max(width or DEFAULT_WIDTH, LEAST_WIDTH), GREATEST_WIDTH), color)
     report = build_report(data)
     console.rule(Text(printable(report.title), "bold"), characters="═", style="cyan")
     console.print(_head(report.facts))

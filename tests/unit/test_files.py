@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.errors import OutputError
-from aegish_dist.files import replacing, replacing_text
+from aegish_dist.files import is_stream, replacing, replacing_text
 
 
 def test_a_file_is_replaced_when_the_body_succeeds(tmp_path: Path) -> None:
@@ -196,3 +196,10 @@ def test_text_is_encoded_and_its_line_breaks_stay(tmp_path: Path) -> None:
     with replacing_text(path) as stream:
         stream.write("\u00e4\r\nb\n")
     assert path.read_bytes() == b"\xc3\xa4\r\nb\n"
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/63", os.devnull])
+def test_streams_are_told_from_files(name: str) -> None:
+    """What is written to as it is has no suffix that would name its format."""
+    assert is_stream(Path(name))
+    assert not is_stream(Path(f"{name}.jsonl"))

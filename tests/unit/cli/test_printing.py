@@ -165,9 +165,10 @@ def test_an_output_that_takes_nothing_is_one_line(
     assert (done.returncode, done.stderr) == (1, expected)
 
 
-def test_a_closed_output_is_one_line() -> None:
+@pytest.mark.parametrize("arguments", ["prompts list", "models list", "models list --json"])
+def test_a_closed_output_is_one_line(arguments: str) -> None:
     """A result that has nowhere to go is an error."""
-    done = command("$A prompts list >&-")
+    done = command(f"$A {arguments} >&-")
     assert done.returncode == 1
     assert done.stderr.startswith("error: standard output is closed")
     assert done.stderr.count("\n") == 1

@@ -116,3 +116,8 @@ def test_the_default_width_is_100(fourteen):
 def test_lines_end_in_text(report):
     """No line ends in spaces."""
     assert not [line for line in render_table(report()).splitlines() if line != line.rstrip()]
+
+
+def test_no_terminal_is_as_wide_as_it_may_say(report):
+    """A width of a hundred million columns makes no line of that length."""
+    assert max(map(len, render_table(report(), width=100_000_000).splitlines())) <= 500
