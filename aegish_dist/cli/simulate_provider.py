@@ -12,6 +12,7 @@ from aegish_dist.cli.printing import note
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import ConfigError
 from aegish_dist.files import replacing_text
+from aegish_dist.models.tables import is_model_id
 from aegish_dist.pipeline.simulate import catalog_for
 from aegish_dist.recordings import read_recordings
 from aegish_dist.simulator.bucket import RateLimit
@@ -47,6 +48,13 @@ Try it:
     default=8099,
     show_default=True,
     help="Port on 127.0.0.1; 0 takes a free one.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Also answer requests for this host, where a relay makes it reachable; repeatable.",
 )
 @click.option("--seed", type=int, help="Decides answers, latencies and faults.")
 @click.option(
@@ -114,7 +122,8 @@ def simulate_provider(**options: Any) -> None:
 def _config(options: dict[str, Any]) -> SimulatorConfig:
     scenario = options["scenario"]
     config = SimulatorConfig() if scenario is None else read_scenario(scenario)
-    config = replace(config, port=options["port"])
+    hosts = frozenset(host.lower() for host in options["hosts"])
+    config = replace(config, port=options["port"], hosts=hosts)
     if options["seed"] is not None:
         config = replace(config, seed=options["seed"])
     if options["latency"]:
@@ -130,6 +139,13 @@ def _config(options: dict[str, Any]) -> SimulatorConfig:
 
 
 def _write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> None:
+    models = sorted({each.model for each in recordings})
+    unnamed = [model for model in models if not is_model_id(model)]
+    if models and len(unnamed) == len(models):
+        problem = f"'{unnamed[0]}' is no model id of the form PROVIDER/MODEL"
+        raise ConfigError(f"no catalog can name the recorded models: {problem}")
     with replacing_text(path) as stream:
-        stream.write(catalog_for(url, sorted({each.model for each in recordings})))
+        stream.write(catalog_for(url, [model for model in models if model not in unnamed]))
+    for model in unnamed:
+        note(f"left out of the catalog: '{model}' is no model id of the form PROVIDER/MODEL")
     note(f"catalog written to {path}")

@@ -13,6 +13,7 @@ from aegish_dist.simulator.wire import (
     Refusal,
     Reply,
     as_limit,
+    no_stream,
     stop_word,
     text_of,
 )
@@ -51,6 +52,7 @@ class AnthropicWire:
     """`POST /v1/messages`."""
 
     key_header = "x-api-key"
+    key_scheme = ""
     errors: Mapping[ErrorClass, ErrorForm] = _ERRORS
 
     def read(self, body: dict[str, Any], model: str) -> Ask | Refusal:
@@ -60,6 +62,8 @@ class AnthropicWire:
                 return Refusal(ErrorClass.BAD_REQUEST, f"{field}: Field required", field)
         if not isinstance(body["model"], str) or not isinstance(body["messages"], list):
             return Refusal(ErrorClass.BAD_REQUEST, "model, messages: Input should be valid")
+        if (refusal := no_stream(body, "stream: Streaming is not supported")) is not None:
+            return refusal
         if (limit := as_limit(body["max_tokens"])) is None:
             return Refusal(ErrorClass.BAD_REQUEST, "max_tokens: Input should be a valid integer")
         system = body.get("system", "")

@@ -10,6 +10,8 @@ from aegish_dist.simulator.latency import Latency
 from aegish_dist.simulator.personas import PERSONAS
 
 HOST = "127.0.0.1"
+LOOPBACK_NAMES = frozenset({HOST, "localhost", "[::1]"})
+"""What clients on this machine call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class SimulatorConfig:
     """TCP port on 127.0.0.1; 0 takes a free one."""
     require_key: bool = False
     """Whether a request without a key is turned away; the key `invalid` always is."""
+    hosts: frozenset[str] = frozenset()
+    """Names, beside those of the loopback address, by which clients may call it; lower case."""
     vary_repeats: bool = False
     """Whether asking the same again may bring another answer; the order of arrival then counts."""
     latency: Latency | None = None

@@ -57,14 +57,21 @@ _ERRORS = {
 }
 
 
+STREAM_VERB = ":streamGenerateContent"
+
+
 class GoogleWire:
     """`POST /v1beta/models/{model}:generateContent`."""
 
     key_header = "x-goog-api-key"
+    key_scheme = ""
     errors: Mapping[ErrorClass, ErrorForm] = _ERRORS
 
     def read(self, body: dict[str, Any], model: str) -> Ask | Refusal:
         """Validate a request body."""
+        if model.endswith(STREAM_VERB):
+            words = "streamGenerateContent is not supported"
+            return Refusal(ErrorClass.BAD_REQUEST, words)
         if not model:
             return Refusal(ErrorClass.BAD_REQUEST, "GenerateContentRequest.model: is required")
         contents = body.get("contents")

@@ -12,6 +12,7 @@ from aegish_dist.simulator.wire import (
     Refusal,
     Reply,
     as_limit,
+    no_stream,
     stop_word,
     text_of,
 )
@@ -54,6 +55,7 @@ class OpenAIWire:
     """`POST /v1/chat/completions`."""
 
     key_header = "Authorization"
+    key_scheme = "bearer"
     errors: Mapping[ErrorClass, ErrorForm] = _ERRORS
 
     def read(self, body: dict[str, Any], model: str) -> Ask | Refusal:
@@ -61,6 +63,9 @@ class OpenAIWire:
         model = body.get("model") or model
         if not isinstance(model, str) or not model:
             return Refusal(ErrorClass.BAD_REQUEST, "you must provide a model parameter", "model")
+        words = "Unsupported value: 'stream' does not support true with this model."
+        if (refusal := no_stream(body, words)) is not None:
+            return refusal
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
             return Refusal(

@@ -8,6 +8,7 @@ import asyncio
 import json
 import math
 import os
+import re
 import socket
 import struct
 import time
@@ -20,9 +21,9 @@ from aiohttp import web
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator.anthropic import AnthropicWire
 from aegish_dist.simulator.behaviour import SimulatedModel, Turn
-from aegish_dist.simulator.config import SimulatorConfig
+from aegish_dist.simulator.config import LOOPBACK_NAMES, SimulatorConfig
 from aegish_dist.simulator.faults import Fault
-from aegish_dist.simulator.google import GoogleWire
+from aegish_dist.simulator.google import STREAM_VERB, GoogleWire
 from aegish_dist.simulator.openai import OpenAIWire
 from aegish_dist.simulator.replay import Replay
 from aegish_dist.simulator.stats import Stats
@@ -30,6 +31,7 @@ from aegish_dist.simulator.wire import UNLIMITED, Allowance, Ask, Refusal, Reply
 
 _OPENAI, _ANTHROPIC, _GOOGLE = OpenAIWire(), AnthropicWire(), GoogleWire()
 _GOOGLE_ROOT, _GOOGLE_VERB = "/v1beta/models/", ":generateContent"
+_PORT = re.compile(r":[0-9]{1,5}$")
 _BROKEN = frozenset({Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED})
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _JSON = {"Content-Type": "application/json"}
@@ -59,6 +61,8 @@ class Simulator:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request."""
+        if not self._is_called(request.headers.get("Host", "")):
+            return _respond(421, {"error": {"message": "this is not the host you named"}}, {})
         wire, model = _route(request.path)
         if wire is None:
             return self._answer_probe(request)
@@ -70,6 +74,14 @@ class Simulator:
             return await self._complete(call, model)
         finally:
             self.stats.leave()
+
+    def _is_called(self, host: str) -> bool:
+        """Whether a request is meant for this server.
+
+        A web page could otherwise reach it by a name of its own that resolves to 127.0.0.1.
+        """
+        name = _PORT.sub("", host).lower()
+        return name in LOOPBACK_NAMES or name in self._config.hosts
 
     def _answer_probe(self, request: web.BaseRequest) -> web.Response:
         if request.path == "/health":
@@ -91,8 +103,9 @@ class Simulator:
         return await self._serve(call, ask, model)
 
     def _read(self, call: _Call, content: bytes, path_model: str) -> Ask | Refusal:
-        key = call.request.headers.get(call.wire.key_header, "").removeprefix("Bearer").strip()
-        if key == "invalid" or (self._config.require_key and not key):
+        given = call.request.headers.get(call.wire.key_header, "").strip()
+        key = _key(given, call.wire.key_scheme)
+        if key == "invalid" or (not key and (given or self._config.require_key)):
             return Refusal(ErrorClass.AUTH)
         try:
             body = json.loads(content)
@@ -124,6 +137,14 @@ class Simulator:
         return await _deliver(call, turn, turn.outcome, model.allowance)
 
 
+def _key(given: str, scheme: str) -> str:
+    """Return the key in a header; empty when it is not the scheme that the wire asks for."""
+    if not scheme:
+        return given
+    word, _, key = given.partition(" ")
+    return key.strip() if word.lower() == scheme else ""
+
+
 def _route(path: str) -> tuple[Wire | None, str]:
     """Return the wire a path belongs to, and the model if the path names it."""
     if path.endswith("/v1/chat/completions"):
@@ -133,6 +154,8 @@ def _route(path: str) -> tuple[Wire | None, str]:
     _, found, rest = path.partition(_GOOGLE_ROOT)
     if found and rest.endswith(_GOOGLE_VERB):
         return _GOOGLE, rest.removesuffix(_GOOGLE_VERB)
+    if found and rest.endswith(STREAM_VERB):
+        return _GOOGLE, rest
     return None, ""
 
 

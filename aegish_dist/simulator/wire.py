@@ -98,6 +98,8 @@ class Wire(Protocol):
 
     key_header: str
     """Request header that carries the key."""
+    key_scheme: str
+    """What stands before the key in it, in lower case; empty where it stands alone."""
     errors: Mapping[ErrorClass, ErrorForm]
     """Every class of `Refusal`."""
 
@@ -154,6 +156,11 @@ def stop_word(reply: Reply, words: Mapping[StopKind, str], native: Collection[st
     if reply.stop_kind is None or reply.stop_reason in native:
         return reply.stop_reason
     return words.get(reply.stop_kind, reply.stop_reason)
+
+
+def no_stream(body: dict[str, Any], words: str) -> Refusal | None:
+    """Refuse a request for server-sent events: an answer in one piece would not be understood."""
+    return Refusal(ErrorClass.BAD_REQUEST, words, "stream") if body.get("stream") else None
 
 
 def as_limit(value: object) -> int | None:

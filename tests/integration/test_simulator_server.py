@@ -158,6 +158,62 @@ def test_a_key_in_another_providers_header_does_not_count(url: str) -> None:
     assert call(url, "/v1/messages", anthropic_body(), {"Authorization": "Bearer k"}).status == 401
 
 
+@pytest.mark.parametrize(
+    "given", ["k", "Basic k", "Bearer", "Bearerk", "bearer invalid", "Token k"]
+)
+@pytest.mark.parametrize("require_key", [True, False])
+def test_a_key_without_its_scheme_is_401(given: str, require_key: bool) -> None:
+    """The OpenAI format asks for a bearer token, and a header that holds none is refused."""
+    config = SimulatorConfig(latency=NO_LATENCY, require_key=require_key)
+    with SimulatorThread(config) as simulator:
+        answer = call(simulator.url, OPENAI_PATH, openai_body(), {"Authorization": given})
+        assert (answer.status, answer.body["error"]["code"]) == (401, "invalid_api_key")
+        for good in ("Bearer k", "bearer k", "BEARER  k"):
+            assert (
+                call(simulator.url, OPENAI_PATH, openai_body(), {"Authorization": good}).status
+                == 200
+            )
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::2]"]
+)
+def test_another_host_is_not_answered_for(url: str, host: str) -> None:
+    """A name that a web page has pointed at 127.0.0.1 reaches nothing, the counters neither."""
+    for path, body in ((OPENAI_PATH, openai_body()), ("/stats", None), ("/health", None)):
+        answer = call(url, path, body, {"Host": host, "Authorization": "Bearer k"})
+        assert (answer.status, answer.body) == (
+            421,
+            {"error": {"message": "this is not the host you named"}},
+        )
+
+
+def test_the_names_of_this_machine_are_answered_for(url: str) -> None:
+    """Whatever the port, which a relay may change."""
+    for host in ("127.0.0.1", "127.0.0.1:1", "localhost:8099", "LOCALHOST", "[::1]:80"):
+        assert call(url, "/health", headers={"Host": host}).status == 200
+    config = SimulatorConfig(hosts=frozenset({"simulator"}))
+    with SimulatorThread(config) as simulator:
+        assert call(simulator.url, "/health", headers={"Host": "simulator:8400"}).status == 200
+        assert call(simulator.url, "/health", headers={"Host": "other:8400"}).status == 421
+
+
+def test_a_stream_is_refused_in_each_format(url: str) -> None:
+    """A client that asked for events must not get an answer in one piece."""
+    bearer = {"Authorization": "Bearer k"}
+    openai = call(url, OPENAI_PATH, {**openai_body(), "stream": True}, bearer)
+    assert (openai.status, openai.body["error"]["param"]) == (400, "stream")
+    assert openai.body["error"]["type"] == "invalid_request_error"
+    body = {**anthropic_body(), "stream": True}
+    anthropic = call(url, "/v1/messages", body, {"x-api-key": "k"})
+    assert (anthropic.status, anthropic.body["error"]["type"]) == (400, "invalid_request_error")
+    path = "/v1beta/models/m:streamGenerateContent?alt=sse"
+    google = call(url, path, google_body(), {"x-goog-api-key": "k"})
+    assert (google.status, google.body["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    plain = {**openai_body(), "stream": False}
+    assert call(url, OPENAI_PATH, plain, bearer).status == 200
+
+
 def test_keys_can_be_made_optional() -> None:
     """A local endpoint needs no key."""
     with SimulatorThread(SimulatorConfig(latency=NO_LATENCY)) as simulator:
