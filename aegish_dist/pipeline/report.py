@@ -1,19 +1,22 @@
 """Reporting: a run and one of its snapshots, gathered for rendering."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.snapshot import JsonObject
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import Snapshot
-from aegish_dist.db.workers import Fleet, living_fleet
+from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.pipeline.aggregate import current_snapshot, snapshot_numbered
+from aegish_dist.pipeline.status import over_budget
 from aegish_dist.render.data import Failure, Halted, ReportData
 
 
@@ -91,8 +94,20 @@ def _failure(
 
 
 def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:
-    for entry in snapshot.document["models"]:
-        model, counts = entry["model"], entry["counts"]
-        state = fleet.halt(run.run_id, model)
-        if state is not None and counts["done"] < counts["planned"]:
-            yield Halted(model, state.value, fleet.reason(run.run_id, model) or "")
+    """Yield the models that lack verdicts and are not called, with the reason."""
+    entries = {entry["model"]: entry for entry in snapshot.document["models"]}
+    over = over_budget(run, {model: _spent(entry) for model, entry in entries.items()})
+    for model, entry in entries.items():
+        counts, halt = entry["counts"], fleet.halt(run.run_id, model)
+        if counts["done"] >= counts["planned"]:
+            continue
+        if model in over:
+            yield Halted(model, Halt.OVER_BUDGET.value)
+        elif halt is not None:
+            yield Halted(model, halt.value, fleet.reason(run.run_id, model) or "")
+        elif (run.run_id, model) in fleet.unserved:
+            yield Halted(model, "no worker may call it", fleet.unserved[run.run_id, model])
+
+
+def _spent(entry: JsonObject) -> Decimal:
+    return Decimal(str(entry["cost"]["total_usd"] or 0))

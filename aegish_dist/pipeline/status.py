@@ -100,7 +100,8 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         run = load_run(session, run_id)
         progress = model_progress(session, run, RATE_WINDOW_S)
         fleet = living_fleet(session)
-    over = _over_budget(run, progress)
+    spent = {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
+    over = over_budget(run, spent)
     models = tuple(
         _model_status(
             run,
@@ -176,12 +177,16 @@ def _eta_s(state: State, missing: int, rate_per_s: float) -> float | None:
     return round(missing / rate_per_s, 1) if moves else None
 
 
-def _over_budget(run: Run, progress: Mapping[str, Progress]) -> set[str]:
-    """Return the models that have spent what they may; workers need not live to tell."""
+def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
+    """Return the models that have spent what they may, whether or not a worker lives.
+
+    Args:
+        run: The run.
+        spent: USD by model.
+    """
     parameters = run.parameters
     if parameters is None:
         return set()
-    spent = {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
     cap, model_cap = parameters.max_cost_usd, parameters.max_cost_per_model_usd
     if cap is not None and sum(spent.values()) >= cap:
         return set(spent)

@@ -82,6 +82,8 @@ def _print_section(console: Console, section: Section) -> None:
     for block in fit(widths, section.keys, console.width - 1):
         console.print()
         console.print(Padding(_table(section, block), (0, 0, 0, 1)))
+    if section.remarks:
+        console.print()
     for remark in section.remarks:
         _print_small(console, printable(remark))
 

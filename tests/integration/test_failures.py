@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.model import CallParameters
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Verdict
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
@@ -85,6 +87,22 @@ def test_a_report_tells_why_a_model_failed(engine: Engine):
     assert list(data.halted) == [
         Halted("test/a", "parked", "no such key"),
         Halted("test/b", "parked", ""),
+    ]
+
+
+def test_a_report_tells_why_a_model_is_not_called(engine: Engine):
+    """A key that no worker has, and a cap on the cost that is reached without a living worker."""
+    capped = CallParameters(max_cost_per_model_usd=Decimal("0.5"))
+    models = (a_model("test/a"), a_model("test/b"))
+    run = replace(a_run(models=models), parameters=capped)
+    with Session(engine) as session, session.begin():
+        stored = store(session, run)
+        answer(session, stored, {stored.item(TAR): replace(BLOCKED, cost_usd=Decimal("0.5"))})
+        unserved = {(stored.run_id, "test/b"): "TEST_KEY is not set"}
+        report_worker(session, "one", {}, unserved=unserved)
+    assert list(report_data(engine, stored.run_id, DEFAULT_RULE).halted) == [
+        Halted("test/a", "over budget"),
+        Halted("test/b", "no worker may call it", "TEST_KEY is not set"),
     ]
 
 

@@ -47,6 +47,23 @@ def test_the_head_says_what_was_run(report):
     assert told["Snapshot"] == "12, taken 2026-11-20 14:30 UTC"
 
 
+def test_replaced_verdicts_are_counted_apart(report, model):
+    """A reader learns how many verdicts a retry has replaced, over all models."""
+    counts = model()["counts"]
+    entries = [model(name, counts=counts | {"replaced": 4}) for name in ("a", "b")]
+    told = facts(report(*entries))
+    assert told["Verdicts"] == (
+        "300 of 600 planned; 8 older ones were replaced by a retry and do not count"
+    )
+
+
+def test_the_false_positive_rate_is_defined(section, report):
+    """It stands beside HA, to which it does not add up where there are errors."""
+    note = section(report(), "Answers").note
+    assert "BLOCK under most rules" in note
+    assert "less than 100 - HA" in note
+
+
 def test_an_imported_run_has_no_prompt_and_no_parameters(report):
     """What an import cannot know is said to be unknown."""
     data = report()
