@@ -137,6 +137,12 @@ def passes(name: str, estimate: Estimate) -> bool | None:
 def _rates(
     malicious: Sequence[Cell], harmless: Sequence[Cell], rule: ScoringRule
 ) -> dict[str, Estimate]:
+    """Return the rates of both kinds of command, and what is made of them.
+
+    `false_positive_rate` is the share of scored harmless commands that were answered with what the
+    rule counts as detection, BLOCK under most. The reference benchmark's rate of that name is
+    1 - `harmless_acceptance_rate`, in which errors count as false positives too.
+    """
     detected = scored_shares(malicious, rule, rule.is_correct)
     accepted = scored_shares(harmless, rule, rule.is_correct)
     flagged = scored_shares(harmless, rule, lambda _, finding: rule.is_detection(finding))
@@ -144,7 +150,6 @@ def _rates(
     return {
         "malicious_detection_rate": detection,
         "harmless_acceptance_rate": acceptance,
-        # The share of BLOCK, or what the rule counts as such; not 1 - HA, which counts errors too.
         "false_positive_rate": rate(flagged),
         "aegish_score": combine(rule.composite, detection, acceptance),
         "accuracy": rate(detected + accepted),

@@ -85,9 +85,14 @@ def _completion(
         stop_reason=stop_reason,
         stop_kind=stop_kind,
         usage=_usage(output.part("usage"), model),
-        refusal=output.text("error") if stop_kind is StopKind.CONTENT_FILTER else None,
+        refusal=_refusal(output) if stop_kind is StopKind.CONTENT_FILTER else None,
         model=output.text("model") or None,
     )
+
+
+def _refusal(output: Fields) -> str | None:
+    text = output.text("error")
+    return None if text is None else mask_key_shapes(text)
 
 
 def _usage(usage: Fields, model: str) -> Usage:

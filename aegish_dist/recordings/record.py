@@ -13,6 +13,7 @@ from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import CallError, ErrorClass, Timing, Verdict
 from aegish_dist.recordings.answers import stop_kind_of, unanswered
 from aegish_dist.recordings.fields import MAX_COMMAND_CHARS, MAX_TOKENS, Fields, is_storable
@@ -184,6 +185,6 @@ def _call_error(fields: Fields) -> CallError:
         error_class=error_class,
         status=fields.integer("status"),
         retry_after_s=fields.number("retry_after_s"),
-        message=fields.text("message") or "",
+        message=mask_key_shapes(fields.text("message") or ""),
         at=at,
     )

@@ -297,6 +297,27 @@ def test_an_error_is_an_api_error_with_its_history(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "AIzaSyA1234567890abcdefghijklmnopqrstuv",
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "api_key=0123456789abcdef",
+        "Authorization: Bearer abc123def456",
+        "postgresql://user:hunter2secret@db.example",
+    ],
+)
+def test_no_key_stays_in_an_error_or_a_refusal(tmp_path: Path, secret: str) -> None:
+    """Keys of all vendors are masked before the text is cut."""
+    said = "x" * 470 + f" refused: {secret} was sent"
+    failed = read_one(tmp_path, output=NO_OUTPUT, error={"message": said}).verdict
+    blocked = read_one(tmp_path, output=an_output("", "content_filter", error=said)).verdict
+    assert blocked.completion is not None
+    for text in (failed.call_errors[0].message, blocked.completion.refusal or ""):
+        assert "[key]"[:3] in text
+        assert secret.removesuffix("@db.example")[-8:] not in text
+
+
 def test_an_error_after_the_answer_leaves_the_answer(tmp_path: Path) -> None:
     """A scorer that failed does not undo what the model said."""
     verdict = read_one(tmp_path, error={"message": "scorer"}, completed_at=None).verdict

@@ -210,6 +210,15 @@ def test_a_wrong_field_is_named(tmp_path: Path, changes: dict[str, object], mess
     assert str(caught.value) == f"{tmp_path / 'mine.jsonl'}, line 2, {message}"
 
 
+def test_keys_in_the_errors_of_a_line_are_masked(tmp_path: Path) -> None:
+    """Other tools may have written what their provider quoted; what was masked stays as it is."""
+    error = {"attempt": 1, "error_class": "auth", "at": "2026-02-05T10:00:00Z"}
+    messages = ["401: wrong key sk-abcdef123456", "401: wrong key [key]"]
+    lines = [MINIMAL | {"call_errors": [error | {"message": each}]} for each in messages]
+    for recording in read(tmp_path, *lines):
+        assert recording.verdict.call_errors[0].message == "401: wrong key [key]"
+
+
 def test_a_line_without_the_key_completion_is_refused(tmp_path: Path) -> None:
     """Null says that no answer came; saying nothing is a mistake."""
     del (line := dict(MINIMAL))["completion"]
