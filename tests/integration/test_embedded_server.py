@@ -1,0 +1,195 @@
+"""The embedded PostgreSQL: whose it is, who can get at it, and when it ends."""
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from aegish_dist.db.embedded import EmbeddedServer, embedded_server, embedded_version
+from aegish_dist.db.private_place import Account, make_home, require_passage
+from aegish_dist.errors import StoreError
+from tests.services import wait_until
+
+USER = """
+import sys, time
+from pathlib import Path
+from aegish_dist.db.embedded import embedded_server
+print(embedded_server(Path(sys.argv[1])).pid, flush=True)
+time.sleep(600)
+"""
+US = Account(os.geteuid(), os.getegid())
+STRANGER = Account(54_321, 54_321)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """A home that several tests use one after the other, which spares them making its files."""
+    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[EmbeddedServer]:
+    """The running server of that home."""
+    with closing(embedded_server(home)) as started:
+        yield started
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def answers(server: EmbeddedServer) -> bool:
+    with psycopg.connect(server.url) as connection:
+        return connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_only_its_owner_can_enter(server: EmbeddedServer, home: Path):
+    """Others can enter neither the home nor the data, in which the socket lies."""
+    data = home / "postgres"
+
+    assert mode(home) in (0o700, 0o710)
+    assert mode(home) == 0o700 or home.stat().st_gid == data.stat().st_gid
+    assert mode(data) == 0o700
+    assert (data / ".s.PGSQL.5432").is_socket()
+    assert answers(server)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_a_process_that_is_killed_leaves_no_server(home: Path, how: signal.Signals):
+    """The server ends with its last user, also where that user could not stop it."""
+    user = subprocess.Popen([sys.executable, "-c", USER, str(home)], stdout=subprocess.PIPE)
+    assert user.stdout is not None
+    with user.stdout:
+        pid = int(user.stdout.readline())
+        assert psutil.pid_exists(pid)
+
+        user.send_signal(how)
+        user.wait()
+
+    wait_until(lambda: not psutil.pid_exists(pid), "the server to end", 20)
+    with closing(embedded_server(home)) as server:
+        assert answers(server)
+
+
+def test_a_server_outlives_all_but_its_last_user(server: EmbeddedServer, home: Path):
+    """While one process uses it, another one may come and be killed."""
+    pid = server.pid
+    user = subprocess.Popen([sys.executable, "-c", USER, str(home)], stdout=subprocess.PIPE)
+    assert user.stdout is not None
+    with user.stdout:
+        assert int(user.stdout.readline()) == pid
+        user.kill()
+        user.wait()
+
+    assert answers(server)
+    server.close()
+    assert server.pid is None
+
+
+def guard_of(home: Path) -> psutil.Process:
+    (guard,) = (
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(home / "postgres.guard") in " ".join(process.info["cmdline"] or ())
+    )
+    return guard
+
+
+def test_a_server_whose_guard_was_killed_gets_another(server: EmbeddedServer, home: Path):
+    """It goes on serving, and the next user sees to it that it ends."""
+    pid = server.pid
+    guard_of(home).kill()
+    assert answers(server)
+
+    server.start()
+
+    assert server.pid == pid
+    guard_of(home)
+    server.close()
+    assert server.pid is None
+
+
+def test_a_server_that_was_killed_is_started_again(server: EmbeddedServer):
+    """What a power cut leaves behind is no obstacle."""
+    pid = server.pid
+    assert pid is not None
+    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes, timeout=20)
+
+    server.start()
+
+    assert server.pid != pid
+    assert answers(server)
+
+
+def test_a_home_with_a_long_name_has_its_socket_in_a_private_folder():
+    """That folder is entered by nobody else, and is gone with the server."""
+    top = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+    top.chmod(0o711)
+    with closing(embedded_server(top / ("long-" * 20))) as server:
+        folder = Path(server.url.partition("host=")[2])
+
+        assert answers(server)
+        assert mode(folder) == 0o700
+        assert folder.stat().st_uid in (
+            os.geteuid(),
+            (top / ("long-" * 20) / "postgres").stat().st_uid,
+        )
+    assert not folder.exists()
+    shutil.rmtree(top)
+
+
+def test_folders_above_the_home_stay_as_they_are(tmp_path: Path):
+    """A closed folder is not opened to let the server in: where it cannot get in, one line says so."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    before = [mode(folder) for folder in (closed, *closed.parents)]
+
+    with pytest.raises(StoreError, match=f"cannot get to .*: {closed} is closed.*AEGISH_DIST_HOME"):
+        make_home(closed / "home", Account(STRANGER.uid, os.getegid() + 1))
+
+    assert [mode(folder) for folder in (closed, *closed.parents)] == before
+
+
+def test_the_way_is_open_for_whom_a_folder_lets_through(tmp_path: Path):
+    """Owner, group and others are told apart as the kernel does."""
+    home = tmp_path / "home"
+    home.mkdir()
+    inside = home / "postgres"
+    home.chmod(0o710)
+    require_passage(inside, US) if os.geteuid() else None
+
+    with pytest.raises(StoreError, match=str(home)):
+        require_passage(inside, STRANGER)
+
+
+def test_a_shared_folder_is_no_home(tmp_path: Path):
+    """A folder in which others may write is refused, and is not taken away from them."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "theirs").touch()
+    shared.chmod(0o777)
+
+    with pytest.raises(StoreError, match=r"others may write in .*AEGISH_DIST_HOME"):
+        make_home(shared, US)
+
+    assert mode(shared) == 0o777
+
+
+def test_the_version_is_known_without_a_server():
+    """What is told is the version of the programs in the wheel."""
+    assert embedded_version().startswith("18.")
