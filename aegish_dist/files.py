@@ -24,7 +24,7 @@ _STREAMS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to write; it takes the path's place only when the body succeeds.
 
     A file that replaces another keeps its permissions; a new one gets those of the umask.
@@ -32,6 +32,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     Args:
         path: Where the file shall be. `-`, `/dev/stdout`, other open descriptors (a shell's
             `>(...)`) and `/dev/null` are written to as they are.
+        private: Whether a new file is for its owner alone.
 
     Raises:
         OutputError: The file cannot be written there.
@@ -39,7 +40,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """
     try:
         stream = _open_stream(str(path))
-        with _part_of(path) if stream is None else stream as opened:
+        with _part_of(path, private) if stream is None else stream as opened:
             yield opened
     except BrokenPipeError:
         raise
@@ -76,11 +77,11 @@ def _descriptor(name: str) -> int | None:
 
 
 @contextmanager
-def _part_of(path: Path) -> Iterator[IO[bytes]]:
+def _part_of(path: Path, private: bool) -> Iterator[IO[bytes]]:
     replaced = _require_replaceable(path)
     part = path.parent / f".{secrets.token_hex(8)}.part"
     # Nobody else reads a part before it has the permissions of the file that it replaces.
-    descriptor = os.open(part, _NEW_FILE, 0o666 if replaced is None else 0o600)
+    descriptor = os.open(part, _NEW_FILE, 0o666 if replaced is None and not private else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             if replaced is not None:

@@ -59,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the embedded database lives."""
     cache: Path = msgspec.field(default_factory=_cache_directory)
     """Where list prices are remembered for a day; deleting it does no harm."""
+    spool: Path | None = None
+    """Where workers leave answers that the database does not take; in `home` when unset."""
     catalog: Path | None = None
     """The user's own model catalog, laid over the packaged one."""
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 500
@@ -98,6 +100,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The Redis that holds the rate limits; None keeps them inside each process."""
         text = _text(self.limiter_url or self.broker_url)
         return text if text is not None and _names_a_redis(text) else None
+
+    @property
+    def spool_folder(self) -> Path:
+        """Where answers are left that could not be stored."""
+        return self.spool or self.home / "spool"
 
     @property
     def embedded_broker(self) -> bool:

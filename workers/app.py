@@ -87,6 +87,7 @@ def _build() -> Celery:
         queue_type=settings.queue_type,
         stock_transport=settings.stock_transport,
         catalog=settings.catalog,
+        spool=settings.spool_folder,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].update({Prefetch, QueueDiscovery})

@@ -20,10 +20,12 @@ from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Caller, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
+from aegish_dist.pipeline.spool import recover_folder
 from aegish_dist.providers.session import ProviderSession
 from aegish_dist.queue.gates import Gates
 from aegish_dist.queue.limiter import Limiter
 from workers.callers import Callers
+from workers.keeping import Keeper
 from workers.store import Store, budget_of
 from workers.threads import DaemonThread
 from workers.writer import Grouped, facts
@@ -140,7 +142,10 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
     credentials = CatalogCredentials(app.conf.aegish_catalog, os.environ)
     with closing(_Database(app.conf.aegish_database_url, credentials)) as database:
         store = database.store
+        spool = app.conf.aegish_spool
         await loop.run_in_executor(database.rest, require_current, database.engine)
+        # Before any message comes: what is stored now is not called again.
+        await loop.run_in_executor(database.rest, recover_folder, database.engine, spool)
         async with _limiter(app, name) as limiter, ProviderSession() as providers:
             health = Health()
             spent = Grouped(store.spent, database.recounts)
@@ -149,11 +154,11 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
             making = _Making(
                 Grouped(store.assignments, database.rest), providers, gates, credentials
             )
-            record = Grouped(store.record, database.inserts, health)
+            keeper = Keeper(Grouped(store.record, database.inserts, health), spool)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, database.look_ups, health),
                 answered=Grouped(store.answered, database.rest),
-                record=record,
+                record=keeper,
                 caller=Callers(making.caller),
                 health=health,
                 worker=name,
@@ -165,6 +170,7 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
             finally:
                 heartbeat.cancel()
                 await asyncio.wait([heartbeat])
+                await keeper.close()
                 gates.close()
                 await gates.finish()
                 with suppress(Exception):  # a worker that is not removed is silent in ten seconds

@@ -78,6 +78,7 @@ class Workspace:
             queue_type=self.settings.queue_type,
             stock_transport=self.settings.stock_transport,
             catalog=self.settings.catalog,
+            spool=self.settings.spool_folder,
         )
 
     @cached_property

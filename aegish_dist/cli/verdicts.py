@@ -10,7 +10,7 @@ from aegish_dist.cli.context import Workspace, without_collector
 from aegish_dist.cli.options import Utf8, as_json, run_id
 from aegish_dist.cli.printing import binary_output, note, say, say_json
 from aegish_dist.core.cost import Price
-from aegish_dist.errors import CatalogError
+from aegish_dist.errors import CatalogError, DatasetError
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.move_verdicts import export_file, export_lines, import_verdicts
@@ -66,6 +66,27 @@ def _list_price(catalog: Catalog, model: str) -> Price | None:
     with suppress(CatalogError):
         return catalog.resolve([model], {})[0].price
     return None
+
+
+@verdicts.command("recover")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def recover_(files: tuple[Path, ...]) -> None:
+    """Store answers that workers left in files.
+
+    FILES are named in the log of the worker. Each is removed once it is stored; lines that cannot
+    be stored are kept beside it.
+    """
+    from aegish_dist.pipeline.spool import recover  # noqa: PLC0415
+
+    engine = Workspace().engine
+    for path in files:
+        found = recover(engine, path)
+        note(f"{path}: {found.stored:,} answers stored, {found.present:,} were there already")
+        if found.kept is not None:
+            raise DatasetError(
+                f"{found.damaged:,} lines cannot be stored and are kept there ({found.problem})",
+                source=str(found.kept),
+            )
 
 
 @verdicts.command()

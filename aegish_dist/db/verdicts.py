@@ -1,7 +1,7 @@
 """Verdicts in the store: looked up and inserted in groups, streamed out in order."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import exists, select, text
@@ -129,6 +129,20 @@ def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdi
     if errors:
         session.execute(_INSERT_ERRORS, {"rows": json.dumps(errors)})
     return len(inserted)
+
+
+def insert_row(
+    session: Session, row: Mapping[str, object], errors: Sequence[Mapping[str, object]]
+) -> bool:
+    """Insert a verdict, given by its columns, with the errors of its failed attempts.
+
+    Returns:
+        Whether it was not there yet.
+    """
+    inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps([row])}).all()
+    if inserted and errors:
+        session.execute(_INSERT_ERRORS, {"rows": json.dumps(errors)})
+    return bool(inserted)
 
 
 def stream_recordings(session: Session, run_id: str) -> Iterator[Recording]:

@@ -61,6 +61,7 @@ def create_app(
     queue_type: str = "classic",
     stock_transport: bool = False,
     catalog: Path | None = None,
+    spool: Path | None = None,
 ) -> Celery:
     """Build the application for producers and workers.
 
@@ -73,6 +74,7 @@ def create_app(
         message_lease_s: Seconds after its last renewal when a message goes back to its queue.
         queue_type: Of the queues in RabbitMQ, `classic` or `quorum`.
         stock_transport: Whether to leave Redis to kombu's own transport.
+        spool: Where workers leave answers that they cannot store; None: they have no place.
         catalog: The operator's model catalog, which says where workers may send which key.
     """
     in_process = broker_url.startswith("memory")
@@ -90,6 +92,7 @@ def create_app(
         aegish_limiter_database_url=limiter_url,
         aegish_shutdown_grace_s=shutdown_grace_s,
         aegish_catalog=catalog,
+        aegish_spool=spool,
         aegish_queue_expires_s=QUEUE_EXPIRES_S if broker_url.startswith("amqp") else None,
         aegish_queue_arguments=QUORUM_ARGUMENTS
         if queue_type == "quorum" and broker_url.startswith("amqp")

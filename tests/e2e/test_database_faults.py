@@ -1,5 +1,6 @@
 """A database that fails in the middle of a run, and what becomes of answers that are paid for."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from aegish_dist.db.engine import open_engine
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 
 MODEL = "simulated/careful"
@@ -49,3 +50,35 @@ def test_database_that_takes_no_writes(tmp_path: Path, postgres_url: str, redis_
         assert worker.poll() is None
         assert cluster.simulator.calls() == ITEMS
         assert len(cluster.verdicts(run_id)) == ITEMS
+
+
+def test_worker_that_ends_while_the_database_takes_no_writes(
+    tmp_path: Path, postgres_url: str, redis_url: str
+):
+    """It leaves its answers in a file, and the next start stores them: none is paid for twice."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        spool = tmp_path / "spool"
+        cluster.env["AEGISH_DIST_CONCURRENCY"] = "20"
+        cluster.env["AEGISH_DIST_SHUTDOWN_GRACE_S"] = "2"
+        cluster.env["AEGISH_DIST_SPOOL"] = str(spool)
+        cluster.simulator.start("--latency", "constant:0.2")
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        worker = cluster.start_worker()
+        cluster.wait_for_calls(40)
+        with read_only(postgres_url):
+            wait_until(lambda: "database_fails" in cluster.log(), "a refused insert")
+            wait_until(lambda: cluster.simulator.stats()["in_flight"] == 0, "calls to end")
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(DEADLINE_S) == 0
+            done = cluster.status(run_id).done
+        (path,) = spool.iterdir()
+        left = len(path.read_text().splitlines())
+        assert 0 < left <= 25
+        assert done + left == cluster.simulator.calls() < ITEMS
+        assert f"answers={left}" in cluster.log()
+        cluster.start_worker()
+        cluster.wait_until_complete(run_id)
+
+        assert cluster.simulator.calls() == ITEMS
+        assert len(cluster.verdicts(run_id)) == ITEMS
+        assert list(spool.iterdir()) == []

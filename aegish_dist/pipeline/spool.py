@@ -1,0 +1,165 @@
+"""Answers that could not be stored, in files of one JSON object per line, and their way back.
+
+A worker that has to end while the database is away writes down what it holds; the next worker that
+starts on this machine, or `aegish-dist verdicts recover`, stores it. A line names its item by run,
+model and sample, so that nothing is stored in another database. It holds what a verdict holds.
+"""
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.verdict import Item
+from aegish_dist.db.verdict_rows import VerdictKey, error_row, verdict_row
+from aegish_dist.db.verdicts import insert_row, look_up
+from aegish_dist.errors import DatasetError
+from aegish_dist.files import replacing
+from aegish_dist.logs import get_logger
+from aegish_dist.pipeline.evaluate import Evaluated
+from aegish_dist.queue.messages import decode, encode
+
+log = get_logger(__name__)
+
+LEFT_OVER = "answers"
+"""Begins the name of a file that workers store by themselves."""
+REFUSED = "refused"
+"""Begins the name of a file whose rows the database has refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What came of a file."""
+
+    stored: int
+    """Verdicts that are new in the store."""
+    present: int
+    """Verdicts that were there already."""
+    damaged: int
+    """Lines that cannot be stored; they are kept in a file of their own."""
+    kept: Path | None
+    """That file, None when there is none."""
+    problem: str | None
+    """The first of these lines, and why."""
+
+
+def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Path:
+    """Write answers down, whole or not at all, for the owner of the process alone.
+
+    Args:
+        folder: Where; it is made when it is missing.
+        group: The answers.
+        kind: Begins the name of the file.
+
+    Raises:
+        OSError, OutputError: They cannot be written there.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = folder / f"{kind}-{now}-{secrets.token_hex(4)}.jsonl"
+    with replacing(path, private=True) as stream:
+        for each in group:
+            stream.write(_line(each).encode() + b"\n")
+    return path
+
+
+def _line(evaluated: Evaluated) -> str:
+    item, key, verdict = evaluated
+    errors = [error_row(key, error) for error in verdict.call_errors]
+    return json.dumps(
+        {"item": encode(item), "verdict": verdict_row(key, verdict), "errors": errors}
+    )
+
+
+def recover_folder(engine: Engine, folder: Path) -> None:
+    """Store all that workers of this machine left over; what cannot be stored now stays."""
+    for path in sorted(folder.glob(f"{LEFT_OVER}-*.jsonl")):
+        try:
+            found = recover(engine, path)
+        except Exception as error:
+            log.exception("answers_not_recovered", path=str(path), error=type(error).__name__)
+            continue
+        log.info("answers_recovered", path=str(path), stored=found.stored, present=found.present)
+        if found.kept is not None:
+            kept, problem = str(found.kept), found.problem
+            log.error("answers_damaged", path=kept, lines=found.damaged, problem=problem)
+
+
+def recover(engine: Engine, path: Path) -> Recovered:
+    """Store a file of answers and remove it; lines that cannot be stored are kept beside it.
+
+    Raises:
+        DatasetError: The file cannot be read.
+    """
+    try:
+        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+    except OSError as error:
+        raise DatasetError(error.strerror or str(error), source=str(path)) from error
+    stored = present = 0
+    damaged: list[bytes] = []
+    problem = None
+    with Session(engine) as session, session.begin():
+        for number, line in enumerate(lines, 1):
+            try:
+                new = _store(session, line)
+            except _LineError as error:
+                damaged.append(line)
+                problem = problem or f"line {number}: {error}"
+            else:
+                stored, present = stored + new, present + (not new)
+    kept = _keep(path, damaged) if damaged else None
+    path.unlink(missing_ok=True)
+    return Recovered(stored, present, len(damaged), kept, problem)
+
+
+def _keep(path: Path, lines: Sequence[bytes]) -> Path:
+    kept = path.with_name(f"{path.name}.damaged")
+    with replacing(kept, private=True) as stream:
+        stream.writelines(line + b"\n" for line in lines)
+    return kept
+
+
+class _LineError(Exception):
+    """Raised for a line that cannot be stored."""
+
+
+def _store(session: Session, line: bytes) -> bool:
+    """Store a line; return whether its verdict was not there yet."""
+    item, row, errors = _read(line)
+    try:
+        with session.begin_nested():
+            (found,) = look_up(session, [item])
+            if found is None:
+                raise _LineError("this database has no such item")
+            rows = [each | _columns(found.key) for each in (row, *errors)]
+            return insert_row(session, rows[0], rows[1:])
+    except (DataError, IntegrityError, UnicodeError) as error:
+        raise _LineError(f"the database refuses it ({type(error).__name__})") from error
+
+
+def _read(line: bytes) -> tuple[Item, dict[str, Any], list[dict[str, Any]]]:
+    try:
+        read = json.loads(line)
+        item, row, errors = read["item"], read["verdict"], read["errors"]
+        if not all(isinstance(each, dict) for each in (row, *errors)):
+            raise ValueError("no columns")
+        return decode(item), row, errors
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _LineError("it is not the line of an answer") from error
+
+
+def _columns(key: VerdictKey) -> dict[str, Any]:
+    """Return the key as this database has it."""
+    return {
+        "run_model_id": key.run_model_id,
+        "sample_key": key.sample_key,
+        "epoch": key.epoch,
+        "generation": key.generation,
+    }

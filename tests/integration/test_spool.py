@@ -1,0 +1,246 @@
+"""Answers in files: written when the database is away, stored when it is back."""
+
+import asyncio
+import json
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+from structlog.testing import capture_logs
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.verdict import CallError, ErrorClass, Item
+from aegish_dist.db.engine import open_engine
+from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdicts import insert_verdicts, stream_recordings
+from aegish_dist.pipeline.evaluate import Evaluated
+from aegish_dist.pipeline.spool import Recovered, recover, recover_folder, spool
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import CURL, LS, NOON, TAR, StoredRun, a_run, store
+from workers.keeping import Keeper
+from workers.threads import DaemonThread
+from workers.writer import Grouped
+
+ANY_TEXT = 'line\nbreak \x00 \ud800 \ue000 {"action": "BLOCK"}'
+SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\x00", NOON)
+
+
+@pytest.fixture
+def stored(engine: Engine) -> StoredRun:
+    """A run of three commands without verdicts."""
+    with Session(engine) as session, session.begin():
+        return store(session, a_run())
+
+
+def evaluated(run: StoredRun, *samples: object) -> list[Evaluated]:
+    """Return answers about samples, as a worker holds them."""
+    found = []
+    for sample in samples or (TAR, CURL, LS):
+        item = run.item(sample)  # type: ignore[arg-type]
+        key = VerdictKey(run.models["test/a"], item.sample_key, 1, 0)
+        verdict = replace(
+            judge(Completion(ANY_TEXT)),
+            attempts=2,
+            worker="w",
+            created_at=NOON,
+            call_errors=(SLOW,),
+        )
+        found.append(Evaluated(item, key, verdict))
+    return found
+
+
+def verdicts(engine: Engine, run: StoredRun) -> list[object]:
+    """Return what the store has of a run."""
+    with Session(engine) as session:
+        return [each.verdict for each in stream_recordings(session, run.run_id)]
+
+
+def test_answers_survive_a_file(engine: Engine, stored: StoredRun, tmp_path: Path):
+    """Every field comes back as it was, errors of attempts too; the file is its owner's alone."""
+    answers = evaluated(stored)
+    path = spool(tmp_path / "new" / "spool", answers)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    assert recover(engine, path) == Recovered(3, 0, 0, None, None)
+
+    assert verdicts(engine, stored) == [each.verdict for each in answers]
+    assert not path.exists()
+
+
+def test_storing_a_file_twice_does_no_harm(engine: Engine, stored: StoredRun, tmp_path: Path):
+    """What is there stays as it is: a file may hold what went through after all."""
+    answers = evaluated(stored)
+    first = replace(answers[0].verdict, worker="first", call_errors=())
+    with Session(engine) as session, session.begin():
+        insert_verdicts(session, [(answers[0].key, first)])
+    spool(tmp_path, answers)
+    spool(tmp_path, answers)
+
+    recover_folder(engine, tmp_path)
+
+    found = verdicts(engine, stored)
+    assert len(found) == 3
+    assert first in found
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"item": ["r", "m", 1, 1, 0], "verdict": [], "errors": []}',
+        '{"item": ["r", "m", 1, 1, 0], "verdict": {}, "errors": [7]}',
+        '{"item": ["r\\u0000", "m", 1, 1, 0], "verdict": {}, "errors": []}',
+        '{"item": ["r\\ud800", "m", 1, 1, 0], "verdict": {}, "errors": []}',
+        '{"item": ["another", "m", 1, 1, 0], "verdict": {}, "errors": []}',
+        '{"item": ["r", "m", 99999999999999999999, 1, 0], "verdict": {}, "errors": []}',
+    ],
+    ids=range(10),
+)
+def test_a_damaged_line(engine: Engine, stored: StoredRun, tmp_path: Path, line: str):
+    """It is kept aside and said in one line of the log; the others are stored."""
+    path = spool(tmp_path, evaluated(stored))
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], line, *lines[1:]]) + "\n")
+
+    with capture_logs() as logs:
+        recover_folder(engine, tmp_path)
+
+    assert len(verdicts(engine, stored)) == 3
+    (kept,) = tmp_path.iterdir()
+    assert kept.name == f"{path.name}.damaged"
+    assert kept.read_text() == line + "\n"
+    damaged = [each for each in logs if each["log_level"] == "error"]
+    assert [(each["event"], each["path"]) for each in damaged] == [("answers_damaged", str(kept))]
+    assert damaged[0]["problem"].startswith("line 2: ")
+
+
+@pytest.mark.parametrize("column", ["outcome", "attempts", "created_at", "cost_usd", "worker"])
+def test_a_row_that_the_database_refuses(
+    engine: Engine, stored: StoredRun, tmp_path: Path, column: str
+):
+    """A value of the wrong kind, or one too many, costs its own line only."""
+    path = spool(tmp_path, evaluated(stored))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[1]["verdict"][column] = {"x": 1} if column != "worker" else "\x00"
+    lines[1]["verdict"]["run_model_id"] = 999
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    found = recover(engine, path)
+
+    assert (found.stored, found.damaged) == (2, 1)
+    assert len(verdicts(engine, stored)) == 2
+
+
+def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path: Path):
+    """Numbers of rows mean nothing elsewhere: nothing is stored there, and nothing is lost."""
+    path = spool(tmp_path, evaluated(stored))
+    lines = path.read_text().replace(stored.run_id, "0another0")
+    path.write_text(lines)
+
+    found = recover(engine, path)
+
+    assert (found.stored, found.damaged) == (0, 3)
+    assert found.kept is not None
+    assert found.kept.read_text() == lines
+
+
+def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Path):
+    """A start that cannot store it leaves it for the next one."""
+    path = spool(tmp_path, evaluated(stored))
+    away = open_engine("postgresql://nobody@127.0.0.1:1/none")
+
+    with capture_logs() as logs:
+        recover_folder(away, tmp_path)
+
+    assert path.exists()
+    assert [each["event"] for each in logs] == ["answers_not_recovered"]
+
+
+@pytest.fixture
+def cli(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> CommandLine:
+    """The command line on the database of the test."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
+    return CommandLine(capsys)
+
+
+def test_the_command(cli: CommandLine, stored: StoredRun, tmp_path: Path):
+    """It stores a file, says how many, and ends with 1 and one line when something is left."""
+    path = spool(tmp_path, evaluated(stored))
+    done = cli("verdicts", "recover", path)
+    assert (done.code, done.out) == (0, "")
+    assert "3 answers stored, 0 were there already" in done.err
+
+    gone = cli("verdicts", "recover", path)
+    assert gone.code == 1
+    assert len(gone.err.splitlines()) == 1
+
+    path.write_text("?\n")
+    left = cli("verdicts", "recover", path)
+    assert left.code == 1
+    assert f"{path.name}.damaged" in left.err
+
+
+class Database:
+    """Refuses what it is told to refuse, and otherwise is away."""
+
+    def __init__(self, refused: Item) -> None:
+        self._refused = refused
+
+    def __call__(self, group: Sequence[Evaluated]) -> list[None]:
+        if [each.item for each in group] == [self._refused]:
+            raise ValueError("a row of its own kind")
+        raise OSError("away") if len(group) == 1 else ValueError("some row")
+
+
+def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path):
+    """A refused answer goes to a file at once, the others at the end; no log has a completion."""
+    answers = evaluated(stored)
+    thread = DaemonThread("test")
+
+    async def scenario() -> None:
+        keeper = Keeper(Grouped(Database(answers[1].item), thread), tmp_path)
+        tasks = [asyncio.create_task(keeper(each)) for each in answers]
+        await asyncio.wait_for(tasks[1], 10)  # acknowledged: asking again would cost as much
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await keeper.close()
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    thread.shutdown()
+    assert "action" not in str(logs)
+    (refused,), (left,) = tmp_path.glob("refused-*"), tmp_path.glob("answers-*")
+    assert recover(engine, left).stored == 2
+    recover_folder(engine, tmp_path)
+    assert refused.exists()
+    assert recover(engine, refused).stored == 1
+    assert len(verdicts(engine, stored)) == 3
+
+
+def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path):
+    """It is said with the number of answers, and the worker ends as it would."""
+    (tmp_path / "file").write_text("")
+    thread = DaemonThread("test")
+
+    async def scenario() -> None:
+        answers = evaluated(stored)
+        keeper = Keeper(Grouped(Database(answers[0].item), thread), tmp_path / "file")
+        await asyncio.wait_for(keeper(answers[0]), 10)
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    thread.shutdown()
+    assert [(each["event"], each.get("answers")) for each in logs][-1] == ("answers_lost", 1)
