@@ -17,7 +17,8 @@ def halted(status: RunStatus) -> Iterator[str]:
         if model.reason is not None:
             yield (
                 f"no worker may call {model.model} ({status.workers} alive):"
-                f" {model.reason}; once one may, it goes on by itself"
+                f" {model.reason}; once one may, it goes on, at once after"
+                f" `aegish-dist resume --run-id {status.run_id}`"
             )
     dear = ", ".join(m.model for m in status.models if m.state is State.OVER_BUDGET)
     if dear:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.errors import ConfigError
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from aegish_dist.cli.context import Workspace
     from aegish_dist.models import ModelFacts
     from aegish_dist.pipeline.check_models import ModelCheck
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 WARN_DAYS = 60
 """How long before its end a model is warned about."""
+REPORTED_WITHIN_S = 3.0
+"""Within so many seconds living workers have said which models of a new run they may not call."""
+POLL_S = 0.25
 
 
 def require_keys(
@@ -69,6 +75,26 @@ def retirement(model: str, facts: ModelFacts, today: date) -> str:
         return f"{model} has ended on {facts.retires}: its calls will fail"
     when = "tomorrow" if days == 1 else f"in {days} days"
     return f"{model} ends on {facts.retires}, {when}" if days <= WARN_DAYS else ""
+
+
+def unserved(engine: Engine, run_id: str, patience_s: float = REPORTED_WITHIN_S) -> list[str]:
+    """Return a line for each model that no living worker may call, once they have said so.
+
+    Args:
+        engine: The store.
+        run_id: A run that was just enqueued.
+        patience_s: How long to wait; workers report every second.
+    """
+    from aegish_dist.cli.halts import halted  # noqa: PLC0415
+    from aegish_dist.pipeline.status import State, run_status  # noqa: PLC0415
+
+    deadline = time.monotonic() + patience_s
+    while True:
+        status = run_status(engine, run_id)
+        waiting = [m for m in status.models if m.state is State.WAITING and m.reason is None]
+        if not (waiting and status.workers) or time.monotonic() > deadline:
+            return list(halted(status))
+        time.sleep(POLL_S)
 
 
 def preflight(workspace: Workspace, submission: Submission, options: dict[str, Any]) -> None:

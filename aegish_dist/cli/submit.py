@@ -16,7 +16,7 @@ from aegish_dist.cli.options import (
     cost_cap,
     usd,
 )
-from aegish_dist.cli.preflight import preflight, require_keys, warn_of_retirement
+from aegish_dist.cli.preflight import preflight, require_keys, unserved, warn_of_retirement
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.core.run import Run
@@ -113,6 +113,9 @@ def submit(**options: Any) -> int:
         return 0
     preflight(workspace, submission, options)
     run, status = _start(workspace, submission, wait=options["wait"])
+    if status is None and options["keys_on_workers"]:
+        for line in unserved(workspace.engine, run.run_id):
+            note(line)
     if options["as_json"]:
         say_json(_document(run, submission, estimate))
     else:

@@ -10,11 +10,14 @@ from sqlalchemy.orm import Session
 from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.schema import current, require_current
-from aegish_dist.db.workers import living_fleet
-from aegish_dist.errors import AegishError
+from aegish_dist.db.workers import Fleet, living_fleet
+from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.models import Catalog, missing_key
 from aegish_dist.queue.limiter import check_limiter
 from aegish_dist.queue.producer import check_broker
+
+MOST_NAMED = 3
+"""Models that wait and are named one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ def examine(
     ]
     if app is not None and findings[0].ok:
         findings.append(_tried("workers", lambda: _workers(database())))
+        findings.append(_tried("runs", lambda: _served(database())))
     return findings
 
 
@@ -105,9 +109,23 @@ def _missing_keys(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[str]
             yield variable
 
 
-def _workers(engine: Engine) -> str:
+def _fleet(engine: Engine) -> Fleet:
     with connection_errors_in_one_line(), Session(engine) as session:
-        fleet = living_fleet(session)
+        return living_fleet(session)
+
+
+def _served(engine: Engine) -> str:
+    """Name the models of open runs that none of the living workers may call."""
+    unserved = sorted(_fleet(engine).unserved.items())
+    if not unserved:
+        return "no open run waits for a key or a permission that no worker has"
+    named = [f"{model} of {run_id}: {reason}" for (run_id, model), reason in unserved[:MOST_NAMED]]
+    more = "" if len(unserved) <= MOST_NAMED else f"; and {len(unserved) - MOST_NAMED} more"
+    raise ConfigError(f"no worker may call {'; '.join(named)}{more}")
+
+
+def _workers(engine: Engine) -> str:
+    fleet = _fleet(engine)
     if not fleet.workers:
         return "none alive: start one with `aegish-dist worker`"
     return f"{fleet.workers} alive, {sum(fleet.in_flight.values())} items in flight"

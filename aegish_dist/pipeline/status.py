@@ -149,12 +149,15 @@ def _model_status(
 ) -> ModelStatus:
     done = sum(progress.outcomes.values()) - progress.awaiting_retry
     held = fleet.in_flight.get((run.run_id, model), 0)
+    unserved = fleet.unserved.get((run.run_id, model))
     if done >= run.planned_per_model:
         state = State.COMPLETE
     elif halt is not None:
         state = State(halt.value)
     else:
-        moves = held or (fleet.workers and progress.rate_per_s)
+        # A worker also holds items that reached it of a model that it may not call.
+        held_to_call = held if unserved is None else 0
+        moves = held_to_call or (fleet.workers and progress.rate_per_s)
         state = State.RUNNING if moves else State.WAITING
     return ModelStatus(
         model=model,
@@ -166,7 +169,7 @@ def _model_status(
         cost_usd=None if progress.cost_usd is None else float(progress.cost_usd),
         failed=sum(progress.failed.values()),
         replaced=progress.replaced,
-        reason=fleet.unserved.get((run.run_id, model)) if state is State.WAITING else None,
+        reason=unserved if state is State.WAITING else None,
     )
 
 

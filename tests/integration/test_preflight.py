@@ -208,6 +208,24 @@ def test_the_deadline_is_that_of_the_run(aegish: CommandLine):
     assert "[default: 180.0" in aegish.ok("models", "check", "--help").out
 
 
+def test_a_resumed_run_ends_when_its_key_is_gone(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    """Without a broker nothing else would bring the key, so the command says it and ends."""
+    with answering(refusing("no such field")) as (base_url, seen):
+        catalog(base_url, 'key_variable = "LAB_KEY"\n')
+        monkeypatch.setenv("LAB_KEY", "hush-hush-hush")
+        aegish.ok("submit", "--models", "lab/a", *FEW)
+        monkeypatch.setenv("LAB_KEY", "")
+        # In the run's row the key is needed; here the catalog pairs it with another address.
+        catalog("https://lab.example/v1", 'key_variable = "LAB_KEY"\n')
+        done = aegish("retry", "--run-id", "latest", "--outcome", "ALLOW")
+    assert done.code == 1
+    assert "no worker may call lab/a" in done.err
+    assert "not in the catalog here" in done.err
+    assert len(seen) == 2
+
+
 def test_models_without_keys_are_a_table_and_can_be_left_out(aegish: CommandLine):
     """Exit code 1, no line of a thousand characters, and `available` selects the others."""
     Path("lab.toml").write_text("")
