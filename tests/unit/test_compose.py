@@ -57,6 +57,16 @@ def test_every_password_comes_from_the_environment():
     assert all(REQUIRED_VARIABLE.fullmatch(reference) for reference in references)
 
 
+def test_workers_have_the_catalog_of_the_command_line():
+    """They call only what their own catalog allows; with another one the simulator would not do."""
+    worker, cli = SERVICES["worker"], SERVICES["cli"]
+
+    assert worker["volumes"] == cli["volumes"]
+    for name in ("AEGISH_DIST_CATALOG", "OPENAI_BASE_URL"):
+        assert name in worker["environment"]
+        assert worker["environment"][name] == cli["environment"][name]
+
+
 def test_keys_are_passed_by_name():
     """Every key variable of the packaged catalog is passed on, without a value in the file."""
     variables = {provider.key_variable for provider in Catalog.load().providers.values()} - {
