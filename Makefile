@@ -9,7 +9,7 @@ COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check bench format lock clean
+.PHONY: help demo test lint audit check bench format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -25,8 +25,13 @@ lint: .venv/.dev ## format, style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@mkdir -p build
+	$(BIN)/bandit --quiet --recursive aegish_dist workers 2>build/bandit.log || { cat build/bandit.log; exit 1; }
 
-check: lint test ## all that has to pass
+audit: .venv/.dev ## known vulnerabilities of the packages that users get
+	$(BIN)/python .ci/audit.py
+
+check: lint audit test ## all that has to pass
 
 bench: .venv/.dev ## the quick benchmarks, on this machine; the long ones: benchmarks/*.py --help
 	$(BIN)/python benchmarks/startup.py --repeats 3

@@ -162,7 +162,7 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
                 caller=Callers(making.caller),
                 health=health,
                 worker=name,
-                generator=random.Random(),  # noqa: S311  jitter, not a secret
+                generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
             )
             heartbeat = asyncio.create_task(_report(store, name, evaluator, gates, database.rest))
             try:

@@ -32,4 +32,4 @@ def worker(models: str | None, concurrency: int | None, celery_options: tuple[st
         arguments += ["-Q", ",".join(pin_name(model.strip()) for model in models.split(","))]
     if concurrency:
         arguments += ["-c", str(concurrency)]
-    os.execv(sys.executable, [*arguments, *celery_options])  # noqa: S606  our own interpreter
+    os.execv(sys.executable, [*arguments, *celery_options])  # noqa: S606  # nosec B606 # our own interpreter

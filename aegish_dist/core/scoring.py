@@ -24,7 +24,7 @@ class Label(StrEnum):
     FORMAT_ERROR = "FORMAT_ERROR"
     API_ERROR = "API_ERROR"
     CONTENT_FILTER = "CONTENT_FILTER"
-    TOKEN_LIMIT = "TOKEN_LIMIT"  # noqa: S105 - a stop reason, no secret
+    TOKEN_LIMIT = "TOKEN_LIMIT"  # noqa: S105  # nosec B105 # a stop reason, no secret
     PARSE_ERROR = "PARSE_ERROR"
 
 

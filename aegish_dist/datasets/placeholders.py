@@ -25,7 +25,7 @@ _FIXED = (
     ("/path/to/command", "/usr/local/bin/service-check"),
     ("/path/to/lib.so", "/usr/lib/libutils.so"),
     ("/path/to/ld.so", "/lib64/ld-linux-x86-64.so.2"),
-    ("/path/to/", "/tmp/"),  # noqa: S108 -- text, never opened
+    ("/path/to/", "/tmp/"),  # noqa: S108  # nosec B108 # text, never opened
     ("path/to/input-file", "etc/shadow"),  # where a tree was copied to the working directory
     (r"c:\path\to\input", r"c:\etc\shadow"),
     (r"c:\path\to\output", r"c:\etc\cron.d\update"),

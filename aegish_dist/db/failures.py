@@ -22,7 +22,7 @@ from aegish_dist.db.tables import CallErrorRow, RunModelRow
 _UNANSWERED = f"""
     SELECT code, count(*) AS verdicts FROM verdicts AS verdict
     WHERE run_model_id = :model AND NOT {ANSWERED} AND {{counts}} GROUP BY code
-"""  # noqa: S608  put together from our own conditions
+"""  # noqa: S608  # nosec B608 # put together from our own conditions
 
 
 @dataclass(frozen=True, slots=True)

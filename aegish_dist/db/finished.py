@@ -69,7 +69,7 @@ _CLOSE = text(
       AND NOT EXISTS (
         SELECT FROM retried_items AS retried
         WHERE retried.run_model_id = run_models.id AND {UNANSWERED})
-    """  # noqa: S608  put together from nothing but our own conditions
+    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
 )
 
 

@@ -60,7 +60,7 @@ def sample_statement(columns: Sequence[str]) -> str:
             WHERE run_model_id = :model AND sample_key = drawn.key AND {ANSWERED}
             LIMIT 1  -- one look-up per key, also where PostgreSQL knows nothing of the table yet
         ) AS item
-    """  # noqa: S608  put together from nothing but this module and names of columns
+    """  # noqa: S608  # nosec B608 # put together from nothing but this module and names of columns
 
 
 def brackets_of(found: int, edges: Sequence[float] | None) -> tuple[Bracket, ...]:

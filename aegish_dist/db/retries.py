@@ -30,7 +30,7 @@ _PLAN = text(
         WHERE planned.run_model_id = verdict.run_model_id
           AND planned.sample_key = verdict.sample_key AND planned.epoch = verdict.epoch
           AND planned.generation > verdict.generation)
-    """  # noqa: S608  put together from nothing but our own conditions
+    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
 )
 
 _UNANSWERED = text(
@@ -39,7 +39,7 @@ _UNANSWERED = text(
     FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
     WHERE model.run_id = :run AND {UNANSWERED}
     GROUP BY model.model
-    """  # noqa: S608  put together from nothing but our own conditions
+    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
 )
 
 

@@ -45,7 +45,7 @@ _MISSING = text(
     FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
     WHERE model.run_id = :run AND {UNANSWERED}
     ORDER BY 1, 4, 3, 2
-    """  # noqa: S608  put together from nothing but our own conditions
+    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
 )
 
 _MISSING_OF_RETRY = text(
@@ -54,7 +54,7 @@ _MISSING_OF_RETRY = text(
     FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
     WHERE model.run_id = :run AND retried.generation = :generation AND {UNANSWERED}
     ORDER BY 1, 3, 2
-    """  # noqa: S608  put together from nothing but our own conditions
+    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
 )
 
 

@@ -37,7 +37,7 @@ four small numbers of 16 bits each."""
 CONTENT = f"""
     SELECT count(*) AS verdicts, sum({_ROW_HASH}) AS row_hashes
     FROM verdicts AS verdict WHERE verdict.run_model_id = :model AND {{counts}}
-"""
+"""  # nosec B608 # constants of ours
 
 _POWERS = ", ".join(
     f"sum(verdicts * round({power} * 1e6)::bigint)::bigint"
@@ -73,7 +73,7 @@ COUNTS = f"""
            dataset.name, sum(digest), NULL
     FROM counted JOIN datasets AS dataset ON dataset.id = counted.dataset_id
     GROUP BY code, parser_version, dataset.name
-"""
+"""  # nosec B608 # constants of ours
 """Verdicts by stratum, of each code; those with a confidence by bin, their number and the sums of
 its powers; and all by what identifies them.
 
@@ -90,7 +90,7 @@ CELLS_OF_MANY_EPOCHS = f"""
     ) AS item
     JOIN samples AS sample ON sample.key = item.sample_key
     GROUP BY 1, 2, 3, 4
-"""
+"""  # nosec B608 # constants of ours
 
 _SPENT = """
     sum(input_tokens), sum(output_tokens), sum(reasoning_tokens), sum(cache_read_tokens),
@@ -99,7 +99,7 @@ _SPENT = """
 SPENT = f"""
     SELECT {_SPENT}, count(*) AS verdicts
     FROM verdicts AS verdict WHERE run_model_id = :model AND {{counts}}
-"""
+"""  # nosec B608 # constants of ours
 
 SAMPLED = sample_statement([f"{part}_ms" for part in PARTS])
 
@@ -115,6 +115,6 @@ SPENT_AND_LATENCY = f"""
         FROM verdicts AS verdict WHERE verdict.run_model_id = :model AND {{counts}}
         OFFSET 0  -- else each mention of a time asks again whether there was an answer
     ) AS counted
-"""
+"""  # nosec B608 # constants of ours
 """What `CONTENT` tells; what was used and paid; then for each part of the time number,
 microseconds, and what `db.quantiles` asks for. A call that failed took no time to answer."""

@@ -123,7 +123,7 @@ def _text(rows: Iterable[Iterable[object]]) -> str:
 
 def _copy(session: Session, table: str, columns: Sequence[str], text: str | bytes) -> None:
     connection = session.connection().connection.driver_connection
-    assert isinstance(connection, Connection)  # noqa: S101  what SQLAlchemy types as anything
+    assert isinstance(connection, Connection)  # noqa: S101  # nosec B101 # what SQLAlchemy types as anything
     with (
         connection.cursor() as cursor,
         cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy,

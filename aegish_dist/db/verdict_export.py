@@ -93,7 +93,7 @@ _JSON_ROWS = _ROWS.format(**_GUARDED | {"metadata": f"{_GUARDED['metadata']}::js
 _JSON = f"""
     COPY (SELECT row_to_json(line) FROM ({_JSON_ROWS}) AS line)
     TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
-"""
+"""  # nosec B608 # constants of ours
 """JSON holds no raw control character, so nothing is quoted."""
 
 _CSV = f"COPY ({_ROWS.format(**_AS_THEY_ARE, cost='cost_usd')}) TO STDOUT (FORMAT csv, HEADER)"
@@ -176,7 +176,7 @@ def _copy(session: Session, statement: str, parameters: dict[str, Any]) -> bytes
     `Cursor.copy` takes ten times as long over a row, and threads get in each other's way there.
     """
     connection = session.connection().connection.driver_connection
-    assert isinstance(connection, Connection)  # noqa: S101  what SQLAlchemy types as anything
+    assert isinstance(connection, Connection)  # noqa: S101  # nosec B101 # what SQLAlchemy types as anything
     line = connection.pgconn
     command = ClientCursor(connection).mogrify(statement, parameters)
     _require(line.exec_(command.encode()))

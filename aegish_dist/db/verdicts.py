@@ -57,7 +57,7 @@ def _insert_json(table: str, columns: Sequence[str]) -> str:
     # One JSON parameter per group costs PostgreSQL a tenth of single rows.
     names = ", ".join(columns)
     return (
-        f"INSERT INTO {table} ({names}) SELECT {names} "  # noqa: S608  names of our own columns
+        f"INSERT INTO {table} ({names}) SELECT {names} "  # noqa: S608  # nosec B608 # names of our own
         f"FROM json_populate_recordset(NULL::{table}, CAST(:rows AS json)) ON CONFLICT DO NOTHING"
     )
 

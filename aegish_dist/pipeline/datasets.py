@@ -36,7 +36,7 @@ def choose_dataset(engine: Engine, name: str) -> Dataset:
         if run:
             stored = load_run_dataset(session, resolve_run_id(session, run), plain)
         else:
-            stored = load_dataset(session, name)
+            stored = load_dataset(session, name)  # nosec B615 # reads PostgreSQL
     if stored is not None:
         return stored
     if name in bundled_names():

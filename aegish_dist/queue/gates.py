@@ -36,7 +36,7 @@ class Gates:
             budget: Gives the caps of a run as they are now.
             calls: How many may be in flight at once, over all models.
         """
-        generator = random.Random()  # noqa: S311  jitter, not a secret
+        generator = random.Random()  # noqa: S311  # nosec B311 # jitter, not a secret
         places = Places(calls)
         self._ports = Ports(limiter.ask, spent, budget, generator, places)
         self._local = Ports(_grant_all, spent, budget, generator, places)

@@ -35,7 +35,7 @@ class Fault(StrEnum):
     """An answer without text."""
     CONTENT_FILTER = "content_filter"
     """The provider withholds the answer, in its own way."""
-    TOKEN_LIMIT = "token_limit"  # noqa: S105  (tokens of text)
+    TOKEN_LIMIT = "token_limit"  # noqa: S105  # nosec B105 # tokens of text
     """Hidden reasoning used up the output tokens; no text."""
 
 
