@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.snapshot import JsonObject
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.engine import connection_errors_in_one_line
@@ -88,7 +89,8 @@ def _failure(
         verdicts=verdicts,
         attempts=sum(kind.attempts for kind in kinds),
         statuses=tuple(sorted({kind.status for kind in kinds if kind.status is not None})),
-        message="" if newest is None else newest.message,
+        # What an older version or another tool has stored may hold a key, and reports are shared.
+        message="" if newest is None else mask_key_shapes(newest.message),
         last_at=None if newest is None else newest.last_at,
     )
 

@@ -22,6 +22,7 @@ NINE = EIGHT + timedelta(hours=1)
 FIRST = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow \x00 down", EIGHT)
 SECOND = CallError(2, ErrorClass.RATE_LIMIT, 429, None, "slower", NINE)
 REFUSED = CallError(3, ErrorClass.AUTH, 401, None, "no such key", NINE)
+KEY = "sk-" + "abcdefgh01234567" * 2
 FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, call_errors=(FIRST, SECOND, REFUSED))
 
 
@@ -88,6 +89,18 @@ def test_a_report_tells_why_a_model_failed(engine: Engine):
         Halted("test/a", "parked", "no such key"),
         Halted("test/b", "parked", ""),
     ]
+
+
+def test_a_report_holds_no_key_that_the_store_holds(engine: Engine):
+    """Messages that were stored before keys were masked are masked when they are reported."""
+    careless = replace(REFUSED, attempt=1, message=f"{KEY} is wrong")
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run())
+        failed = replace(FAILED, call_errors=(careless,))
+        answer(session, stored, {stored.item(TAR): failed})
+    (failure,) = report_data(engine, stored.run_id, DEFAULT_RULE).failures
+    assert KEY not in failure.message
+    assert failure.message.endswith("is wrong")
 
 
 def test_a_report_tells_why_a_model_is_not_called(engine: Engine):
