@@ -260,6 +260,11 @@ def _trouble(drill: Drill, trouble: Trouble, seconds: float) -> None:
     drill.fleet.provider.trouble = Trouble.NONE
 
 
+def _long_wait(drill: Drill) -> None:
+    _trouble(drill, Trouble.LONG_WAIT, 5)
+    drill.fleet.resume(drill.run_id)  # or five minutes pass, as asked
+
+
 def _wrong_key(drill: Drill) -> None:
     _trouble(drill, Trouble.KEY_REFUSED, 5)
     fleet = drill.fleet
@@ -315,8 +320,8 @@ _ALL = (
               Trouble.SILENT, 12, time_limit_s=3.0, twice=0, errors=30),
     _provider("provider-429", "429 for every call for 10 s", Trouble.THROTTLED, 10, twice=0),
     _provider("provider-5xx", "503 for every call for 10 s", Trouble.BROKEN, 10, twice=0),
-    _provider("provider-retry-after-301", "429 with Retry-After 301 for every call for 5 s",
-              Trouble.LONG_WAIT, 5, twice=0),
+    Fault("provider-retry-after-301", "429 with Retry-After 301 for every call for 5 s; `resume`",
+          _long_wait, ALONE, twice=0),
     _provider("provider-redirects", "307 for every call for 5 s", Trouble.REDIRECTED, 5, twice=0),
     Fault("provider-key-refused", "401 for every call for 5 s; `retry` and `resume`",
           _wrong_key, ALONE, twice=0),
