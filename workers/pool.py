@@ -25,6 +25,7 @@ from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.queue.messages import ENQUEUED_AT, model_of
 from aegish_dist.queue.ration import ANY_NUMBER
 from workers.lifecycle import open_evaluator
+from workers.tasks import IS_HELD
 
 log = get_logger(__name__)
 
@@ -63,6 +64,7 @@ def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Non
                     "args": arguments,
                     "delivery_info": message.delivery_info,
                     ENQUEUED_AT: message.headers.get(ENQUEUED_AT),
+                    IS_HELD: partial(_is_open, message.channel),
                 }
             case _:
                 raise InvalidTaskError("a message without arguments")
@@ -272,6 +274,12 @@ class TaskPool(BasePool):
 
 def _model(delivery: Delivery) -> str | None:
     return model_of(str(delivery.request["delivery_info"].get("routing_key")))
+
+
+def _is_open(channel: Any) -> bool:
+    # RabbitMQ gives to others at once what a lost connection held. In Redis it stays with the
+    # worker, on its lease, and those channels do not know the word.
+    return bool(getattr(channel, "is_open", True))
 
 
 def _nothing() -> None:

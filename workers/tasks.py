@@ -14,6 +14,9 @@ from aegish_dist.queue.waiting import OverBudgetError
 
 log = get_logger(__name__)
 
+IS_HELD = "is_held"
+"""In a request: whether the broker still counts the message as delivered to this worker."""
+
 
 @shared_task(name=EVALUATE, ignore_result=True, Strategy="workers.pool:hand_over")
 async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
@@ -24,7 +27,7 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
         log.warning("foreign_message", queue=request.get("delivery_info", {}).get("routing_key"))
         raise Reject(str(error), requeue=False) from error
     try:
-        await evaluator.evaluate(item, request.get(ENQUEUED_AT))
+        await evaluator.evaluate(item, request.get(ENQUEUED_AT), request[IS_HELD])
     except GivenBackError as error:
         raise Reject("given back", requeue=True) from error
     except OverBudgetError as error:

@@ -29,7 +29,12 @@ from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.given_back import SentBackError, ShuttingDownError, UnservedError
+from aegish_dist.queue.given_back import (
+    PassedOnError,
+    SentBackError,
+    ShuttingDownError,
+    UnservedError,
+)
 from aegish_dist.queue.waiting import Budget, Permit
 
 log = get_logger(__name__)
@@ -135,7 +140,9 @@ class Evaluator:
         """Begin no further call; calls in flight go on."""
         self._stopping.set()
 
-    async def evaluate(self, item: Item, enqueued_at: float | None) -> None:
+    async def evaluate(
+        self, item: Item, enqueued_at: float | None, is_held: Callable[[], bool] = lambda: True
+    ) -> None:
         """Bring one item to its verdict; when this returns, the verdict is committed.
 
         An item whose verdict exists, or that no run plans, costs no call. Neither does one that is
@@ -144,10 +151,11 @@ class Evaluator:
         Args:
             item: What to evaluate.
             enqueued_at: When it was published, in seconds since the epoch; None when unknown.
+            is_held: Whether the broker still counts its message as delivered to this worker.
 
         Raises:
-            GivenBackError: The worker stops or cannot call this model, or the model is parked or
-                takes too few: the item has to go back to its queue.
+            GivenBackError: The worker stops or cannot call this model, the model is parked or takes
+                too few, or the broker passed the item on: it has to go back to its queue.
             OverBudgetError: The run has spent what it may; the item stays without a verdict.
         """
         if item in self._held:
@@ -159,7 +167,7 @@ class Evaluator:
         self._held[item] = None
         error: BaseException | None = None
         try:
-            await self._settle(item, clock)
+            await self._settle(item, clock, is_held)
         except BaseException as caught:
             error = caught
             raise
@@ -178,7 +186,7 @@ class Evaluator:
             copies = self._held[item] = asyncio.get_running_loop().create_future()
         await asyncio.shield(copies)
 
-    async def _settle(self, item: Item, clock: _Clock) -> None:
+    async def _settle(self, item: Item, clock: _Clock, is_held: Callable[[], bool]) -> None:
         found = await self._look_up(item)
         clock.looked_up = time.monotonic()
         if found is None:
@@ -187,7 +195,7 @@ class Evaluator:
         if found.done:
             return
         caller = await self._serving(item, clock)
-        verdict = await self._judge(caller, item, found, clock)
+        verdict = await self._judge(caller, item, found, clock, is_held)
         if verdict is not None:
             await self._record(Evaluated(item, found.key, verdict))
 
@@ -203,7 +211,12 @@ class Evaluator:
             raise UnservedError from error
 
     async def _judge(
-        self, caller: Caller, item: Item, found: LookUp, clock: _Clock
+        self,
+        caller: Caller,
+        item: Item,
+        found: LookUp,
+        clock: _Clock,
+        is_held: Callable[[], bool],
     ) -> Verdict | None:
         """Return the verdict; None when another worker has stored one meanwhile.
 
@@ -216,6 +229,9 @@ class Evaluator:
             permit = await self._permit(caller, item, found.command, clock, called=bool(errors))
             if permit is None:
                 return None
+            if not (is_held() or self._held[item]):  # a copy may have come here again
+                caller.gate.abandon(permit)
+                raise PassedOnError
             first_call = first_call or permit.number
             try:
                 completion = await self._attempt(caller, permit, found.command, clock)

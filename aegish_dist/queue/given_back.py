@@ -19,3 +19,7 @@ class ShuttingDownError(GivenBackError):
 
 class GateError(GivenBackError):
     """Raised for an item that waited when a bug stopped the pump of its gate."""
+
+
+class PassedOnError(GivenBackError):
+    """Raised for an item whose message the broker gave to others when its connection was lost."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from types import NoneType
 
 import pytest
 
@@ -24,7 +25,12 @@ from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
 from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.given_back import SentBackError, ShuttingDownError, UnservedError
+from aegish_dist.queue.given_back import (
+    PassedOnError,
+    SentBackError,
+    ShuttingDownError,
+    UnservedError,
+)
 from aegish_dist.queue.grants import Ask, Grant
 from aegish_dist.queue.places import Places
 from aegish_dist.queue.ports import Ports
@@ -346,6 +352,32 @@ def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
             await waiting
         assert (len(provider.commands), len(store.recorded)) == (1, 1)
         assert not evaluator.in_flight
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("copies", [0, 1])
+def test_item_that_the_broker_passed_on(copies: int) -> None:
+    """It is not called any more when its turn comes, unless a copy of it has come here again."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BLOCK, BLOCK)
+        provider.may_answer.clear()
+        evaluator = an_evaluator(store, provider, a_gate(1))
+        first, passed_on = items(2)
+        called = asyncio.create_task(evaluator.evaluate(first, None))
+        await provider.called.wait()
+        waiting = [asyncio.create_task(evaluator.evaluate(passed_on, None, lambda: False))]
+        for _ in range(copies):
+            await asyncio.sleep(0)
+            waiting.append(asyncio.create_task(evaluator.evaluate(passed_on, None)))
+        await asyncio.sleep(0)
+        provider.may_answer.set()
+        await called
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert [type(end) for end in ends] == ([NoneType] * 2 if copies else [PassedOnError])
+        assert len(provider.commands) == 1 + copies
 
     asyncio.run(scenario())
 

@@ -9,9 +9,12 @@ from celery.exceptions import Reject
 from aegish_dist.core.verdict import Item
 from aegish_dist.pipeline.evaluate import ShuttingDownError
 from aegish_dist.queue.messages import ENQUEUED_AT, encode
-from workers.tasks import evaluate
+from workers.tasks import IS_HELD, evaluate
 
 ITEM = Item("0abcdefgh", "test/x", 7, 2, 1)
+
+
+STILL_HELD = object()
 
 
 class RecordingEvaluator:
@@ -21,14 +24,15 @@ class RecordingEvaluator:
         self.asked: list[tuple[Item, float | None]] = []
         self._error = error
 
-    async def evaluate(self, item: Item, enqueued_at: float | None) -> None:
+    async def evaluate(self, item: Item, enqueued_at: float | None, is_held: object) -> None:
+        assert is_held is STILL_HELD
         self.asked.append((item, enqueued_at))
         if self._error is not None:
             raise self._error
 
 
 def perform(evaluator: RecordingEvaluator, request: dict[str, Any]) -> None:
-    asyncio.run(evaluate.run(evaluator, request))
+    asyncio.run(evaluate.run(evaluator, {**request, IS_HELD: STILL_HELD}))
 
 
 def test_a_message_is_evaluated() -> None:
