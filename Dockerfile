@@ -1,4 +1,6 @@
-FROM python:3.13-slim AS build
+# A version, or one with a digest: --build-arg PYTHON_IMAGE=python:3.13.9-slim@sha256:...
+ARG PYTHON_IMAGE=python:3.13.9-slim
+FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 RUN python -m venv /opt/aegish-dist
@@ -11,8 +13,9 @@ COPY workers workers
 RUN python -m hatchling build -t wheel \
     && /opt/aegish-dist/bin/pip install --no-deps dist/*.whl
 
-FROM python:3.13-slim
-RUN useradd --create-home --uid 10001 aegish
+FROM ${PYTHON_IMAGE}
+RUN useradd --create-home --uid 10001 aegish \
+    && install -d -o aegish -g aegish -m 700 /var/lib/aegish-dist
 COPY --from=build /opt/aegish-dist /opt/aegish-dist
 ENV PATH=/opt/aegish-dist/bin:$PATH PYTHONUNBUFFERED=1
 USER aegish

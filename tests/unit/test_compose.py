@@ -52,7 +52,7 @@ def test_every_password_comes_from_the_environment():
     }
     references = re.findall(r"\$\{\w*PASSWORD[^}]*\}", COMPOSE_FILE.read_text())
 
-    assert len(secrets) == 4
+    assert len(secrets) == 6
     assert all(REQUIRED_VARIABLE.search(secret) for secret in secrets)
     assert all(REQUIRED_VARIABLE.fullmatch(reference) for reference in references)
 
@@ -80,13 +80,58 @@ def test_keys_are_passed_by_name():
 
 def test_redis_keeps_its_messages():
     """The broker asks for a password, writes what it holds to disk, and evicts nothing."""
-    command = SERVICES["redis"]["command"]
-    flags = dict(zip(command[1::2], command[2::2], strict=True))
+    *_, script = SERVICES["redis"]["command"]
 
-    assert command[0] == "redis-server"
-    assert flags["--appendonly"] == "yes"
-    assert flags["--maxmemory-policy"] == "noeviction"
-    assert REQUIRED_VARIABLE.fullmatch(flags["--requirepass"])
+    assert "redis-server --appendonly yes --maxmemory-policy noeviction - <<END\n" in script
+    assert "\nrequirepass $$REDISCLI_AUTH\nEND\n" in script
+
+
+def test_no_password_stands_in_an_argument():
+    """Everybody on a host can read the arguments of its processes."""
+    arguments = [str(SERVICES[name].get("command")) for name in SERVICES]
+    arguments += [str(service.get("healthcheck")) for service in SERVICES.values()]
+
+    assert not [text for text in arguments if "PASSWORD" in text]
+
+
+def test_images_are_pinned():
+    """Each image names a version to its last digit, and a variable takes one with a digest."""
+    images = {service["image"] for service in SERVICES.values()} - {"aegish-dist"}
+    base = re.findall(r"^ARG PYTHON_IMAGE=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+
+    assert len(images) == 3
+    assert all(
+        re.fullmatch(r"\$\{AEGISH_DIST_\w+_IMAGE:-\w+:[\d.]+(-alpine)?\}", i) for i in images
+    )
+    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim", base[0])
+
+
+def test_containers_write_to_volumes_only():
+    """Every root file system is read-only; what has to be written goes to memory or to a volume."""
+    assert [name for name, service in SERVICES.items() if not service.get("read_only")] == []
+    assert all("/tmp" in service["tmpfs"] for service in SERVICES.values())
+
+
+def test_only_migrations_own_the_database():
+    """Workers and commands use a role that has rights on data, which is there before they start."""
+    users = {
+        name: str(service["environment"]["AEGISH_DIST_DATABASE_URL"]).split("/")[2].split(":")[0]
+        for name, service in SERVICES.items()
+        if "AEGISH_DIST_DATABASE_URL" in service.get("environment", {})
+    }
+
+    assert users == {"migrate": "aegish", "worker": "aegish_app", "cli": "aegish_app"}
+    assert SERVICES["migrate"]["depends_on"] == {
+        "roles": {"condition": "service_completed_successfully"}
+    }
+
+
+def test_keys_go_to_what_calls_models():
+    """No other service has the key of a provider."""
+    keys = COMPOSE["x-keys"].keys()
+    holders = {name for name, each in SERVICES.items() if keys & each.get("environment", {}).keys()}
+
+    assert holders == {"worker", "cli"}
 
 
 def test_worker_scales():

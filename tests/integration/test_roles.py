@@ -1,0 +1,95 @@
+"""The role that workers and commands use in Compose: rights on data, and on nothing else."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, make_url, text
+from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.db.embedded import binaries
+from aegish_dist.db.engine import open_engine
+from aegish_dist.db.finished import FinishedModels
+from aegish_dist.db.schema import require_current
+from aegish_dist.db.verdicts import look_up
+from aegish_dist.db.workers import report_worker
+from aegish_dist.pipeline.aggregate import aggregate
+from aegish_dist.pipeline.move_verdicts import import_verdicts
+from aegish_dist.pipeline.retry import plan_retry
+from aegish_dist.pipeline.status import run_status
+from tests.integration.command_line import write_lines
+from tests.integration.stored_runs import BLOCKED, COMMANDS, a_run, answer, store
+
+ROLES = Path(__file__).parents[2] / "deploy" / "roles.sql"
+
+
+def run_roles(url: str) -> None:
+    subprocess.run(
+        [
+            binaries() / "psql",
+            "--no-psqlrc",
+            "--quiet",
+            "--set=ON_ERROR_STOP=1",
+            f"--file={ROLES}",
+            url,
+        ],
+        env=os.environ | {"AEGISH_DIST_APP_PASSWORD": 'it\'s a "secret"'},
+        check=True,
+    )
+
+
+@pytest.fixture
+def app(postgres_url: str, engine: Engine) -> Iterator[Engine]:
+    """An engine of the role, on a migrated database."""
+    run_roles(postgres_url)
+    run_roles(postgres_url)  # as at every start
+    url = make_url(postgres_url).set(username="aegish_app")
+    opened = open_engine(url.render_as_string(hide_password=False))
+    yield opened
+    opened.dispose()
+    with engine.begin() as owner:
+        owner.execute(text("DROP OWNED BY aegish_app"))
+
+
+def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path):
+    """Submitting, evaluating, retrying, aggregating and importing take no right on the schema."""
+    require_current(app)
+    run = a_run()
+    with Session(app) as session, session.begin():
+        stored = store(session, run)
+        items = [stored.item(sample) for sample in COMMANDS.samples]
+        assert all(look_up(session, items))
+        answer(session, stored, dict.fromkeys(items, BLOCKED))
+        report_worker(session, "a worker", {})
+    with Session(app) as session, session.begin():
+        FinishedModels().close(session)
+    plan_retry(app, run, {Outcome.BLOCK})
+    line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
+
+    assert run_status(app, run.run_id).retrying == len(items)
+    assert aggregate(app, run.run_id, [DEFAULT_RULE])
+    assert import_verdicts(app, [write_lines(tmp_path / "lines.jsonl", line)], "name").verdicts == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE call_errors",
+        "ALTER TABLE verdicts ADD COLUMN stray integer",
+        "CREATE TABLE stray (id integer)",
+        "CREATE FUNCTION stray() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+        "ALTER TABLE verdicts DISABLE TRIGGER ALL",
+        "COPY runs TO PROGRAM 'cat'",
+        "CREATE ROLE stray",
+        "SET ROLE postgres",
+    ],
+)
+def test_the_role_can_do_no_more(app: Engine, statement: str):
+    """It changes no table, makes none, and runs no program on the server."""
+    with app.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
+        connection.execute(text(statement))
