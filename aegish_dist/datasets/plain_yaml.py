@@ -44,6 +44,8 @@ def first_document(text: str) -> object:
     try:
         node = loader.get_node() if loader.check_node() else None
         return None if node is None else loader.construct_document(node)
+    except (AttributeError, LookupError) as error:  # of its constructors, given such as `!!int ""`
+        raise yaml.YAMLError("a value is not what its tag says") from error
     finally:
         loader.dispose()
 

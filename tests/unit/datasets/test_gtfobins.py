@@ -224,6 +224,10 @@ def test_the_older_layout_is_read(checkout):
             "line 2: is not YAML: num",
         ),
         ("functions: {shell: [{code: a, version: !!int " + "1:" * 50 + "1}]}", "line 2: is not"),
+        *(
+            (f"functions: {{shell: [{{code: a, version: {value}}}]}}", "not what its tag says")
+            for value in ('!!int ""', "!!bool maybe", "!!timestamp q")
+        ),
         ("functions: " + "[" * 100_000, "line 2: is not YAML: more than 20 levels"),
         ("functions: {shell: [{code: " + "x" * 10_001 + "}]}", "has more than 10,000 characters"),
         ("#" * (2**18 + 1), "larger than 0.25 MiB"),
