@@ -57,13 +57,16 @@ def require_keys(
     )
 
 
-def warn_of_retirement(workspace: Workspace, models: Sequence[ModelSpec]) -> None:
-    """Say which models have ended, or end within `WARN_DAYS` days."""
+def warn_by_catalog(workspace: Workspace, submission: Submission) -> None:
+    """Say which models have ended or end soon, and which take no temperature."""
     today = datetime.now(UTC).date()
-    for spec in models:
-        warning = retirement(spec.id, workspace.catalog.facts(spec.id), today)
+    for spec in submission.models:
+        facts = workspace.catalog.facts(spec.id)
+        warning = retirement(spec.id, facts, today)
         if warning:
             note(warning)
+        if not facts.takes(spec, submission.parameters):
+            note(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
 
 
 def retirement(model: str, facts: ModelFacts, today: date) -> str:
@@ -75,6 +78,11 @@ def retirement(model: str, facts: ModelFacts, today: date) -> str:
         return f"{model} has ended on {facts.retires}: its calls will fail"
     when = "tomorrow" if days == 1 else f"in {days} days"
     return f"{model} ends on {facts.retires}, {when}" if days <= WARN_DAYS else ""
+
+
+def may_be_unserved(models: Sequence[ModelSpec]) -> bool:
+    """Whether workers may lack a key or a permission for some of the models."""
+    return any(spec.wire is not WireFormat.BASELINE and not spec.simulated for spec in models)
 
 
 def unserved(engine: Engine, run_id: str, patience_s: float = REPORTED_WITHIN_S) -> list[str]:
@@ -110,6 +118,7 @@ def preflight(workspace: Workspace, submission: Submission, options: dict[str, A
         return
     asked = [s for s in submission.models if not s.simulated and s.wire is not WireFormat.BASELINE]
     if asked:
+        note(f"preflight: asking {len(asked)} models one harmless question each")
         _judge(_checks(workspace, asked, submission))
 
 

@@ -16,7 +16,13 @@ from aegish_dist.cli.options import (
     cost_cap,
     usd,
 )
-from aegish_dist.cli.preflight import preflight, require_keys, unserved, warn_of_retirement
+from aegish_dist.cli.preflight import (
+    may_be_unserved,
+    preflight,
+    require_keys,
+    unserved,
+    warn_by_catalog,
+)
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import enqueue_line, status_line
 from aegish_dist.core.run import Run
@@ -103,7 +109,7 @@ def submit(**options: Any) -> int:
     estimate = submission.estimate()
     _require_prices(estimate, options)
     require_keys(workspace, submission.models, options)
-    warn_of_retirement(workspace, submission.models)
+    warn_by_catalog(workspace, submission)
     if not (options["dry_run"] or workspace.settings.embedded_broker):
         _check_broker(workspace)
     _announce(submission, estimate, workspace.settings.concurrency)
@@ -113,13 +119,13 @@ def submit(**options: Any) -> int:
         return 0
     preflight(workspace, submission, options)
     run, status = _start(workspace, submission, wait=options["wait"])
-    if status is None and options["keys_on_workers"]:
-        for line in unserved(workspace.engine, run.run_id):
-            note(line)
     if options["as_json"]:
         say_json(_document(run, submission, estimate))
     else:
         say(run.run_id)
+    if status is None and may_be_unserved(submission.models):
+        for line in unserved(workspace.engine, run.run_id):
+            note(line)
     _advise(run, status)
     return 1 if status is not None and status.missing else 0
 

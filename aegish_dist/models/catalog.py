@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
-from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.errors import CatalogError
 from aegish_dist.inputs.regular import read_input
 from aegish_dist.models.catalog_file import CatalogFile, Keys, parse_catalog, table
@@ -42,6 +42,16 @@ class ModelFacts:
     def retired(self, day: date) -> bool:
         """Whether the provider has ended it."""
         return self.retires is not None and self.retires <= day
+
+    def takes(self, spec: ModelSpec, parameters: CallParameters) -> bool:
+        """Whether the model takes these parameters, as far as the catalog knows."""
+        # A null among the model's own parameters removes the field, a value replaces it.
+        states_temperature = parameters.temperature is not None
+        return (
+            self.takes_temperature
+            or not states_temperature
+            or spec.parameters.get("temperature", 0) is None
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,7 @@ async def check_models(
 
 def _foreseen(spec: ModelSpec, parameters: CallParameters, facts: ModelFacts) -> ModelCheck | None:
     """Return the refusal that the catalog foretells, None for none."""
-    sent = parameters.temperature is not None and "temperature" not in spec.parameters
-    if facts.takes_temperature or not sent:
+    if facts.takes(spec, parameters):
         return None
     return ModelCheck(
         spec.id,

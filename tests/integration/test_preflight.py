@@ -163,8 +163,12 @@ def test_what_the_catalog_foretells_is_not_asked(aegish: CommandLine):
         check = ("models", "check", "lab/a,lab/b", "--temperature", "0.5", "--json")
         a, b = aegish(*check).json
     assert (a["ok"], a["answer"]) == (False, "takes no temperature, by the catalog")
+    plan = ("submit", "--models", "lab/a,lab/b", "--dry-run", "--temperature", "0.5", *FEW)
+    planned = aegish.ok(*plan)
     assert (a["remedy"], b["ok"]) == ("drop --temperature", True)
     assert len(seen) == 1
+    assert "lab/a takes no temperature" in planned.err
+    assert "lab/b" not in planned.err.replace("lab/a, lab/b at unknown price", "")
 
 
 @pytest.mark.parametrize(
