@@ -119,12 +119,36 @@ def _run(arguments: list[str] | None) -> int:
         note(f"error: {' '.join(str(error).split())}")
         return EXIT_EXPECTED
     except Exception as error:
-        import traceback  # noqa: PLC0415
-
-        note_lines(traceback.format_exc())
-        note(
-            f"bug: {type(error).__name__}: this should not happen; please report it with the lines "
-            "above"
-        )
-        return EXIT_BUG
+        return _unforeseen(error)
     return result if isinstance(result, int) else 0
+
+
+def _unforeseen(error: Exception) -> int:
+    """Tell a database that failed, wherever it was used, from a bug."""
+    trouble = _database_trouble(error)
+    if trouble is not None:
+        note(f"error: {trouble}")
+        return EXIT_EXPECTED
+    import traceback  # noqa: PLC0415
+
+    note_lines("".join(traceback.format_exception(error)))
+    note(
+        f"bug: {type(error).__name__}: this should not happen; please report it with the lines "
+        "above"
+    )
+    return EXIT_BUG
+
+
+def _database_trouble(error: Exception) -> AegishError | None:
+    """Return what to say about a database that failed wherever it was used; None for a bug."""
+    if "psycopg" not in sys.modules:
+        return None
+    from aegish_dist.db.engine import connection_errors_in_one_line  # noqa: PLC0415
+
+    try:
+        with connection_errors_in_one_line():
+            raise error
+    except AegishError as expected:
+        return expected
+    except Exception:
+        return None

@@ -280,6 +280,28 @@ def test_a_role_without_rights_is_told(
     assert_one_line(aegish("db", "upgrade"), "permission denied for schema public")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("resume", "--run-id", "0aabbbbbb"),
+        ("aggregate", "--run-id", "0aaaaaaaa"),
+        ("retry", "--run-id", "0aaaaaaaa", "--outcome", "BLOCK"),
+        SUBMIT,
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_database_that_takes_no_writes_is_told(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    """It is no bug of this program, wherever a command comes upon it."""
+    monkeypatch.setenv("PGOPTIONS", "-c default_transaction_read_only=on")
+    done = aegish(*arguments)
+    assert done.code == 1
+    last = done.err.splitlines()[-1]
+    assert last.startswith("error: the database cannot be used")
+    assert "read-only transaction" in last
+
+
 def test_a_secret_is_in_no_message(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passwords in URLs stay out of what is printed, even when the URL is wrong."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://u:hush@h:hush/x")
