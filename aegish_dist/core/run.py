@@ -1,7 +1,8 @@
 """Runs: everything needed to repeat one."""
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from aegish_dist.core.model import CallParameters, ModelSpec
@@ -70,6 +71,8 @@ class Run:
     """What was asked."""
     models: tuple[ModelSpec, ...]
     """Who was asked, as resolved at submit."""
+    datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Names of the datasets that a model was put to; a model that is absent was put to all."""
 
     @property
     def samples(self) -> int:
@@ -78,5 +81,15 @@ class Run:
 
     @property
     def planned_per_model(self) -> int:
-        """Verdicts one model owes."""
+        """Verdicts that a model owes which is put to all datasets."""
         return self.samples * self.epochs
+
+    def datasets_of(self, model: str) -> tuple[RunDataset, ...]:
+        """Return the datasets that a model was put to."""
+        if model not in self.datasets_by_model:
+            return self.datasets
+        return tuple(d for d in self.datasets if d.name in self.datasets_by_model[model])
+
+    def planned(self, model: str) -> int:
+        """Return how many verdicts a model owes."""
+        return sum(dataset.samples for dataset in self.datasets_of(model)) * self.epochs

@@ -20,6 +20,23 @@ Fingerprints = Mapping[str, str]
 Item = tuple[str, str, Sample]
 """Name of the dataset, sample id, sample."""
 
+_PUT_TO = text(
+    """
+    UPDATE run_models AS model SET datasets = ARRAY(
+        SELECT asked.dataset_id FROM run_datasets AS asked
+        WHERE asked.run_id = model.run_id AND EXISTS (
+            SELECT FROM samples AS sample
+            CROSS JOIN LATERAL (
+                SELECT FROM verdicts
+                WHERE run_model_id = model.id AND sample_key = sample.key LIMIT 1) AS verdict
+            WHERE sample.dataset_id = asked.dataset_id)
+        ORDER BY asked.dataset_id)
+    WHERE model.run_id = :run
+    """
+)
+"""A model was put to a dataset when it has a verdict about a sample of it; the first one is soon
+found, whatever PostgreSQL knows of the tables."""
+
 _SETTLE = text("VACUUM (ANALYZE, SKIP_LOCKED, INDEX_CLEANUP off, TRUNCATE off) verdicts, samples")
 
 
@@ -137,6 +154,7 @@ class RunImport:
                 self._complete(dataset, prints[name])
         rows = [{"run_id": self._run_id, "dataset_id": d.id} for d in self._datasets.values()]
         self._session.execute(insert(RunDatasetRow), rows)
+        self._session.execute(_PUT_TO, {"run": self._run_id})
         self._session.execute(update(RunRow).where(RunRow.id == self._run_id).values(epochs=epochs))
         self._session.execute(
             update(RunModelRow)

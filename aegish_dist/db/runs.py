@@ -186,10 +186,14 @@ def load_run(session: Session, run_id: str) -> Run:
         .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
         .where(RunDatasetRow.run_id == run_id)
         .order_by(DatasetRow.name)
-    )
-    specs = session.scalars(
-        select(RunModelRow.spec).where(RunModelRow.run_id == run_id).order_by(RunModelRow.model)
-    )
+    ).all()
+    models = session.execute(
+        select(RunModelRow.spec, RunModelRow.datasets)
+        .where(RunModelRow.run_id == run_id)
+        .order_by(RunModelRow.model)
+    ).all()
+    specs = [_spec(model.spec) for model in models]
+    names = {dataset.id: dataset.name for dataset in datasets}
     return Run(
         run_id=row.id,
         created_at=row.created_at,
@@ -200,7 +204,12 @@ def load_run(session: Session, run_id: str) -> Run:
         parameters=None if row.parameters is None else _parameters(row.parameters),
         epochs=row.epochs,
         datasets=tuple(map(to_run_dataset, datasets)),
-        models=tuple(map(_spec, specs)),
+        models=tuple(specs),
+        datasets_by_model={
+            spec.id: frozenset(names[key] for key in model.datasets if key in names)
+            for spec, model in zip(specs, models, strict=True)
+            if model.datasets is not None
+        },
     )
 
 

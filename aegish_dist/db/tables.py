@@ -18,6 +18,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Identity,
     Index,
+    Integer,
     PrimaryKeyConstraint,
     SmallInteger,
     Text,
@@ -130,6 +131,8 @@ class RunModelRow(Base):
     open: Mapped[bool]
     """Whether workers should listen to the queue: set by submit and resume, cleared when nothing
     is missing."""
+    datasets: Mapped[list[int] | None] = mapped_column(ARRAY(Integer))
+    """Those of the run's datasets that the model was put to; null: all of them."""
 
 
 COVERED = (

@@ -86,12 +86,12 @@ def count_models(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
 
 
 def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelTally:
-    malicious = sum(dataset.malicious for dataset in run.datasets)
+    malicious = sum(dataset.malicious for dataset in run.datasets_of(spec.id))
     return ModelTally(
         model=spec.id,
         simulated=spec.simulated,
         planned_malicious=malicious * run.epochs,
-        planned_harmless=(run.samples - malicious) * run.epochs,
+        planned_harmless=run.planned(spec.id) - malicious * run.epochs,
         cells=counts.cells,
         confidence=counts.confidence,
         latency=totals.latency,

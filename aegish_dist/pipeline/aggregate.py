@@ -76,10 +76,11 @@ def _earlier(session: Session, run: Run, rules: Iterable[ScoringRule]) -> dict[s
 
 def _made_alike(snapshot: Snapshot, run: Run, rule: ScoringRule) -> bool:
     """Whether rule, code and plan are the same: then the same verdicts give the same entry."""
-    planned = {entry["counts"]["planned"] for entry in snapshot.document["models"]}
+    entries = snapshot.document["models"]
+    planned = {entry["model"]: entry["counts"]["planned"] for entry in entries}
     versions = (snapshot.scoring_version, snapshot.metrics_version, snapshot.code_version)
     now = (rule.version, METRICS_VERSION, __version__)
-    return versions == now and planned == {run.planned_per_model}
+    return versions == now and planned == {spec.id: run.planned(spec.id) for spec in run.models}
 
 
 def _known(earlier: Collection[Snapshot], rules: int) -> dict[str, VerdictSet]:

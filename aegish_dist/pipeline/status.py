@@ -23,7 +23,7 @@ class State(StrEnum):
     """What a run or a model of it is doing."""
 
     COMPLETE = "complete"
-    """Nothing is missing."""
+    """Nothing is missing, or nothing more will come because the run was imported."""
     RUNNING = "running"
     """Living workers hold items of it, or finished some lately."""
     WAITING = "waiting"
@@ -61,6 +61,8 @@ class RunStatus:
     """A run as a whole."""
 
     run_id: str
+    origin: str
+    """`submit`, or `import`: then no model can be asked."""
     state: State
     planned: int
     done: int
@@ -116,6 +118,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     state = _joint_state(models)
     return RunStatus(
         run_id=run_id,
+        origin=run.origin,
         state=state,
         planned=planned,
         done=done,
@@ -150,7 +153,8 @@ def _model_status(
     done = sum(progress.outcomes.values()) - progress.awaiting_retry
     held = fleet.in_flight.get((run.run_id, model), 0)
     unserved = fleet.unserved.get((run.run_id, model))
-    if done >= run.planned_per_model:
+    planned = run.planned(model)
+    if done >= planned or run.prompt is None:
         state = State.COMPLETE
     elif halt is not None:
         state = State(halt.value)
@@ -161,7 +165,7 @@ def _model_status(
         state = State.RUNNING if moves else State.WAITING
     return ModelStatus(
         model=model,
-        planned=run.planned_per_model,
+        planned=planned,
         done=done,
         in_flight=held,
         state=state,
@@ -210,6 +214,6 @@ def retry_command(status: RunStatus) -> str | None:
     Answers that cannot be read are not asked again by it: they are the models' own, and asking
     until one can be read would favour models that are unreliable.
     """
-    if sum(status.failed.values()) <= status.retrying:
-        return None  # all of them are being asked again
+    if status.origin == "import" or sum(status.failed.values()) <= status.retrying:
+        return None  # nobody can be asked, or all are being asked again
     return f"aegish-dist retry --run-id {status.run_id} --outcome {','.join(status.failed)}"

@@ -52,7 +52,7 @@ def _facts(data: ReportData, entries: Sequence[ModelEntry]) -> tuple[Fact, ...]:
 
 
 def _verdicts(data: ReportData, entries: Sequence[ModelEntry]) -> str:
-    planned = data.run.planned_per_model * len(data.run.models)
+    planned = sum(data.run.planned(spec.id) for spec in data.run.models)
     text = f"{format_count(data.verdicts)} of {format_count(planned)} planned"
     replaced = sum(entry.count("replaced") or 0 for entry in entries)
     if not replaced:

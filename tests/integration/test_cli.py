@@ -107,6 +107,7 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
         "planned": 36,
         "done": 36,
         "missing": 0,
+        "origin": "submit",
         "failed": {},
         "replaced": 0,
         "retrying": 0,

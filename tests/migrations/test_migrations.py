@@ -107,3 +107,31 @@ def test_queues_of_unfinished_runs(unmigrated_engine: Engine):
 
         assert renamed == [queue_name("lab/a#1", "0abcdefgh"), ""]
         assert connection.scalars(queues).all() == ["aegish.lab/a#1", ""]
+
+
+def test_datasets_of_imported_models(unmigrated_engine: Engine):
+    """An import of an earlier version learns which datasets each model was put to."""
+    with unmigrated_engine.begin() as connection:
+        config = schema.alembic_config(connection)
+        command.upgrade(config, "0006")
+        for statement in (
+            "INSERT INTO datasets (name, fingerprint, source, licence, samples, malicious, selectable)"
+            " SELECT n, n, '', '', 1, 0, false FROM unnest(ARRAY['one', 'two']) AS n",
+            "INSERT INTO samples (dataset_id, sample_id, command, target, details)"
+            " SELECT id, name, name, 'harmless', '{}' FROM datasets",
+            "INSERT INTO runs (id, name, origin, package_version, epochs, created_at)"
+            " SELECT o, '', o, '', 1, now() FROM unnest(ARRAY['import', 'submit']) AS o",
+            "INSERT INTO run_datasets SELECT runs.id, datasets.id FROM runs, datasets",
+            "INSERT INTO run_models (run_id, model, spec, queue, open)"
+            " SELECT id, 'lab/a', '{}', '', false FROM runs",
+            "INSERT INTO verdicts (run_model_id, sample_key, epoch, generation, outcome,"
+            " parser_version, attempts) SELECT run_models.id, min(samples.key), 1, 0, 'BLOCK', 1, 1"
+            " FROM run_models, samples GROUP BY 1",
+        ):
+            connection.execute(text(statement))
+
+        command.upgrade(config, "0007")
+
+        put_to = text("SELECT run_id, datasets FROM run_models ORDER BY run_id")
+        (first,) = connection.scalars(text("SELECT id FROM datasets WHERE name = 'one'"))
+        assert connection.execute(put_to).all() == [("import", [first]), ("submit", None)]
