@@ -55,19 +55,17 @@ def env(postgres_url: str, engine: Engine, tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("command", [["status"], ["runs"], DRY_RUN], ids=lambda command: command[0])
 def test_reading_the_store_takes_a_driver_and_no_more(env: dict[str, str], command: list[str]):
-    """No queue, no HTTP, no migrations and no log; rich only where a table is drawn."""
+    """No queue, no HTTP, no migrations, no log, and nothing that draws for terminals."""
     if command == DRY_RUN:
         loaded(env, DRY_RUN)  # has prices remembered
-    assert loaded(env, [*command, "--json"]) & HEAVY == set()
-    assert loaded(env, command) & HEAVY <= {"rich"}
+    assert loaded(env, command) & HEAVY == set()
 
 
 def test_listing_models_takes_no_store(env: dict[str, str]):
     """The catalog is a file, and list prices are remembered."""
     command = ["models", "list"]
     loaded(env, command)
-    assert loaded(env, [*command, "--json"]) & (HEAVY | STORE) == set()
-    assert loaded(env, command) & (HEAVY | STORE) == {"rich"}
+    assert loaded(env, command) & (HEAVY | STORE) == set()
 
 
 def test_help_of_a_command_takes_no_more_than_its_work(env: dict[str, str]):

@@ -14,7 +14,7 @@ import pytest
 import aegish_dist
 import workers
 from aegish_dist.cli import _run, printing
-from aegish_dist.cli.tables import TextTable, print_table, terminal_console
+from aegish_dist.cli.tables import TextTable, note_table, print_table, terminal_console
 from aegish_dist.errors import ClosedOutputError, OutputError
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
@@ -77,6 +77,26 @@ def test_tables_take_text_as_it_stands(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.count(SHOWN) == 3
     terminal_console().print("[/red] [link=x]y[/link] :smile:")
     assert capsys.readouterr().out == "[/red] [link=x]y[/link] :smile:\n"
+
+
+def test_what_is_no_terminal_gets_columns_of_whole_cells(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Texts on the left, numbers on the right, wide characters in two columns, nothing folded."""
+    rows = [("\u691c\u67fb", "x" * 200, "7"), ("b", "y", "1,000")]
+    table = TextTable(("Name", "Text"), rows, ("Number",), title="Title", caption="Caption")
+    for show, place in ((print_table, 0), (note_table, 1)):
+        show(table)
+        assert capsys.readouterr()[place].splitlines() == [
+            "Title",
+            "",
+            f"Name   Text{' ' * 199}Number",
+            "-" * 216,
+            f"\u691c\u67fb   {'x' * 200}        7",
+            f"b      y{' ' * 199}    1,000",
+            "",
+            "Caption",
+        ]
 
 
 @pytest.mark.parametrize(
