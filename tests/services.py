@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+import redis
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
@@ -160,6 +161,10 @@ class RedisServer:
     def kill(self) -> None:
         """End it without warning."""
         self._server.kill()
+
+    def client(self) -> redis.Redis:
+        """Return a client that looks at it from outside."""
+        return redis.Redis(port=self.port)
 
     @contextmanager
     def halted(self) -> Iterator[None]:

@@ -29,6 +29,9 @@ LONGEST_WAIT_S = 10 * 365 * 24 * 3600
 class Consumer(consumer.Consumer):
     """A consumer that takes messages of our task, and no others."""
 
+    _holder: Any = None
+    """What knows the messages that are held, in the channel of the latest connection."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Some bytes may become gigabytes, before anything of a message is looked at.
         for content_type in compression.encoders():
@@ -53,6 +56,20 @@ class Consumer(consumer.Consumer):
                 self.on_decode_error(message, error)
 
         return on_message
+
+    def hold_through(self, channel: Any) -> None:
+        """Renew and settle through a channel what is held, whichever connection it came by."""
+        if not hasattr(channel.qos, "inherit"):
+            return
+        if self._holder is not None:
+            channel.qos.inherit(self._holder)
+        self._holder = channel.qos
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Connect again, and keep what is held: its calls go on."""
+        if self._holder is not None:
+            self._holder.channel.do_restore = False
+        super().on_connection_error_after_connected(exc)
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
         """Drop a message."""

@@ -28,6 +28,7 @@ class QueueThrottle(bootsteps.StartStopStep):
         channel = consumer.task_consumer.channel
         if hasattr(channel, "allowance"):
             channel.allowance = consumer.pool.allowance
+            consumer.hold_through(channel)
         else:
             self._timer = consumer.timer.call_repeatedly(POLL_S, self._balance, (consumer,))
 

@@ -156,6 +156,8 @@ def _transport_options(broker_url: str, lease_s: float) -> dict[str, object]:
             "socket_connect_timeout": SILENCE_S,
             "socket_timeout": SILENCE_S,
             "health_check_interval": HEALTH_CHECK_INTERVAL_S,
-            "retry_on_timeout": True,
+            # Celery connects again, with all that a lost connection has to pass on; redis-py's own
+            # retry would do so unseen, and wait for the next broadcast without end.
+            "retry_on_timeout": False,
         }
     return {"confirm_publish": True, "read_timeout": PATIENCE_S, "write_timeout": PATIENCE_S}

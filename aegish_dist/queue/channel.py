@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property, partial
 from queue import Empty
 from time import monotonic
 from typing import Any, NamedTuple
@@ -28,6 +29,10 @@ SHORTEST_PAUSE_S = 0.005
 """Between fetches while there are messages: places freed meanwhile are filled by one fetch."""
 LONGEST_PAUSE_S = 0.1
 """Between fetches while there are none; an idle worker takes a hundredth of a core in all."""
+
+
+REST_S = 1.0
+"""In which the rest of a broadcast comes; meanwhile the worker does nothing else."""
 
 
 def _unlimited(queues: Sequence[str]) -> list[int]:
@@ -116,6 +121,13 @@ class Channel(redis.Channel):
         prefixed = [self.global_keyprefix + key for key in keys]
         return ["EVAL", script, len(prefixed), *prefixed, *arguments]
 
+    @cached_property
+    def subclient(self) -> Any:
+        """What hears of broadcasts; it is read when something has come, and never waited for."""
+        client = self._create_client(asynchronous=True).pubsub()
+        client.parse_response = partial(client.parse_response, block=False, timeout=REST_S)
+        return client
+
     def _size(self, queue: str) -> int:
         # Not in a transaction, as kombu asks: a Redis whose memory is full refuses to begin one.
         with self.conn_or_acquire() as client:
@@ -151,7 +163,8 @@ class Channel(redis.Channel):
         keys = [self.unacked_key, self.unacked_index_key, *self._asked]
         self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        self._in_poll.send_command(*self._eval(TAKE, keys, arguments))
+        # A ping before it would connect again unseen, and this would be sent twice.
+        self._in_poll.send_command(*self._eval(TAKE, keys, arguments), check_health=False)
 
     def _due(self) -> Sequence[str]:
         """Return the queues to ask, those that come first in front."""

@@ -53,6 +53,21 @@ class Unacked(redis.QoS):
         self._acked: list[str] = []
         self._returned: list[Held] = []
         self._renewed_at = self._swept_at = monotonic()
+        self._heir: Unacked | None = None
+
+    def inherit(self, lost: "Unacked") -> None:
+        """Take over what a lost connection of this process held, and settles from now on.
+
+        Its work goes on: unless the leases are renewed, every call that outlives them is made
+        again by another worker.
+        """
+        self._delivered.update((tag, lost._delivered[tag]) for tag in lost._held())
+        self._acked += lost._acked
+        self._returned += lost._returned
+        lost._heir = self
+        # At once; and what others hold is theirs until they had time to come back and renew it.
+        self._renewed_at = float("-inf")
+        self._swept_at = monotonic() + self.channel.lease_s
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Remember a delivered message; its text is a fifth of its size as an object."""
@@ -63,11 +78,17 @@ class Unacked(redis.QoS):
 
     def ack(self, delivery_tag: str) -> None:
         """Free the message's place now; Redis hears of it with the next group."""
+        if self._heir is not None:
+            self._heir.ack(delivery_tag)
+            return
         self._acked.append(delivery_tag)
         self._quick_ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Drop a message, or put it at the end of its queue, with the next group."""
+        if self._heir is not None:
+            self._heir.reject(delivery_tag, requeue)
+            return
         if requeue and delivery_tag in self._delivered:
             self._returned.append(Held.of(self._delivered[delivery_tag]))
         else:

@@ -2,10 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from types import TracebackType
@@ -75,6 +76,15 @@ class Simulator:
         where = ("--port", str(self._server.port), "--write-catalog", str(self.catalog))
         self._server.launch(aegish_dist("simulate-provider", *where, *arguments))
         wait_until(self.catalog.exists, "the simulator's catalog")
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """Have it answer nothing for the length of the body."""
+        self._server.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._server.signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End it; it may be started again."""

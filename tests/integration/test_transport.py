@@ -361,6 +361,34 @@ def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis):
             server.config_set("maxmemory", 0)
 
 
+def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis):
+    """The next connection of the process renews and settles it; nobody else is given it."""
+    app = application(redis_url)
+    publish(app, items(20))
+    with Listener(app, A) as lost, Listener(app, A) as other:
+        wait_until(lost.has(20), "the messages")
+        lost.messages[0].ack()
+        lost.messages[1].reject()
+        lost.channel.do_restore = False
+        lost.vanish()
+        with Listener(app, A, prefetch=20) as again, Listener(app, A, prefetch=20) as third:
+            again.channel.qos.inherit(lost.channel.qos)
+            until = time.monotonic() + 3 * LEASE_S
+            while time.monotonic() < until:
+                again.pump()
+                other.pump()
+            assert (again.messages, other.messages, unacked(server)) == ([], [], 18)
+
+            lost.messages[2].ack()
+            third.channel.qos.inherit(again.channel.qos)
+            lost.messages[3].ack()
+            lost.messages[4].reject(requeue=True)
+            wait_until(third.has(1), "the message that was put back")
+            assert decode(third.messages[0].payload[0]) == decode(lost.messages[4].payload[0])
+            assert (other.messages, unacked(server)) == ([], 16)
+    assert (unacked(server), waiting(server)) == (0, 16)
+
+
 @pytest.mark.parametrize(
     ("dead_is_stock", "rescuer_is_stock", "soonest_s"),
     [(False, False, LEASE_S), (False, True, LEASE_S), (True, False, VISIBILITY_S)],
