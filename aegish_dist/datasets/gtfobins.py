@@ -65,15 +65,22 @@ def _read_programs(path: Path) -> dict[str, Program]:
     if not directory.is_dir():
         problem = "has no _gtfobins directory; give the root of a GTFOBins checkout"
         raise DatasetError(problem, source=str(path))
-    files = sorted(islice((each for each in directory.iterdir() if each.is_file()), MAX_FILES + 1))
+    files = sorted(islice(_program_files(directory), MAX_FILES + 1))
     if len(files) > MAX_FILES:
         raise DatasetError(f"holds more than {MAX_FILES:,} files", source=str(directory))
     if sum(file.stat().st_size for file in files) > MAX_TABLE_BYTES:
         problem = f"holds more than {MAX_TABLE_BYTES // 2**20} MiB"
         raise DatasetError(problem, source=str(directory))
-    older = [file for file in files if file.suffix == OLDER_SUFFIX]
-    programs = (read_program(file) for file in older or files)
-    return {program.name: program for program in programs}
+    older_first = sorted(files, key=lambda file: file.suffix != OLDER_SUFFIX)
+    programs = {program.name: program for program in map(read_program, older_first)}
+    return dict(sorted(programs.items()))
+
+
+def _program_files(directory: Path) -> Iterator[Path]:
+    """Yield the files of both layouts, as commits between them hold both; none of an editor's."""
+    return (
+        each for each in directory.iterdir() if each.is_file() and not each.name.startswith(".")
+    )
 
 
 @dataclass(slots=True)

@@ -195,7 +195,7 @@ Text below.
 
 def test_the_older_layout_is_read(checkout):
     """Markdown with YAML at its head gives the same kind of samples, without sudo and SUID."""
-    path = checkout(**{"less.md": OLDER, "notes": "no YAML: [", ".dir-locals.el": "()"})
+    path = checkout(**{"less.md": OLDER, ".dir-locals.el": "no YAML: ["})
     samples = import_gtfobins(path, include_root=True).samples
     assert [(s.command, s.category, s.cluster) for s in samples] == [
         ("less /etc/profile\n!/bin/sh", "shell", "less"),
@@ -207,6 +207,19 @@ def test_the_older_layout_is_read(checkout):
         ("less -l 4444", "bind-shell", "less"),
         ("TF=$(mktemp); less $TF; echo 1", "command", "less"),
     ]
+
+
+def test_both_layouts_at_once_are_read(checkout):
+    """Commits between the two hold some programs in either, and few in both."""
+    files = {
+        "a.md": "functions: {shell: [{code: a old}]}",
+        "a": "functions: {shell: [{code: a new}]}",
+        "b.md": "functions: {file-upload: [{code: b}]}",
+        "c": "alias: a",
+    }
+    samples = by_command(import_gtfobins(checkout(**files)))
+    assert list(samples) == ["a new", "b"]
+    assert samples["a new"].metadata == {"aliases": "c"}
 
 
 @pytest.mark.parametrize(
