@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,23 @@ def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="read-only"):
         write(path)
     assert path.read_text() == "old"
+
+
+def test_a_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
+    """What fits into no disk is no file: the old one stays, and no part is left."""
+    path = tmp_path / "report.csv"
+    path.write_text("old")
+    script = (
+        "import resource, sys; from pathlib import Path; from aegish_dist.files import replacing\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "with replacing(Path(sys.argv[1])) as stream: stream.write(b'x' * 1001)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, path], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1].endswith(f"{path} cannot be written: File too large")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_open_descriptor_is_written_through(tmp_path: Path) -> None:

@@ -117,6 +117,15 @@ def test_long_ids_break_between_their_words(report, model):
     assert "overflow-wrap: break-word" in text
 
 
+def test_quotes_end_no_attribute(report, model):
+    """A category labels cells, and what it quotes stays inside of the label."""
+    rate = model()["categories"]["shell"]
+    name = """x" onmouseover="alert(1)' y"""
+    page = Page(render_html(report(model(categories={name: rate}))))
+    assert "onmouseover" not in page.attributes
+    assert f"{name} n 46" in {cell["data-label"] for cell in page.all("td")}
+
+
 def test_remarks_are_a_list(failed_report):
     """Messages of providers stand below the table of failures."""
     assert "<li>acme/guard-1 (parked): no such key</li>" in render_html(failed_report)
