@@ -158,8 +158,8 @@ def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | 
 
 
 def _of_exhausted(kind: Kind, evidence: Evidence) -> GiveUp | Step:
-    if evidence.answered is None:
-        return Step.AWAIT_ANSWER
+    if evidence.answered is None and kind.attempts == 1:
+        return Step.AWAIT_ANSWER  # others have had their chance while this item was tried again
     if evidence.answered or kind.proof is Proof.NOT_PARKED:
         return GiveUp(kind.outcome)
     if kind.proof is Proof.ANSWER_IN_RUN:

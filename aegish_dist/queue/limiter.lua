@@ -11,6 +11,7 @@ local KEEP_S = 86400
 local SLOW_START = 20        -- calls in flight to a model of which nothing is known
 local FREE_RATE = 10000      -- a rate that no fleet reaches: not counted
 local LOWEST_RATE = 0.02
+local IDLE_RATE = 0.5        -- while every call is refused, one in two seconds finds out when that ends
 local BURST_S = 0.5          -- what a bucket saves up
 local BATCH_S = 0.1          -- at high rates, ask for the permits of this time together
 local SHORTEST_WAIT_S = 0.02
@@ -136,6 +137,30 @@ local function goodput()
   return model.recent / (RECENT_S * (1 - math.exp(-age / RECENT_S)))
 end
 
+local function enter_epoch()
+  model.epoch, model.epoch_at, model.grown_at = model.epoch + 1, now, now
+  model.answers, model.refusals = 0, 0
+end
+
+-- Refusals without an answer between them say that nothing is let in now. They say nothing about the
+-- rate of the time after: it is remembered, and halved if it brings no answer the next time either.
+local function back_off()
+  if model.rate <= IDLE_RATE then return end
+  if not model.remembered then
+    local part = model.resumed and 0.5 or 1
+    model.remembered = {rate = math.max(IDLE_RATE, model.rate * part), top = model.top}
+  end
+  model.resumed = nil
+  model.rate = math.max(IDLE_RATE, model.rate / 2)
+  enter_epoch()
+end
+
+local function resume()
+  model.rate, model.top = model.remembered.rate, model.remembered.top
+  model.remembered, model.resumed = nil, true
+  enter_epoch()
+end
+
 local function decrease()
   local rate = lowest(model.rate, given)
   if not rate or rate >= FREE_RATE then
@@ -161,8 +186,7 @@ local function decrease()
   end
   model.rate = math.max(LOWEST_RATE, model.rate)
   model.window = nil
-  model.epoch, model.epoch_at, model.grown_at = model.epoch + 1, now, now
-  model.answers, model.refusals = 0, 0
+  enter_epoch()
 end
 
 local function increase()
@@ -187,10 +211,15 @@ if told.epoch == model.epoch then
   model.refusals = model.refusals + told.refused
 end
 if told.epoch == model.epoch and told.refused > 0 then
-  if now - model.epoch_at > DEBOUNCE_S then decrease() end
+  if now - model.epoch_at > DEBOUNCE_S then
+    if model.rate and model.answers == 0 then back_off() else decrease() end
+  end
   model.requests = model.requests or {at = now}
   model.requests.level = math.min(0, model.requests.level or 0)
+elseif model.remembered and told.epoch == model.epoch and told.epoch_answers > 0 then
+  resume()
 elseif model.rate and told.answers > 0 and ask.waiting > 0 then
+  if told.epoch == model.epoch and told.epoch_answers > 0 then model.resumed = nil end
   increase()
 end
 if model.window then
