@@ -16,6 +16,7 @@ from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.submit import enqueue_missing
+from aegish_dist.queue.messages import queue_names
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -47,6 +48,9 @@ def resume(
 ) -> int:
     """Enqueue whatever of a run has no verdict, for workers elsewhere.
 
+    What still waits in its queues is dropped before: it is missing too, and would otherwise wait
+    there twice. Two workers that take the same item at once call the model twice.
+
     Args:
         engine: The store.
         app: The queue.
@@ -61,6 +65,9 @@ def resume(
     Raises:
         QueueError: The broker cannot be reached, or takes no messages.
     """
+    from aegish_dist.queue.producer import drop_waiting  # noqa: PLC0415
+
+    drop_waiting(app, queue_names(run))
     enqueued = enqueue_missing(engine, app, run.run_id, on_progress)
     probe_parked(run, limiter_url)
     return enqueued

@@ -119,6 +119,23 @@ def publish(
     return published
 
 
+def drop_waiting(app: Celery, queues: Sequence[str]) -> None:
+    """Drop the messages that wait in queues; those that workers hold stay theirs.
+
+    Args:
+        app: The application whose broker is used.
+        queues: Names of queues.
+
+    Raises:
+        QueueError: The broker cannot be reached.
+    """
+    with connected(app) as connection:
+        for name in queues:
+            queue = run_queue(app, name)(connection.default_channel)
+            queue.declare()  # RabbitMQ refuses to empty one that is not there
+            queue.purge()
+
+
 def _is_redis(connection: Connection) -> bool:
     return bool(connection.transport.driver_type == "redis")
 

@@ -91,6 +91,16 @@ def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster, mute
     assert len([each for each in verdicts if each.generation == 1]) == LIMIT
 
 
+def test_resume_leaves_no_item_waiting_twice(cluster: Cluster, mute: tuple[str, ...]):
+    """What waits in a queue and what is missing is the same, before and after."""
+    cluster.simulator.start(*mute)
+    run_id = cluster.submit(MODEL, limit=LIMIT)
+
+    assert [cluster.resume(run_id) for _ in range(2)] == [LIMIT, LIMIT]
+
+    assert cluster.waiting(run_id, MODEL) == LIMIT
+
+
 def test_resume_enqueues_what_a_killed_retry_left(cluster: Cluster, mute: tuple[str, ...]):
     """A retry that was planned and not enqueued is completed by `resume`, call by call."""
     cluster.simulator.start(*mute)

@@ -25,7 +25,7 @@ from aegish_dist.pipeline.submit import Submission, enqueue_missing, submit
 from aegish_dist.queue.app import create_app
 from aegish_dist.queue.depth import queue_depths
 from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
-from aegish_dist.queue.producer import BATCH, check_broker, publish
+from aegish_dist.queue.producer import BATCH, check_broker, drop_waiting, publish
 from tests.integration.stored_runs import (
     BLOCKED,
     COMMANDS,
@@ -96,6 +96,19 @@ def test_the_depth_of_a_new_queue_is_zero(app: Celery, model: str):
     """Asking for it is no error."""
     assert queue_depths(app, [queue_name(model, "run")]) == {queue_name(model, "run"): 0}
     assert queue_depths(app, []) == {}
+
+
+def test_what_waits_can_be_dropped(app: Celery, model: str):
+    """Every broker empties the queues that are named, those that are not there yet included."""
+    items = [Item("0abcdefgh", model, key) for key in range(5)]
+    other = Item("0other", model, 1)
+    queues = [queue_name(model, run_id) for run_id in ("0abcdefgh", "0other", "0new")]
+    publish(app, [*items, other])
+    wait_until(lambda: list(queue_depths(app, queues).values()) == [5, 1, 0], "the messages")
+
+    drop_waiting(app, [queues[0], queues[2]])
+
+    wait_until(lambda: list(queue_depths(app, queues).values()) == [0, 1, 0], "the other message")
 
 
 def test_quorum_queues_keep_what_is_given_back(rabbitmq_url: str, model: str):
