@@ -51,7 +51,7 @@ def import_gtfobins(path: Path, include_root: bool = False) -> Dataset:
     samples: dict[str, Sample] = {}
     for program in checkout.programs.values():
         for sample in checkout.samples(program):
-            _check(sample, checkout.directory / program.name)
+            _check(sample, program.file)
             samples.setdefault(sample.command, sample)  # exact text, first wins
     if not samples:
         raise DatasetError("holds no samples", source=str(path))

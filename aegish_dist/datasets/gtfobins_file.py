@@ -58,6 +58,8 @@ class Program:
 
     name: str
     """The program."""
+    file: Path
+    """What says so."""
     alias_of: str | None
     """Another program with the same examples; None for a program of its own."""
     entries: tuple[Entry, ...]
@@ -74,14 +76,14 @@ def read_program(path: Path) -> Program:
     name = path.name.removesuffix(OLDER_SUFFIX)
     alias_of = content.optional_text("alias")
     if alias_of is not None:
-        return Program(name, alias_of, ())
+        return Program(name, path, alias_of, ())
     functions = content.child("functions")
     entries = (
         _entry(_RENAMED.get(function, function), node)
         for function in functions.mapping()
         for node in functions.child(function).items()
     )
-    return Program(name, None, tuple(entries))
+    return Program(name, path, None, tuple(entries))
 
 
 def _load(path: Path) -> object:

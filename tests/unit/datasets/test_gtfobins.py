@@ -209,6 +209,14 @@ def test_the_older_layout_is_read(checkout):
     ]
 
 
+def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout):
+    """The name of the program alone would be no file."""
+    path = checkout(**{"less.md": 'functions: {shell: [{code: "b\\e"}]}'})
+    with pytest.raises(DatasetError) as caught:
+        import_gtfobins(path)
+    assert caught.value.source == str(path / "_gtfobins" / "less.md")
+
+
 def test_both_layouts_at_once_are_read(checkout):
     """Commits between the two hold some programs in either, and few in both."""
     files = {
