@@ -114,7 +114,7 @@ class Credentials:
             return f"{variable} may not be sent to {where} by the catalog here; {REMEDY}"
         clear = where.startswith("http:") and not is_loopback(host_of(base_url))
         if clear and not self._pairs[pair]:
-            return f"{variable} would go in clear to {where}; plain_http = true would allow it"
+            return f"{variable} would go in clear to {where}: its table needs plain_http = true"
         return None if self._environ.get(variable, "").strip() else f"{variable} is not set"
 
 

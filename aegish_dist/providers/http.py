@@ -152,7 +152,11 @@ class HttpClient:
 
     def _payload(self, body: bytes) -> object:
         """Return the JSON of a body without the key, which the endpoint may echo."""
-        return self._mask.value(lenient.parse(body))
+        payload = lenient.parse(body)
+        try:
+            return self._mask.value(payload)
+        except RecursionError:  # the parser goes deeper than Python's own calls
+            raise lenient.malformed("the provider's answer is nested too deeply") from None
 
 
 async def _read_capped(response: aiohttp.ClientResponse) -> bytes | None:

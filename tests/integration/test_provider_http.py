@@ -246,7 +246,9 @@ def test_a_refused_connection_is_a_connection_failure_naming_the_host():
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"<html></html>", b"[" * 100_000, b"null", b'{"choices": []}']
+    "body",
+    [b"", b"{", b"<html></html>", b"[" * 100_000, b"null", b'{"choices": []}']
+    + [b"[" * depth + b"]" * depth for depth in (300, 450, 600, 900)],
 )
 def test_a_successful_response_that_is_no_answer_is_malformed(body):
     error = failure(answering(200, body))
