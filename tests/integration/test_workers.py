@@ -4,6 +4,8 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.workers import REASON_LENGTH, Halt, forget_worker, living_fleet, report_worker
+from aegish_dist.pipeline.status import State, run_status
+from tests.integration.stored_runs import a_model, a_run, store
 
 
 def test_a_fleet(engine: Engine):
@@ -66,3 +68,18 @@ def test_reasons_of_halts(engine: Engine):
     assert len(words) == REASON_LENGTH
     assert fleet.reason("run7", "lab/mute") is None
     assert fleet.reason("run1", "lab/dead") is None  # halted for another reason
+
+
+def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine):
+    """It has ended as far as waiting helps, also while a worker still holds items of it."""
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(models=(a_model("lab/guard"),)))
+        key = (stored.run_id, "lab/guard")
+        report_worker(session, "a", {key: 2})
+    assert run_status(engine, stored.run_id).state is State.RUNNING
+
+    with Session(engine) as session, session.begin():
+        report_worker(session, "a", {key: 2}, unserved={key: "LAB_KEY is not set"})
+    status = run_status(engine, stored.run_id)
+    assert (status.state, status.ended) == (State.WAITING, True)
+    assert status.models[0].reason == "LAB_KEY is not set"
