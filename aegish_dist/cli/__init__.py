@@ -19,7 +19,7 @@ from aegish_dist.cli.printing import (
     note,
     note_lines,
     note_usage,
-    show_any_character,
+    prepare_output,
 )
 from aegish_dist.errors import AegishError, ClosedOutputError
 
@@ -97,7 +97,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
-    show_any_character()
+    prepare_output()
     code = _run(arguments)
     discard_unwritten()
     sys.exit(code)

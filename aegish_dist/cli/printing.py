@@ -62,10 +62,16 @@ def note_usage(error: click.ClickException) -> None:
     note(f"Error: {' '.join(error.format_message().split())}")
 
 
-def show_any_character() -> None:
-    """Have a stream whose encoding lacks a character write its escape."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+def prepare_output() -> None:
+    """Have standard output write whole texts, with escapes where its encoding lacks a character."""
+    stream = sys.stdout
+    if not isinstance(stream, io.TextIOWrapper):
+        return
+    if isinstance(stream.buffer, io.RawIOBase):
+        # With PYTHONUNBUFFERED Python drops what a write to a nearly full disk leaves over.
+        buffer = io.BufferedWriter(stream.buffer)
+        sys.stdout = stream = io.TextIOWrapper(buffer, encoding=stream.encoding)
+    stream.reconfigure(errors="backslashreplace")
 
 
 def output_is_terminal() -> bool:

@@ -194,6 +194,16 @@ def test_a_closed_output_is_one_line(arguments: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("_buffering")
+def test_a_disk_that_becomes_full_is_noticed(tmp_path: Path) -> None:
+    """What was written in part does not pass for the whole."""
+    path = tmp_path / "prompt.txt"
+    done = command(f"ulimit -f 1; $A prompts show guard > {path}")
+    assert path.stat().st_size == 1024
+    assert done.returncode == 1
+    assert done.stderr == "error: standard output cannot be written: File too large\n"
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     """As with `head`: silence, and the exit code that says that not all was printed."""
     done = command("(sleep 0.2; $A prompts list; echo $? >&2) | true")
@@ -213,7 +223,7 @@ def test_an_encoding_that_lacks_a_character_shows_its_escape(encoding: str) -> N
     """A dash or a name is no reason to fail."""
     script = (
         "import sys; from aegish_dist.cli import printing, tables;"
-        "printing.show_any_character();"
+        "printing.prepare_output();"
         "tables.print_table(tables.TextTable(('\u2013',), [('\u691c\u67fb',)]))"
     )
     environ = {**os.environ, "PYTHONIOENCODING": encoding}
