@@ -5,10 +5,12 @@ below takes plain values. With nothing set, everything runs embedded on this mac
 """
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import platformdirs
@@ -19,21 +21,45 @@ from aegish_dist.core.secret import SecretStr
 from aegish_dist.errors import ConfigError
 
 PREFIX = "AEGISH_DIST_"
+OF_COMPOSE = ("_PASSWORD", "_IMAGE", "_PORT")
+"""How variables end that docker-compose.yml reads, and nothing here."""
 EMBEDDED_BROKER_URL = "memory://localhost/"
-BROKER_SCHEMES = ("redis", "rediss", "amqp", "amqps")
+REDIS_SCHEMES = ("redis", "rediss")
+BROKER_SCHEMES = (*REDIS_SCHEMES, "amqp", "amqps")
 
 
-def _names_a_broker(url: str) -> bool:
+TLS_OPTIONS = {
+    "ssl_ca_certs": ".+",
+    "ssl_certfile": ".+",
+    "ssl_keyfile": ".+",
+    "ssl_cert_reqs": "required|optional|none",
+    "ssl_check_hostname": "true|false",
+}
+"""What may stand after the question mark of a broker's URL with TLS, and which values it takes."""
+
+
+def _wrong_in_broker(url: str, schemes: Sequence[str] = BROKER_SCHEMES) -> str | None:
+    """Return why a URL cannot be meant, without any of it, for it may hold a password."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises when it is no number
     except ValueError:
-        return False
-    return parts.scheme in BROKER_SCHEMES and bool(parts.hostname)
-
-
-def _names_a_redis(url: str) -> bool:
-    return _names_a_broker(url) and url.startswith(("redis://", "rediss://"))
+        return "not the URL of a broker"
+    if parts.scheme not in schemes or not parts.hostname:
+        return "not the URL of a broker"
+    if "@" in parts.path + parts.query + parts.fragment or parts.fragment:
+        return "an '@', '/', '?' or '#' in its password has to be written %40, %2F, %3F or %23"
+    if parts.scheme in REDIS_SCHEMES and not re.fullmatch(r"/?[0-9]*", parts.path):
+        return "the database of a Redis is a number"
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    allowed = TLS_OPTIONS if parts.scheme.endswith("s") else {}
+    if any(
+        not re.fullmatch(allowed.get(name, ""), value or "?") for name, value in options.items()
+    ):
+        return (
+            f"after the '?' of a URL with TLS may stand {', '.join(TLS_OPTIONS)}, and nothing else"
+        )
+    return None
 
 
 def _data_directory() -> Path:
@@ -81,14 +107,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check what the types alone do not tell."""
         broker, limiter = _text(self.broker_url), _text(self.limiter_url)
-        if broker is not None and not _names_a_broker(broker):
+        if broker is not None and (wrong := _wrong_in_broker(broker)):
             raise WrongValueError(
                 "broker_url",
-                "not the URL of a broker: use redis://HOST:6379/0 or"
-                " amqp://USER:PASSWORD@HOST:5672//",
+                f"{wrong}: use redis://HOST:6379/0 or amqp://USER:PASSWORD@HOST:5672//",
             )
-        if limiter is not None and not _names_a_redis(limiter):
-            raise WrongValueError("limiter_url", "not the URL of a Redis: use redis://HOST:6379/1")
+        if limiter is not None and (wrong := _wrong_in_broker(limiter, REDIS_SCHEMES)):
+            wrong = wrong.replace("a broker", "a Redis")
+            raise WrongValueError("limiter_url", f"{wrong}: use redis://HOST:6379/1")
         if broker is not None and self.database_url is None:
             raise ValueError(
                 f"{PREFIX}BROKER_URL is set but {PREFIX}DATABASE_URL is not: workers elsewhere "
@@ -99,7 +125,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def shared_limiter_url(self) -> str | None:
         """The Redis that holds the rate limits; None keeps them inside each process."""
         text = _text(self.limiter_url or self.broker_url)
-        return text if text is not None and _names_a_redis(text) else None
+        return text if text is not None and text.startswith(REDIS_SCHEMES) else None
 
     @property
     def spool_folder(self) -> Path:
@@ -123,6 +149,7 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
     Raises:
         ConfigError: A variable has a value that cannot be used; names it and what is expected.
     """
+    _refuse_unknown()
     values = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in os.environ.items()
@@ -136,6 +163,18 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
     except msgspec.ValidationError as error:
         name, what = problem(error, Settings)
         raise ConfigError(f"{PREFIX}{name.upper()}: {what}" if name else what) from None
+
+
+def _refuse_unknown() -> None:
+    """Refuse a variable that nothing reads: misspelt, the real one would silently be unset."""
+    known = [PREFIX + name.upper() for name in Settings.__struct_fields__]
+    for name in sorted(os.environ):
+        if not name.startswith(PREFIX) or name in known or name.endswith(OF_COMPOSE):
+            continue
+        if not os.environ[name].strip():
+            continue
+        close = get_close_matches(name.upper(), known, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"{name} is no variable of aegish-dist: is {close} meant? Else unset it")
 
 
 def _from_text(kind: type[Any], value: object) -> Any:

@@ -6,6 +6,7 @@ from celery import Celery
 from kombu import Queue
 
 from aegish_dist.queue.messages import IDLE_QUEUE
+from aegish_dist.queue.tls import tls_of
 
 VISIBILITY_TIMEOUT_S = 3600
 """For workers without leases, longer than they may hold an item: ten attempts at a throttled
@@ -79,6 +80,7 @@ def create_app(
     """
     in_process = broker_url.startswith("memory")
     batched = broker_url.startswith("redis") and not stock_transport
+    broker_url, tls = tls_of(broker_url)
     app = Celery(
         "aegish",
         broker=broker_url,
@@ -132,6 +134,11 @@ def create_app(
         task_create_missing_queues=True,
         task_default_queue=IDLE_QUEUE,
         task_queues=[Queue(IDLE_QUEUE)],
+        broker_use_ssl=tls,
+        # Neither exclusive nor transient: a worker that comes back finds an exclusive queue still
+        # locked by its lost connection, and RabbitMQ gives up transient ones.
+        control_queue_exclusive=False,
+        control_queue_durable=True,
         broker_transport_options=_transport_options(broker_url, message_lease_s),
         broker_heartbeat=HEARTBEAT_S,
     )

@@ -44,7 +44,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AEGISH_DIST_SHUTDOWN_GRACE_S", "0")
     monkeypatch.setenv("AEGISH_DIST_LOG_FORMAT", "json")
     monkeypatch.setenv("AEGISH_DIST_LOG_LEVEL", "DEBUG")
-    monkeypatch.setenv("AEGISH_DIST_SOMETHING_ELSE", "is ignored")
+    monkeypatch.setenv("AEGISH_DIST_POSTGRES_PASSWORD", "of the Compose file")
 
     settings = load_settings()
 
@@ -156,3 +156,62 @@ def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPat
     assert "hunter2" not in f"{settings!r} {settings}"
     with pytest.raises(AttributeError):
         settings.concurrency = 1
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [("DATABSE_URL", "DATABASE_URL"), ("BROKER", "BROKER_URL"), ("database_url", "DATABASE_URL")],
+)
+def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch, misspelt: str, meant: str):
+    """It is refused with the nearest known name: left out, the real one would be unset unseen."""
+    monkeypatch.setenv(f"AEGISH_DIST_{misspelt}", "postgresql://secret@db.example/aegish")
+
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+
+    assert f"AEGISH_DIST_{misspelt} " in str(caught.value)
+    assert f"AEGISH_DIST_{meant} meant" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:pa@SE/CRET@broker.example:6379/0",
+        "redis://:pa?SECRET@broker.example/0",
+        "redis://:1?SE@CRET",
+        "redis://user:1#SECRET@broker.example",
+        "redis://broker.example/SECRET",
+        "redis://broker.example/0?SECRET=1",
+        "rediss://broker.example/0?SECRET=1",
+        "rediss://broker.example/0?ssl_cert_reqs=SECRET",
+        "amqp://user:pa/SE@CRET@broker.example//",
+        "amqp://user:pa@broker.example//?SECRET",
+    ],
+)
+@pytest.mark.parametrize("setting", ["broker_url", "limiter_url"])
+def test_a_broker_url_that_cannot_be_meant(url: str, setting: str):
+    """It is refused before a name is looked up; the message repeats nothing of it."""
+    with pytest.raises(ConfigError) as caught:
+        load_settings({setting: url, "database_url": DATABASE})
+
+    assert f"AEGISH_DIST_{setting.upper()}: " in str(caught.value)
+    assert not any(
+        part in str(caught.value) for part in ("SECRET", "CRET", "broker.example", "pa@")
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://broker.example",
+        "redis://:p%40ss@broker.example:6379/1",
+        "redis://:p@ss@broker.example:6379/",
+        "rediss://broker.example/0?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false",
+        "amqp://user:pa@broker.example//vhost",
+        "amqps://user:pa@broker.example/?ssl_ca_certs=/etc/ca.pem",
+    ],
+)
+def test_a_broker_url_that_is_fine(url: str):
+    """An unescaped @ in a password is understood by everything that reads the URL."""
+    assert load_settings({"broker_url": url, "database_url": DATABASE}).broker_url is not None

@@ -1,0 +1,97 @@
+"""TLS towards a Redis: a certificate of nobody known is refused, by the broker's side as well."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.core.verdict import Item
+from aegish_dist.errors import QueueError
+from aegish_dist.queue.app import create_app
+from aegish_dist.queue.depth import queue_depths
+from aegish_dist.queue.limiter import check_limiter
+from aegish_dist.queue.messages import queue_name
+from aegish_dist.queue.producer import check_broker, publish
+from aegish_dist.queue.tls import tls_of
+from tests.services import HOST, ServerProcess, free_port, require_binary
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificate of a server on this host, signed by itself; its key lies beside it."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = [require_binary("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes"]
+    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    command += ["-days", "2", "-subj", "/CN=test", "-addext", f"subjectAltName=IP:{HOST}"]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "cert.pem"
+
+
+@pytest.fixture(scope="module")
+def url(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a Redis that speaks nothing but TLS."""
+    home = tmp_path_factory.mktemp("redis-tls")
+    server = ServerProcess(free_port(), home / "redis.log")
+    options = ["--port", "0", "--tls-port", str(server.port), "--bind", HOST, "--dir", str(home)]
+    options += ["--tls-cert-file", str(certificate), "--tls-auth-clients", "no", "--save", ""]
+    options += ["--tls-key-file", str(certificate.with_name("key.pem"))]
+    server.launch([require_binary("redis-server"), *options])
+    yield f"rediss://{HOST}:{server.port}/0"
+    server.stop()
+
+
+def probe_broker(url: str) -> None:
+    """Connect as commands and workers do."""
+    check_broker(create_app(url, database_url=""))
+
+
+@pytest.mark.parametrize("probe", [probe_broker, check_limiter])
+def test_an_unknown_certificate(url: str, probe: Callable[[str], None]):
+    """It is refused with one line by both sides."""
+    with pytest.raises(QueueError, match=r"(?i)certificate verify failed") as caught:
+        probe(url)
+
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["ssl_ca_certs={}", "ssl_cert_reqs=none"])
+def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str):
+    """Both sides take the same options from a URL."""
+    trusting = f"{url}?{option.format(certificate)}"
+
+    check_limiter(trusting)
+    app = create_app(trusting, database_url="")
+    publish(app, [Item("run", "test/tls", 1)])
+
+    queue = queue_name("test/tls", "run")
+    assert queue_depths(app, [queue]) == {queue: 1}
+    app.connection_for_write().default_channel.queue_purge(queue)
+
+
+def test_a_port_without_tls(redis_url: str):
+    """It is told within seconds, in one line."""
+    started = time.monotonic()
+
+    with pytest.raises(QueueError):
+        probe_broker(redis_url.replace("redis:", "rediss:"))
+
+    assert time.monotonic() - started < 15
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", {"cert_reqs": 2, "server_hostname": None}),
+        ("?ssl_ca_certs=/ca", {"ca_certs": "/ca", "cert_reqs": 2, "server_hostname": None}),
+        ("?ssl_check_hostname=false", {"cert_reqs": 2}),
+        ("?ssl_cert_reqs=none", {"cert_reqs": 0}),
+    ],
+)
+def test_options_for_rabbitmq(query: str, expected: dict[str, object]):
+    """Its client knows them under other names, and is told to look at the host's name."""
+    assert tls_of(f"amqps://u:p@broker.example//{query}") == (
+        "amqps://u:p@broker.example//",
+        expected,
+    )
