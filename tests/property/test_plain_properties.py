@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aegish_dist.core.parsing import outcome_of, parse
@@ -206,6 +206,7 @@ ANSWERS = st.fixed_dictionaries(
 )
 
 
+@example({"action": "ALLOW", "REASON": "R", "Confidence": 0.25}, "", "")
 @given(
     answer=ANSWERS,
     before=st.sampled_from(["", " ", "\n", "\u00a0", "{", "<think>", "x", "\ufeff"]),
