@@ -76,6 +76,9 @@ KINDS = {
     ),
 }
 """Every class of failure."""
+FORBIDDEN = Kind(Proof.ANSWER_MEANWHILE)
+"""A 403: the key's, or that of a firewall in front of the provider, which takes a command for an
+attack. Then others are answered with the same key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,14 @@ class Failure:
     """What the provider asked us to wait."""
     probe: bool = False
     """Whether the call was to find out if a parked model lives again."""
+    status: int | None = None
+    """HTTP status, None when there was no response."""
+
+    @property
+    def kind(self) -> Kind:
+        """What it means."""
+        forbidden = self.error_class is ErrorClass.AUTH and self.status == 403
+        return FORBIDDEN if forbidden else KINDS[self.error_class]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +156,7 @@ def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | 
         A wait between half the backoff and the backoff, moved up to start at what the provider
         asked for; the outcome to store; or another step.
     """
-    kind = KINDS[failure.error_class]
+    kind = failure.kind
     asked_s = failure.retry_after_s or 0.0
     if evidence.parked:
         return _of_parked(kind, failure, evidence)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.failures import KINDS, Failure, GiveUp, Proof, RetryAfter, Step, decide
+from aegish_dist.core.failures import Failure, GiveUp, Proof, RetryAfter, Step, decide
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
@@ -30,6 +30,7 @@ from aegish_dist.pipeline.health import Health
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.queue.gate import Gate
 from aegish_dist.queue.given_back import (
+    GateError,
     PassedOnError,
     SentBackError,
     ShuttingDownError,
@@ -195,7 +196,11 @@ class Evaluator:
         if found.done:
             return
         caller = await self._serving(item, clock)
-        verdict = await self._judge(caller, item, found, clock, is_held)
+        try:
+            verdict = await self._judge(caller, item, found, clock, is_held)
+        except GateError:  # a bug, which the next one to wait may meet again
+            await self._pause(HELD_AFTER_FAILURE_S, clock)
+            raise
         if verdict is not None:
             await self._record(Evaluated(item, found.key, verdict))
 
@@ -240,7 +245,9 @@ class Evaluator:
             else:
                 return self._answered(completion, caller.price, clock, errors)
             last = errors[-1]
-            failure = Failure(last.error_class, last.attempt, last.retry_after_s, permit.probe)
+            failure = Failure(
+                last.error_class, last.attempt, last.retry_after_s, permit.probe, last.status
+            )
             match await self._decide(caller.gate, found.key, failure, first_call, clock):
                 case GiveUp(outcome):
                     return self._given_up(outcome, clock, errors)
@@ -255,7 +262,7 @@ class Evaluator:
     ) -> GiveUp | RetryAfter | Step:
         """Gather as much evidence as the decision takes."""
         within_s = math.inf
-        if KINDS[failure.error_class].proof is Proof.NOT_PARKED:
+        if failure.kind.proof is Proof.NOT_PARKED:
             # Answers of the time before the provider went silent prove nothing.
             within_s = clock.service / 2
         evidence = gate.evidence(first_call, within_s)

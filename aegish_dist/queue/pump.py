@@ -24,7 +24,7 @@ SHORTEST_GAP_S = 0.01
 """Between two asks: what comes in meanwhile shares a round trip."""
 RETRY_S, LONGEST_RETRY_S = 0.2, 5.0
 """Between asks while the limiter cannot be reached."""
-FINISH_S = 10.0
+FINISH_S = 5.0
 """How long the last news may take to be told."""
 JITTER = 0.1
 """Waits are longer by up to this part, so that a fleet does not come back in step."""

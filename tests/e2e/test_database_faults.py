@@ -82,3 +82,18 @@ def test_worker_that_ends_while_the_database_takes_no_writes(
         assert cluster.simulator.calls() == ITEMS
         assert len(cluster.verdicts(run_id)) == ITEMS
         assert list(spool.iterdir()) == []
+
+
+def test_messages_that_come_twice(tmp_path: Path, postgres_url: str, redis_url: str):
+    """A worker calls for each item once, whether its copies come together or one after another."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.env["AEGISH_DIST_CONCURRENCY"] = "40"
+        cluster.simulator.start("--latency", "constant:0.3")
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        again = cluster.missing(run_id)
+        cluster.publish([item for item in again for _ in range(2)])
+        cluster.start_worker()
+        cluster.wait_until_complete(run_id)
+        wait_until(lambda: cluster.waiting(run_id, MODEL) == 0, "all copies to be taken")
+
+        assert cluster.simulator.calls() == ITEMS

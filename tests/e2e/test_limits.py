@@ -234,12 +234,13 @@ def test_a_throttled_model_leaves_room(home: Path, tmp_path: Path):
         assert max(answered["simulated/careful"]) < sorted(answered["simulated/slow"])[12]
 
 
-def test_a_few_failures_park_nothing(home: Path, simulator: Simulator):
-    """Fewer than ten failures are verdicts like any other."""
+def test_few_items_of_a_refused_key(home: Path, simulator: Simulator):
+    """They are no verdicts either: the run ends with the model parked, and says so."""
     env = environment(home=home, catalog=simulator.catalog)
 
     asked = ("--models", "simulated/locked", "--dataset", "harmless", "--limit", "8")
-    run(env, "submit", *asked, "--skip-preflight")
+    done = run(env, "submit", *asked, "--skip-preflight", code=1)
 
+    assert "simulated/locked" in done.stderr.splitlines()[-1]
     status = run_json(env, "status")
-    assert (status["state"], status["outcomes"]) == ("complete", {"API_ERROR": 8})
+    assert (status["outcomes"], status["missing"]) == ({}, 8)

@@ -80,6 +80,14 @@ def test_whose_fault_an_exhausted_item_is(error_class, meanwhile, once, never):
     assert found == [meanwhile, once, never]
 
 
+def test_a_403_may_be_meant_for_the_command():
+    """It is the key's, unless others are answered meanwhile; a 401 always is."""
+    refused = Failure(ErrorClass.AUTH, 1, status=403)
+    found = [decide(refused, each, 0.5) for each in (Evidence(), MEANWHILE, ONCE, NOTHING, PARKED)]
+    assert found == [Step.AWAIT_ANSWER, API_ERROR, *3 * [Step.GIVE_BACK]]
+    assert decide(replace(refused, status=401), MEANWHILE, 0.5) is Step.GIVE_BACK
+
+
 def test_evidence_is_asked_for_only_where_it_decides():
     """First an answer to a later call is awaited; the store is asked only if none came."""
     refused, late = exhausted(ErrorClass.BAD_REQUEST), exhausted(ErrorClass.DEADLINE)
