@@ -9,6 +9,7 @@ submitter cannot. In a run that is worked on in the submitting process the two c
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -17,7 +18,7 @@ from aegish_dist.core.model import Destination, WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models.catalog import Catalog
 from aegish_dist.models.spec import provider_base_url
-from aegish_dist.models.tables import RESERVED_PREFIX, provider_name
+from aegish_dist.models.tables import RESERVED_PREFIX, ProviderTable, provider_name
 
 REMEDY = "see docs/security.md for AEGISH_DIST_CATALOG"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
@@ -54,10 +55,8 @@ class Credentials:
 
         Args:
             catalog: The operator's own.
-            environ: Where the keys and base URLs of the operator are; looked at with each call.
-
-        Raises:
-            CatalogError: A base URL in the environment is none.
+            environ: Where the keys and base URLs of the operator are. A base URL that is none
+                allows nothing.
         """
         allowed: dict[_Pair, bool] = {}
         for pair, plain_http in _pairs(catalog, environ):
@@ -156,7 +155,7 @@ class CatalogCredentials:
 
 def _pairs(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[tuple[_Pair, bool]]:
     for name, provider in catalog.providers.items():
-        for base_url in (provider.base_url, provider_base_url(name, provider, environ)):
+        for base_url in _base_urls(name, provider, environ):
             where = origin(base_url)
             if where is not None:
                 yield _Pair("", where), False
@@ -169,3 +168,9 @@ def _pairs(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[tuple[_Pair
             # What a simulator answers needs no key, so none may go there.
             variable = "" if model.simulated else provider.key_variable
             yield _Pair(variable, where), provider.plain_http or model.plain_http
+
+
+def _base_urls(name: str, provider: ProviderTable, environ: Mapping[str, str]) -> Iterator[str]:
+    yield provider.base_url
+    with suppress(CatalogError):
+        yield provider_base_url(name, provider, environ)

@@ -120,6 +120,15 @@ def test_a_base_url_of_the_environment_is_the_operators():
     assert credentials().refusal(to("https://proxy.example/v1", "OPENAI_API_KEY")) is not None
 
 
+@pytest.mark.parametrize("base_url", ["proxy.example", "http://u:hush@h", "http://169.254.169.254"])
+def test_a_base_url_of_the_environment_that_is_none_allows_nothing(base_url):
+    """Other models are not held up by it, and the packaged address stays."""
+    odd = credentials(OPENAI_BASE_URL=base_url)
+    assert odd.refusal(to(base_url, "OPENAI_API_KEY")) is not None
+    assert odd.key(to("https://api.openai.com/v1", "OPENAI_API_KEY")) == KEY
+    assert odd.refusal(Destination(WireFormat.BASELINE, "", None)) is None
+
+
 @pytest.mark.parametrize(
     ("table", "says"),
     [
