@@ -126,8 +126,8 @@ class EmbeddedServer:
         if self._users is None:
             self._users = (self._home / "postgres.users").open("a")
             fcntl.flock(self._users, fcntl.LOCK_SH)  # waits for a server that is being stopped
-        with self._one_at_a_time():
-            self._make_data()
+        with self._one_at_a_time() as lock:
+            self._make_data(lock)
             if not self._serves() or self._unguarded():
                 self._start_guard()
 
@@ -148,17 +148,17 @@ class EmbeddedServer:
                 fcntl.flock(guard, fcntl.LOCK_EX)
 
     @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
+    def _one_at_a_time(self) -> Iterator[IO[str]]:
         with (self._home / "postgres.start").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            yield lock
 
-    def _make_data(self) -> None:
+    def _make_data(self, lock: IO[str]) -> None:
         try:
             version = int((self._data / "PG_VERSION").read_text())
         except FileNotFoundError:
             new = make_folder(self._home / "postgres.new", self._account)
-            self._initialise(new)
+            self._initialise(new, lock)
             new.rename(self._data)
             return
         if version != VERSION:
@@ -167,7 +167,7 @@ class EmbeddedServer:
                 "set AEGISH_DIST_HOME to another folder"
             )
 
-    def _initialise(self, folder: Path) -> None:
+    def _initialise(self, folder: Path, lock: IO[str]) -> None:
         root = os.geteuid() == 0
         done = subprocess.run(  # noqa: S603  a program of the wheel
             [
@@ -179,6 +179,7 @@ class EmbeddedServer:
             errors="replace",
             cwd="/",
             check=False,
+            pass_fds=[lock.fileno()],  # where this process is killed, the next one waits for initdb
             user=self._account.uid if root else None,
             group=self._account.gid if root else None,
             extra_groups=[] if root else None,
@@ -254,4 +255,5 @@ class EmbeddedServer:
 
 
 def _last(said: str) -> str:
-    return (said.strip().splitlines() or ["it said nothing"])[-1]
+    lines = [line for line in said.strip().splitlines() if "removing" not in line]
+    return (lines or ["it said nothing"])[-1]

@@ -193,3 +193,17 @@ def test_a_shared_folder_is_no_home(tmp_path: Path):
 def test_the_version_is_known_without_a_server():
     """What is told is the version of the programs in the wheel."""
     assert embedded_version().startswith("18.")
+
+
+def test_a_first_start_that_was_killed_is_no_obstacle():
+    """The next process waits for what is left of it, and makes the files anew."""
+    top = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+    user = subprocess.Popen([sys.executable, "-c", USER, str(top)], stdout=subprocess.DEVNULL)
+    wait_until((top / "postgres.new").exists, "the files to be begun", 20)
+    user.kill()
+    user.wait()
+
+    with closing(embedded_server(top)) as server:
+        assert answers(server)
+        assert not (top / "postgres.new").exists()
+    shutil.rmtree(top)

@@ -7,7 +7,11 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import Item
+from aegish_dist.core.verdict import Item, Outcome
+from aegish_dist.db.finished import FinishedModels
+from aegish_dist.db.progress import model_progress
+from aegish_dist.db.retries import save_retry
+from aegish_dist.db.runs import missing_items
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.stored_runs import BLOCKED, StoredRun, a_model, a_run, store
 
@@ -28,7 +32,7 @@ def entries_read(session: Session) -> int:
 
 def without_statistics(session: Session) -> None:
     """Have the tables stay as unknown to the planner as they are on the first evening."""
-    for table in ("runs", "run_models", "run_datasets", "samples", "verdicts"):
+    for table in ("runs", "run_models", "run_datasets", "samples", "verdicts", "retried_items"):
         session.execute(text(f"ALTER TABLE {table} SET (autovacuum_enabled = off)"))
     session.commit()
 
@@ -62,3 +66,22 @@ def test_a_verdict_reads_few_rows_even_where_nothing_was_ever_analysed(engine: E
         evaluate_all(session, stored)
 
         assert (entries_read(session) - before) / VERDICTS <= 30
+
+
+def test_retrying_and_counting_read_each_verdict_a_few_times(engine: Engine):
+    """Planning a retry, what is missing and progress take time in proportion to the verdicts."""
+    run = a_run(models=MODELS, datasets=(MANY,))
+    with Session(engine) as session:
+        without_statistics(session)
+        stored = store(session, run, (MANY,))
+        evaluate_all(session, stored)
+        before = entries_read(session)
+
+        retry = save_retry(session, stored.run_id, {Outcome.BLOCK}, [model.id for model in MODELS])
+        assert retry is not None
+        assert retry.items == sum(1 for _ in missing_items(session, stored.run_id)) == VERDICTS
+        progress = model_progress(session, run, window_s=15.0)
+        FinishedModels().close(session)
+
+        assert sum(each.awaiting_retry for each in progress.values()) == VERDICTS
+        assert (entries_read(session) - before) / VERDICTS <= 15
