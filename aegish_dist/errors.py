@@ -51,6 +51,10 @@ class StoreError(AegishError):
     """Raised when the database cannot be reached, is not migrated, or lacks what was asked for."""
 
 
+class StoreAwayError(StoreError):
+    """Raised when the database cannot be reached, or was lost; it may be back in a moment."""
+
+
 class ReportError(AegishError):
     """Raised when a report is asked of a run that has nothing to report."""
 

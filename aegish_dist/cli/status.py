@@ -12,6 +12,7 @@ from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.cli.printing import note, say_json
 from aegish_dist.cli.tables import TextTable, print_table, table_that_changes
 from aegish_dist.pipeline.find_run import find_run
+from aegish_dist.pipeline.patience import patiently
 from aegish_dist.pipeline.run_here import Counts
 from aegish_dist.pipeline.status import ModelStatus, RunStatus, State, run_status
 
@@ -34,7 +35,7 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
         print_table(_table(current))
         _advise(current, embedded=workspace.settings.embedded_broker)
         return
-    counts = Counts(lambda: run_status(workspace.engine, found))
+    counts = Counts(lambda: patiently(lambda: run_status(workspace.engine, found)))
     with table_that_changes(_table(current)) as show:
         while not current.ended:
             time.sleep(WATCH_INTERVAL_S)

@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from aegish_dist.db.connection import BoundedConnection
-from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.errors import ConfigError, StoreAwayError, StoreError
 
 EXPECTED = "use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
 
@@ -38,6 +38,8 @@ EXPECTED_ERRORS = (
     errors.ReadOnlySqlTransaction,
 )
 """Of the server's state or of its rights; any other error is one of a statement, so a bug."""
+
+UNREACHABLE = "check AEGISH_DIST_DATABASE_URL and that the server is running"
 
 WORKER_REPLY_TIMEOUT_S = 30.0
 """A worker's statements take milliseconds; one that waits longer for a lock is tried again."""
@@ -112,9 +114,10 @@ def connection_errors_in_one_line() -> Iterator[None]:
         if not isinstance(cause, EXPECTED_ERRORS):
             raise
         what = _without_values(" ".join(str(cause).split())[:200])
-        raise StoreError(
-            f"the database cannot be used ({what}): {_remedy(cause)}; "
-            "`aegish-dist doctor` tells more"
+        remedy = _remedy(cause)
+        kind = StoreAwayError if remedy is UNREACHABLE else StoreError
+        raise kind(
+            f"the database cannot be used ({what}): {remedy}; `aegish-dist doctor` tells more"
         ) from error
 
 
@@ -131,4 +134,4 @@ def _remedy(cause: BaseException | None) -> str:
             return "the server runs, but has no room; free some, or raise its limits"
         case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
             return "the server runs, but does not let this user write; check its rights"
-    return "check AEGISH_DIST_DATABASE_URL and that the server is running"
+    return UNREACHABLE

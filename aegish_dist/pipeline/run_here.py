@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run
 from aegish_dist.errors import QueueError
+from aegish_dist.pipeline.patience import patiently
 from aegish_dist.pipeline.status import RunStatus, State, items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 from aegish_dist.queue.messages import queue_names
@@ -127,10 +128,12 @@ def wait_for_workers(
     from aegish_dist.queue.depth import queue_depths  # noqa: PLC0415
 
     queues = queue_names(run)
-    counts = Counts(lambda: run_status(engine, run.run_id))
+    counts = Counts(lambda: patiently(lambda: run_status(engine, run.run_id)))
     moving_at = time.monotonic()
     while True:
-        busy = items_held(engine, run.run_id) > 0 or any(queue_depths(app, queues).values())
+        busy = patiently(
+            lambda: items_held(engine, run.run_id) > 0 or any(queue_depths(app, queues).values())
+        )
         status = counts.look(quiet=not busy)
         if status is not None:
             on_status(status)

@@ -22,7 +22,7 @@ from aegish_dist.core.sample import Dataset
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import missing_items, open_models, save_run
-from aegish_dist.errors import QueueError
+from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.models import Estimate, estimate
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.queue.messages import queue_names
@@ -98,8 +98,8 @@ def submit(
     run = create_run(engine, submission)
     try:
         enqueue_missing(engine, app, run.run_id, on_progress)
-    except QueueError as error:
-        raise QueueError(
+    except (QueueError, StoreError) as error:
+        raise type(error)(
             f"{error}; run {run.run_id} is stored, "
             f"`aegish-dist resume --run-id {run.run_id}` enqueues the rest"
         ) from error
@@ -128,7 +128,11 @@ def enqueue_missing(
     """
     from aegish_dist.queue.producer import publish  # noqa: PLC0415
 
-    with Session(engine) as session, session.begin():
-        open_models(session, run_id)
-    with Session(engine) as session, closing(missing_items(session, run_id, generation)) as items:
-        return publish(app, items, on_progress)
+    with connection_errors_in_one_line():
+        with Session(engine) as session, session.begin():
+            open_models(session, run_id)
+        with (
+            Session(engine) as session,
+            closing(missing_items(session, run_id, generation)) as items,
+        ):
+            return publish(app, items, on_progress)

@@ -19,13 +19,15 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.engine import open_engine
 from aegish_dist.db.runs import load_run, missing_items, open_queues, resolve_run_id
-from aegish_dist.errors import QueueError
+from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.submit import Submission, enqueue_missing, submit
 from aegish_dist.queue.app import create_app
 from aegish_dist.queue.depth import queue_depths
 from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
 from aegish_dist.queue.producer import BATCH, check_broker, drop_waiting, publish
+from tests.half_open import HalfOpenProxy
 from tests.integration.stored_runs import (
     BLOCKED,
     COMMANDS,
@@ -260,6 +262,23 @@ def test_a_broker_that_takes_no_messages_leaves_no_run(
 
     assert "\n" not in str(caught.value)
     assert row_counts(engine) == {}
+
+
+def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
+    engine: Engine, postgres_url: str, redis_url: str
+):
+    """The message names the stored run and the command that enqueues the rest."""
+    many = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(5 * BATCH)))
+    with HalfOpenProxy.to_postgres(postgres_url) as proxy:
+        lost = open_engine(proxy.postgres_url(postgres_url))
+        with pytest.raises(StoreError) as caught:
+            submit(lost, an_app(redis_url), a_submission(many), lambda _: proxy.cut())
+        lost.dispose()
+
+    with Session(engine) as session:
+        run_id = resolve_run_id(session, "latest")
+    assert f"`aegish-dist resume --run-id {run_id}`" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path):

@@ -1,0 +1,51 @@
+"""Calls that outlast a restart."""
+
+import pytest
+
+from aegish_dist.errors import AegishError, QueueError, StoreAwayError, StoreError
+from aegish_dist.pipeline import patience
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "RETRY_S", 0.0)
+
+
+def calls(*outcomes: AegishError | str) -> tuple[list[int], object]:
+    """Return a list that counts calls, and a function with these outcomes, the last for ever."""
+    made: list[int] = []
+
+    def call() -> str:
+        made.append(1)
+        outcome = outcomes[min(len(made), len(outcomes)) - 1]
+        if isinstance(outcome, AegishError):
+            raise outcome
+        return outcome
+
+    return made, call
+
+
+def test_a_restart():
+    """Whatever is away for a moment is asked again."""
+    made, call = calls(StoreAwayError("away"), QueueError("away"), "here")
+
+    assert patience.patiently(call) == "here"  # type: ignore[arg-type]
+    assert len(made) == 3
+
+
+def test_a_lasting_absence(monkeypatch: pytest.MonkeyPatch):
+    """After a minute the last error is raised."""
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.0)
+    _, call = calls(StoreAwayError("away"))
+
+    with pytest.raises(StoreAwayError):
+        patience.patiently(call)  # type: ignore[arg-type]
+
+
+def test_what_does_not_pass():
+    """Another problem of the store is raised at once."""
+    made, call = calls(StoreError("no such run"))
+
+    with pytest.raises(StoreError):
+        patience.patiently(call)  # type: ignore[arg-type]
+    assert len(made) == 1
