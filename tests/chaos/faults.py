@@ -187,6 +187,12 @@ def _kill_rabbit(drill: Drill) -> None:
     _rabbit(drill).start()
 
 
+def _kill_quorum(drill: Drill) -> None:
+    # What it was sent some seconds before, RabbitMQ may have confirmed and yet forget.
+    _kill_rabbit(drill)
+    drill.fleet.resume(drill.run_id)
+
+
 def _alarm_rabbit(drill: Drill) -> None:
     _rabbit(drill).control("set_vm_memory_high_watermark", "0.000001")
     drill.rest(5)
@@ -310,8 +316,8 @@ _ALL = (
     Fault("rabbitmq-alarm", "RabbitMQ has a memory alarm for 5 s", _alarm_rabbit, RABBIT),
     Fault("rabbitmq-cut", "connections to RabbitMQ are cut", _cut_broker, RABBIT),
     Fault("rabbitmq-worker-killed", "a worker on RabbitMQ gets `kill -9`", _kill_worker, RABBIT),
-    Fault("quorum-killed", "RabbitMQ with quorum queues is killed and starts again",
-          _kill_rabbit, QUORUM),
+    Fault("quorum-killed", "RabbitMQ with quorum queues is killed and starts again; `resume`",
+          _kill_quorum, QUORUM, latency="uniform:1,2", moment=(0.6, 0.9)),
     Fault("quorum-cut", "connections to RabbitMQ with quorum queues are cut", _cut_broker, QUORUM),
     Fault("messages-twice", "every message is sent twice", _send_twice, ALONE,
           moment=(0.0, 0.3), twice=0),
