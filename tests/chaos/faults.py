@@ -57,6 +57,12 @@ def _terminate(worker: "subprocess.Popen[bytes]") -> None:
     assert code == 0, f"a stopped worker ended with {code}"
 
 
+def _stop_half_open(drill: Drill) -> None:
+    _half_open_postgres(drill)
+    _half_open_broker(drill)
+    _stop_worker(drill)
+
+
 def _stop_without_database(drill: Drill) -> None:
     fleet = drill.fleet
     fleet.postgres.stop()
@@ -293,6 +299,8 @@ _ALL = (
     Fault("worker-stopped", "a worker gets SIGTERM", _stop_worker, twice=0),
     Fault("worker-stopped-without-database", "all workers get SIGTERM while PostgreSQL is away",
           _stop_without_database, twice=0),
+    Fault("worker-stopped-half-open", "connections to PostgreSQL and Redis go silent, then SIGTERM",
+          _stop_half_open, SHORT_LEASE),
     Fault("postgres-read-only", "PostgreSQL is read-only for 15 s", _read_only, twice=2),
     Fault("postgres-killed", "PostgreSQL is killed and starts again", _kill_postgres),
     Fault("postgres-away", "PostgreSQL is away for 8 s", _postgres_away, twice=0),

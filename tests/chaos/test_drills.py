@@ -10,20 +10,6 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.fleet import Host
 
 SEED = 8
-PENDING = frozenset(
-    {
-        "worker-stopped-without-database",
-        "postgres-read-only",
-        "redis-half-open",
-        "redis-cut",
-        "messages-twice",
-        "messages-forged",
-        "provider-silent",
-        "provider-retry-after-301",
-        "provider-redirects",
-        "provider-key-refused",
-    }
-)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +24,7 @@ def by_layout(name: str) -> str:
     return str(FAULTS[name].layout)
 
 
-@pytest.mark.parametrize("name", sorted((n for n in FAULTS if n not in PENDING), key=by_layout))
+@pytest.mark.parametrize("name", sorted(FAULTS, key=by_layout))
 def test_fault(name: str, host: Host):
     """The run completes by itself, and what is called again is at most what was in flight."""
     fault = FAULTS[name]
