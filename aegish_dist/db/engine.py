@@ -44,6 +44,12 @@ UNREACHABLE = "check AEGISH_DIST_DATABASE_URL and that the server is running"
 WORKER_REPLY_TIMEOUT_S = 30.0
 """A worker's statements take milliseconds; one that waits longer for a lock is tried again."""
 
+ABANDONED_AFTER_S = 15
+"""A worker's transactions take milliseconds. The server rolls back one of which it hears no more:
+its connection has gone silent, and the worker's next try waits for the rows that it holds."""
+
+_ROLL_BACK_ABANDONED = "SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
+
 
 def open_engine(url: str, *, pool_size: int = 5, reply_timeout_s: float | None = None) -> Engine:
     """Create an engine; nothing is connected yet.
@@ -72,6 +78,12 @@ def open_engine(url: str, *, pool_size: int = 5, reply_timeout_s: float | None =
         def connect(_dialect: Any, _record: Any, args: Any, parameters: Any) -> BoundedConnection:
             connection = BoundedConnection.connect(*args, **parameters)
             connection.reply_timeout_s = reply_timeout_s
+            try:
+                connection.execute(_ROLL_BACK_ABANDONED, (f"{ABANDONED_AFTER_S}s",))
+                connection.commit()
+            except psycopg.Error:
+                connection.close()
+                raise
             return connection
 
     return engine

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
+from aegish_dist.db import engine as database
 from aegish_dist.db.engine import connection_errors_in_one_line, open_engine
 from aegish_dist.errors import ConfigError, StoreError
 from tests.half_open import HalfOpenProxy
@@ -61,6 +62,27 @@ def test_an_idle_connection_that_went_silent(proxy: HalfOpenProxy, bounded: Engi
     assert ask(bounded) == 1
 
     assert time.monotonic() - started < 2 * REPLY_TIMEOUT_S + 1
+
+
+def test_what_a_silent_connection_holds(
+    proxy: HalfOpenProxy, postgres_url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    """The server rolls its transaction back, so that another one can store the same rows."""
+    monkeypatch.setattr(database, "ABANDONED_AFTER_S", 1)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE held (id int PRIMARY KEY)"))
+    store = text("INSERT INTO held VALUES (1) ON CONFLICT DO NOTHING")
+    worker = open_engine(proxy.postgres_url(postgres_url), reply_timeout_s=REPLY_TIMEOUT_S)
+    silent = worker.connect()
+    silent.execute(store)
+    proxy.swallow()
+    with engine.begin() as other:
+        other.execute(text("SET LOCAL statement_timeout = '10s'"))
+        stored = other.execute(store).rowcount
+    silent.invalidate()
+    worker.dispose()
+
+    assert stored == 1
 
 
 def test_a_statement_that_takes_too_long(bounded: Engine, engine: Engine):
