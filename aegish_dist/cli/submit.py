@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli.context import Workspace
-from aegish_dist.cli.halts import halted
+from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import (
     Utf8,
     as_each_call,
@@ -218,6 +218,8 @@ def _advise(run: Run, status: RunStatus | None) -> None:
         )
     else:
         note(f"see the results with: aegish-dist report --run-id {run.run_id}")
+    for line in () if status is None else left_to_retry(status):
+        note(line)
 
 
 def _document(run: Run | None, submission: Submission, estimate: Estimate) -> dict[str, Any]:
