@@ -31,15 +31,18 @@ from tests.chaos.fleet import Host
 
 HEADER = """# Faults, and what became of a run
 
-Each fault struck a run of 120 items (two models, calls of 0.2 to 0.5 s, two workers) again and
-again, each time at another moment, drawn between a tenth and six tenths of the calls. As in
-Jepsen's set test an item is *attempted* when it is enqueued, *acknowledged* when a reader has seen
-its verdict, and *lost* when it was acknowledged and is gone, or never got a verdict. *Doubled* are
-verdicts beyond the first of an item. *Paid twice* are calls beyond the first of a command, of those
-that the provider worked on; beside it the calls begun and not stored when the fault began, which is
-what nothing can avoid. *Errors* are items whose verdict says that their call failed. *Recovered
-after*: from the end of the fault until every item had its verdict, median and worst; the rest of
-the run is part of it, as the first row shows.
+Each fault struck a run of 120 items (two models, calls of 0.2 to 0.5 s, two workers with 10 calls
+each; a row says where that differs) again and again, each time at another moment, which was drawn
+from the first tenth to six tenths of its calls. As in Jepsen's set test an item is *attempted* when
+it is enqueued, *acknowledged* when a reader has seen its verdict, and *lost* when it was
+acknowledged and is gone, or never got a verdict. *Doubled* are verdicts beyond the first of an
+item. *Paid twice* are calls beyond the first of a command, of those that the provider worked on; in
+parentheses the calls begun and not stored when the fault began, which is what nothing can avoid.
+*Errors* are items whose verdict says that their call failed. *Recovered after*: from the end of the
+fault until every item had its verdict; the rest of the run is part of it, as the first row shows.
+
+Every run went on by itself, without a command, but where the row names one: after the loss of all
+messages (`resume` enqueues what is missing), or not to wait for the next probe of a parked model.
 """
 COLUMNS = (
     "fault", "times", "attempted", "acknowledged", "lost", "doubled", "paid twice (in flight)",

@@ -152,6 +152,11 @@ def _wipe_redis(drill: Drill) -> None:
     drill.fleet.resume(drill.run_id)
 
 
+def _kill_worker_wipe_redis(drill: Drill) -> None:
+    _kill_worker(drill)
+    _wipe_redis(drill)
+
+
 def _stop_redis(drill: Drill) -> None:
     with frozen(_redis(drill).pid):
         drill.rest(8)
@@ -295,7 +300,7 @@ def _nothing(_: Drill) -> None:
 
 _ALL = (
     Fault("none", "none, for comparison", _nothing, twice=0),
-    Fault("worker-killed", "a worker gets `kill -9`", _kill_worker, SHORT_LEASE),
+    Fault("worker-killed", "a worker gets `kill -9` (leases of 5 s, not 40)", _kill_worker, SHORT_LEASE),
     Fault("worker-stopped", "a worker gets SIGTERM", _stop_worker, twice=0),
     Fault("worker-stopped-without-database", "all workers get SIGTERM while PostgreSQL is away",
           _stop_without_database, twice=0),
@@ -312,11 +317,13 @@ _ALL = (
     Fault("postgres-commit-cut", "connections are cut right after COMMIT, on and off for 6 s",
           _cut_commits),
     Fault("redis-wiped", "Redis is killed and comes back empty; `resume`", _wipe_redis),
+    Fault("redis-wiped-worker-killed", "the same, and a worker gets `kill -9`",
+          _kill_worker_wipe_redis),
     Fault("redis-stopped", "Redis stands still for 8 s", _stop_redis),
     Fault("redis-full", "Redis has no memory left for 10 s",
           partial(_set_redis, name="maxmemory", bad="1mb", good="0", seconds=10)),
     Fault("redis-replica", "Redis is a read-only replica for 8 s", _replica),
-    Fault("redis-cut", "connections to Redis are cut while calls are open that outlive a lease",
+    Fault("redis-cut", "connections to Redis are cut (calls of 14 s, leases of 5 s)",
           _cut_broker, SHORT_LEASE, latency="constant:14", items_per_model=10,
           moment=(0.5, 0.9), twice=0),
     Fault("redis-half-open", "connections to Redis go silent", _half_open_broker),
@@ -324,20 +331,20 @@ _ALL = (
     Fault("rabbitmq-alarm", "RabbitMQ has a memory alarm for 5 s", _alarm_rabbit, RABBIT),
     Fault("rabbitmq-cut", "connections to RabbitMQ are cut", _cut_broker, RABBIT),
     Fault("rabbitmq-worker-killed", "a worker on RabbitMQ gets `kill -9`", _kill_worker, RABBIT),
-    Fault("quorum-killed", "RabbitMQ with quorum queues is killed and starts again; `resume`",
+    Fault("quorum-killed", "RabbitMQ with quorum queues is killed (calls of 1 to 2 s); `resume`",
           _kill_quorum, QUORUM, latency="uniform:1,2", moment=(0.6, 0.9)),
     Fault("quorum-cut", "connections to RabbitMQ with quorum queues are cut", _cut_broker, QUORUM),
-    Fault("messages-twice", "every message is sent twice", _send_twice, ALONE,
+    Fault("messages-twice", "every open message is sent again (one worker)", _send_twice, ALONE,
           moment=(0.0, 0.3), twice=0),
     Fault("messages-forged", "forged and damaged messages", _forge, moment=(0.0, 0.5), twice=0),
     _provider("provider-silent", "the provider is silent for 12 s (time limit 3 s)",
               Trouble.SILENT, 12, time_limit_s=3.0, twice=0, errors=30),
     _provider("provider-429", "429 for every call for 10 s", Trouble.THROTTLED, 10, twice=0),
     _provider("provider-5xx", "503 for every call for 10 s", Trouble.BROKEN, 10, twice=0),
-    Fault("provider-retry-after-301", "429 with Retry-After 301 for every call for 5 s; `resume`",
+    Fault("provider-retry-after-301", "429 with Retry-After 301 for 5 s (one worker); `resume`",
           _long_wait, ALONE, twice=0),
     _provider("provider-redirects", "307 for every call for 5 s", Trouble.REDIRECTED, 5, twice=0),
-    Fault("provider-key-refused", "401 for every call for 5 s; `retry` and `resume`",
+    Fault("provider-key-refused", "401 for every call for 5 s (one worker); `resume`",
           _wrong_key, ALONE, twice=0),
 )  # fmt: skip
 FAULTS = {fault.name: fault for fault in _ALL}
