@@ -97,3 +97,30 @@ def test_messages_that_come_twice(tmp_path: Path, postgres_url: str, redis_url: 
         wait_until(lambda: cluster.waiting(run_id, MODEL) == 0, "all copies to be taken")
 
         assert cluster.simulator.calls() == ITEMS
+
+
+def test_worker_that_ends_while_its_statements_hang(
+    tmp_path: Path, postgres_url: str, redis_url: str
+):
+    """SIGTERM is obeyed within the grace and some seconds, whatever the database threads wait for."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        spool = tmp_path / "spool"
+        cluster.env["AEGISH_DIST_CONCURRENCY"] = "20"
+        cluster.env["AEGISH_DIST_SHUTDOWN_GRACE_S"] = "1"
+        cluster.env["AEGISH_DIST_SPOOL"] = str(spool)
+        cluster.simulator.start("--latency", "constant:0.2")
+        run_id = cluster.submit(MODEL, limit=ITEMS)
+        worker = cluster.start_worker()
+        cluster.wait_for_calls(40)
+        with cluster.engine.connect() as holder:
+            holder.execute(text("LOCK TABLE verdicts IN ACCESS EXCLUSIVE MODE"))
+            wait_until(lambda: cluster.simulator.stats()["in_flight"] == 0, "calls to end")
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(15) == 0
+            assert "answers_kept_in_file" in cluster.log()
+        cluster.start_worker()
+        cluster.wait_until_complete(run_id)
+
+        assert cluster.simulator.calls() == ITEMS
+        assert len(cluster.verdicts(run_id)) == ITEMS
+        assert list(spool.iterdir()) == []
