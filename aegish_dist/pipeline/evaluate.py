@@ -329,7 +329,9 @@ class Evaluator:
         except ProviderError as error:
             clock.service = time.monotonic() - started
             kind = ErrorClass(error.error_class)
-            await gate.failed(permit, kind, error.retry_after_s, str(error))
+            # Of a model that is slow with many commands, deadlines come in rows.
+            silent_s = clock.service / 2 if kind is ErrorClass.DEADLINE else 0.0
+            await gate.failed(permit, kind, error.retry_after_s, str(error), silent_s=silent_s)
             raise
         except BaseException:
             gate.abandon(permit)

@@ -123,7 +123,13 @@ class Gate:
         self._leave(permit, expected.cost if cost is None else cost)
 
     async def failed(
-        self, permit: Permit, error_class: ErrorClass, retry_after_s: float | None, words: str
+        self,
+        permit: Permit,
+        error_class: ErrorClass,
+        retry_after_s: float | None,
+        words: str,
+        *,
+        silent_s: float = 0.0,
     ) -> None:
         """Give a permit back after a failure, and hear what the fleet makes of it.
 
@@ -132,10 +138,16 @@ class Gate:
             error_class: Why the call failed.
             retry_after_s: What the provider asked us to wait.
             words: The provider's message.
+            silent_s: Only if no call was answered for so long, the failure counts for the breaker.
         """
         charged = KINDS[error_class].charged
         self._news.failure(
-            permit.epoch, error_class, retry_after_s, probe=permit.probe, words=words
+            permit.epoch,
+            error_class,
+            retry_after_s,
+            probe=permit.probe,
+            words=words,
+            others_answered=now_s() - self._answered_at_s < silent_s,
         )
         if not charged:
             self._news.nothing(permit.expected.tokens, probe=False)

@@ -54,6 +54,7 @@ class News:
         *,
         probe: bool,
         words: str,
+        others_answered: bool = False,
     ) -> None:
         """Note a failed call.
 
@@ -63,12 +64,14 @@ class News:
             retry_after_s: What the provider asked us to wait.
             probe: Whether the call was to find out if a parked model lives again.
             words: The provider's message.
+            others_answered: Whether other calls were answered so lately that the failure says
+                nothing about the model.
         """
         told = self._told
         if KINDS[error_class].alive:
             told.alive, told.failures = True, 0
         else:
-            told.failures += 1
+            told.failures += not others_answered
             told.probe_failed |= probe
         told.reason = words[:REASON_LENGTH]
         told.refused += error_class is ErrorClass.RATE_LIMIT and epoch == told.epoch

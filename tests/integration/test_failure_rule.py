@@ -221,6 +221,23 @@ def test_a_slow_sample_among_answers():
     assert set(fleet.provider.calls.values()) == {1}
 
 
+@pytest.mark.parametrize("slow", [0.3, 0.7])
+def test_a_model_that_is_slow_with_many_samples(slow: float):
+    """It is not taken for silent, not even at the end, when only slow ones are left."""
+    chance = random.Random(1)
+    hard = {str(key) for key in range(300) if chance.random() < slow}
+
+    def mood(_: float, command: str) -> float:
+        return TIME_LIMIT_S + 1 if command in hard else chance.uniform(2, 8)
+
+    fleet = Fleet(Provider(mood), items=300)
+
+    run_virtually(fleet.run(300))
+
+    assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: len(hard), Outcome.BLOCK: 300 - len(hard)}
+    assert set(fleet.provider.calls.values()) == {1}
+
+
 def test_a_single_sample_of_a_silent_provider():
     """It ends after one call: nothing speaks for another one, which may cost as much."""
     fleet = Fleet(Provider(lambda now_s, command: TIME_LIMIT_S + 1), items=1)
