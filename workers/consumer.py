@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from celery.utils.log import get_logger as celery_logger
+from celery.utils.threads import bound_open_broker_sockets
 from celery.worker import consumer
 from celery.worker.consumer.control import Control
 from celery.worker.control import Panel
@@ -24,6 +25,10 @@ log = get_logger(__name__)
 
 LONGEST_WAIT_S = 10 * 365 * 24 * 3600
 """In a queue; a message that says it is older does not know its age."""
+
+
+FAREWELL_S = 2.0
+"""For each answer of the broker while a worker ends."""
 
 
 class Consumer(consumer.Consumer):
@@ -70,6 +75,12 @@ class Consumer(consumer.Consumer):
         if self._holder is not None:
             self._holder.channel.do_restore = False
         super().on_connection_error_after_connected(exc)
+
+    def stop(self) -> None:
+        """Take leave of the broker, without waiting long for one that does not answer."""
+        if self.connection:
+            bound_open_broker_sockets(self.connection, FAREWELL_S)
+        super().stop()
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
         """Drop a message."""
