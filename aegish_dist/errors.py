@@ -66,6 +66,7 @@ class ProviderError(AegishError):
         error_class: Why, as a `core.verdict.ErrorClass` value.
         status: HTTP status, None when there was no response.
         retry_after_s: Seconds the provider asked us to wait, None when it did not say.
+        cut: Whether the connection broke after a long wait for the answer, which may be paid for.
     """
 
     def __init__(
@@ -75,10 +76,12 @@ class ProviderError(AegishError):
         error_class: str,
         status: int | None = None,
         retry_after_s: float | None = None,
+        cut: bool = False,
     ) -> None:
         self.error_class = error_class
         self.status = status
         self.retry_after_s = retry_after_s
+        self.cut = cut
         super().__init__(problem)
 
 

@@ -95,6 +95,8 @@ class Failure:
     """Whether the call was to find out if a parked model lives again."""
     status: int | None = None
     """HTTP status, None when there was no response."""
+    cut: bool = False
+    """Whether the connection broke after a long wait for the answer, which may be paid for."""
 
     @property
     def kind(self) -> Kind:
@@ -179,8 +181,8 @@ def _of_exhausted(kind: Kind, evidence: Evidence) -> GiveUp | Step:
 
 
 def _of_parked(kind: Kind, failure: Failure, evidence: Evidence) -> GiveUp | Step:
-    last = failure.probe and evidence.failed_probes >= LAST_PROBES and kind.ends_probing
-    if not last:
+    costs = kind.ends_probing or failure.cut
+    if not (failure.probe and evidence.failed_probes >= LAST_PROBES and costs):
         return Step.GIVE_BACK
     return GiveUp(kind.outcome) if kind.charged else _if_answered_in_run(kind, evidence)
 

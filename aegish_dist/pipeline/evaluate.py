@@ -242,11 +242,12 @@ class Evaluator:
                 completion = await self._attempt(caller, permit, found.command, clock)
             except ProviderError as error:
                 errors.append(_call_error(error, len(errors) + 1))
+                cut = error.cut
             else:
                 return self._answered(completion, caller.price, clock, errors)
             last = errors[-1]
             failure = Failure(
-                last.error_class, last.attempt, last.retry_after_s, permit.probe, last.status
+                last.error_class, last.attempt, last.retry_after_s, permit.probe, last.status, cut
             )
             match await self._decide(caller.gate, found.key, failure, first_call, clock):
                 case GiveUp(outcome):

@@ -1,6 +1,7 @@
 """One attempt over HTTP: one POST, one deadline, one capped read; never a second try."""
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -19,6 +20,9 @@ from aegish_dist.providers.request import RequestTemplate
 
 MAX_BODY_BYTES = 2**20
 """Larger answers are not read to the end: a judgement takes a few hundred bytes."""
+LONG_WAIT_S = 10.0
+"""A host that is down lets no call wait for so long: one whose connection breaks later was probably
+worked on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class HttpClient:
         return self._codec.decode(self._payload(reply.body), headers)
 
     async def _post(self, body: aiohttp.Payload) -> Reply:
-        route = self._route
+        route, began_s = self._route, time.monotonic()
         try:
             async with (
                 asyncio.timeout(route.time_limit_s),
@@ -132,13 +136,13 @@ class HttpClient:
             ):
                 return Reply(response.status, response.headers, await _read_capped(response))
         except aiohttp.ClientError as error:
-            failure = _connection_error(error)
+            failure = _connection_error(error, time.monotonic() - began_s)
         except TimeoutError:
             failure = ProviderError(
                 f"no answer within {route.time_limit_s:g} s", error_class=ErrorClass.DEADLINE
             )
         except OSError as error:
-            failure = _connection_error(error)
+            failure = _connection_error(error, time.monotonic() - began_s)
         # Raised out here because aiohttp's errors hold the request's headers, the key among them:
         # inside the handlers they would hang on as context.
         raise failure
@@ -171,7 +175,12 @@ async def _read_capped(response: aiohttp.ClientResponse) -> bytes | None:
     return b"".join(chunks)
 
 
-def _connection_error(error: Exception) -> ProviderError:
+def _connection_error(error: Exception, waited_s: float) -> ProviderError:
     # Only a connector's own words are safe to repeat: others may quote a URL or a header.
     words = str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
-    return ProviderError(f"connection failed: {words}", error_class=ErrorClass.CONNECTION)
+    unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+    return ProviderError(
+        f"connection failed: {words}",
+        error_class=ErrorClass.CONNECTION,
+        cut=waited_s >= LONG_WAIT_S and not unsent,
+    )

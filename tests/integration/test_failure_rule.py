@@ -259,6 +259,21 @@ def test_a_provider_that_never_answers():
     assert sum(fleet.provider.calls.values()) <= 11 + 5 + settled
 
 
+def test_a_sample_whose_connection_is_cut_after_a_long_wait():
+    """It ends after a bounded number of calls, as each may have been paid for."""
+
+    def mood(now_s: float, command: str) -> ProviderError | float:
+        cut = ProviderError("connection failed", error_class=ErrorClass.CONNECTION, cut=True)
+        return cut if command == "59" else LATENCY_S
+
+    fleet = Fleet(Provider(mood), items=60)
+
+    run_virtually(fleet.run(1200))
+
+    assert fleet.outcomes == {Outcome.BLOCK: 59, Outcome.API_ERROR: 1}
+    assert fleet.provider.calls["59"] <= 6 + 10 + 5
+
+
 @pytest.mark.parametrize(
     ("error_class", "number"),
     [

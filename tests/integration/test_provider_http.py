@@ -231,6 +231,28 @@ def test_cancelling_a_call_is_no_provider_error():
 def test_a_connection_that_breaks_is_a_connection_failure(reply):
     error = failure(sending(reply))
     assert (error.error_class, error.status) == (ErrorClass.CONNECTION, None)
+    assert not error.cut
+
+
+@pytest.mark.parametrize("listening", [True, False])
+def test_only_a_connection_that_was_there_can_be_cut(
+    monkeypatch: pytest.MonkeyPatch, listening: bool
+):
+    """After a long wait for the answer: a host that refuses connections has done no work."""
+    monkeypatch.setattr("aegish_dist.providers.http.LONG_WAIT_S", 0.0)
+
+    async def body() -> None:
+        async with sending(b"") as base_url:
+            if listening:
+                async with client_of(base_url) as client:
+                    await client.complete("ls")
+        async with client_of(base_url) as client:
+            await client.complete("ls")
+
+    with pytest.raises(ProviderError) as caught:
+        asyncio.run(body())
+    assert caught.value.error_class == ErrorClass.CONNECTION
+    assert caught.value.cut is listening
 
 
 def test_a_refused_connection_is_a_connection_failure_naming_the_host():

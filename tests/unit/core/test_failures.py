@@ -123,6 +123,16 @@ def test_probes_that_may_cost_settle_their_item_in_the_end(error_class, once, ne
     assert decide(exhausted(error_class), parked[0], 0.5) is Step.GIVE_BACK
 
 
+def test_a_probe_whose_connection_is_cut_after_a_long_wait_settles_its_item_in_the_end():
+    """Such a call was probably worked on: trying it for ever would be paid for as often."""
+    probe = replace(exhausted(ErrorClass.CONNECTION, probe=True), cut=True)
+    parked = Evidence(parked=True, failed_probes=LAST_PROBES)
+    assert decide(probe, parked, 0.5) == API_ERROR
+    assert decide(probe, replace(parked, failed_probes=LAST_PROBES - 1), 0.5) is Step.GIVE_BACK
+    assert decide(replace(probe, probe=False), parked, 0.5) is Step.GIVE_BACK
+    assert decide(replace(probe, attempt=1), Evidence(), 0.5) == RetryAfter(0.75)
+
+
 def wait(error_class: ErrorClass, attempt: int, retry_after_s: float | None, jitter: float):
     return decide(Failure(error_class, attempt, retry_after_s), Evidence(), jitter)
 
