@@ -7,6 +7,7 @@ from celery import Celery, bootsteps, signals
 from celery.apps.worker import Worker
 from celery.utils.nodenames import default_nodename
 from celery.utils.text import str_to_list
+from kombu.common import QoS
 
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging
@@ -65,9 +66,15 @@ class Prefetch(bootsteps.StartStopStep):
     def start(self, consumer: Any) -> None:
         """Count what is held per queue where they are quorum queues, which know no other way."""
         if consumer.app.conf.aegish_queue_arguments:
-            channel = consumer.task_consumer.channel
-            channel.basic_qos(0, 0, True)  # 0: without limit
-            channel.basic_qos(0, consumer.initial_prefetch_count, False)
+            tasks, count = consumer.task_consumer, consumer.initial_prefetch_count
+            tasks.qos(prefetch_count=0, apply_global=True)  # without limit
+            tasks.qos(prefetch_count=count, apply_global=False)
+            # Set once more by Celery's loop.
+            consumer.qos_global = False
+            consumer.qos = QoS(
+                lambda prefetch_count: tasks.qos(prefetch_count=prefetch_count, apply_global=False),
+                count,
+            )
 
 
 def _build() -> Celery:

@@ -26,8 +26,18 @@ log = get_logger(__name__)
 POLL_S = 0.1
 """A look at one index: all in all, an idle worker takes a hundredth of a core."""
 RETRY_S = 1.0
+RETRY_QUEUE_S = 30.0
+"""Until a queue is tried again that RabbitMQ has of another type."""
 RETRY_AFTER_BUG_S = 10.0
 POLLS_PER_CLEAN_UP = 300
+
+
+class RefusedQueueError(Exception):
+    """Raised for a queue that RabbitMQ has, but not as workers would declare it."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(queue)
+        self.queue = queue
 
 
 class QueueDiscovery(bootsteps.StartStopStep):
@@ -44,6 +54,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
         self._stopped = threading.Event()
         self._left: set[tuple[str, str]] = set()
         self._follow_at = 0.0
+        self._refused: dict[str, float] = {}
 
     def start(self, consumer: Any) -> None:
         """Begin to watch the store, in a thread of its own."""
@@ -90,8 +101,18 @@ class QueueDiscovery(bootsteps.StartStopStep):
         """Listen to what is wanted; a broker that refuses now is asked again later."""
         if monotonic() < self._follow_at:
             return
+        wanted = frozenset(name for name in wanted if monotonic() > self._refused.get(name, 0.0))
         try:
             follow(consumer, wanted, stopped)
+        except RefusedQueueError as refused:
+            self._refused[refused.queue] = monotonic() + RETRY_QUEUE_S
+            log.error(
+                "queue_refused",
+                queue=refused.queue,
+                problem=str(refused.__cause__),
+                remedy="set AEGISH_DIST_QUEUE_TYPE as it was when the run was submitted",
+                retry_in_s=RETRY_QUEUE_S,
+            )
         except Exception as error:
             if (refusal := refusal_of(error)) is None:
                 raise  # has Celery connect again
@@ -124,10 +145,27 @@ def follow(consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> N
     queues = consumer.app.amqp.queues
     served = {name for name in queues.consume_from if model_of(name)}
     for name in sorted(wanted - served):
-        queues.add(run_queue(consumer.app, name))
+        queue = run_queue(consumer.app, name)
+        _declare(consumer, queue)
+        queues.add(queue)
         consumer.add_task_queue(name)
     for name in sorted(served - wanted):
         # Nothing is missing, but duplicates may be left; they would lie in Redis for ever.
         if depth(consumer.task_consumer.channel, queues[name]) == 0:
             consumer.cancel_task_queue(name)
             del queues[name]
+
+
+def _declare(consumer: Any, queue: Any) -> None:
+    """Declare a queue where RabbitMQ's refusal closes no channel that others are consumed by.
+
+    Raises:
+        RefusedQueueError: It exists and is of another kind.
+    """
+    if not consumer.app.conf.broker_url.startswith("amqp"):
+        return
+    try:
+        with consumer.connection.channel() as channel:
+            queue(channel).declare()
+    except consumer.connection.channel_errors as error:
+        raise RefusedQueueError(queue.name) from error

@@ -38,6 +38,11 @@ def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:
             f"RabbitMQ takes no messages ({blocked[:80]}): give it room, then try again;"
             " `rabbitmq-diagnostics alarms` tells more"
         )
+    if "x-queue-type" in what:
+        return QueueError(
+            "the run's queues in RabbitMQ are of another type: set AEGISH_DIST_QUEUE_TYPE to the"
+            " same, classic or quorum, for all commands and workers"
+        )
     return QueueError(
         f"the broker cannot be used ({what}): "
         "check AEGISH_DIST_BROKER_URL and that the server is running; "

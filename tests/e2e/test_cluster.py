@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import DEADLINE_S, Cluster, aegish_dist, run_json
+from tests.e2e.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.services import wait_until
 
 WIRES = ("simulated/careful", "simulated-anthropic/lenient", "simulated-google/hasty")
@@ -55,6 +55,25 @@ def test_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str):
         assert worker.wait(DEADLINE_S) == 0
         assert cluster.waiting(run_id, *WIRES) == 0
         assert_called_once_each(cluster, run_id, 3 * 40)
+
+
+def test_queue_of_another_type(tmp_path: Path, postgres_url: str, rabbitmq_url: str):
+    """A worker leaves a run alone whose queues RabbitMQ has of another type, and serves others."""
+    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
+        cluster.simulator.start(*FAST)
+        left = cluster.submit("simulated/classic", limit=5)
+        cluster.env["AEGISH_DIST_QUEUE_TYPE"] = "quorum"
+        worker = cluster.start_worker()
+        served = cluster.submit("simulated/quorum", limit=30)
+
+        cluster.wait_until_complete(served)
+        refused = run(cluster.env, "resume", "--run-id", left, code=1)
+
+        assert cluster.log().count("queue_refused") == 1
+        assert "Connection to broker lost" not in cluster.log()
+        assert "AEGISH_DIST_QUEUE_TYPE" in refused.stderr
+        assert worker.poll() is None
+        assert (cluster.status(left).done, cluster.simulator.calls()) == (0, 30)
 
 
 def test_worker_of_one_model(cluster: Cluster):
