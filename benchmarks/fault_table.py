@@ -152,7 +152,16 @@ def main(faults: str, repeats: int, jobs: int, output: Path | None, kept: Path |
     results = [result for result in read(kept) if result.fault in names]
     command = f"python benchmarks/fault_table.py --repeats {repeats} --jobs {jobs}"
     text = f"{HEADER}\n{table(results)}\n\n{footer(command)}\n"
-    click.echo(text) if output is None else output.write_text(text)
+    if output is None:
+        click.echo(text)
+    else:
+        output.write_text(text + _sections(output))
+
+
+def _sections(path: Path) -> str:
+    """Return what stands below the table in an earlier one, under headings of its own."""
+    old = path.read_text() if path.exists() else ""
+    return old[start:] if (start := old.find("\n## ")) >= 0 else ""
 
 
 if __name__ == "__main__":
