@@ -149,7 +149,7 @@ def _redis(drill: Drill) -> RedisServer:
 def _wipe_redis(drill: Drill) -> None:
     _redis(drill).kill()
     _redis(drill).start()
-    drill.fleet.resume(drill.run_id)
+    _resume(drill)
 
 
 def _kill_worker_wipe_redis(drill: Drill) -> None:
@@ -201,7 +201,7 @@ def _kill_rabbit(drill: Drill) -> None:
 def _kill_quorum(drill: Drill) -> None:
     # What it was sent some seconds before, RabbitMQ may have confirmed and yet forget.
     _kill_rabbit(drill)
-    drill.fleet.resume(drill.run_id)
+    _resume(drill)
 
 
 def _alarm_rabbit(drill: Drill) -> None:
@@ -216,6 +216,10 @@ def _alarm_rabbit(drill: Drill) -> None:
 def _send_twice(drill: Drill) -> None:
     fleet = drill.fleet
     publish(fleet.app, fleet.missing(drill.run_id))
+
+
+def _resume(drill: Drill) -> None:
+    drill.fleet.resume(drill.run_id)
 
 
 def _forge(drill: Drill) -> None:
@@ -279,7 +283,7 @@ def _trouble(drill: Drill, trouble: Trouble, seconds: float) -> None:
 
 def _long_wait(drill: Drill) -> None:
     _trouble(drill, Trouble.LONG_WAIT, 5)
-    drill.fleet.resume(drill.run_id)  # or five minutes pass, as asked
+    _resume(drill)  # or five minutes pass, as asked
 
 
 def _wrong_key(drill: Drill) -> None:
@@ -336,6 +340,7 @@ _ALL = (
     Fault("quorum-cut", "connections to RabbitMQ with quorum queues are cut", _cut_broker, QUORUM),
     Fault("messages-twice", "every open message is sent again (one worker)", _send_twice, ALONE,
           moment=(0.0, 0.3), twice=0),
+    Fault("resumed-untimely", "`resume` while all is well", _resume, moment=(0.0, 0.6)),
     Fault("messages-forged", "forged and damaged messages", _forge, moment=(0.0, 0.5), twice=0),
     _provider("provider-silent", "the provider is silent for 12 s (time limit 3 s)",
               Trouble.SILENT, 12, time_limit_s=3.0, twice=0, errors=30),
