@@ -155,4 +155,4 @@ def export(name: str, path: Path) -> None:
     """Write a dataset to a .jsonl, .csv or .parquet file."""
     dataset = choose_dataset(Workspace().engine, name)
     export_dataset(dataset, path)
-    note(f"{len(dataset.samples)} samples written to {path}")
+    note(f"{len(dataset.samples):,} samples written to {path}")

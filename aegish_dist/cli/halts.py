@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from aegish_dist.pipeline.status import RunStatus, State, retry_command
+from aegish_dist.pipeline.status import ModelStatus, RunStatus, State, retry_command
 
 
 def halted(status: RunStatus) -> Iterator[str]:
     """Say which models are not called any more, one line for each reason."""
-    parked = ", ".join(m.model for m in status.models if m.state is State.PARKED)
+    parked = ", ".join(_with_reason(m) for m in status.models if m.state is State.PARKED)
     if parked:
         yield (
             f"parked after too many failures in a row: {parked}; `aegish-dist models check` tells"
             f" what is wrong, then `aegish-dist resume --run-id {status.run_id}`"
         )
     for model in status.models:
-        if model.reason is not None:
+        if model.state is State.WAITING and model.reason is not None:
             yield (
                 f"no worker may call {model.model} ({status.workers} alive):"
                 f" {model.reason}; once one may, it goes on, at once after"
@@ -26,6 +26,10 @@ def halted(status: RunStatus) -> Iterator[str]:
             f"over budget, the rest of its items was not called: {dear}; with a higher cap it goes"
             f" on: `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
         )
+
+
+def _with_reason(model: ModelStatus) -> str:
+    return model.model if model.reason is None else f"{model.model} ({model.reason})"
 
 
 def left_to_retry(status: RunStatus) -> Iterator[str]:

@@ -75,7 +75,7 @@ def retirement(model: str, facts: ModelFacts, today: date) -> str:
         return ""
     days = (facts.retires - today).days
     if days <= 0:
-        return f"{model} has ended on {facts.retires}: its calls will fail"
+        return f"{model} was retired on {facts.retires}: its calls will fail"
     when = "tomorrow" if days == 1 else f"in {days} days"
     return f"{model} ends on {facts.retires}, {when}" if days <= WARN_DAYS else ""
 

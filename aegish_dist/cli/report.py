@@ -9,7 +9,7 @@ from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.options import MAX_INTEGER, run_id
 from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
 from aegish_dist.core.scoring import DEFAULT_RULE, rule_named
-from aegish_dist.files import replacing_text
+from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.render import FORMATS, render
@@ -50,4 +50,5 @@ def report(run_id: str, snapshot: int | None, scoring: str, form: str, output: P
     # Opened first, so that a path that cannot be written leaves no snapshot behind.
     with replacing_text(output) as stream:
         stream.write(render(report_data(workspace.engine, found, rule, snapshot), form))
-    note(f"written to {output}")
+    if not is_stream(output):
+        note(f"written to {output}")

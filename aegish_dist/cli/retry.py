@@ -49,7 +49,7 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     outcomes = retrying.outcomes_named(outcome)
     workspace = Workspace()
     run = load_submitted_run(workspace.engine, find_run(workspace.engine, run_id))
-    planned, status = _ask_again(workspace, run, outcomes, models, wait=wait)
+    planned, status = _ask_again(workspace, run, outcomes, models, wait=wait, quiet=as_json)
     asked = 0 if planned is None else planned.items
     if as_json:
         generation = None if planned is None else planned.generation
@@ -57,8 +57,6 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
         say_json(
             {"run_id": run.run_id, "generation": generation, "asked": asked, "missing": missing}
         )
-    else:
-        say(f"{run.run_id}: {asked:,} items asked again")
     return _advise(workspace, status, asked, waited=wait or workspace.settings.embedded_broker)
 
 
@@ -69,9 +67,11 @@ def _ask_again(
     models: list[str],
     *,
     wait: bool,
+    quiet: bool,
 ) -> tuple[Retry | None, RunStatus]:
     if workspace.settings.embedded_broker:
         planned = retrying.plan_retry(workspace.engine, run, outcomes, models)
+        _say_asked(run, planned, quiet=quiet)
         with status_line() as line:
             return planned, run_embedded(workspace.engine, workspace.app, run, line.show)
     with enqueue_line() as published:
@@ -84,10 +84,17 @@ def _ask_again(
             limiter_url=workspace.settings.shared_limiter_url,
             on_progress=published,
         )
+    _say_asked(run, planned, quiet=quiet)
     if not wait:
         return planned, run_status(workspace.engine, run.run_id)
     with status_line() as line:
         return planned, wait_for_workers(workspace.engine, workspace.app, run, line.show)
+
+
+def _say_asked(run: Run, planned: Retry | None, *, quiet: bool) -> None:
+    """Say it before the wait for the answers."""
+    if not quiet:
+        say(f"{run.run_id}: {0 if planned is None else planned.items:,} items asked again")
 
 
 def _advise(workspace: Workspace, status: RunStatus, asked: int, *, waited: bool) -> int:

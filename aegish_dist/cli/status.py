@@ -1,6 +1,8 @@
 """`aegish-dist status`: how far a run is."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +11,8 @@ import click
 from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import as_json, run_id
-from aegish_dist.cli.printing import note, say_json
+from aegish_dist.cli.printing import note, output_is_terminal, say_json
+from aegish_dist.cli.progress import status_line
 from aegish_dist.cli.tables import TextTable, print_table, table_that_changes
 from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.patience import patiently
@@ -36,11 +39,25 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
         _advise(current, embedded=workspace.settings.embedded_broker)
         return
     counts = Counts(lambda: patiently(lambda: run_status(workspace.engine, found)))
-    with table_that_changes(_table(current)) as show:
+    with _shown(current) as show:
         while not current.ended:
             time.sleep(WATCH_INTERVAL_S)
             current = counts.look(quiet=False) or current
-            show(_table(current))
+            show(current)
+    if not output_is_terminal():
+        print_table(_table(current))
+    _advise(current, embedded=workspace.settings.embedded_broker)
+
+
+@contextmanager
+def _shown(first: RunStatus) -> Iterator[Callable[[RunStatus], None]]:
+    """Give what shows a status: as a table on a terminal, else as lines on standard error."""
+    if output_is_terminal():
+        with table_that_changes(_table(first)) as table:
+            yield lambda status: table(_table(status))
+    else:
+        with status_line() as line:
+            yield line.show
 
 
 def _document(current: RunStatus) -> dict[str, Any]:
@@ -78,6 +95,8 @@ def _row(model: ModelStatus, workers: int) -> tuple[str, ...]:
 def _state(model: ModelStatus, workers: int) -> str:
     if model.reason is None:
         return model.state
+    if model.state is State.PARKED:
+        return f"{model.state}: {model.reason}"
     return f"{model.state}: no worker may call it ({workers} alive): {model.reason}"
 
 
@@ -90,7 +109,7 @@ def _advise(current: RunStatus, *, embedded: bool) -> None:
     if current.workers:
         hint = f"workers live but hold none of it: if its queues are empty, {resume} fills them"
     elif embedded:
-        hint = f"nobody works on it: {resume} goes on"
+        hint = f"no command works on it: {resume} goes on"
     else:
         hint = "no worker is alive: start one with `aegish-dist worker`"
     note(hint)

@@ -11,6 +11,7 @@ from aegish_dist.cli.options import Utf8, as_json, run_id
 from aegish_dist.cli.printing import binary_output, note, say, say_json
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError, DatasetError
+from aegish_dist.files import is_stream
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.move_verdicts import export_file, export_lines, import_verdicts
@@ -104,4 +105,5 @@ def export(run_id: str, output: Path | None) -> None:
             export_lines(engine, found, stream)
     else:
         export_file(engine, found, output)
-        note(f"written to {output}")
+        if not is_stream(output):
+            note(f"written to {output}")

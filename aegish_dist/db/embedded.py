@@ -141,7 +141,7 @@ class EmbeddedServer:
             return
         users, self._users = self._users, None
         _servers.pop(next((home for home, each in _servers.items() if each is self), Path()), None)
-        with users, suppress(BlockingIOError):
+        with users, suppress(BlockingIOError, FileNotFoundError):  # or the home is deleted
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)  # there is no other user
             fcntl.flock(users, fcntl.LOCK_UN)
             with (self._home / "postgres.guard").open("a") as guard:

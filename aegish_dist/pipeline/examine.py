@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.schema import current, require_current
-from aegish_dist.db.workers import Fleet, living_fleet
+from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.models import Catalog, missing_key
 from aegish_dist.queue.limiter import check_limiter
@@ -115,13 +115,20 @@ def _fleet(engine: Engine) -> Fleet:
 
 
 def _served(engine: Engine) -> str:
-    """Name the models of open runs that none of the living workers may call."""
-    unserved = sorted(_fleet(engine).unserved.items())
-    if not unserved:
+    """Name the models that none of the living workers may call, and those that are parked."""
+    fleet = _fleet(engine)
+    named = [
+        f"no worker may call {model} of {run_id}: {reason}"
+        for (run_id, model), reason in sorted(fleet.unserved.items())
+    ] + [
+        f"{model} is parked: {fleet.reason(run_id, model) or 'no reason is known'}"
+        for (run_id, model), halt in sorted(fleet.halts.items())
+        if halt is Halt.PARKED
+    ]
+    if not named:
         return "no open run waits for a key or a permission that no worker has"
-    named = [f"{model} of {run_id}: {reason}" for (run_id, model), reason in unserved[:MOST_NAMED]]
-    more = "" if len(unserved) <= MOST_NAMED else f"; and {len(unserved) - MOST_NAMED} more"
-    raise ConfigError(f"no worker may call {'; '.join(named)}{more}")
+    more = "" if len(named) <= MOST_NAMED else f"; and {len(named) - MOST_NAMED} more"
+    raise ConfigError("; ".join(named[:MOST_NAMED]) + more)
 
 
 def _workers(engine: Engine) -> str:

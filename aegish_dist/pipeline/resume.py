@@ -35,7 +35,7 @@ def load_submitted_run(engine: Engine, run_id: str) -> Run:
     with connection_errors_in_one_line(), Session(engine) as session:
         run = load_run(session, run_id)
     if run.prompt is None:
-        raise StoreError(f"run {run_id} was imported: there is nobody to ask")
+        raise StoreError(f"run {run_id} was imported: its models cannot be asked from here")
     return run
 
 

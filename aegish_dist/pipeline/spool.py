@@ -7,7 +7,7 @@ model and sample, so that nothing is stored in another database. It holds what a
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from aegish_dist.db.verdict_rows import VerdictKey, error_row, verdict_row
 from aegish_dist.db.verdicts import insert_row, look_up
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing
+from aegish_dist.inputs.regular import open_input
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.queue.messages import decode, encode
@@ -32,6 +33,10 @@ LEFT_OVER = "answers"
 """Begins the name of a file that workers store by themselves."""
 REFUSED = "refused"
 """Begins the name of a file whose rows the database has refused."""
+MAX_LINE_BYTES = 2**26
+"""More than an answer can take: a body of 1 MiB, escaped, with the errors of ten attempts."""
+MAX_DAMAGED = 1000
+"""Lines without an answer after which a file that began with them is taken for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,9 @@ def recover_folder(engine: Engine, folder: Path) -> None:
     for path in sorted(folder.glob(f"{LEFT_OVER}-*.jsonl")):
         try:
             found = recover(engine, path)
+        except DatasetError as error:
+            log.error("answers_not_recovered", path=str(path), problem=str(error))
+            continue
         except Exception as error:
             log.exception("answers_not_recovered", path=str(path), error=type(error).__name__)
             continue
@@ -96,17 +104,14 @@ def recover(engine: Engine, path: Path) -> Recovered:
     """Store a file of answers and remove it; lines that cannot be stored are kept beside it.
 
     Raises:
-        DatasetError: The file cannot be read.
+        DatasetError: The file cannot be read, or nothing in it can be stored: it is another file
+            or belongs to another database. It is left as it is.
     """
-    try:
-        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-    except OSError as error:
-        raise DatasetError(error.strerror or str(error), source=str(path)) from error
     stored = present = 0
     damaged: list[bytes] = []
     problem = None
     with Session(engine) as session, session.begin():
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(_lines(path), 1):
             try:
                 new = _store(session, line)
             except _LineError as error:
@@ -114,9 +119,25 @@ def recover(engine: Engine, path: Path) -> Recovered:
                 problem = problem or f"line {number}: {error}"
             else:
                 stored, present = stored + new, present + (not new)
+            if len(damaged) == MAX_DAMAGED and not stored + present:
+                break
+    if not stored + present:
+        why = f"nothing in it can be stored, the file is left as it is ({problem or 'it is empty'})"
+        raise DatasetError(why, source=str(path))
     kept = _keep(path, damaged) if damaged else None
     path.unlink(missing_ok=True)
     return Recovered(stored, present, len(damaged), kept, problem)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with open_input(path) as file:
+            while line := file.readline(MAX_LINE_BYTES):
+                if line.strip():
+                    yield line.rstrip(b"\r\n")
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise DatasetError(problem, source=str(path)) from error
 
 
 def _keep(path: Path, lines: Sequence[bytes]) -> Path:

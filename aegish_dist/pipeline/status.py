@@ -53,7 +53,7 @@ class ModelStatus:
     replaced: int
     """Verdicts that a retry has replaced."""
     reason: str | None = None
-    """Why no living worker may call it, while it waits for that; None otherwise."""
+    """Of a waiting model why no living worker may call it, of a parked one the provider's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +173,14 @@ def _model_status(
         cost_usd=None if progress.cost_usd is None else float(progress.cost_usd),
         failed=sum(progress.failed.values()),
         replaced=progress.replaced,
-        reason=unserved if state is State.WAITING else None,
+        reason=_reason(state, unserved, fleet.reason(run.run_id, model)),
     )
+
+
+def _reason(state: State, unserved: str | None, words: str | None) -> str | None:
+    if state is State.WAITING:
+        return unserved
+    return words or None if state is State.PARKED else None
 
 
 def _eta_s(state: State, missing: int, rate_per_s: float) -> float | None:

@@ -80,7 +80,7 @@ class ProviderSession:
         if spec.wire is WireFormat.BASELINE:
             return baseline(spec.name)
         if spec.wire is WireFormat.IMPORTED:
-            raise CatalogError(f"model '{spec.id}' was imported with its verdicts: nobody to call")
+            raise CatalogError(f"model '{spec.id}' was imported and cannot be called")
         if self._http is None:
             raise RuntimeError("the provider session is not open")
         wire = codec(spec.wire)

@@ -13,6 +13,7 @@ from aegish_dist.core.verdict import CallError
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.parquet import load_pyarrow
 from aegish_dist.inputs.regular import open_input
+from aegish_dist.recordings.inspect_archive import InspectArchive
 from aegish_dist.recordings.inspect_log import read_inspect_log
 from aegish_dist.recordings.plain import plain_cells, plain_sample, present, require_label
 from aegish_dist.recordings.plain_record import NotPlain, PlainRecord, plain_line, plain_row
@@ -75,7 +76,8 @@ def split(path: Path) -> list[Chunk]:
         case ".parquet":
             edges = group_edges(path)
         case _:
-            edges = [0, 1]
+            with InspectArchive(path):  # refuses what is none before a process is started for it
+                edges = [0, 1]
     return [Chunk(path, start, end) for start, end in pairwise(edges)]
 
 

@@ -92,6 +92,7 @@ REFUSALS = [
         ("good.jsonl", "second verdict"),
     ),
     Refusal("truncated log", ("verdicts", "import", "half.eval"), ("half.eval", "zip")),
+    Refusal("no log", ("verdicts", "import", "none.eval"), ("none.eval", "No such file")),
     Refusal("no verdicts", ("verdicts", "import", "nothing.jsonl"), ("nothing.jsonl",)),
     Refusal(
         "unwritable export",

@@ -190,6 +190,13 @@ def test_a_shared_folder_is_no_home(tmp_path: Path):
     assert mode(shared) == 0o777
 
 
+def test_a_home_that_is_gone_is_no_obstacle_to_an_end(server: EmbeddedServer, home: Path):
+    """A process that has used it ends in order."""
+    moved = home.rename(home.with_name(f"{home.name}-moved"))
+    server.close()
+    moved.rename(home)
+
+
 def test_the_version_is_known_without_a_server():
     """What is told is the version of the programs in the wheel."""
     assert embedded_version().startswith("18.")

@@ -262,7 +262,7 @@ def test_a_key_does_not_go_in_clear_to_another_machine(
         (date(2026, 10, 11), ""),
         (date(2026, 10, 12), "x/y ends on 2026-12-11, in 60 days"),
         (date(2026, 12, 10), "x/y ends on 2026-12-11, tomorrow"),
-        (date(2026, 12, 11), "x/y has ended on 2026-12-11: its calls will fail"),
+        (date(2026, 12, 11), "x/y was retired on 2026-12-11: its calls will fail"),
     ],
 )
 def test_a_model_that_ends_is_warned_about(today: date, warning: str):

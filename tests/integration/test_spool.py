@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import stat
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from aegish_dist.core.verdict import CallError, ErrorClass, Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, stream_recordings
+from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.pipeline.spool import Recovered, recover, recover_folder, spool
 from tests.integration.command_line import CommandLine
@@ -142,16 +144,42 @@ def test_a_row_that_the_database_refuses(
 
 
 def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path: Path):
-    """Numbers of rows mean nothing elsewhere: nothing is stored there, and nothing is lost."""
+    """Nothing of it is stored, and it stays for the workers of its own database."""
     path = spool(tmp_path, evaluated(stored))
     lines = path.read_text().replace(stored.run_id, "0another0")
     path.write_text(lines)
 
-    found = recover(engine, path)
+    with pytest.raises(
+        DatasetError, match=r"left as it is \(line 1: this database has no such item"
+    ):
+        recover(engine, path)
+    with capture_logs() as logs:
+        recover_folder(engine, tmp_path)
 
-    assert (found.stored, found.damaged) == (0, 3)
-    assert found.kept is not None
-    assert found.kept.read_text() == lines
+    assert [each["event"] for each in logs] == ["answers_not_recovered"]
+    assert [each.read_text() for each in tmp_path.iterdir()] == [lines]
+    assert verdicts(engine, stored) == []
+
+
+@pytest.mark.parametrize("content", ["", "?\n", '{"model": "a/b"}\n' * 3000])
+def test_a_file_of_something_else(engine: Engine, tmp_path: Path, content: str):
+    """A file that was named by mistake stays as it was."""
+    path = tmp_path / "verdicts.jsonl"
+    path.write_text(content)
+
+    with pytest.raises(DatasetError, match="left as it is"):
+        recover(engine, path)
+
+    assert [each.read_text() for each in tmp_path.iterdir()] == [content]
+
+
+def test_only_files_are_recovered(engine: Engine, tmp_path: Path):
+    """A pipe and a device, which may never end, are refused at once."""
+    os.mkfifo(tmp_path / "pipe")
+
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(DatasetError, match="not a regular file"):
+            recover(engine, path)
 
 
 def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Path):
@@ -186,10 +214,11 @@ def test_the_command(cli: CommandLine, stored: StoredRun, tmp_path: Path):
     assert gone.code == 1
     assert len(gone.err.splitlines()) == 1
 
-    path.write_text("?\n")
-    left = cli("verdicts", "recover", path)
+    again = spool(tmp_path, evaluated(stored))
+    again.write_text("?\n" + again.read_text())
+    left = cli("verdicts", "recover", again)
     assert left.code == 1
-    assert f"{path.name}.damaged" in left.err
+    assert f"{again.name}.damaged" in left.err
 
 
 class Database:

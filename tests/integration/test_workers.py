@@ -1,9 +1,13 @@
 """What workers report about themselves, in a real store."""
 
+from celery import Celery
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.cli.halts import halted
 from aegish_dist.db.workers import REASON_LENGTH, Halt, forget_worker, living_fleet, report_worker
+from aegish_dist.models import Catalog
+from aegish_dist.pipeline.examine import examine
 from aegish_dist.pipeline.status import State, run_status
 from tests.integration.stored_runs import a_model, a_run, store
 
@@ -83,3 +87,40 @@ def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine):
     status = run_status(engine, stored.run_id)
     assert (status.state, status.ended) == (State.WAITING, True)
     assert status.models[0].reason == "LAB_KEY is not set"
+
+
+def test_status_says_why_a_model_is_parked(engine: Engine):
+    """The provider's words are the reason of a parked model, and no other model gets them."""
+    parked = {("", "lab/guard"): Halt.PARKED}
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(models=(a_model("lab/guard"), a_model("lab/other"))))
+        report_worker(session, "a", {}, parked, {("", "lab/guard"): "HTTP 401: no such key"})
+
+    status = run_status(engine, stored.run_id)
+
+    assert [(m.state, m.reason) for m in status.models] == [
+        (State.PARKED, "HTTP 401: no such key"),
+        (State.WAITING, None),
+    ]
+    (line,) = halted(status)
+    assert line.startswith("parked after too many failures in a row: lab/guard (HTTP 401: no such")
+
+
+def test_doctor_names_parked_models(engine: Engine):
+    """They are something to mend, with the provider's words."""
+    dead = ("", "lab/dead")
+    with Session(engine) as session, session.begin():
+        report_worker(session, "a", {}, {dead: Halt.PARKED}, {dead: "HTTP 401: no such key"})
+
+    findings = examine(
+        database=lambda: engine,
+        app=Celery(broker="memory://"),
+        limiter_url=None,
+        catalog=lambda: Catalog.load(None),
+        environ={},
+        embedded_database=False,
+    )
+
+    assert [(each.ok, each.detail) for each in findings if each.what == "runs"] == [
+        (False, "lab/dead is parked: HTTP 401: no such key")
+    ]

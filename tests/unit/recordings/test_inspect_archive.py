@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ LONG = "echo " + "x" * 3000
 
 def zstandard(raw: bytes, per_frame: int | None = None) -> bytes:
     """Compress as Inspect AI does: a frame for each so many bytes."""
-    zstd = pytest.importorskip("backports.zstd")
+    zstd = import_module("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
     size = per_frame or len(raw)
     return b"".join(zstd.compress(raw[at : at + size]) for at in range(0, len(raw), size))
 
@@ -145,6 +146,7 @@ def test_folders_are_bounded_together(tmp_path: Path, monkeypatch: pytest.Monkey
 READ = """
 import resource, sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings import read_inspect_log
