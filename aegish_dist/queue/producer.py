@@ -68,6 +68,7 @@ def connected(app: Celery) -> Iterator[Connection]:
         OSError,
         *connection.connection_errors,
         *connection.channel_errors,
+        *connection.recoverable_connection_errors,  # a refused message of RabbitMQ is in no other
     ) as error:
         # Not in order: the broker would be asked to agree, and waited for.
         connection.collect(socket_timeout=CLOSE_TIMEOUT_S)

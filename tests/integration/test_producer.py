@@ -131,6 +131,15 @@ def test_quorum_queues_keep_what_is_given_back(rabbitmq_url: str, model: str):
             wait_until(taken_and_given_back, f"the message, given back {time_} times")
 
 
+def test_message_that_rabbitmq_refuses(rabbitmq_url: str, model: str):
+    """A queue that takes no more is said in one line, as any other trouble of the broker."""
+    app = an_app(rabbitmq_url)
+    app.conf.aegish_queue_arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+
+    with pytest.raises(QueueError, match="MessageNacked"):
+        publish(app, [Item("1full", model, key, 1) for key in range(1, 4)])
+
+
 def test_rabbitmq_drops_queues_that_nobody_uses(rabbitmq_url: str, model: str):
     """Producer, depth and worker declare them alike, as expiring after a week."""
     app = an_app(rabbitmq_url)
