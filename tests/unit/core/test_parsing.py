@@ -274,18 +274,18 @@ def test_doubled_braces_collapse_only_where_nothing_else_helps() -> None:
 def test_a_mebibyte_of_anything_is_read_in_no_time(unit: str) -> None:
     """Repetition cannot drive the parser into quadratic time, which would take minutes here."""
     text = unit * (2**20 // len(unit))
-    start = time.perf_counter()
+    start = time.process_time()
     assert parse(text) == ParsedCompletion(None)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("head", ['{"a":', '{"action":"warn","a":', '{{"action":"warn","a":'])
 def test_nesting_before_a_long_tail_is_read_in_no_time(head: str) -> None:
     """The tail is not read again for each of the objects around it."""
     text = head * 500 + "[" + "1," * 2**18
-    start = time.perf_counter()
+    start = time.process_time()
     parse(text)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_judge_fills_what_the_parser_reads_and_nothing_else() -> None:

@@ -257,10 +257,10 @@ def test_both_layouts_at_once_are_read(checkout):
 def test_hostile_files_are_refused_at_once(checkout, text, message):
     """Aliases, merges, endless numbers, depth and size cost one line each."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(DatasetError) as caught:
         import_gtfobins(path)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -273,10 +273,10 @@ def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout):
         + "]}"
         for n in range(12)
     }
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(DatasetError, match="lead to more than 50,000 commands"):
         import_gtfobins(checkout(**crowd))
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_a_circle_and_a_long_chain_of_programs_end(checkout):

@@ -57,6 +57,6 @@ def test_daily_work_is_allowed(command: str) -> None:
 @pytest.mark.parametrize("unit", ["curl ", "socket ", "sh ", "/bin", "a@", "rm -r -", "chmod "])
 def test_hostile_text_is_judged_quickly(unit: str) -> None:
     """A megabyte of near-matches takes no more than a blink."""
-    started = time.perf_counter()
+    started = time.process_time()
     judge(unit * (1_000_000 // len(unit)))
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
