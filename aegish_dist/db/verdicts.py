@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from sqlalchemy import exists, select, text
 from sqlalchemy.orm import Session
@@ -62,10 +62,8 @@ def _insert_json(table: str, columns: Sequence[str]) -> str:
     )
 
 
-_INSERT_VERDICTS = text(
-    _insert_json("verdicts", _VERDICT_COLUMNS)
-    + " RETURNING run_model_id, sample_key, epoch, generation"
-)
+_KEY = [field.name for field in fields(VerdictKey)]
+_INSERT_VERDICTS = text(f"{_insert_json('verdicts', _VERDICT_COLUMNS)} RETURNING {', '.join(_KEY)}")
 _INSERT_ERRORS = text(_insert_json("call_errors", _ERROR_COLUMNS))
 
 
@@ -119,30 +117,25 @@ def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdi
     """
     firsts = dict(reversed(verdicts))
     rows = [verdict_row(key, verdict) for key, verdict in firsts.items()]
-    inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)}).all()
-    # Errors of a verdict that came second say nothing about the one that was kept.
-    errors = [
-        error_row(key, error)
-        for key in (VerdictKey(*row) for row in inserted)
-        for error in firsts[key].call_errors
-    ]
-    if errors:
-        session.execute(_INSERT_ERRORS, {"rows": json.dumps(errors)})
-    return len(inserted)
+    errors = [error_row(key, each) for key, v in firsts.items() for each in v.call_errors]
+    return insert_rows(session, rows, errors)
 
 
-def insert_row(
-    session: Session, row: Mapping[str, object], errors: Sequence[Mapping[str, object]]
-) -> bool:
-    """Insert a verdict, given by its columns, with the errors of its failed attempts.
+def insert_rows(
+    session: Session, rows: Sequence[Mapping[str, object]], errors: Sequence[Mapping[str, object]]
+) -> int:
+    """Insert verdicts, given by their columns, with the errors of their failed attempts.
 
     Returns:
-        Whether it was not there yet.
+        How many were not there yet.
     """
-    inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps([row])}).all()
-    if inserted and errors:
-        session.execute(_INSERT_ERRORS, {"rows": json.dumps(errors)})
-    return bool(inserted)
+    inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)}).all()
+    new = set(map(tuple, inserted))
+    # Errors of a verdict that came second say nothing about the one that was kept.
+    of_new = [error for error in errors if tuple(error[name] for name in _KEY) in new]
+    if of_new:
+        session.execute(_INSERT_ERRORS, {"rows": json.dumps(of_new)})
+    return len(inserted)
 
 
 def stream_recordings(session: Session, run_id: str) -> Iterator[Recording]:

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.verdict_rows import VerdictKey, error_row, verdict_row
-from aegish_dist.db.verdicts import insert_row, look_up
+from aegish_dist.db.verdicts import insert_rows, look_up
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing
 from aegish_dist.inputs.regular import open_input
@@ -33,6 +34,8 @@ LEFT_OVER = "answers"
 """Begins the name of a file that workers store by themselves."""
 REFUSED = "refused"
 """Begins the name of a file whose rows the database has refused."""
+GROUP = 500
+"""Lines per statement."""
 MAX_LINE_BYTES = 2**26
 """More than an answer can take: a body of 1 MiB, escaped, with the errors of ten attempts."""
 MAX_DAMAGED = 1000
@@ -107,19 +110,20 @@ def recover(engine: Engine, path: Path) -> Recovered:
         DatasetError: The file cannot be read, or nothing in it can be stored: it is another file
             or belongs to another database. It is left as it is.
     """
-    stored = present = 0
+    number = stored = present = 0
     damaged: list[bytes] = []
     problem = None
+    lines = _lines(path)
     with Session(engine) as session, session.begin():
-        for number, line in enumerate(_lines(path), 1):
-            try:
-                new = _store(session, line)
-            except _LineError as error:
-                damaged.append(line)
-                problem = problem or f"line {number}: {error}"
-            else:
-                stored, present = stored + new, present + (not new)
-            if len(damaged) == MAX_DAMAGED and not stored + present:
+        while group := list(islice(lines, GROUP)):
+            for part, came in _store_all(session, group):
+                number += len(part)
+                if isinstance(came, _LineError):
+                    damaged += part
+                    problem = problem or f"line {number}: {came}"
+                else:
+                    stored, present = stored + came, present + len(part) - came
+            if len(damaged) >= MAX_DAMAGED and not stored + present:
                 break
     if not stored + present:
         why = f"nothing in it can be stored, the file is left as it is ({problem or 'it is empty'})"
@@ -151,16 +155,41 @@ class _LineError(Exception):
     """Raised for a line that cannot be stored."""
 
 
-def _store(session: Session, line: bytes) -> bool:
-    """Store a line; return whether its verdict was not there yet."""
-    item, row, errors = _read(line)
+def _store_all(
+    session: Session, lines: Sequence[bytes]
+) -> Iterator[tuple[Sequence[bytes], int | _LineError]]:
+    """Store lines together, as a worker that starts waits for it, or else one by one.
+
+    Yields:
+        Some of the lines in their order, with how many of their verdicts were not there yet.
+    """
+    came: int | _LineError
+    try:
+        came = _store(session, lines)
+    except _LineError as error:
+        came = error
+    if isinstance(came, int) or len(lines) == 1:
+        yield lines, came
+        return
+    for line in lines:
+        yield from _store_all(session, [line])
+
+
+def _store(session: Session, lines: Sequence[bytes]) -> int:
+    """Store lines; return how many verdicts were not there yet."""
+    read = list(map(_read, lines))
+    rows: list[dict[str, Any]] = []
+    errors: list[dict[str, Any]] = []
     try:
         with session.begin_nested():
-            (found,) = look_up(session, [item])
-            if found is None:
-                raise _LineError("this database has no such item")
-            rows = [each | _columns(found.key) for each in (row, *errors)]
-            return insert_row(session, rows[0], rows[1:])
+            found = look_up(session, [item for item, _, _ in read])
+            for (_, row, its_errors), known in zip(read, found, strict=True):
+                if known is None:
+                    raise _LineError("this database has no such item")
+                key = _columns(known.key)
+                rows.append(row | key)
+                errors += [error | key for error in its_errors]
+            return insert_rows(session, rows, errors)
     except (DataError, IntegrityError, UnicodeError) as error:
         raise _LineError(f"the database refuses it ({type(error).__name__})") from error
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
+from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.verdict_rows import VerdictKey
@@ -180,6 +181,23 @@ def test_only_files_are_recovered(engine: Engine, tmp_path: Path):
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(DatasetError, match="not a regular file"):
             recover(engine, path)
+
+
+def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_path: Path):
+    """A worker that stores them at its start takes no messages meanwhile: it does so in groups."""
+    samples = tuple(Sample(f"echo {number}", Target.HARMLESS) for number in range(2000))
+    dataset = Dataset("many", samples)
+    with Session(engine) as session, session.begin():
+        run = store(session, a_run(datasets=(dataset,)), (dataset,))
+    items = [run.item(sample, dataset="many") for sample in samples]
+    verdict = replace(judge(Completion(ANY_TEXT)), created_at=NOON, call_errors=(SLOW,))
+    path = spool(tmp_path, [Evaluated(item, run.key(item), verdict) for item in items])
+    statements = []
+    event.listen(engine, "before_cursor_execute", lambda *_: statements.append(1))
+
+    assert recover(engine, path).stored == 2000
+
+    assert len(statements) <= 50
 
 
 def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Path):
