@@ -170,8 +170,10 @@ local function decrease()
     for other, lease in pairs(model.leases) do
       if other ~= ask.worker then in_flight = in_flight + lease.held end
     end
+    -- Without either, nothing is known of the rate.
     local age = math.max(1, math.min(RECENT_S, now - model.since))
     model.rate, model.top = math.max(goodput(), (model.recent + in_flight) / age) / 2, nil
+    if model.answers == 0 then model.rate = math.max(IDLE_RATE, model.rate) end
   else
     -- While the rate climbs, slow answers lag behind it and say little. Far above the limit, the
     -- part of the calls that was let in tells how far.

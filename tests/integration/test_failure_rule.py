@@ -388,3 +388,18 @@ def test_a_storm_of_refusals(in_flight: int | None, storm_s: float, retry_after_
     assert set(fleet.outcomes) == {Outcome.BLOCK}
     refused = sum(begins_s < at < ends_s for at in fleet.provider.begun_s)
     assert refused <= 100 + storm_s
+
+
+@pytest.mark.parametrize("in_flight", [None, 40])
+def test_refusals_before_the_first_answer(in_flight: int | None):
+    """Some 429s at the beginning say nothing of the rate: a minute later the run is under way."""
+
+    def mood(now_s: float, _: str) -> ProviderError | float:
+        return failure(ErrorClass.RATE_LIMIT) if now_s < 0.5 else LATENCY_S
+
+    fleet = Fleet(Provider(mood), 5000, in_flight, prefetch=40)
+
+    run_virtually(fleet.run(90))
+
+    assert sum(60 <= at < 80 for at in fleet.provider.begun_s) >= 20 * 20
+    assert set(fleet.outcomes) == {Outcome.BLOCK}
