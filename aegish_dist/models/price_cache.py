@@ -80,7 +80,7 @@ def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
 def _read(path: Path, wanted: Remembered) -> dict[str, Price | None]:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Remembered)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return {}
     same = (found.installed, found.day) == (wanted.installed, wanted.day)
     return found.prices if same else {}

@@ -68,7 +68,11 @@ def test_a_price_that_depends_on_the_hour_is_not_kept(tmp_path: Path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b'{"installed": 1}', b"[]"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff", b'{"installed": 1}', b"[]", b'{"prices": ' + b'{"a": ' * 100_000],
+    ids=range(6),
+)
 def test_a_broken_file_is_replaced(tmp_path: Path, content: bytes):
     """It neither fails the command nor stays."""
     path = tmp_path / "prices.json"
