@@ -61,10 +61,11 @@ def status_line() -> Iterator[StatusLine]:
 
 @contextmanager
 def enqueue_line(total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Give a callback that shows how many items are enqueued, and say so at the end.
+    """Give a callback that shows how many items are enqueued.
 
     Args:
-        total: Items there will be, None when nobody has counted them.
+        total: Items there will be, and a note says how many there were; None when they are not
+            counted beforehand, and their number is the result of the command.
     """
     enqueued = 0
     with _bar() if errors_are_on_terminal() else nullcontext() as progress:
@@ -77,7 +78,8 @@ def enqueue_line(total: int | None = None) -> Iterator[Callable[[int], None]]:
                 progress.update(task, completed=items)
 
         yield show
-    note(f"enqueued {enqueued:,} items")
+    if total is not None:
+        note(f"enqueued {enqueued:,} items")
 
 
 def _bar() -> Progress:
