@@ -35,7 +35,7 @@ TLS_OPTIONS = {
     "ssl_cert_reqs": "required|optional|none",
     "ssl_check_hostname": "true|false",
 }
-"""What may stand after the question mark of a broker's URL with TLS, and which values it takes."""
+"""Options after the question mark of a broker's URL with TLS, and the values that each takes."""
 
 
 def _wrong_in_broker(url: str, schemes: Sequence[str] = BROKER_SCHEMES) -> str | None:
@@ -153,7 +153,7 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
     values = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in os.environ.items()
-        # Compose files and shells pass on variables that nobody filled in.
+        # Compose files and shells pass on variables that were left blank.
         if name.startswith(PREFIX) and value.strip()
     }
     try:

@@ -1,4 +1,4 @@
-"""What everyday commands cost beside the imports that they cannot do without, and a worker's start.
+"""CPU of everyday commands beside the imports that they cannot do without, and a worker's start.
 
 Run with `make bench`, or `python benchmarks/startup.py [--repeats N] [commands] [worker]`. Needs
 redis-server.

@@ -1,4 +1,4 @@
-"""Celery's consumer, hardened: whoever reaches the broker may write anything into it.
+"""Celery's consumer, hardened: a party with the broker's password may write anything into it.
 
 A message that is not one of ours is dropped with one line, whatever is wrong with it; raised, the
 error would end the worker, and the next one that is given the message. Of Celery's remote commands
@@ -35,7 +35,7 @@ class Consumer(consumer.Consumer):
     """A consumer that takes messages of our task, and no others."""
 
     _holder: Any = None
-    """What knows the messages that are held, in the channel of the latest connection."""
+    """Keeper of the messages that are held, in the channel of the latest connection."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Some bytes may become gigabytes, before anything of a message is looked at.
@@ -84,7 +84,7 @@ class Consumer(consumer.Consumer):
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
         """Drop a message."""
-        # Nothing of the message is shown: it says what somebody wants to be read.
+        # Nothing of the message is shown: its author chose it to be read.
         log.error("message_dropped", problem=type(exc).__name__, queue=self._queue_of(message))
         message.ack_log_error(celery_logger(__name__), self.connection_errors)
 

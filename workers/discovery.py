@@ -90,7 +90,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
                 pause_s = RETRY_S
                 log.warning("database_unreachable", retry_in_s=pause_s)
             except Exception:
-                # The thread has to outlive whatever it is: without it, the worker takes no new run.
+                # The thread has to outlive every error: without it, the worker takes no new run.
                 pause_s = RETRY_AFTER_BUG_S
                 log.exception("looking_for_runs_failed", retry_in_s=pause_s)
             if stopped.wait(pause_s):

@@ -1,4 +1,4 @@
-"""What becomes of answers that the database does not take: they go to a file, never to nowhere."""
+"""Keeping answers that the database does not take: each goes to a file."""
 
 from collections.abc import Sequence
 from pathlib import Path

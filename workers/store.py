@@ -17,7 +17,7 @@ from aegish_dist.queue.grants import NANO_USD
 from aegish_dist.queue.waiting import Budget
 
 COST_WINDOW_S = 1.0
-"""Counting costs counts a rate as well, which nobody reads here."""
+"""Counting costs counts a rate as well, which is not used here."""
 
 
 class Store:

@@ -1,4 +1,4 @@
-"""What commands work with: the settings, the store and the queue, opened on demand.
+"""The surroundings of a command: settings, store and queue, opened on demand.
 
 Each part is imported where it is opened, so that a command pays for nothing else.
 """

@@ -1,4 +1,4 @@
-"""What msgspec finds wrong, in the words of people who write TOML or set variables.
+"""Findings of msgspec, put into the words of people who write TOML or set variables.
 
 A value may be a key in the wrong place: messages name what is expected, never what was found.
 """

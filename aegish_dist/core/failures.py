@@ -40,12 +40,12 @@ class Proof(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a class of failure means."""
+    """Meaning of a class of failure."""
 
     proof: Proof
     """When it is the row's own."""
     outcome: Outcome = Outcome.API_ERROR
-    """What it is then stored as."""
+    """Stored for the row then."""
     attempts: int = 1
     """Calls for an item before that is asked, the first one included."""
     alive: bool = False
@@ -90,7 +90,7 @@ class Failure:
     attempt: int
     """Its number, from 1."""
     retry_after_s: float | None = None
-    """What the provider asked us to wait."""
+    """Wait that the provider asked for; None: none."""
     probe: bool = False
     """Whether the call was to find out if a parked model lives again."""
     status: int | None = None
@@ -100,14 +100,14 @@ class Failure:
 
     @property
     def kind(self) -> Kind:
-        """What it means."""
+        """Meaning of its class."""
         forbidden = self.error_class is ErrorClass.AUTH and self.status == 403
         return FORBIDDEN if forbidden else KINDS[self.error_class]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of the model beside the failure."""
+    """Facts about the model beside the failure."""
 
     parked: bool = False
     """Whether the fleet has parked it."""
@@ -132,11 +132,11 @@ class GiveUp:
     """Try no more: the failure is the row's own."""
 
     outcome: Outcome
-    """What it is stored as."""
+    """Stored for the row."""
 
 
 class Step(StrEnum):
-    """What else may follow."""
+    """Other steps that may follow."""
 
     GIVE_BACK = "give back"
     """Return the item to its queue without a verdict."""

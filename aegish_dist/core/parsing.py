@@ -47,7 +47,7 @@ MARK = re.compile(
     r'|(?P<fence>```\w*+\s*+\{?)?(?P<object>\{(?=\s*"))|' + PAIR
 )
 FRAME = re.compile(r"(?:\s|<\|\w*\|>|```\w*)*+")
-"""What may stand around an answer that stands alone: blanks, special tokens, a fence."""
+"""Allowed around an answer that stands alone: blanks, special tokens, a fence."""
 
 # Not strict: models put literal line breaks into strings. Integers as floats: `int` takes
 # quadratic time on thousands of digits.
@@ -92,7 +92,7 @@ class _Reader:
         self._leads = False
         """Whether the text begins with its answer."""
         self._firm: ParsedCompletion | None = None
-        """What counted where an object outside `<think>` broke."""
+        """The answer that counted where an object outside `<think>` broke."""
         self._alone: ParsedCompletion | None = None
         """The answer that stands alone behind the last tag."""
         self._part = 0

@@ -59,7 +59,7 @@ class Program:
     name: str
     """The program."""
     file: Path
-    """What says so."""
+    """The text that says so."""
     alias_of: str | None
     """Another program with the same examples; None for a program of its own."""
     entries: tuple[Entry, ...]

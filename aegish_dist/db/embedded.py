@@ -1,6 +1,6 @@
 """A real PostgreSQL without an installation: the server from a wheel, on a local socket.
 
-Its processes belong to nobody's terminal: `embedded_guard` starts the server and stops it after the
+Its processes belong to no terminal: `embedded_guard` starts the server and stops it after the
 last process that uses it, also where that process was killed.
 """
 
@@ -37,7 +37,7 @@ STOP_TIMEOUT_S = 60.0
 POLL_S = 0.02
 
 _servers: dict[Path, "EmbeddedServer"] = {}
-"""Of this process, by home: the locks have to outlive whoever asked for the URL."""
+"""Of this process, by home: the locks have to outlive the caller that asked for the URL."""
 
 
 def start_embedded(home: Path) -> str:
@@ -132,7 +132,7 @@ class EmbeddedServer:
                 self._start_guard()
 
     def stop(self) -> None:
-        """Stop the server, whoever uses it."""
+        """Stop the server, even while it is used."""
         embedded_guard.stop(self._data)
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ POLL_S = 0.05
 
 
 def serve(plan: dict[str, Any]) -> None:
-    """Start the server unless it runs, wait until nobody uses it, and stop it.
+    """Start the server unless it runs, wait until no process uses it, and stop it.
 
     Args:
         plan: What `db.embedded` has decided: the `guard` and `users` lock files, the `data`, the

@@ -106,7 +106,7 @@ class FinishedModels:
         ]
         if finished:
             _close(session, finished)
-            for model_id in finished:  # verdicts that somebody deleted are found missing next time
+            for model_id in finished:  # deleted verdicts are found missing next time
                 del self._answered[model_id]
 
     def _misses_one(self, session: Session, model: _OpenModel, last: int, deadline: float) -> bool:

@@ -178,7 +178,7 @@ class RunImport:
     def _find(self, name: str, fingerprint: str | None) -> int | None:
         """Return the stored dataset of that name and fingerprint, or the newest of that name.
 
-        Until the import ends nobody can delete it, or samples of it.
+        Until the import ends it cannot be deleted, nor samples of it.
         """
         found = select(DatasetRow.id).where(DatasetRow.name == name)
         if fingerprint is not None:

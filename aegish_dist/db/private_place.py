@@ -1,4 +1,4 @@
-"""Where the embedded PostgreSQL lives: folders that nobody else can enter, and who serves there.
+"""The folders of the embedded PostgreSQL, closed to other users, and the user that serves there.
 
 Nothing outside of the home is ever changed. What cannot be made private, or cannot be reached by
 the user that serves, is refused.

@@ -50,7 +50,7 @@ class Fleet:
     reasons: Reasons = field(default_factory=dict)
     """Why, where a worker knows it."""
     unserved: Reasons = field(default_factory=dict)
-    """What none of the workers may call, for lack of a key or by its catalog, and why."""
+    """Models that no worker may call, for lack of a key or by its catalog, and why."""
 
     def halt(self, run_id: str, model: str) -> Halt | None:
         """Return why a model of a run is not called, None when it is."""

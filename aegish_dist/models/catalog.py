@@ -32,7 +32,7 @@ LIST_HINT = "`aegish-dist models list` shows all"
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the catalog knows about a model beyond how it is called."""
+    """Facts about a model beyond how it is called."""
 
     retires: date | None = None
     """From this day on the provider answers no more; None while none is announced."""
@@ -69,7 +69,7 @@ class CatalogEntry:
     notes: str
     """The entry's notes, or else the provider's."""
     facts: ModelFacts
-    """What is known about it beyond its calls."""
+    """Facts beyond its calls."""
 
 
 @dataclass(frozen=True, slots=True)

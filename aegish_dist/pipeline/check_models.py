@@ -36,7 +36,7 @@ class ModelCheck:
     refused: bool = False
     """Whether all calls of a run would fail in the same way."""
     remedy: str = ""
-    """What to change, where the refusal names it."""
+    """The change that the refusal names, if any."""
 
 
 async def check_models(

@@ -69,11 +69,11 @@ class Evaluated(NamedTuple):
     """A verdict on its way to the store."""
 
     item: Item
-    """What it is about, in the words of its message."""
+    """Its item, as the message names it."""
     key: VerdictKey
     """The same in those of the store."""
     verdict: Verdict
-    """What came of it."""
+    """The verdict."""
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ MAX_DAMAGED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What came of a file."""
+    """Result for a file."""
 
     stored: int
     """Verdicts that are new in the store."""

@@ -221,5 +221,5 @@ def retry_command(status: RunStatus) -> str | None:
     until one can be read would favour models that are unreliable.
     """
     if status.origin == "import" or sum(status.failed.values()) <= status.retrying:
-        return None  # nobody can be asked, or all are being asked again
+        return None  # no model can be asked, or all are being asked again
     return f"aegish-dist retry --run-id {status.run_id} --outcome {','.join(status.failed)}"

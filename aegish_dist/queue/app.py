@@ -20,7 +20,7 @@ SILENCE_S = 5
 """In which Redis, whose commands take milliseconds, answers, or the connection counts as lost."""
 
 HEALTH_CHECK_INTERVAL_S = 10
-"""Between looks for replies of Redis that are overdue on connections that nobody waits on."""
+"""Between looks for replies of Redis that are overdue on connections that no thread waits on."""
 
 PATIENCE_S = 15
 """In which RabbitMQ answers or confirms a message; it may be writing thousands to disk."""

@@ -123,7 +123,7 @@ class Channel(redis.Channel):
 
     @cached_property
     def subclient(self) -> Any:
-        """What hears of broadcasts; it is read when something has come, and never waited for."""
+        """Listener for broadcasts; it is read when something has come, and never waited for."""
         client = self._create_client(asynchronous=True).pubsub()
         client.parse_response = partial(client.parse_response, block=False, timeout=REST_S)
         return client

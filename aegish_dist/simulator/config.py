@@ -11,7 +11,7 @@ from aegish_dist.simulator.personas import PERSONAS
 
 HOST = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({HOST, "localhost", "[::1]"})
-"""What clients on this machine call it."""
+"""Its names for clients on this machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class Wire(Protocol):
     key_header: str
     """Request header that carries the key."""
     key_scheme: str
-    """What stands before the key in it, in lower case; empty where it stands alone."""
+    """Text before the key in it, in lower case; empty where the key stands alone."""
     errors: Mapping[ErrorClass, ErrorForm]
     """Every class of `Refusal`."""
 

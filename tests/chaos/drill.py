@@ -37,7 +37,7 @@ class Fault:
     strike: "Callable[[Drill], None]"
     """Begins the fault, and returns when it is over and its remedy, if it needs one, was given."""
     layout: Layout = field(default_factory=Layout)
-    """What it needs."""
+    """Layout that it needs."""
     latency: str = "uniform:0.2,0.5"
     """Of each call, in seconds."""
     time_limit_s: float = 60.0
@@ -54,7 +54,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one drill led to."""
+    """Result of one drill."""
 
     fault: str
     seed: int

@@ -58,7 +58,7 @@ Identity = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a fleet consists of; drills of the same layout share one."""
+    """Parts of a fleet; drills of the same layout share one."""
 
     broker: str = "redis"
     """`redis` or `rabbitmq`."""

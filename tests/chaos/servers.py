@@ -90,7 +90,7 @@ class CuttingProxy(HalfOpenProxy):
     def __init__(self, target: int | Path) -> None:
         super().__init__(target)
         self.cut_commits = False
-        """Whether COMMITs reach the server and their answers nobody."""
+        """Whether COMMITs reach the server while their answers are cut off."""
         self._committing: set[Pair] = set()
 
     def _copy(self, pair: Pair, source: socket.socket, sink: socket.socket) -> None:
