@@ -18,6 +18,8 @@ from tests.services import wait_until
 
 MODEL = "simulated/besieged"
 ITEMS = 30
+UNKNOWN = 2
+"""Forged messages that look like ours, but name items that no run plans."""
 HEADERS: list[dict[str, Any]] = [
     {},
     {"task": {"of": "a map"}},
@@ -69,7 +71,10 @@ def test_forged_messages_in_redis(tmp_path: Path, postgres_url: str, redis_url: 
         assert worker.poll() is None
         assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == ITEMS
         said = Counter(re.findall("message_dropped|message_unreadable|unknown_item", cluster.log()))
-        assert said.total() == 2 * len(forged)
+        # Copies of an unknown item that are held together are looked up, and named, once.
+        unknown = said.pop("unknown_item")
+        assert said.total() == 2 * (len(forged) - UNKNOWN)
+        assert 1 <= unknown <= 2 * UNKNOWN
         assert "Traceback" not in cluster.log()
 
 
@@ -106,13 +111,26 @@ def test_remote_commands(cluster: Cluster, app: Celery):
     wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
 
     for command in REFUSED:
-        replies = app.control.broadcast(command, arguments={"queue": "celery"}, reply=True, limit=1)
-        assert [list(reply.values()) for reply in replies or []] == [[{"error": "not accepted"}]]
+        assert list(_reply(app, command).values()) == [{"error": "not accepted"}]
 
     run_id = cluster.submit(MODEL, limit=ITEMS)
     cluster.wait_until_complete(run_id)
     assert worker.poll() is None
-    assert cluster.log().count("remote_command_ignored") == len(REFUSED)
+    ignored = set(re.findall(r"remote_command_ignored.*?'(\w+)'", cluster.log()))
+    assert ignored == set(REFUSED)
+
+
+def _reply(app: Celery, command: str) -> dict[str, Any]:
+    """Return a worker's answer; replies are not acknowledged, so one may be lost on its way."""
+    replies: list[dict[str, Any]] = []
+
+    def answered() -> bool:
+        arguments = {"queue": "celery"}
+        replies.extend(app.control.broadcast(command, arguments, reply=True, limit=1) or ())
+        return bool(replies)
+
+    wait_until(answered, f"an answer to {command}", DEADLINE_S)
+    return replies[0]
 
 
 def test_broadcasts_that_are_no_commands(tmp_path: Path, postgres_url: str, redis_url: str):
