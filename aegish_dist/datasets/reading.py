@@ -6,6 +6,7 @@ from aegish_dist.datasets.aegish import read_aegish
 from aegish_dist.datasets.draft import Draft
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.datasets.table import read_table
+from aegish_dist.errors import DatasetError
 
 
 def read_dataset(path: Path) -> Draft:
@@ -18,6 +19,8 @@ def read_dataset(path: Path) -> Draft:
         DatasetError: When it cannot be read as what its name says.
         ConfigError: When it is Parquet and pyarrow is not installed.
     """
+    if not path.exists():
+        raise DatasetError("no such file or folder", source=str(path))
     if path.is_dir():
         return read_gtfobins(path)
     return read_aegish(path) if path.suffix.lower() == ".json" else read_table(path)

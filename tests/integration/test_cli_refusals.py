@@ -77,6 +77,7 @@ REFUSALS = [
         ("twice.json, line 2, field 'command'", "as in line 1"),
     ),
     Refusal("no such file", ("datasets", "import", "table", "none.csv"), ("none.csv",)),
+    Refusal("nothing to validate", ("datasets", "validate", "none"), ("none: no such file",)),
     Refusal("no checkout", ("datasets", "import", "gtfobins", "none"), ("none",)),
     Refusal("unknown form", ("datasets", "export", "harmless", "x.xml"), ("x.xml", ".jsonl")),
     Refusal("no directory", ("datasets", "export", "harmless", "none/x.csv"), ("none/x.csv",)),
