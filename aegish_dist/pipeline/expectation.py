@@ -9,6 +9,8 @@ from aegish_dist.queue.waiting import Budget, Expected
 
 WEIGHT = 0.1
 """Of the newest answer in the running mean."""
+MAX_ANSWER_TOKENS = 100_000
+"""A longer answer counts as one of this length; some providers report nonsense."""
 
 
 class Expectation:
@@ -41,7 +43,8 @@ class Expectation:
         """
         usage = completion.usage
         if usage.output_tokens is not None:
-            self._answer_tokens += WEIGHT * (usage.output_tokens - self._answer_tokens)
+            newest = min(usage.output_tokens, MAX_ANSWER_TOKENS)
+            self._answer_tokens += WEIGHT * (newest - self._answer_tokens)
         known = usage.input_tokens is not None and usage.output_tokens is not None
         tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0) if known else None
         return tokens, self._cost(usage)

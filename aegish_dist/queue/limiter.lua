@@ -81,13 +81,15 @@ local function renew(leases, name, slots)
   end
 end
 
--- The bucket of a rate, filled up to now. Returns nil without a rate.
+-- The bucket of a rate, filled up to now. Returns nil without a rate. What calls used beyond what was
+-- expected of them is made up for within a minute: limits are per minute.
 local function bucket_of(owner, kind, rate, size, correction)
   if not rate or rate >= FREE_RATE * size then return nil end
   local bucket = owner[kind] or {level = size, at = now}
   owner[kind] = bucket
   local most = size + rate * BURST_S
   bucket.level = math.min(most, bucket.level + math.max(0, now - bucket.at) * rate) - correction
+  bucket.level = math.max(bucket.level, -60 * rate)
   bucket.at = now
   return {state = bucket, rate = rate, size = size}
 end

@@ -5,7 +5,7 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
@@ -79,6 +79,7 @@ class Fleet:
     queue: deque[Item] = field(default_factory=deque)
     gates: list[Gate] = field(default_factory=list)
     reasons: set[str | None] = field(default_factory=set)
+    tokens_per_minute: float | None = None
 
     async def run(self, seconds: float) -> None:
         """Work until everything is stored, or for so long."""
@@ -106,7 +107,7 @@ class Fleet:
         async def budget(_: str) -> None:
             return None
 
-        limits = Limits(max_in_flight=self.in_flight)
+        limits = Limits(max_in_flight=self.in_flight, tokens_per_minute=self.tokens_per_minute)
         ports = Ports(ask, spent, budget, random.Random(number), Places(1000))
         gate = Gate("lab/guard", limits, Limits(), ports)
         self.gates.append(gate)
@@ -403,3 +404,19 @@ def test_refusals_before_the_first_answer(in_flight: int | None):
 
     assert sum(60 <= at < 80 for at in fleet.provider.begun_s) >= 20 * 20
     assert set(fleet.outcomes) == {Outcome.BLOCK}
+
+
+def test_an_answer_that_claims_to_have_used_more_tokens_than_there_are():
+    """It slows its model down for some minutes, not for ever."""
+
+    class Boastful(Provider):
+        async def complete(self, command: str) -> Completion:
+            answer = await super().complete(command)
+            usage = Usage(100, 2**53 - 1 if command == "3" else 10)
+            return replace(answer, usage=usage)
+
+    fleet = Fleet(Boastful(), items=200, tokens_per_minute=60_000)
+
+    run_virtually(fleet.run(600))
+
+    assert fleet.outcomes == {Outcome.BLOCK: 200}
