@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aegish_dist.models import Catalog
@@ -13,6 +13,7 @@ from aegish_dist.pipeline.simulate import catalog_for
 URL = "http://127.0.0.1:8099"
 
 
+@settings(deadline=None)  # the first example imports a parser
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
 def test_any_model_id_is_written_as_toml(models: list[str]) -> None:
     """Emoji, quotes and control characters are read back as they were, from plain ASCII."""
