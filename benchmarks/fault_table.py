@@ -33,7 +33,7 @@ HEADER = """# Faults, and what became of a run
 
 Each fault struck a run of 120 items (two models, calls of 0.2 to 0.5 s, two workers with 10 calls
 each; a row says where that differs) again and again, each time at another moment, which was drawn
-from the first tenth to six tenths of its calls. As in Jepsen's set test an item is *attempted* when
+from the first six tenths of its calls. As in Jepsen's set test an item is *attempted* when
 it is enqueued, *acknowledged* when a reader has seen its verdict, and *lost* when it was
 acknowledged and is gone, or never got a verdict. *Doubled* are verdicts beyond the first of an
 item. *Paid twice* are calls beyond the first of a command, of those that the provider worked on; in

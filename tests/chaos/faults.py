@@ -340,7 +340,8 @@ _ALL = (
     Fault("quorum-cut", "connections to RabbitMQ with quorum queues are cut", _cut_broker, QUORUM),
     Fault("messages-twice", "every open message is sent again (one worker)", _send_twice, ALONE,
           moment=(0.0, 0.3), twice=0),
-    Fault("resumed-untimely", "`resume` while all is well", _resume, moment=(0.0, 0.6)),
+    # A copy costs a call where the other worker takes it while the first one calls: 2 x 10 at most.
+    Fault("resumed-untimely", "`resume` while all is well", _resume, twice=20),
     Fault("messages-forged", "forged and damaged messages", _forge, moment=(0.0, 0.5), twice=0),
     _provider("provider-silent", "the provider is silent for 12 s (time limit 3 s)",
               Trouble.SILENT, 12, time_limit_s=3.0, twice=0, errors=30),
