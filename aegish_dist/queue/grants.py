@@ -35,8 +35,11 @@ class Told:
     """Whether the provider showed a sign of life."""
     failures: int = 0
     """Infrastructure failures in a row, up to now."""
+    unanswered: int = 0
+    """Failed calls that may have been paid for since the last answer, up to now; a 429 does not end
+    the count."""
     probe_failed: bool = False
-    """Whether a probe of a parked model showed no sign of life."""
+    """Whether a probe of a parked model brought no answer."""
     pause_s: float = 0.0
     """The longest wait that the provider asked for."""
     tokens: int = 0
@@ -56,6 +59,7 @@ class Told:
             overloaded=self.overloaded + later.overloaded,
             alive=self.alive or later.alive,
             failures=later.failures if later.alive else self.failures + later.failures,
+            unanswered=later.unanswered + (0 if later.answers else self.unanswered),
             probe_failed=self.probe_failed or later.probe_failed,
             pause_s=max(self.pause_s, later.pause_s),
             tokens=self.tokens + later.tokens,

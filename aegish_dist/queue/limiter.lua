@@ -23,6 +23,7 @@ local LONGEST_PARK_S = 3600  -- before a probe asks again, whatever the provider
 local OVERLOAD_PAUSE_S = 1
 local OVERLOAD_EVERY_S = 5
 local FAILURES = 10          -- in a row, over the fleet: the model is parked
+local UNANSWERED = 20        -- calls that were paid for without an answer, with 429s between them or not
 local PROBE_S, LONGEST_PROBE_S = 2, 300
 local SHOWN_PROBES = 2       -- failed ones after which a model is called parked, as in ration.py
 
@@ -245,7 +246,9 @@ end
 -- a long wait, with a probe now and then. During such a wait late answers say nothing.
 local told_to_wait = model.parked and model.parked.asked and now < model.parked.at
 model.reason = told.reason or model.reason
-if told.alive and not told_to_wait then
+model.unanswered = told.unanswered + (told.answers > 0 and 0 or model.unanswered or 0)
+local unanswered = model.unanswered >= UNANSWERED
+if told.alive and not told_to_wait and not unanswered then
   if model.parked and not (given or model.rate or ask.max_in_flight) then
     model.window = SLOW_START
   end
@@ -254,7 +257,7 @@ elseif not model.parked then
   model.failures = model.failures + told.failures
 end
 local parked = model.parked
-if not parked and model.failures >= FAILURES then
+if not parked and (model.failures >= FAILURES or unanswered) then
   parked = {wait = PROBE_S, at = now + PROBE_S, failed = 0}
   model.parked = parked
 elseif parked and told.probe_failed then

@@ -43,7 +43,7 @@ class News:
         told = self._told
         told.answers += 1
         told.epoch_answers += epoch == told.epoch
-        told.alive, told.failures = True, 0
+        told.alive, told.failures, told.unanswered = True, 0, 0
         told.tokens += excess_tokens
 
     def failure(
@@ -67,12 +67,13 @@ class News:
             others_answered: Whether other calls were answered so lately that the failure says
                 nothing about the model.
         """
-        told = self._told
-        if KINDS[error_class].alive:
+        told, kind = self._told, KINDS[error_class]
+        if kind.alive:
             told.alive, told.failures = True, 0
         else:
             told.failures += not others_answered
-            told.probe_failed |= probe
+        told.unanswered += kind.charged and not others_answered
+        told.probe_failed |= probe
         told.reason = words[:REASON_LENGTH]
         told.refused += error_class is ErrorClass.RATE_LIMIT and epoch == told.epoch
         told.overloaded += error_class is ErrorClass.OVERLOADED

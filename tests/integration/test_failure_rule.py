@@ -260,6 +260,23 @@ def test_a_provider_that_never_answers():
     assert sum(fleet.provider.calls.values()) <= 11 + 5 + settled
 
 
+def test_refusals_between_failures_that_were_paid_for():
+    """A 429 now and then does not have a provider that never answers called without end."""
+    generator = random.Random(1)
+
+    def mood(now_s: float, _: str) -> ProviderError:
+        refused = generator.random() < 0.6
+        return failure(ErrorClass.RATE_LIMIT if refused else ErrorClass.MALFORMED)
+
+    fleet = Fleet(Provider(mood), items=20, in_flight=10)
+
+    run_virtually(fleet.run(3600))
+
+    # Twenty park the model, those in flight then end, and an hour has about 17 probes.
+    assert sum(fleet.provider.calls.values()) <= 150
+    assert fleet.reasons
+
+
 def test_a_sample_whose_connection_is_cut_after_a_long_wait():
     """It ends after a bounded number of calls, as each may have been paid for."""
 

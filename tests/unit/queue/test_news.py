@@ -72,13 +72,28 @@ def test_failed_probes(error_class: ErrorClass):
 
 
 def test_refused_probe():
-    """A 429 is a sign of life."""
+    """A 429 is a sign of life, though no answer."""
     news = News()
     news.failure(0, ErrorClass.RATE_LIMIT, None, probe=True, words="no")
 
     told = news.take()
 
-    assert (told.alive, told.probe_failed) == (True, False)
+    assert (told.alive, told.probe_failed) == (True, True)
+
+
+def test_calls_that_were_paid_for_in_vain():
+    """They are counted up to the next answer, a 429 between them notwithstanding."""
+    news = News()
+    for error_class in (ErrorClass.MALFORMED, ErrorClass.RATE_LIMIT, ErrorClass.DEADLINE):
+        news.failure(0, error_class, None, probe=False, words="no")
+    told = news.take()
+    assert told.unanswered == 2
+    news.answer(0, 0)
+    news.failure(0, ErrorClass.CONNECTION, None, probe=False, words="no")
+
+    news.put_back(told)
+
+    assert news.take().unanswered == 1
 
 
 def test_news_that_did_not_arrive():
