@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import socket
-import subprocess
+import subprocess  # nosec B404 # of the wheel's programs and our own script
 import sys
 import time
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def embedded_server(home: Path) -> "EmbeddedServer":
 
 def embedded_version() -> str:
     """Return the version of the server that the wheel holds, such as `18.4`."""
-    shown = subprocess.run(  # noqa: S603  a program of the wheel
+    shown = subprocess.run(  # noqa: S603  # nosec B603 # a program of the wheel
         [binaries() / "postgres", "--version"], capture_output=True, check=True, encoding="utf-8"
     )
     return shown.stdout.split()[-1]
@@ -169,7 +169,7 @@ class EmbeddedServer:
 
     def _initialise(self, folder: Path, lock: IO[str]) -> None:
         root = os.geteuid() == 0
-        done = subprocess.run(  # noqa: S603  a program of the wheel
+        done = subprocess.run(  # noqa: S603  # nosec B603 # a program of the wheel
             [
                 *(self._binaries / "initdb", "--username=postgres", "--encoding=utf8"),
                 *("--auth-local=trust", "--auth-host=reject", "-D", folder),
@@ -213,7 +213,7 @@ class EmbeddedServer:
             "gid": self._account.gid,
             "command": None if serves else self._command(folder),
         }
-        guard = subprocess.Popen(  # noqa: S603  our own script
+        guard = subprocess.Popen(  # noqa: S603  # nosec B603 # our own script
             [sys.executable, "-I", "-S", embedded_guard.__file__, json.dumps(plan)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

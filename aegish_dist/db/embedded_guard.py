@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
+import subprocess  # nosec B404 # of the wheel's programs
 import sys
 import time
 from contextlib import suppress
@@ -71,7 +71,7 @@ def start(plan: dict[str, Any]) -> "subprocess.Popen[bytes]":
     root = os.geteuid() == 0
     account = {"user": plan["uid"], "group": plan["gid"], "extra_groups": []} if root else {}
     with open(plan["log"], "ab") as log:
-        return subprocess.Popen(  # noqa: S603  a program of the wheel
+        return subprocess.Popen(  # noqa: S603  # nosec B603 # a program of the wheel
             plan["command"],
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -8,7 +8,7 @@ import os
 import pwd
 import shutil
 import stat
-import subprocess
+import subprocess  # nosec B404 # of useradd
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ def server_account() -> Account:
 def _add_user() -> None:
     command = ["useradd", "--system", "--user-group", "--shell", "/bin/false", SERVER_USER]
     try:
-        subprocess.run(command, check=True, capture_output=True)  # noqa: S603  our own words
+        subprocess.run(command, check=True, capture_output=True)  # noqa: S603  # nosec B603 # our own words
     except (OSError, subprocess.CalledProcessError) as error:
         raise StoreError(
             f"PostgreSQL does not run as root, and the user '{SERVER_USER}' cannot be made for it:"
@@ -125,6 +125,6 @@ def socket_folder(data: Path, account: Account) -> Path:
     """
     if len(os.fsencode(data / SOCKET)) <= LONGEST_SOCKET_PATH:
         return data
-    folder = Path(tempfile.mkdtemp(prefix="aegish-dist-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="aegish-dist-", dir="/tmp"))  # nosec B108 # made private by mkdtemp
     os.chown(folder, account.uid, account.gid)
     return folder
