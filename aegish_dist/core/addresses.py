@@ -22,9 +22,18 @@ _METADATA_NAMES = frozenset(
 )
 """Names under which clouds serve a machine's own credentials."""
 _METADATA_NETWORKS = tuple(
-    map(ipaddress.ip_network, ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254", "100.100.100.200"))
+    map(
+        ipaddress.ip_network,
+        (
+            *("169.254.0.0/16", "fe80::/10", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+            *("fd00:ec2::254", "fd20:ce::254", "fd00:42::42"),
+        ),
+    )
 )
 """Link-local networks, and the addresses that clouds use outside of them."""
+
+_EMBEDDING = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96")))
+"""IPv6 networks whose last 32 bits are an IPv4 address: IPv4-compatible, and NAT64 (RFC 6052)."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -72,8 +81,16 @@ def _address(host: str) -> Address | None:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return _legacy_address(host)
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
+    return address if isinstance(address, ipaddress.IPv4Address) else _unwrapped(address)
+
+
+def _unwrapped(address: ipaddress.IPv6Address) -> Address:
+    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
+    if address.is_loopback or address.is_unspecified:
+        return address
+    if any(address in network for network in _EMBEDDING):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address
 
 
 def _legacy_address(host: str) -> Address | None:
