@@ -39,8 +39,9 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
         _advise(current, embedded=workspace.settings.embedded_broker)
         return
     counts = Counts(lambda: patiently(lambda: run_status(workspace.engine, found)))
+    current = counts.look(quiet=False) or current
     with _shown(current) as show:
-        while not current.ended:
+        while not counts.has_ended(current):
             time.sleep(WATCH_INTERVAL_S)
             current = counts.look(quiet=False) or current
             show(current)

@@ -27,6 +27,9 @@ PATIENCE_S = 60.0
 COUNTS_PER_S = 0.02
 """Seconds of counting per second of waiting at most: a large run takes seconds to count."""
 LONGEST_PAUSE_S = 60.0
+SETTLED_S = 5.0
+"""For so long a run that lacks verdicts has to look ended: workers report a parked model for a
+moment longer after `resume` or `retry` had it probed."""
 
 
 class Counts:
@@ -45,6 +48,7 @@ class Counts:
         self._clock = clock
         self._due_at = -math.inf
         self._was_quiet = False
+        self._ended_at: float | None = None
 
     def look(self, *, quiet: bool) -> RunStatus | None:
         """Return the status, None when it is too early to count again.
@@ -60,7 +64,21 @@ class Counts:
         status = self._count()
         ended = self._clock()
         self._due_at = ended + min((ended - began) / COUNTS_PER_S, LONGEST_PAUSE_S)
+        if not status.ended:
+            self._ended_at = None
+        elif self._ended_at is None:
+            self._ended_at = ended
         return status
+
+    def has_ended(self, status: RunStatus) -> bool:
+        """Return whether a run is complete, or has looked ended for long enough.
+
+        Args:
+            status: The latest count.
+        """
+        if not status.missing or self._ended_at is None:
+            return status.ended
+        return self._clock() - self._ended_at >= SETTLED_S
 
 
 def run_embedded(
@@ -137,7 +155,7 @@ def wait_for_workers(
         status = counts.look(quiet=not busy)
         if status is not None:
             on_status(status)
-        if status is not None and status.ended:
+        if status is not None and counts.has_ended(status):
             return status
         if busy or (status is not None and status.state is State.RUNNING):
             moving_at = time.monotonic()

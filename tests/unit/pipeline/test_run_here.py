@@ -1,8 +1,9 @@
 """How often a run is counted while somebody waits for it."""
 
+from types import SimpleNamespace
 from typing import Any
 
-from aegish_dist.pipeline.run_here import LONGEST_PAUSE_S, Counts
+from aegish_dist.pipeline.run_here import LONGEST_PAUSE_S, SETTLED_S, Counts
 
 
 class SlowRun:
@@ -11,12 +12,14 @@ class SlowRun:
     def __init__(self, count_s: float) -> None:
         self.now = 0.0
         self.counts = 0
+        self.ended = False
+        self.missing = 1
         self._count_s = count_s
 
     def count(self) -> Any:
         self.counts += 1
         self.now += self._count_s
-        return self.counts
+        return SimpleNamespace(number=self.counts, ended=self.ended, missing=self.missing)
 
 
 def look_for(run: SlowRun, seconds: float, *, quiet: bool = False) -> Counts:
@@ -60,4 +63,24 @@ def test_the_end_is_counted_at_once():
 
     looks = [counts.look(quiet=quiet) for quiet in (False, True, True, False, True)]
 
-    assert looks == [None, 2, None, None, 3]
+    assert [look and look.number for look in looks] == [None, 2, None, None, 3]
+
+
+def test_a_run_that_looks_ended_is_watched_for_some_seconds():
+    """A model that was parked a moment ago may go on; a complete run has ended at once."""
+    run = SlowRun(count_s=0.0)
+    counts = Counts(run.count, lambda: run.now)
+
+    def ends(at_s: float) -> bool:
+        run.now = at_s
+        return counts.has_ended(counts.look(quiet=False))
+
+    run.ended = True
+    assert [ends(at_s) for at_s in (0.0, SETTLED_S - 1)] == [False, False]
+    run.ended = False
+    assert not ends(SETTLED_S)
+    run.ended = True
+    begins_s = SETTLED_S + 1
+    assert [ends(begins_s + s) for s in (0.0, SETTLED_S - 1, SETTLED_S)] == [False, False, True]
+    run.missing = 0
+    assert ends(begins_s + SETTLED_S + 1)
