@@ -1,4 +1,4 @@
-"""Messages that no producer sends: damaged ones, and those of somebody with the broker."""
+"""Messages that no producer sends: damaged ones, and those of a party that can write to the broker."""
 
 import json
 from typing import Any

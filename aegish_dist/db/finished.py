@@ -37,8 +37,8 @@ _OPEN = text(
 _IN_ORDER_OF_KEYS = text(
     "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
 )
-"""Has PostgreSQL read samples by their key and end with the first that is asked for, whatever it
-takes their number for."""
+"""Has PostgreSQL read samples by their key and end with the first that is asked for, even where
+its statistics are wrong about their number."""
 
 _FIRST_MISSING = text(
     """

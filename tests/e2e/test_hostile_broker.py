@@ -121,7 +121,7 @@ def test_remote_commands(cluster: Cluster, app: Celery):
 
 
 def _reply(app: Celery, command: str) -> dict[str, Any]:
-    """Return a worker's answer; replies are not acknowledged, so one may be lost on its way."""
+    """Return a worker's answer; on a busy machine single replies failed to arrive, cause unknown."""
     replies: list[dict[str, Any]] = []
 
     def answered() -> bool:

@@ -56,7 +56,7 @@ def start_worker(cluster: Cluster, **environment: str) -> "Popen[bytes]":
 
 
 def test_a_cut_broker_connection(cluster: Cluster, broker: RedisServer):
-    """What a worker is calling stays with it: no call is made twice, however long it takes."""
+    """An item that a worker is calling stays with it: no call is made twice, however long it takes."""
     cluster.simulator.start("--latency", "constant:3")
     with HalfOpenProxy(broker.port) as proxy, broker.client() as server:
         start_worker(cluster, AEGISH_DIST_BROKER_URL=f"redis://{HOST}:{proxy.port}/0")

@@ -92,7 +92,7 @@ def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster, mute
 
 
 def test_resume_leaves_no_item_waiting_twice(cluster: Cluster, mute: tuple[str, ...]):
-    """What waits in a queue and what is missing is the same, before and after."""
+    """The items in the queue are those that are missing, before and after."""
     cluster.simulator.start(*mute)
     run_id = cluster.submit(MODEL, limit=LIMIT)
 

@@ -122,7 +122,7 @@ def test_a_server_whose_guard_was_killed_gets_another(server: EmbeddedServer, ho
 
 
 def test_a_server_that_was_killed_is_started_again(server: EmbeddedServer):
-    """What a power cut leaves behind is no obstacle."""
+    """Files left behind by a power cut are no obstacle."""
     pid = server.pid
     assert pid is not None
     processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
@@ -137,7 +137,7 @@ def test_a_server_that_was_killed_is_started_again(server: EmbeddedServer):
 
 
 def test_a_home_with_a_long_name_has_its_socket_in_a_private_folder():
-    """That folder is entered by nobody else, and is gone with the server."""
+    """No other user can enter that folder, and it is gone with the server."""
     top = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
     top.chmod(0o711)
     with closing(embedded_server(top / ("long-" * 20))) as server:
@@ -198,7 +198,7 @@ def test_a_home_that_is_gone_is_no_obstacle_to_an_end(server: EmbeddedServer, ho
 
 
 def test_the_version_is_known_without_a_server():
-    """What is told is the version of the programs in the wheel."""
+    """The version is that of the programs in the wheel."""
     assert embedded_version().startswith("18.")
 
 

@@ -86,7 +86,7 @@ def test_what_a_silent_connection_holds(
 
 
 def test_a_statement_that_takes_too_long(bounded: Engine, engine: Engine):
-    """The server is asked to end it: nothing goes on that nobody waits for."""
+    """The server is asked to end it: no statement goes on without its client."""
     with pytest.raises(OperationalError):
         ask(bounded, "SELECT pg_sleep(30)")
 
