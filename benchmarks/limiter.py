@@ -29,9 +29,9 @@ from cluster import free_port
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.db.embedded import start_embedded
-from aegish_dist.queue.gates import Gates
-from aegish_dist.queue.limiter import Limiter
-from aegish_dist.queue.waiting import Expected
+from aegish_dist.ratelimit.fair_queue import Expected
+from aegish_dist.ratelimit.limiters import Gates
+from aegish_dist.ratelimit.redis_store import Limiter
 
 PER_MINUTE = 1200
 BURST = 20

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from cluster import free_port, reachable
 from measuring import POLL_S
 
+from aegish_dist.broker.app import create_app
+from aegish_dist.broker.producer import publish
 from aegish_dist.core.verdict import Item
-from aegish_dist.queue.app import create_app
-from aegish_dist.queue.producer import publish
 
 TASKS = 1_000_000
 MODELS = ("openai/gpt-5.1", "anthropic/claude-sonnet-4-5", "google/gemini-2.5-pro")

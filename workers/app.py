@@ -9,10 +9,10 @@ from celery.utils.nodenames import default_nodename
 from celery.utils.text import str_to_list
 from kombu.common import QoS
 
+from aegish_dist.broker.app import create_app
+from aegish_dist.broker.messages import IDLE_QUEUE, is_pin
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging
-from aegish_dist.queue.app import create_app
-from aegish_dist.queue.messages import IDLE_QUEUE, is_pin
 from aegish_dist.settings import load_settings
 from workers.discovery import QueueDiscovery
 

@@ -18,8 +18,8 @@ from celery.worker.control import Panel
 from kombu import compression
 from kombu.exceptions import DecodeError
 
+from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE
 from aegish_dist.logs import get_logger
-from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE
 
 log = get_logger(__name__)
 

@@ -12,14 +12,14 @@ from celery import bootsteps
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.depth import depth
+from aegish_dist.broker.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
 from aegish_dist.db.finished import FinishedModels
 from aegish_dist.db.runs import OpenModel, open_queues
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials, Credentials
-from aegish_dist.queue.depth import depth
-from aegish_dist.queue.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
-from aegish_dist.queue.passing import refusal_of
+from aegish_dist.redis_errors import refusal_of
 
 log = get_logger(__name__)
 

@@ -22,8 +22,8 @@ from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
 from aegish_dist.pipeline.spool import recover_folder
 from aegish_dist.providers.session import ProviderSession
-from aegish_dist.queue.gates import Gates
-from aegish_dist.queue.limiter import Limiter
+from aegish_dist.ratelimit.limiters import Gates
+from aegish_dist.ratelimit.redis_store import Limiter
 from workers.callers import Callers
 from workers.keeping import Keeper
 from workers.store import Store, budget_of

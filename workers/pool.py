@@ -19,11 +19,11 @@ from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
 from celery.exceptions import InvalidTaskError, Reject
 
+from aegish_dist.broker.messages import ENQUEUED_AT, model_of
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
-from aegish_dist.queue.messages import ENQUEUED_AT, model_of
-from aegish_dist.queue.ration import ANY_NUMBER
+from aegish_dist.ratelimit.local_lease import ANY_NUMBER
 from workers.lifecycle import open_evaluator
 from workers.tasks import IS_HELD
 

@@ -6,11 +6,11 @@ from typing import Any
 from celery import shared_task
 from celery.exceptions import Reject
 
+from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, decode
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
-from aegish_dist.queue.given_back import GivenBackError
-from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, decode
-from aegish_dist.queue.waiting import OverBudgetError
+from aegish_dist.ratelimit.errors import GivenBackError
+from aegish_dist.ratelimit.fair_queue import OverBudgetError
 
 log = get_logger(__name__)
 

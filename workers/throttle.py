@@ -4,7 +4,7 @@ from typing import Any
 
 from celery import bootsteps
 
-from aegish_dist.queue.messages import model_of
+from aegish_dist.broker.messages import model_of
 
 POLL_S = 0.1
 

@@ -66,7 +66,7 @@ class Workspace:
     @cached_property
     def app(self) -> Celery:
         """The queue."""
-        from aegish_dist.queue.app import create_app  # noqa: PLC0415
+        from aegish_dist.broker.app import create_app  # noqa: PLC0415
 
         url = self.settings.broker_url
         return create_app(

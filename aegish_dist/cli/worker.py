@@ -27,7 +27,7 @@ def worker(models: str | None, concurrency: int | None, celery_options: tuple[st
     os.environ.setdefault("MALLOC_ARENA_MAX", "1")
     arguments = [sys.executable, "-m", "workers"]
     if models:
-        from aegish_dist.queue.messages import pin_name  # noqa: PLC0415
+        from aegish_dist.broker.messages import pin_name  # noqa: PLC0415
 
         arguments += ["-Q", ",".join(pin_name(model.strip()) for model in models.split(","))]
     if concurrency:

@@ -28,15 +28,15 @@ from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
 from aegish_dist.providers.contract import ModelClient
-from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.given_back import (
+from aegish_dist.ratelimit.errors import (
     GateError,
     PassedOnError,
     SentBackError,
     ShuttingDownError,
     UnservedError,
 )
-from aegish_dist.queue.waiting import Budget, Permit
+from aegish_dist.ratelimit.fair_queue import Budget, Permit
+from aegish_dist.ratelimit.model_limiter import Gate
 
 log = get_logger(__name__)
 

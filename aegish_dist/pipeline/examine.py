@@ -7,14 +7,14 @@ from celery import Celery
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.producer import check_broker
 from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.schema import current, require_current
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.models import Catalog, missing_key
-from aegish_dist.queue.limiter import check_limiter
-from aegish_dist.queue.producer import check_broker
+from aegish_dist.ratelimit.redis_store import check_limiter
 
 MOST_NAMED = 3
 """Models that wait and are named one by one."""

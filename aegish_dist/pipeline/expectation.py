@@ -4,8 +4,8 @@ from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
 from aegish_dist.models.estimate import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
-from aegish_dist.queue.grants import NANO_USD
-from aegish_dist.queue.waiting import Budget, Expected
+from aegish_dist.ratelimit.fair_queue import Budget, Expected
+from aegish_dist.ratelimit.protocol import NANO_USD
 
 WEIGHT = 0.1
 """Of the newest answer in the running mean."""

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.submit import enqueue_missing
-from aegish_dist.queue.messages import queue_names
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -65,7 +65,7 @@ def resume(
     Raises:
         QueueError: The broker cannot be reached, or takes no messages.
     """
-    from aegish_dist.queue.producer import drop_waiting  # noqa: PLC0415
+    from aegish_dist.broker.producer import drop_waiting  # noqa: PLC0415
 
     drop_waiting(app, queue_names(run))
     enqueued = enqueue_missing(engine, app, run.run_id, on_progress)
@@ -75,7 +75,7 @@ def resume(
 
 def probe_parked(run: Run, limiter_url: str | None) -> None:
     """Have parked models of a run called at once instead of at their next probe."""
-    from aegish_dist.queue.limiter import probe_now  # noqa: PLC0415
+    from aegish_dist.ratelimit.redis_store import probe_now  # noqa: PLC0415
 
     if limiter_url is not None:
         probe_now(limiter_url, [spec.id for spec in run.models])

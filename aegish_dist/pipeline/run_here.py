@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
+from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run
 from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.patience import patiently
 from aegish_dist.pipeline.status import RunStatus, State, items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
-from aegish_dist.queue.messages import queue_names
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -101,7 +101,7 @@ def run_embedded(
     Raises:
         QueueError: The worker ended before its work.
     """
-    from aegish_dist.queue.embedded import EmbeddedWorker  # noqa: PLC0415
+    from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
     queues = queue_names(run)
     with EmbeddedWorker(app, queues) as worker:
@@ -143,7 +143,7 @@ def wait_for_workers(
         The last status; something is missing in it when a model is parked, money or patience ran
         out.
     """
-    from aegish_dist.queue.depth import queue_depths  # noqa: PLC0415
+    from aegish_dist.broker.depth import queue_depths  # noqa: PLC0415
 
     queues = queue_names(run)
     counts = Counts(lambda: patiently(lambda: run_status(engine, run.run_id)))

@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.messages import decode, encode
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.verdict_rows import VerdictKey, error_row, verdict_row
 from aegish_dist.db.verdicts import insert_rows, look_up
@@ -26,7 +27,6 @@ from aegish_dist.files import replacing
 from aegish_dist.inputs.regular import open_input
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluated
-from aegish_dist.queue.messages import decode, encode
 
 log = get_logger(__name__)
 

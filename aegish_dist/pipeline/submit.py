@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
+from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, new_run_id
@@ -25,7 +26,6 @@ from aegish_dist.db.runs import missing_items, open_models, save_run
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.models import Estimate, estimate
 from aegish_dist.pipeline.datasets import describe
-from aegish_dist.queue.messages import queue_names
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -92,7 +92,7 @@ def submit(
         QueueError: The broker cannot be reached; before that nothing is stored.
         StoreError: The database cannot be reached.
     """
-    from aegish_dist.queue.producer import check_broker  # noqa: PLC0415
+    from aegish_dist.broker.producer import check_broker  # noqa: PLC0415
 
     check_broker(app)
     run = create_run(engine, submission)
@@ -126,7 +126,7 @@ def enqueue_missing(
         on_progress: Called with the number of items enqueued so far.
         generation: Only the items that this retry planned; None for all.
     """
-    from aegish_dist.queue.producer import publish  # noqa: PLC0415
+    from aegish_dist.broker.producer import publish  # noqa: PLC0415
 
     with connection_errors_in_one_line():
         with Session(engine) as session, session.begin():

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import redis
 
+from aegish_dist.broker.messages import queue_name
+from aegish_dist.broker.producer import publish
 from aegish_dist.core.verdict import Item
-from aegish_dist.queue.messages import queue_name
-from aegish_dist.queue.producer import publish
 from tests.chaos.drill import Drill, Fault
 from tests.chaos.fleet import GRACE_S, Layout
 from tests.chaos.provider import Trouble

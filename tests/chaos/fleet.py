@@ -17,6 +17,9 @@ from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.app import create_app
+from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Item
@@ -25,10 +28,7 @@ from aegish_dist.db.workers import living_fleet
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.submit import Submission, enqueue_missing, submit
 from aegish_dist.prompts.loading import load_prompt
-from aegish_dist.queue.app import create_app
-from aegish_dist.queue.depth import queue_depths
-from aegish_dist.queue.limiter import probe_now
-from aegish_dist.queue.messages import queue_name
+from aegish_dist.ratelimit.redis_store import probe_now
 from tests.chaos.provider import Provider
 from tests.chaos.servers import CuttingProxy, Postgres
 from tests.half_open import HalfOpenProxy

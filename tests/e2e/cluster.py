@@ -14,6 +14,10 @@ from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.app import create_app
+from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.messages import queue_name
+from aegish_dist.broker.producer import publish
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import open_engine
@@ -21,10 +25,6 @@ from aegish_dist.db.runs import missing_items
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.pipeline.move_verdicts import export_verdicts
 from aegish_dist.pipeline.status import RunStatus, State, run_status
-from aegish_dist.queue.app import create_app
-from aegish_dist.queue.depth import queue_depths
-from aegish_dist.queue.messages import queue_name
-from aegish_dist.queue.producer import publish
 from tests.services import HOST, ServerProcess, free_port, wait_until
 
 DEADLINE_S = 60.0

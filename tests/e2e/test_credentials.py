@@ -7,13 +7,13 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+from aegish_dist.broker.app import create_app
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.bundled import load_bundled
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.submit import Submission, submit
 from aegish_dist.prompts.loading import load_prompt
-from aegish_dist.queue.app import create_app
 from tests.e2e.cluster import DEADLINE_S, Cluster, run
 from tests.services import wait_until
 

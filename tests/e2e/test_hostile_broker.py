@@ -10,8 +10,8 @@ import pytest
 import redis
 from celery import Celery
 
-from aegish_dist.queue.app import create_app
-from aegish_dist.queue.messages import EVALUATE, queue_name
+from aegish_dist.broker.app import create_app
+from aegish_dist.broker.messages import EVALUATE, queue_name
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.forged import forged_messages
 from tests.services import wait_until

@@ -10,7 +10,7 @@ from subprocess import Popen
 import pytest
 import redis
 
-from aegish_dist.queue.app import VISIBILITY_TIMEOUT_S
+from aegish_dist.broker.app import VISIBILITY_TIMEOUT_S
 from tests.e2e.cluster import DEADLINE_S, Cluster, run
 from tests.half_open import HalfOpenProxy
 from tests.services import HOST, RedisServer, wait_until
@@ -19,7 +19,7 @@ MODEL = "simulated/steady"
 ITEMS = 40
 LEASE_S = 5
 WORKER = """
-import aegish_dist.queue.app as app
+import aegish_dist.broker.app as app
 app.RESCUE_INTERVAL_S = app.SILENCE_S = 1
 app.HEALTH_CHECK_INTERVAL_S = 2
 import aegish_dist.db.engine as engine

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.parsing import judge
@@ -20,7 +21,6 @@ from aegish_dist.db.tables import Base, RunModelRow
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe
-from aegish_dist.queue.messages import queue_names
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PROMPT = Prompt("guard", "You guard a shell.", "Judge:\n{command}\n")

@@ -20,12 +20,12 @@ from aegish_dist.errors import ProviderError
 from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
-from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.given_back import GivenBackError
-from aegish_dist.queue.grants import Ask, Grant
-from aegish_dist.queue.limiter import Limiter
-from aegish_dist.queue.places import Places
-from aegish_dist.queue.ports import Ports
+from aegish_dist.ratelimit.errors import GivenBackError
+from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.ports import Ports
+from aegish_dist.ratelimit.process_semaphore import Places
+from aegish_dist.ratelimit.protocol import Ask, Grant
+from aegish_dist.ratelimit.redis_store import Limiter
 from tests.virtual_time import START_S, run_virtually
 
 TIME_LIMIT_S = 10.0

@@ -10,12 +10,12 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from aegish_dist.core.failures import Evidence, Failure, RetryAfter, decide
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.grants import Ask, Grant
-from aegish_dist.queue.limiter import Limiter
-from aegish_dist.queue.places import Places
-from aegish_dist.queue.ports import Ports
-from aegish_dist.queue.waiting import Expected
+from aegish_dist.ratelimit.fair_queue import Expected
+from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.ports import Ports
+from aegish_dist.ratelimit.process_semaphore import Places
+from aegish_dist.ratelimit.protocol import Ask, Grant
+from aegish_dist.ratelimit.redis_store import Limiter
 from aegish_dist.simulator.bucket import RateLimit, TokenBucket
 from tests.virtual_time import START_S, run_virtually
 

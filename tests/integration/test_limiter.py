@@ -16,14 +16,14 @@ from redis.asyncio import Redis
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import QueueError
-from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.given_back import ShuttingDownError
-from aegish_dist.queue.grants import Ask, Grant, RunAsk, Told, UnreachableError
-from aegish_dist.queue.limiter import Limiter, probe_now
-from aegish_dist.queue.places import Places
-from aegish_dist.queue.ports import Ports
-from aegish_dist.queue.ration import ANY_NUMBER, PARKED_AFTER_PROBES
-from aegish_dist.queue.waiting import Budget, Expected, OverBudgetError
+from aegish_dist.ratelimit.errors import ShuttingDownError
+from aegish_dist.ratelimit.fair_queue import Budget, Expected, OverBudgetError
+from aegish_dist.ratelimit.local_lease import ANY_NUMBER, PARKED_AFTER_PROBES
+from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.ports import Ports
+from aegish_dist.ratelimit.process_semaphore import Places
+from aegish_dist.ratelimit.protocol import Ask, Grant, RunAsk, Told, UnreachableError
+from aegish_dist.ratelimit.redis_store import Limiter, probe_now
 from tests.services import free_port
 
 START = 1_000.0

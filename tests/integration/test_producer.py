@@ -16,6 +16,10 @@ from kombu import Queue
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.app import create_app
+from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
+from aegish_dist.broker.producer import BATCH, check_broker, drop_waiting, publish
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Item
@@ -23,10 +27,6 @@ from aegish_dist.db.engine import open_engine
 from aegish_dist.db.runs import load_run, missing_items, open_queues, resolve_run_id
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.submit import Submission, enqueue_missing, submit
-from aegish_dist.queue.app import create_app
-from aegish_dist.queue.depth import queue_depths
-from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
-from aegish_dist.queue.producer import BATCH, check_broker, drop_waiting, publish
 from tests.half_open import HalfOpenProxy
 from tests.integration.stored_runs import (
     BLOCKED,

@@ -18,13 +18,13 @@ import redis
 from kombu import Consumer, Queue
 from kombu.asynchronous import Hub
 
+from aegish_dist.broker.app import create_app
+from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.envelope import send
+from aegish_dist.broker.messages import decode, model_of, queue_name
+from aegish_dist.broker.producer import publish
+from aegish_dist.broker.redis_leases import GROUP
 from aegish_dist.core.verdict import Item
-from aegish_dist.queue.app import create_app
-from aegish_dist.queue.depth import queue_depths
-from aegish_dist.queue.envelope import send
-from aegish_dist.queue.messages import decode, model_of, queue_name
-from aegish_dist.queue.producer import publish
-from aegish_dist.queue.unacked import GROUP
 from tests.forged import forged_messages
 from tests.services import RedisServer, wait_until
 

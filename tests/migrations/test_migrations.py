@@ -5,9 +5,9 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
+from aegish_dist.broker.messages import queue_name
 from aegish_dist.db import schema
 from aegish_dist.errors import StoreError
-from aegish_dist.queue.messages import queue_name
 
 
 def test_migrations_have_one_head():

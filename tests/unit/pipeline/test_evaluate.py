@@ -24,17 +24,17 @@ from aegish_dist.pipeline import evaluate as evaluation
 from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
 from aegish_dist.pipeline.expectation import Expectation
 from aegish_dist.pipeline.health import Health
-from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.given_back import (
+from aegish_dist.ratelimit.errors import (
     PassedOnError,
     SentBackError,
     ShuttingDownError,
     UnservedError,
 )
-from aegish_dist.queue.grants import Ask, Grant
-from aegish_dist.queue.places import Places
-from aegish_dist.queue.ports import Ports
-from aegish_dist.queue.waiting import Expected
+from aegish_dist.ratelimit.fair_queue import Expected
+from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.ports import Ports
+from aegish_dist.ratelimit.process_semaphore import Places
+from aegish_dist.ratelimit.protocol import Ask, Grant
 from tests.virtual_time import run_virtually
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)

@@ -8,7 +8,7 @@ from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
 from aegish_dist.pipeline.expectation import Expectation
-from aegish_dist.queue.waiting import Budget, Expected
+from aegish_dist.ratelimit.fair_queue import Budget, Expected
 
 PROMPT = Prompt("guard", "s" * 300, f"{COMMAND_SLOT}{'t' * 90}")
 PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))

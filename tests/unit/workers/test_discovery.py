@@ -10,12 +10,12 @@ from celery.worker.consumer import Consumer
 from redis.exceptions import OutOfMemoryError
 from sqlalchemy.exc import SQLAlchemyError
 
+from aegish_dist.broker.app import create_app
+from aegish_dist.broker.messages import IDLE_QUEUE, queue_name
+from aegish_dist.broker.producer import publish
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.runs import OpenModel
-from aegish_dist.queue.app import create_app
-from aegish_dist.queue.messages import IDLE_QUEUE, queue_name
-from aegish_dist.queue.producer import publish
 from workers import discovery
 
 MODEL = "discovery/guard"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.queue.messages import queue_name
+from aegish_dist.broker.messages import queue_name
 from workers.pool import Delivery, TaskPool
 
 A, B = "lab/a", "lab/b"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from aegish_dist.queue.grants import RunAsk, RunGrant
+from aegish_dist.ratelimit.protocol import RunAsk, RunGrant
 
 IDLE_LINES = 100
 """Lines kept of runs that do nothing now; most of them have ended."""

@@ -10,13 +10,13 @@ import pytest
 
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.given_back import GateError, SentBackError, ShuttingDownError
-from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
-from aegish_dist.queue.places import Places
-from aegish_dist.queue.ports import Ports
-from aegish_dist.queue.ration import ANY_NUMBER, PROBERS
-from aegish_dist.queue.waiting import IDLE_LINES, Budget, Expected, OverBudgetError, Permit
+from aegish_dist.ratelimit.errors import GateError, SentBackError, ShuttingDownError
+from aegish_dist.ratelimit.fair_queue import IDLE_LINES, Budget, Expected, OverBudgetError, Permit
+from aegish_dist.ratelimit.local_lease import ANY_NUMBER, PROBERS
+from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.ports import Ports
+from aegish_dist.ratelimit.process_semaphore import Places
+from aegish_dist.ratelimit.protocol import Ask, Grant, RunGrant, UnreachableError
 from tests.virtual_time import run_virtually
 
 FREE = Grant(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)

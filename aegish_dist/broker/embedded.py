@@ -7,9 +7,9 @@ from typing import Self
 
 from celery import Celery
 
+from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.messages import run_queue
 from aegish_dist.errors import QueueError
-from aegish_dist.queue.depth import queue_depths
-from aegish_dist.queue.messages import run_queue
 
 
 class EmbeddedWorker:

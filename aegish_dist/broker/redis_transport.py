@@ -16,9 +16,9 @@ from celery.app import amqp
 from kombu.transport import redis
 from redis.exceptions import ResponseError
 
+from aegish_dist.broker.redis_channel import LONGEST_PAUSE_S, Channel
 from aegish_dist.logs import get_logger
-from aegish_dist.queue.channel import LONGEST_PAUSE_S, Channel
-from aegish_dist.queue.passing import LOST, refusal_of
+from aegish_dist.redis_errors import LOST, refusal_of
 
 log = get_logger(__name__)
 

@@ -4,9 +4,9 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from aegish_dist.queue.grants import Ask, Grant
-from aegish_dist.queue.places import Places
-from aegish_dist.queue.waiting import Budget
+from aegish_dist.ratelimit.fair_queue import Budget
+from aegish_dist.ratelimit.process_semaphore import Places
+from aegish_dist.ratelimit.protocol import Ask, Grant
 
 
 @dataclass(frozen=True, slots=True)

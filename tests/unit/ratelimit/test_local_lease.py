@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from aegish_dist.queue.grants import Grant
-from aegish_dist.queue.places import Places
-from aegish_dist.queue.ration import ANY_NUMBER, FIRST_ITEMS, LEASE_S, PROBERS, Ration
-from aegish_dist.queue.waiting import Expected, Line, Permit
+from aegish_dist.ratelimit.fair_queue import Expected, Line, Permit
+from aegish_dist.ratelimit.local_lease import ANY_NUMBER, FIRST_ITEMS, LEASE_S, PROBERS, Ration
+from aegish_dist.ratelimit.process_semaphore import Places
+from aegish_dist.ratelimit.protocol import Grant
 
 FREE = Grant(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
 METERED = replace(FREE, metered=True, permits=3)

@@ -6,8 +6,8 @@ from typing import Any
 from celery import Celery
 from kombu import Queue
 
-from aegish_dist.queue.messages import run_queue
-from aegish_dist.queue.producer import connected
+from aegish_dist.broker.messages import run_queue
+from aegish_dist.broker.producer import connected
 
 
 def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:

@@ -9,11 +9,11 @@ from celery import Celery
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
+from aegish_dist.broker.envelope import Envelope, send
+from aegish_dist.broker.messages import queue_name, run_queue
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
-from aegish_dist.queue.envelope import Envelope, send
-from aegish_dist.queue.messages import queue_name, run_queue
-from aegish_dist.queue.passing import refusal_of
+from aegish_dist.redis_errors import refusal_of
 
 BATCH = 500
 """Messages per round trip to the broker."""

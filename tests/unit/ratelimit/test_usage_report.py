@@ -4,8 +4,8 @@ import pytest
 
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.grants import Told
-from aegish_dist.queue.news import News
+from aegish_dist.ratelimit.protocol import Told
+from aegish_dist.ratelimit.usage_report import News
 
 
 def test_answers():

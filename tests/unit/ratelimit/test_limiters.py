@@ -6,9 +6,9 @@ from dataclasses import replace
 from fakeredis import FakeAsyncRedis
 
 from aegish_dist.core.model import ModelSpec, WireFormat
-from aegish_dist.queue.gates import Gates
-from aegish_dist.queue.limiter import Limiter
-from aegish_dist.queue.waiting import Expected
+from aegish_dist.ratelimit.fair_queue import Expected
+from aegish_dist.ratelimit.limiters import Gates
+from aegish_dist.ratelimit.redis_store import Limiter
 
 SPEC = ModelSpec("lab/guard", WireFormat.OPENAI, "guard", max_in_flight=3)
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import ModelSpec, WireFormat
-from aegish_dist.queue.gate import Gate
-from aegish_dist.queue.grants import Ask, Grant, RunGrant
-from aegish_dist.queue.limiter import Limiter
-from aegish_dist.queue.places import Places
-from aegish_dist.queue.ports import Ports
-from aegish_dist.queue.ration import FIRST_ITEMS
-from aegish_dist.queue.waiting import Budget
+from aegish_dist.ratelimit.fair_queue import Budget
+from aegish_dist.ratelimit.local_lease import FIRST_ITEMS
+from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.ports import Ports
+from aegish_dist.ratelimit.process_semaphore import Places
+from aegish_dist.ratelimit.protocol import Ask, Grant, RunGrant
+from aegish_dist.ratelimit.redis_store import Limiter
 
 LOCAL_LEASE_S = 1.0
 

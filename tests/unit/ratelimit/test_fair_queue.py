@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from aegish_dist.queue.grants import RunAsk, RunGrant
-from aegish_dist.queue.waiting import IDLE_LINES, Budget, Expected, Line, Permit, WaitingRoom
+from aegish_dist.ratelimit.fair_queue import IDLE_LINES, Budget, Expected, Line, Permit, WaitingRoom
+from aegish_dist.ratelimit.protocol import RunAsk, RunGrant
 
 
 class LeftError(Exception):

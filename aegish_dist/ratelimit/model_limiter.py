@@ -12,12 +12,8 @@ from dataclasses import replace
 from aegish_dist.core.failures import KINDS, Evidence
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.given_back import SentBackError, ShuttingDownError
-from aegish_dist.queue.news import News
-from aegish_dist.queue.ports import Ports
-from aegish_dist.queue.pump import Pump, now_s
-from aegish_dist.queue.ration import PROBERS, Ration
-from aegish_dist.queue.waiting import (
+from aegish_dist.ratelimit.errors import SentBackError, ShuttingDownError
+from aegish_dist.ratelimit.fair_queue import (
     Budget,
     Expected,
     Line,
@@ -25,6 +21,10 @@ from aegish_dist.queue.waiting import (
     Permit,
     WaitingRoom,
 )
+from aegish_dist.ratelimit.lease_renewer import Pump, now_s
+from aegish_dist.ratelimit.local_lease import PROBERS, Ration
+from aegish_dist.ratelimit.ports import Ports
+from aegish_dist.ratelimit.usage_report import News
 
 SENT_BACK_AFTER_S = 1.0
 """How long an item that comes to a parked model is held: it would be delivered again at once."""

@@ -11,12 +11,12 @@ from contextlib import suppress
 
 from aegish_dist.core.limits import Limits
 from aegish_dist.logs import get_logger
-from aegish_dist.queue.given_back import GateError, SentBackError
-from aegish_dist.queue.grants import Ask, Grant, RunAsk, RunGrant, UnreachableError
-from aegish_dist.queue.news import News
-from aegish_dist.queue.ports import Ports
-from aegish_dist.queue.ration import PROBERS, Ration
-from aegish_dist.queue.waiting import Line, OverBudgetError, WaitingRoom
+from aegish_dist.ratelimit.errors import GateError, SentBackError
+from aegish_dist.ratelimit.fair_queue import Line, OverBudgetError, WaitingRoom
+from aegish_dist.ratelimit.local_lease import PROBERS, Ration
+from aegish_dist.ratelimit.ports import Ports
+from aegish_dist.ratelimit.protocol import Ask, Grant, RunAsk, RunGrant, UnreachableError
+from aegish_dist.ratelimit.usage_report import News
 
 log = get_logger(__name__)
 

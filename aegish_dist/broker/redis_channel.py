@@ -19,11 +19,13 @@ from kombu.transport import redis, virtual
 from kombu.utils.json import loads
 from redis.exceptions import ResponseError
 
+from aegish_dist import lua
+from aegish_dist.broker.redis_leases import GROUP, Held, Unacked
 from aegish_dist.logs import get_logger
-from aegish_dist.queue.scripts import TAKE
-from aegish_dist.queue.unacked import GROUP, Held, Unacked
 
 log = get_logger(__name__)
+
+_TAKE = lua.load(__package__, "take")
 
 SHORTEST_PAUSE_S = 0.005
 """Between fetches while there are messages: places freed meanwhile are filled by one fetch."""
@@ -164,7 +166,7 @@ class Channel(redis.Channel):
         self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
         # A ping before it would connect again unseen, and this would be sent twice.
-        self._in_poll.send_command(*self._eval(TAKE, keys, arguments), check_health=False)
+        self._in_poll.send_command(*self._eval(_TAKE, keys, arguments), check_health=False)
 
     def _due(self) -> Sequence[str]:
         """Return the queues to ask, those that come first in front."""

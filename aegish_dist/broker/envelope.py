@@ -10,8 +10,8 @@ from celery import Celery
 from kombu import Producer
 from kombu.utils.json import dumps
 
+from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, encode, queue_name
 from aegish_dist.core.verdict import Item
-from aegish_dist.queue.messages import ENQUEUED_AT, EVALUATE, encode, queue_name
 
 
 def send(app: Celery, producer: Any, item: Item) -> None:

@@ -14,10 +14,10 @@ import redis
 from redis import exceptions
 from redis.asyncio import Redis
 
+from aegish_dist import lua
 from aegish_dist.errors import QueueError
-from aegish_dist.queue.grants import Ask, Grant, RunGrant, UnreachableError
-from aegish_dist.queue.passing import LOST, refusal_of
-from aegish_dist.queue.scripts import LIMITER, PROBE_NOW
+from aegish_dist.ratelimit.protocol import Ask, Grant, RunGrant, UnreachableError
+from aegish_dist.redis_errors import LOST, refusal_of
 
 PREFIX = "aegish:limiter:"
 TIMEOUT_S = 5.0
@@ -44,7 +44,8 @@ def probe_now(url: str, models: Collection[str]) -> None:
         QueueError: The limiter's Redis cannot be reached.
     """
     with _connected(url) as client:
-        client.register_script(PROBE_NOW)(keys=list(map(_model_key, models)))
+        probe = client.register_script(lua.load(__package__, "probe_now"))
+        probe(keys=[_model_key(model) for model in models])
 
 
 @contextmanager
@@ -78,7 +79,7 @@ class Limiter:
         """
         self._client = client
         self._worker = worker
-        self._script = client.register_script(LIMITER)
+        self._script = client.register_script(lua.load(__package__, "limiter"))
 
     @classmethod
     def connect(cls, url: str | None, worker: str) -> Self:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable
 
-from aegish_dist.queue.grants import Grant
-from aegish_dist.queue.places import Places
-from aegish_dist.queue.waiting import Expected, Line, Permit
+from aegish_dist.ratelimit.fair_queue import Expected, Line, Permit
+from aegish_dist.ratelimit.process_semaphore import Places
+from aegish_dist.ratelimit.protocol import Grant
 
 LEASE_S = 4.0
 """How long a grant holds; shorter than the lease in the script."""

@@ -3,7 +3,7 @@
 from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.queue.grants import Told
+from aegish_dist.ratelimit.protocol import Told
 
 REASON_LENGTH = 200
 """A provider's message is cut to this many characters on its way to the fleet."""

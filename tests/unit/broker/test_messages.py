@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.verdict import Item
-from aegish_dist.queue.messages import (
+from aegish_dist.broker.messages import (
     decode,
     encode,
     is_pin,
@@ -15,6 +14,7 @@ from aegish_dist.queue.messages import (
     pin_name,
     queue_name,
 )
+from aegish_dist.core.verdict import Item
 
 ITEM = Item("0abcdefgh", "openai/gpt-x", sample_key=2**63 - 1, epoch=3, generation=1)
 ARGUMENTS = ["0abcdefgh", "openai/gpt-x", 2**63 - 1, 3, 1]

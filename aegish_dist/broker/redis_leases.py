@@ -14,10 +14,14 @@ from typing import Any, NamedTuple, TypeVar
 from kombu.transport import redis, virtual
 from kombu.utils.json import dumps, loads
 
+from aegish_dist import lua
 from aegish_dist.logs import get_logger
-from aegish_dist.queue.scripts import GIVE_BACK, OVERDUE, RENEW
 
 log = get_logger(__name__)
+
+_GIVE_BACK, _OVERDUE, _RENEW = (
+    lua.load(__package__, name) for name in ("give_back", "overdue", "renew")
+)
 
 GROUP = 200
 """Messages per script: a millisecond or two of the server's time, in which it does nothing else."""
@@ -117,7 +121,7 @@ class Unacked(redis.QoS):
         if monotonic() - self._renewed_at < self.channel.lease_s / RENEWALS_PER_LEASE:
             return
         for tags in _groups(self._held()):
-            self.channel.run(RENEW, [self.unacked_index_key], [self.channel.back_dated_s, *tags])
+            self.channel.run(_RENEW, [self.unacked_index_key], [self.channel.back_dated_s, *tags])
         self._renewed_at = monotonic()
 
     def give_back(
@@ -138,7 +142,7 @@ class Unacked(redis.QoS):
         keys = [self.unacked_key, self.unacked_index_key]
         return sum(
             self.channel.run(
-                GIVE_BACK, keys, [push, age_s, *(part for m in group for part in self._parts(m))]
+                _GIVE_BACK, keys, [push, age_s, *(part for m in group for part in self._parts(m))]
             )
             for group in _groups(messages)
         )
@@ -168,7 +172,7 @@ class Unacked(redis.QoS):
 
     def _overdue(self) -> list[Held | None]:
         keys = [self.unacked_key, self.unacked_index_key]
-        reply = self.channel.run(OVERDUE, keys, [self.visibility_timeout, GROUP])
+        reply = self.channel.run(_OVERDUE, keys, [self.visibility_timeout, GROUP])
         return [self._read(tag, entry) for tag, entry in zip(reply[::2], reply[1::2], strict=True)]
 
     def _read(self, tag: bytes, entry: bytes) -> Held | None:
