@@ -1,0 +1,93 @@
+"""Follows a page of `docs/how-to/` in a copy of the tree, as a contributor would by hand.
+
+A page holds its code in fenced blocks whose info string names a file:
+
+- ```` ```python new=PATH ```` creates the file;
+- ```` ```diff edit=PATH ```` changes it: lines that begin with a space or `-` must stand in it
+  together exactly once, and become those that begin with a space or `+`.
+
+Every other block is for the reader alone.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("aegish_dist", "workers", "tests", "pyproject.toml", "alembic.ini", "README.md", "docs")
+
+_BLOCK = re.compile(r"^```\w+ (new|edit)=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Walkthrough:
+    """A copy of the tree in which a page was followed."""
+
+    def __init__(self, page: str, folder: Path) -> None:
+        """Copy the tree and apply the blocks of the page, top to bottom.
+
+        Args:
+            page: File name below `docs/how-to/`.
+            folder: Where the copy goes; empty.
+        """
+        self.tree = folder
+        """Root of the copy."""
+        self.created: set[str] = set()
+        """Files that the page adds."""
+        self.edited: set[str] = set()
+        """Files that the page changes."""
+        for part in PARTS:
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, folder / part)
+        blocks = _BLOCK.findall((ROOT / "docs/how-to" / page).read_text(encoding="utf-8"))
+        assert blocks, f"{page} has no block that names a file"
+        for verb, path, body in blocks:
+            self._create(path, body) if verb == "new" else self._edit(path, body)
+
+    def run(self, *arguments: str, timeout_s: float = 60.0, **environment: str) -> str:
+        """Run Python in the copy and return what it wrote to stdout.
+
+        Args:
+            arguments: For the interpreter, as `-m`, `aegish_dist`, `--help`.
+            timeout_s: Seconds after which it is killed, which fails the test.
+            environment: Variables added to those of the test.
+        """
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.tree,
+            env={**os.environ, "PYTHONPATH": str(self.tree), **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0, f"{arguments}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    def _create(self, path: str, body: str) -> None:
+        target = self.tree / path
+        assert not target.exists(), f"{path} exists already"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(body, encoding="utf-8")
+        self.created.add(path)
+
+    def _edit(self, path: str, body: str) -> None:
+        target = self.tree / path
+        text = target.read_text(encoding="utf-8")
+        before = _side(body, "-")
+        assert text.count(before) == 1, f"{path} holds {text.count(before)} times:\n{before}"
+        target.write_text(text.replace(before, _side(body, "+")), encoding="utf-8")
+        if path not in self.created:
+            self.edited.add(path)
+
+
+def _side(body: str, sign: str) -> str:
+    """Return one side of a change, line by line without the first character."""
+    return "".join(
+        line[1:] or "\n" for line in body.splitlines(keepends=True) if line[0] in (" ", sign, "\n")
+    )
