@@ -51,7 +51,14 @@ class StoreError(AegishError):
     """Raised when the database cannot be reached, is not migrated, or lacks what was asked for."""
 
 
-class StoreAwayError(StoreError):
+class StoreUnusableError(StoreError):
+    """Raised when the database is away, locked or full, or forbids what was asked of it.
+
+    The error of the driver is its `__cause__`.
+    """
+
+
+class StoreAwayError(StoreUnusableError):
     """Raised when the database cannot be reached, or was lost; it may be back in a moment."""
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from celery import bootsteps
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
 
 from aegish_dist.broker.depth import depth
 from aegish_dist.broker.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
-from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
+from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
 from aegish_dist.db.finished import FinishedModels
 from aegish_dist.db.runs import OpenModel, open_queues
+from aegish_dist.errors import StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials, Credentials
 from aegish_dist.redis_errors import refusal_of
@@ -80,13 +80,13 @@ class QueueDiscovery(bootsteps.StartStopStep):
         for poll in count():
             pause_s = POLL_S
             try:
-                with Session(engine) as session, session.begin():
+                with transaction(engine) as session:
                     if poll % POLLS_PER_CLEAN_UP == 1:  # not at first: work may wait
                         finished.close(session)
                     found = open_queues(session)
                 wanted = self._servable(_pinned(found, consumer.controller.pins), credentials.now())
                 consumer.call_soon(partial(self._follow, consumer, wanted, stopped))
-            except SQLAlchemyError:
+            except (SQLAlchemyError, StoreUnusableError):
                 pause_s = RETRY_S
                 log.warning("database_unreachable", retry_in_s=pause_s)
             except Exception:

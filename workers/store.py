@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run, open_queues
 from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_up
@@ -37,34 +38,34 @@ class Store:
 
     def assignments(self, callers: Sequence[tuple[str, str]]) -> Sequence[Assignment | None]:
         """Return what each caller is made of; None for a model that a run has not."""
-        with Session(self._engine) as session:
+        with transaction(self._engine) as session:
             return [load_assignment(session, run_id, model) for run_id, model in callers]
 
     def look_up(self, items: Sequence[Item]) -> Sequence[LookUp | None]:
         """Find the command and any verdict of each item."""
-        with Session(self._engine) as session:
+        with transaction(self._engine) as session:
             return look_up(session, items)
 
     def record(self, group: Sequence[Evaluated]) -> Sequence[None]:
         """Insert verdicts; those already there stay."""
-        with Session(self._engine) as session, session.begin():
+        with transaction(self._engine) as session:
             insert_verdicts(session, [(each.key, each.verdict) for each in group])
         return [None] * len(group)
 
     def answered(self, run_models: Sequence[int]) -> Sequence[bool]:
         """Return whether the store has an answer of each model of a run."""
-        with Session(self._engine) as session:
+        with transaction(self._engine) as session:
             return [has_answers(session, run_model_id) for run_model_id in run_models]
 
     def spent(self, run_ids: Sequence[str]) -> Sequence[Mapping[str, int]]:
         """Return what each model of the runs has cost so far, in 1e-9 USD."""
-        with Session(self._recounts) as session:
+        with transaction(self._recounts) as session:
             runs = [load_run(session, run_id) for run_id in run_ids]
             return [_in_nano_usd(model_progress(session, run, COST_WINDOW_S)) for run in runs]
 
     def budgets(self, run_ids: Sequence[str]) -> Sequence[Budget | None]:
         """Return what the runs may cost as of now."""
-        with Session(self._engine) as session:
+        with transaction(self._engine) as session:
             return [budget_of(parameters) for parameters in load_parameters(session, run_ids)]
 
     def report(
@@ -75,7 +76,7 @@ class Store:
         reasons: Reasons,
     ) -> None:
         """Write down that this worker lives."""
-        with Session(self._engine) as session, session.begin():
+        with transaction(self._engine) as session:
             report_worker(
                 session, name, in_flight, halts, reasons, unserved=self._unserved(session)
             )
@@ -91,7 +92,7 @@ class Store:
 
     def forget(self, name: str) -> None:
         """Remove this worker."""
-        with Session(self._engine) as session, session.begin():
+        with transaction(self._engine) as session:
             forget_worker(session, name)
 
 

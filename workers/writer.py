@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 from psycopg import Error as DriverError
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
+from aegish_dist.errors import StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.health import Health
 
@@ -157,18 +158,27 @@ def is_own_fault(error: Exception) -> bool:
         return True
     if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
         return True  # a value that the driver cannot send
-    return not isinstance(error, (SQLAlchemyError, DriverError, OSError, MemoryError))
+    return not isinstance(
+        error, (StoreUnusableError, SQLAlchemyError, DriverError, OSError, MemoryError)
+    )
 
 
 def facts(error: Exception) -> dict[str, str | None]:
     """Return what a log may say of any error: the details of some quote rows, completions too."""
-    cause = getattr(error, "orig", None) or error
+    cause = _driver_error(error)
     return {"error": type(cause).__name__, "sqlstate": getattr(cause, "sqlstate", None)}
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(getattr(error, "orig", None) or error).splitlines()
+    lines = str(_driver_error(error)).splitlines()
     return lines[0][:200] if lines else ""
+
+
+def _driver_error(error: Exception) -> BaseException:
+    """Return the error of the driver within one of the store or of SQLAlchemy, else the error."""
+    if isinstance(error, StoreUnusableError):
+        return _driver_error(error.__cause__) if isinstance(error.__cause__, Exception) else error
+    return getattr(error, "orig", None) or error
 
 
 def _fail(member: _Member[Argument, Result], error: Exception) -> None:

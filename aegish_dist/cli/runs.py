@@ -3,13 +3,12 @@
 from dataclasses import asdict
 
 import click
-from sqlalchemy.orm import Session
 
 from aegish_dist.cli.context import Workspace
 from aegish_dist.cli.options import MAX_INTEGER, as_json
 from aegish_dist.cli.printing import say_json
 from aegish_dist.cli.tables import TextTable, print_table
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import RunSummary, list_runs
 
 
@@ -25,7 +24,7 @@ from aegish_dist.db.runs import RunSummary, list_runs
 def runs(limit: int, as_json: bool) -> None:
     """List the runs, newest first."""
     workspace = Workspace()
-    with connection_errors_in_one_line(), Session(workspace.engine) as session:
+    with transaction(workspace.engine) as session:
         found = list_runs(session, limit)
     if as_json:
         say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])

@@ -10,10 +10,12 @@ from psycopg import errors
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.orm import Session
 
 from aegish_dist.db.connection import BoundedConnection
-from aegish_dist.errors import ConfigError, StoreAwayError, StoreError
+from aegish_dist.errors import ConfigError, StoreAwayError, StoreUnusableError
 
 EXPECTED = "use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
 
@@ -116,8 +118,31 @@ def _checked(url: str) -> URL:
 
 
 @contextmanager
+def transaction(
+    engine: Engine, *, isolation_level: IsolationLevel | None = None
+) -> Iterator[Session]:
+    """Open the store for one transaction: committed at the end, rolled back on any error.
+
+    Args:
+        engine: The store.
+        isolation_level: PostgreSQL's name of it; None leaves the server's, `READ COMMITTED`.
+
+    Yields:
+        The session of the transaction.
+
+    Raises:
+        StoreUnusableError: The database is away, locked or full, or forbids the statement or the
+            commit.
+    """
+    if isolation_level is not None:
+        engine = engine.execution_options(isolation_level=isolation_level)
+    with connection_errors_in_one_line(), Session(engine) as session, session.begin():
+        yield session
+
+
+@contextmanager
 def connection_errors_in_one_line() -> Iterator[None]:
-    """Turn an unreachable or forbidden database into a `StoreError` that says what to do."""
+    """Turn the errors of a database that is away, full or forbidden into one line with a remedy."""
     try:
         yield
     except (DBAPIError, psycopg.Error) as error:
@@ -127,7 +152,7 @@ def connection_errors_in_one_line() -> Iterator[None]:
             raise
         what = _without_values(" ".join(str(cause).split())[:200])
         remedy = _remedy(cause)
-        kind = StoreAwayError if remedy is UNREACHABLE else StoreError
+        kind = StoreAwayError if remedy is UNREACHABLE else StoreUnusableError
         raise kind(
             f"the database cannot be used ({what}): {remedy}; `aegish-dist doctor` tells more"
         ) from error

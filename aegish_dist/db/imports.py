@@ -10,6 +10,7 @@ from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, Target, fingerprint_of
 from aegish_dist.db.datasets import one_at_a_time, sample_keys
+from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import save_models
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow, RunModelRow, RunRow
 from aegish_dist.db.verdict_copy import copy_samples, new_sample_keys
@@ -46,7 +47,7 @@ def settle(engine: Engine) -> None:
     Until then verdicts cannot be counted from the index alone: of ten million that took 51 s
     instead of 6, and noting it takes 3.
     """
-    with engine.connect() as connection:
+    with connection_errors_in_one_line(), engine.connect() as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT").execute(_SETTLE)
 
 

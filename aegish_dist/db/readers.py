@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
+from aegish_dist.db.engine import transaction
 from aegish_dist.in_order import in_order
 
 READERS = 4
@@ -42,9 +43,7 @@ class Readers:
             side_by_side: False for little work, which then happens in that session.
         """
         self._session = session
-        self._engine = session.get_bind().engine.execution_options(
-            isolation_level="REPEATABLE READ"
-        )
+        self._engine = session.get_bind().engine
         self._side_by_side = side_by_side
 
     def __enter__(self) -> Self:
@@ -79,7 +78,7 @@ class Readers:
         return in_order(self._threads, read, arguments, ahead=AHEAD * READERS)
 
     def _read(self, query: Callable[[Session, Argument], Result], argument: Argument) -> Result:
-        with Session(self._engine) as session:
+        with transaction(self._engine, isolation_level="REPEATABLE READ") as session:
             session.execute(text(f"SET TRANSACTION SNAPSHOT '{self._view}'"))
             session.execute(_SETTINGS)
             return query(session, argument)

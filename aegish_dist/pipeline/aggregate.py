@@ -10,7 +10,7 @@ from aegish_dist.core.metrics import METRICS_VERSION, measure
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import RULES, ScoringRule, rule_named
 from aegish_dist.core.snapshot import JsonObject, model_entry, rank_entries
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.identity import VerdictSet, is_unchanged, joint_identity
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import Snapshot, find_snapshot, save_snapshot
@@ -42,8 +42,7 @@ def aggregate(
     Raises:
         ReportError: The run has no verdict yet.
     """
-    repeatable = engine.execution_options(isolation_level="REPEATABLE READ")
-    with connection_errors_in_one_line(), Session(repeatable) as session, session.begin():
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         earlier = {} if recount else _earlier(session, run, rules)
         identities: dict[str, VerdictSet] = {}
@@ -124,7 +123,7 @@ def _append(
 
 def current_snapshot(engine: Engine, run_id: str, rule: ScoringRule) -> Snapshot:
     """Return the newest snapshot under a rule, made anew if verdicts or the rule have changed."""
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         run = load_run(session, run_id)
         found = find_snapshot(session, run_id, scoring=rule.name)
         if (
@@ -142,7 +141,7 @@ def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot
     Raises:
         ReportError: The run has no such snapshot.
     """
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         found = find_snapshot(session, run_id, snapshot_id=snapshot_id)
     if found is None:
         raise ReportError(f"run {run_id} has no snapshot {snapshot_id}")

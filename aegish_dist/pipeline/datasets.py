@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, Sample, Target
@@ -15,7 +14,7 @@ from aegish_dist.db.datasets import (
     load_run_dataset,
     save_dataset,
 )
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import resolve_run_id
 from aegish_dist.errors import DatasetError
 
@@ -32,7 +31,7 @@ def choose_dataset(engine: Engine, name: str) -> Dataset:
         StoreError: There is no such run.
     """
     plain, _, run = name.partition("@")
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         if run:
             stored = load_run_dataset(session, resolve_run_id(session, run), plain)
         else:
@@ -96,13 +95,13 @@ def _in_categories(sample: Sample, categories: Sequence[str]) -> bool:
 
 def store_dataset(engine: Engine, dataset: Dataset) -> None:
     """Store an imported dataset so that runs may name it."""
-    with connection_errors_in_one_line(), Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         save_dataset(session, dataset, selectable=True)
 
 
 def known_datasets(engine: Engine) -> list[RunDataset]:
     """Return every dataset a run may name, stored ones in place of bundled ones of that name."""
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         stored = {dataset.name: dataset for dataset in list_datasets(session)}
     bundled = {name: describe(load_bundled(name)) for name in bundled_names()}
     return list({**bundled, **stored}.values())

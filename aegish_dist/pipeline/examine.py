@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from celery import Celery
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.broker.producer import check_broker
 from aegish_dist.db.embedded import embedded_version
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.schema import current, require_current
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.errors import AegishError, ConfigError
@@ -110,7 +109,7 @@ def _missing_keys(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[str]
 
 
 def _fleet(engine: Engine) -> Fleet:
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         return living_fleet(session)
 
 

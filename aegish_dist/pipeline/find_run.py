@@ -1,9 +1,8 @@
 """From what a user types after `--run-id` to the id of a run."""
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import resolve_run_id
 
 
@@ -13,5 +12,5 @@ def find_run(engine: Engine, text: str) -> str:
     Raises:
         StoreError: It names none, or several.
     """
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         return resolve_run_id(session, text)

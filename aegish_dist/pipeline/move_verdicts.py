@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import Engine, text
-from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.run import Run, new_run_id
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.imports import Fingerprints, OtherDatasetError, RunImport, settle
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Exported, export
@@ -76,15 +75,14 @@ def import_verdicts(
         read_recordings(path)  # refuses what is no file of verdicts before any other is read
     chunks = [chunk for path in paths for chunk in split(path)]
     known: Fingerprints | None = None
-    with connection_errors_in_one_line():
-        while True:  # at most twice, unless somebody else imports the same samples meanwhile
-            try:
-                imported = _import(engine, chunks, name, Renderer(price_of), known)
-                break
-            except OtherDatasetError as found:
-                known = found.fingerprints
-        if imported.verdicts >= SETTLE_FROM:
-            settle(engine)
+    while True:  # at most twice, unless another import of the same samples runs at the same time
+        try:
+            imported = _import(engine, chunks, name, Renderer(price_of), known)
+            break
+        except OtherDatasetError as found:
+            known = found.fingerprints
+    if imported.verdicts >= SETTLE_FROM:
+        settle(engine)
     return imported
 
 
@@ -98,7 +96,7 @@ def _import(
     now = datetime.now(UTC)
     run = Run(new_run_id(now), now, name, "import", __version__, None, None, 1, (), ())
     verdicts, epochs, negative_times = 0, 1, 0
-    with Session(engine) as session, session.begin(), ThreadPoolExecutor(1) as writer:
+    with transaction(engine) as session, ThreadPoolExecutor(1) as writer:
         session.execute(_ROOM_TO_CHECK)
         target = RunImport(session, run, known)
         batches = with_keys(target, writer, _rendered(chunks, renderer))
@@ -127,7 +125,7 @@ def _rendered(chunks: Sequence[Chunk], renderer: Renderer) -> Iterator[tuple[Chu
 
 def export_verdicts(engine: Engine, run_id: str) -> Iterator[Recording]:
     """Stream every verdict of a run in a fixed order."""
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         yield from stream_recordings(session, run_id)
 
 
@@ -146,7 +144,7 @@ def export_file(engine: Engine, run_id: str, path: Path) -> None:
 
 def export_lines(engine: Engine, run_id: str, stream: IO[bytes]) -> None:
     """Write every verdict of a run as lines of JSON."""
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         run = load_run(session, run_id)
         for lines in export(session, run, lambda part: in_ascii(part.data)):
             for start in range(0, len(lines), PIPE_BYTES):
@@ -159,6 +157,6 @@ def _export_table(engine: Engine, run_id: str, stream: IO[bytes]) -> None:
     def read(part: Exported) -> Any:
         return tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
 
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         run = load_run(session, run_id)
         tables.write(export(session, run, read, columns=True), stream)

@@ -4,9 +4,8 @@ from dataclasses import replace
 from decimal import Decimal
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_parameters, save_parameters
 from aegish_dist.errors import ConfigError
 
@@ -27,7 +26,7 @@ def raise_caps(
     """
     if run_cap is model_cap is None:
         return
-    with connection_errors_in_one_line(), Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         (parameters,) = load_parameters(session, [run_id])
         if parameters is None:
             raise ConfigError(f"run {run_id} was imported: it costs nothing")

@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.snapshot import JsonObject
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import Snapshot
@@ -40,7 +39,7 @@ def report_data(
         if snapshot_id is None
         else snapshot_numbered(engine, run_id, snapshot_id)
     )
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         run = load_run(session, run_id)
         attempts = failures_by_model(session, run_id)
         unanswered = unanswered_by_model(session, run)

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.submit import enqueue_missing
@@ -32,7 +31,7 @@ def load_submitted_run(engine: Engine, run_id: str) -> Run:
     Raises:
         StoreError: The run was imported: there is no prompt to ask with.
     """
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         run = load_run(session, run_id)
     if run.prompt is None:
         raise StoreError(f"run {run_id} was imported: its models cannot be asked from here")

@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.retries import Retry, save_retry
 from aegish_dist.db.runs import open_models
 from aegish_dist.errors import ConfigError, QueueError, StoreError
@@ -63,7 +62,7 @@ def plan_retry(
     for model in models:
         if model not in asked:
             raise StoreError(f"run {run.run_id} does not ask '{model}': it asks {', '.join(asked)}")
-    with connection_errors_in_one_line(), Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         open_models(session, run.run_id)
         return save_retry(session, run.run_id, outcomes, models or asked)
 

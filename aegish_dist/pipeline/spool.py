@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.broker.messages import decode, encode
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.verdict_rows import VerdictKey, error_row, verdict_row
 from aegish_dist.db.verdicts import insert_rows, look_up
 from aegish_dist.errors import DatasetError
@@ -114,7 +115,7 @@ def recover(engine: Engine, path: Path) -> Recovered:
     damaged: list[bytes] = []
     problem = None
     lines = _lines(path)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         while group := list(islice(lines, GROUP)):
             for part, came in _store_all(session, group):
                 number += len(part)

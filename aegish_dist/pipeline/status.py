@@ -7,11 +7,10 @@ from decimal import Decimal
 from enum import StrEnum
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
@@ -98,7 +97,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         engine: The store.
         run_id: A full run id.
     """
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         run = load_run(session, run_id)
         progress = model_progress(session, run, RATE_WINDOW_S)
         fleet = living_fleet(session)
@@ -135,7 +134,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
 
 def items_held(engine: Engine, run_id: str) -> int:
     """Return how many items of a run living workers hold, without counting its verdicts."""
-    with connection_errors_in_one_line(), Session(engine) as session:
+    with transaction(engine) as session:
         held = living_fleet(session).in_flight
     return sum(items for (run, _), items in held.items() if run == run_id)
 

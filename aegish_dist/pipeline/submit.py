@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.broker.messages import queue_names
@@ -21,7 +20,7 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.core.sample import Dataset
 from aegish_dist.db.datasets import save_dataset
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import missing_items, open_models, save_run
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.models import Estimate, estimate
@@ -68,7 +67,7 @@ def create_run(engine: Engine, submission: Submission) -> Run:
         datasets=tuple(map(describe, submission.datasets)),
         models=submission.models,
     )
-    with connection_errors_in_one_line(), Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         ids = [save_dataset(session, d, selectable=False) for d in submission.datasets]
         save_run(session, run, ids, queue_names(run))
     return run
@@ -128,11 +127,10 @@ def enqueue_missing(
     """
     from aegish_dist.broker.producer import publish  # noqa: PLC0415
 
-    with connection_errors_in_one_line():
-        with Session(engine) as session, session.begin():
-            open_models(session, run_id)
-        with (
-            Session(engine) as session,
-            closing(missing_items(session, run_id, generation)) as items,
-        ):
-            return publish(app, items, on_progress)
+    with transaction(engine) as session:
+        open_models(session, run_id)
+    with (
+        transaction(engine) as session,
+        closing(missing_items(session, run_id, generation)) as items,
+    ):
+        return publish(app, items, on_progress)

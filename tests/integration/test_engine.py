@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from aegish_dist.db import engine as database
-from aegish_dist.db.engine import connection_errors_in_one_line, open_engine
-from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.db.engine import connection_errors_in_one_line, open_engine, transaction
+from aegish_dist.errors import ConfigError, StoreAwayError, StoreError
 from tests.half_open import HalfOpenProxy
 from tests.services import HOST, ServerProcess, free_port, require_binary, wait_until
 
@@ -38,7 +38,7 @@ def ask(engine: Engine, statement: str = "SELECT 1") -> object:
         return connection.scalar(text(statement))
 
 
-def test_a_connection_that_goes_silent(proxy: HalfOpenProxy, bounded: Engine):
+def test_a_connection_that_goes_silent(proxy: HalfOpenProxy, bounded: Engine) -> None:
     """It is given up within the time limit, and the next statement takes a new connection."""
     with bounded.connect() as connection:
         connection.scalar(text("SELECT 1"))
@@ -51,7 +51,7 @@ def test_a_connection_that_goes_silent(proxy: HalfOpenProxy, bounded: Engine):
     assert ask(bounded) == 1
 
 
-def test_an_idle_connection_that_went_silent(proxy: HalfOpenProxy, bounded: Engine):
+def test_an_idle_connection_that_went_silent(proxy: HalfOpenProxy, bounded: Engine) -> None:
     """It is replaced unseen, with all others of its pool."""
     with bounded.connect() as first, bounded.connect() as second:
         assert first.scalar(text("SELECT 1")) == second.scalar(text("SELECT 1"))
@@ -85,7 +85,7 @@ def test_what_a_silent_connection_holds(
     assert stored == 1
 
 
-def test_a_statement_that_takes_too_long(bounded: Engine, engine: Engine):
+def test_a_statement_that_takes_too_long(bounded: Engine, engine: Engine) -> None:
     """The server is asked to end it: no statement goes on without its client."""
     with pytest.raises(OperationalError):
         ask(bounded, "SELECT pg_sleep(30)")
@@ -94,14 +94,14 @@ def test_a_statement_that_takes_too_long(bounded: Engine, engine: Engine):
     wait_until(lambda: ask(engine, f"{running} AND pid <> pg_backend_pid()") == 0, "the end")
 
 
-def test_a_reply_that_takes_its_time(bounded: Engine):
+def test_a_reply_that_takes_its_time(bounded: Engine) -> None:
     """As long as bytes come, any reply may take longer than the time limit."""
     statement = text("SELECT pg_sleep(0.4), repeat('x', 100000) FROM generate_series(1, 4)")
     with bounded.connect() as connection:
         assert len(connection.execute(statement).all()) == 4
 
 
-def test_keepalives(postgres_url: str, proxy: HalfOpenProxy):
+def test_keepalives(postgres_url: str, proxy: HalfOpenProxy) -> None:
     """The kernel looks after idle connections, unless the URL of the database sets its own terms."""
     url = proxy.postgres_url(postgres_url)
     for suffix, idle in (("", "10"), ("?keepalives_idle=33", "33")):
@@ -142,7 +142,7 @@ ignore_startup_parameters = extra_float_digits
     server.stop()
 
 
-def test_a_pooler_between_transactions(pooled_url: str):
+def test_a_pooler_between_transactions(pooled_url: str) -> None:
     """Clients that share a server's connection do not meet in each other's prepared statements."""
     engine = open_engine(pooled_url)
     with engine.connect() as first, engine.connect() as second:
@@ -165,7 +165,7 @@ def test_a_pooler_between_transactions(pooled_url: str):
         "SECRET",
     ],
 )
-def test_a_url_that_cannot_be_meant(url: str):
+def test_a_url_that_cannot_be_meant(url: str) -> None:
     """It is refused before a name is looked up, in one line that shows nothing of a password."""
     with pytest.raises(ConfigError) as caught:
         open_engine(url)
@@ -176,7 +176,7 @@ def test_a_url_that_cannot_be_meant(url: str):
     assert not any(part in message for part in ("SECRET", "CRET@", "first"))
 
 
-def test_an_option_with_a_bad_value():
+def test_an_option_with_a_bad_value() -> None:
     """Its value is not shown: it may be a part of something else."""
     engine = open_engine("postgresql://localhost/db?sslmode=SECRET")
 
@@ -185,6 +185,81 @@ def test_an_option_with_a_bad_value():
 
     assert "SECRET" not in str(caught.value)
     assert "sslmode" in str(caught.value)
+
+
+def table_of(engine: Engine) -> list[int]:
+    """Return the rows of the table that the tests of `transaction` write to."""
+    with engine.connect() as connection:
+        return list(connection.scalars(text("SELECT number FROM numbers ORDER BY number")))
+
+
+@pytest.fixture
+def numbers(postgres_url: str) -> Iterator[Engine]:
+    """A table of numbers, each of them there once, which is checked when it is committed."""
+    engine = open_engine(postgres_url)
+    with engine.begin() as connection:
+        connection.execute(
+            text("CREATE TABLE numbers (number int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+        )
+    yield engine
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE numbers"))
+    engine.dispose()
+
+
+def _insert_and_fail(engine: Engine) -> None:
+    with transaction(engine) as session:
+        session.execute(text("INSERT INTO numbers VALUES (1)"))
+        raise KeyError
+
+
+def _insert_and_lose_the_connection(engine: Engine) -> None:
+    with transaction(engine) as session:
+        session.execute(text("INSERT INTO numbers VALUES (1)"))
+        lost = session.scalar(text("SELECT pg_backend_pid()"))
+        with engine.begin() as other:
+            other.execute(text("SELECT pg_terminate_backend(:lost, 5000)"), {"lost": lost})
+
+
+def test_a_transaction_is_committed_at_its_end(numbers: Engine) -> None:
+    """Only then others see what it wrote."""
+    with transaction(numbers) as session:
+        session.execute(text("INSERT INTO numbers VALUES (1)"))
+        assert table_of(numbers) == []
+    assert table_of(numbers) == [1]
+
+
+def test_a_transaction_with_an_error_leaves_nothing(numbers: Engine) -> None:
+    """An error of the caller's own comes out as it is."""
+    with pytest.raises(KeyError):
+        _insert_and_fail(numbers)
+    assert table_of(numbers) == []
+
+
+def test_an_error_while_committing(numbers: Engine) -> None:
+    """A rule that is checked then is broken as a bug is; nothing is stored."""
+    with pytest.raises(IntegrityError), transaction(numbers) as session:
+        session.execute(text("INSERT INTO numbers VALUES (1), (1)"))
+    assert table_of(numbers) == []
+
+
+def test_a_connection_that_is_lost_before_the_commit(numbers: Engine) -> None:
+    """It is said in one line, whenever the connection was lost."""
+    with pytest.raises(StoreAwayError):
+        _insert_and_lose_the_connection(numbers)
+    assert table_of(numbers) == []
+
+
+def test_a_transaction_that_sees_one_moment(numbers: Engine) -> None:
+    """What others commit meanwhile is not seen under REPEATABLE READ, and is without it."""
+    count = text("SELECT count(*) FROM numbers")
+    with transaction(numbers, isolation_level="REPEATABLE READ") as session:
+        before = session.scalar(count)
+        with transaction(numbers) as other:
+            other.execute(text("INSERT INTO numbers VALUES (1)"))
+        assert session.scalar(count) == before == 0
+    with transaction(numbers) as session:
+        assert session.scalar(count) == 1
 
 
 def in_one_line(engine: Engine, *statements: str) -> str:
@@ -198,7 +273,7 @@ def in_one_line(engine: Engine, *statements: str) -> str:
     pytest.fail("nothing was wrong")
 
 
-def test_a_lock_that_is_not_given(engine: Engine):
+def test_a_lock_that_is_not_given(engine: Engine) -> None:
     """The words are about the lock: the server does run."""
     with engine.connect() as holder:
         holder.execute(text("LOCK TABLE runs"))
@@ -209,7 +284,7 @@ def test_a_lock_that_is_not_given(engine: Engine):
     assert "is running" not in said
 
 
-def test_a_database_that_is_read_only(engine: Engine):
+def test_a_database_that_is_read_only(engine: Engine) -> None:
     """It is told in one line."""
     said = in_one_line(engine, "SET TRANSACTION READ ONLY", "DELETE FROM runs")
 

@@ -5,12 +5,12 @@ from decimal import Decimal
 
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
 from aegish_dist.db import per_model
 from aegish_dist.db.engine import open_engine
+from aegish_dist.errors import StoreAwayError
 from aegish_dist.models import CatalogCredentials
 from tests.integration.stored_runs import TAR, a_model, a_run, answer, store
 from tests.services import HOST, free_port
@@ -49,6 +49,6 @@ def test_a_recount_takes_no_connection_from_look_ups_and_inserts(
     (found,) = calling.look_up([item])
     assert found is not None
     assert found.done
-    with pytest.raises(OperationalError):
+    with pytest.raises(StoreAwayError):
         counting.look_up([item])
     recounts.dispose()

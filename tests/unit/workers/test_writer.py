@@ -13,11 +13,12 @@ from psycopg import errors
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from aegish_dist.errors import StoreAwayError, StoreError, StoreUnusableError
 from aegish_dist.pipeline.health import Health
 from tests.virtual_time import run_virtually
 from workers import writer
 from workers.threads import DaemonThread
-from workers.writer import Grouped, is_own_fault
+from workers.writer import Grouped, facts, is_own_fault
 
 DEADLINE_S = 5.0
 
@@ -261,6 +262,20 @@ def test_whose_fault_an_error_of_the_client_is() -> None:
     assert not is_own_fault(OSError())
     assert not is_own_fault(MemoryError())
     assert is_own_fault(TypeError())
+
+
+def test_whose_fault_an_error_of_the_store_is() -> None:
+    """A database that cannot be used now is tried again; a run that is not there never comes."""
+    assert not is_own_fault(StoreUnusableError("the server runs, but has no room"))
+    assert not is_own_fault(StoreAwayError("the server does not answer"))
+    assert is_own_fault(StoreError("no run 'x'"))
+
+
+def test_facts_of_an_error_of_the_store() -> None:
+    """The log names the driver's error, however many layers wrap it."""
+    error = StoreUnusableError("the server runs, but has no room")
+    error.__cause__ = DBAPIError.instance("INSERT", {}, errors.DiskFull("no room"), errors.Error)
+    assert facts(error) == {"error": "DiskFull", "sqlstate": "53100"}
 
 
 def test_a_call_that_hangs_counts_as_a_failing_database(
