@@ -11,7 +11,7 @@ from typing import Any
 from celery import bootsteps
 from sqlalchemy.exc import SQLAlchemyError
 
-from aegish_dist.broker.depth import depth
+from aegish_dist.broker.connection import depth
 from aegish_dist.broker.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
 from aegish_dist.db.finished import FinishedModels

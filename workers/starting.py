@@ -12,7 +12,7 @@ from celery.bin.worker import worker
 import aegish_dist.log_lines  # noqa: F401
 import workers.pool
 import workers.tasks  # noqa: F401  all three would be loaded later, after the freeze
-from aegish_dist.broker.producer import check_broker
+from aegish_dist.broker.connection import check_broker
 from aegish_dist.core.printable import printable
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.schema import require_current

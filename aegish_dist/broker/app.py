@@ -5,8 +5,8 @@ from pathlib import Path
 from celery import Celery
 from kombu import Queue
 
+from aegish_dist.broker.connection import tls_of
 from aegish_dist.broker.messages import IDLE_QUEUE
-from aegish_dist.broker.tls import tls_of
 
 VISIBILITY_TIMEOUT_S = 3600
 """For workers without leases, longer than they may hold an item: ten attempts at a throttled
@@ -143,7 +143,7 @@ def create_app(
         broker_heartbeat=HEARTBEAT_S,
     )
     if in_process:
-        app.conf.broker_transport = "aegish_dist.broker.memory:Transport"
+        app.conf.broker_transport = "aegish_dist.broker.embedded:Transport"
     # By name: only a worker loads it.
     app.steps["consumer"].add("workers.throttle:QueueThrottle")
     return app

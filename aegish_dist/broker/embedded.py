@@ -1,15 +1,39 @@
-"""A Celery worker inside this process, for runs without a broker."""
+"""The broker and the Celery worker inside this process, for runs without servers."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from celery import Celery
+from kombu.transport import memory
+from kombu.transport.virtual import Empty
 
-from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import run_queue
 from aegish_dist.errors import QueueError
+
+
+def _unlimited(queues: Sequence[str]) -> list[int]:
+    return [1] * len(queues)
+
+
+class Channel(memory.Channel):
+    """A channel that leaves a queue alone while the worker holds enough of it."""
+
+    allowance: Callable[[Sequence[str]], Sequence[int]] = staticmethod(_unlimited)
+    """Asked how many more messages of each queue may come."""
+
+    def _get_and_deliver(self, queue: str, callback: Any) -> None:
+        if self.allowance([queue])[0] <= 0:
+            raise Empty
+        super()._get_and_deliver(queue, callback)
+
+
+class Transport(memory.Transport):
+    """kombu's in-memory transport with such channels."""
+
+    Channel = Channel
 
 
 class EmbeddedWorker:

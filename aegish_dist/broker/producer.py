@@ -1,97 +1,23 @@
-"""Publishing items, in batches, by task name."""
+"""Publishing of items to the queues of their models and runs, in batches, by task name."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import base64
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 from celery import Celery
-from kombu import Connection
-from kombu.exceptions import OperationalError
+from kombu import Producer
+from kombu.utils.json import dumps
 
-from aegish_dist.broker.envelope import Envelope, send
-from aegish_dist.broker.messages import queue_name, run_queue
+from aegish_dist.broker.connection import connected, is_redis
+from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, encode, queue_name, run_queue
 from aegish_dist.core.verdict import Item
-from aegish_dist.errors import QueueError
-from aegish_dist.redis_errors import refusal_of
 
 BATCH = 500
 """Messages per round trip to the broker."""
-
-PROBE = "aegish:probe"
-"""Written to see whether a broker takes anything: a key gone at once, a queue never there."""
-CLOSE_TIMEOUT_S = 1
-CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
-"""A command should say soon that its broker is away; workers, in contrast, keep trying."""
-
-
-def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:
-    """Put a broker failure into one line with its remedy.
-
-    Args:
-        error: What a connection raised.
-        blocked: Why RabbitMQ takes no messages for now, in its own words.
-    """
-    what = refusal_of(error) or (str(error).splitlines() or [type(error).__name__])[0]
-    if blocked is not None:
-        return QueueError(
-            f"RabbitMQ takes no messages ({blocked[:80]}): give it room, then try again;"
-            " `rabbitmq-diagnostics alarms` tells more"
-        )
-    if "x-queue-type" in what:
-        return QueueError(
-            "the run's queues in RabbitMQ are of another type: set AEGISH_DIST_QUEUE_TYPE to the"
-            " same, classic or quorum, for all commands and workers"
-        )
-    return QueueError(
-        f"the broker cannot be used ({what}): "
-        "check AEGISH_DIST_BROKER_URL and that the server is running; "
-        "`aegish-dist doctor` tells more"
-    )
-
-
-@contextmanager
-def connected(app: Celery) -> Iterator[Connection]:
-    """Connect for the length of the body, which waits some seconds for the broker at most.
-
-    Raises:
-        QueueError: The broker cannot be reached, does not answer, or takes no messages.
-    """
-    blocked: list[str] = []
-    options = {"on_blocked": blocked.append} if app.conf.broker_url.startswith("amqp") else {}
-    connection = app.connection_for_write(transport_options=options)
-    try:
-        connection.ensure_connection(**CONNECT_POLICY)
-        yield connection
-    except (
-        OperationalError,
-        OSError,
-        *connection.connection_errors,
-        *connection.channel_errors,
-        *connection.recoverable_connection_errors,  # a refused message of RabbitMQ is in no other
-    ) as error:
-        # Not in order: the broker would be asked to agree, and waited for.
-        connection.collect(socket_timeout=CLOSE_TIMEOUT_S)
-        raise broker_problem(error, *blocked[-1:]) from error
-    finally:
-        connection.release()
-
-
-def check_broker(app: Celery) -> None:
-    """Connect once, and see that messages can be stored.
-
-    Raises:
-        QueueError: The broker cannot be reached, or takes no messages.
-    """
-    with connected(app) as connection:
-        if _is_redis(connection):
-            # Needs memory, as messages do: a full Redis permits to delete.
-            connection.default_channel.client.set(PROBE, "", px=1)
-        elif connection.transport.driver_type == "amqp":
-            # For no queue, but confirmed. While it lacks room, RabbitMQ reads no second one.
-            producer = connection.Producer(auto_declare=False)
-            for _ in range(2):
-                producer.publish("", exchange="", routing_key=PROBE)
 
 
 def publish(
@@ -99,24 +25,24 @@ def publish(
 ) -> int:
     """Publish items to the queues of their models and runs.
 
-    Publishing an item twice is harmless: a worker looks before it calls.
+    Publishing an item twice is harmless: a worker looks it up in the store before it calls.
 
     Args:
         app: The application whose broker is used.
-        items: Streamed; never held all at once.
-        on_progress: Called with the number of items published so far, once per batch.
+        items: Read as a stream; at most one batch is in memory.
+        on_progress: Called after each batch with the number of items published so far.
 
     Returns:
         How many items were published.
 
     Raises:
-        QueueError: The broker cannot be reached, or takes no messages. Whatever was not published
-            is still missing in the store, and `resume` publishes it.
+        QueueError: The broker cannot be reached, or takes no messages. Items that were not
+            published are still missing in the store, and `resume` publishes them.
     """
     published = 0
     with connected(app) as connection:
         channel = connection.default_channel
-        publisher = (_ListPublisher if _is_redis(connection) else _Publisher)(app, channel)
+        publisher = (_ListPublisher if is_redis(connection) else _Publisher)(app, channel)
         remaining = iter(items)
         while batch := list(islice(remaining, BATCH)):
             publisher.publish(batch)
@@ -125,29 +51,36 @@ def publish(
     return published
 
 
-def drop_waiting(app: Celery, queues: Sequence[str]) -> None:
-    """Drop the messages that wait in queues; those that workers hold stay theirs.
+def send(app: Celery, producer: Any, item: Item) -> None:
+    """Publish one item to its queue.
 
     Args:
-        app: The application whose broker is used.
-        queues: Names of queues.
-
-    Raises:
-        QueueError: The broker cannot be reached.
+        app: The application, which makes the message.
+        producer: A producer of kombu.
+        item: The item that the message names.
     """
-    with connected(app) as connection:
-        for name in queues:
-            queue = run_queue(app, name)(connection.default_channel)
-            queue.declare()  # RabbitMQ refuses to empty one that is not there
-            queue.purge()
-
-
-def _is_redis(connection: Connection) -> bool:
-    return bool(connection.transport.driver_type == "redis")
+    message = app.amqp.as_task_v2(
+        str(uuid.uuid4()),
+        EVALUATE,
+        encode(item),
+        {},
+        argsrepr="",
+        kwargsrepr="",
+        ignore_result=True,
+    )
+    producer.publish(
+        message.body,
+        exchange="",
+        routing_key=queue_name(item.model, item.run_id),
+        serializer="json",
+        headers={**message.headers, ENQUEUED_AT: time.time()},
+        delivery_mode=2,
+        **message.properties,
+    )
 
 
 class _Publisher:
-    """Publishes through kombu, message by message: works with every broker."""
+    """Publishes through kombu, message by message; works with every broker."""
 
     def __init__(self, app: Celery, channel: Any) -> None:
         self._app = app
@@ -167,17 +100,17 @@ class _Publisher:
 
 
 class _ListPublisher(_Publisher):
-    """Publishes to Redis, a list of messages per queue: ten times as many a second."""
+    """Publishes to Redis, one LPUSH per queue and batch: ten times as many messages a second."""
 
     def __init__(self, app: Celery, channel: Any) -> None:
         super().__init__(app, channel)
-        self._envelopes: dict[str, Envelope] = {}
+        self._templates: dict[str, _Template] = {}
 
     def publish(self, batch: Sequence[Item]) -> None:
         messages: dict[str, list[str]] = {}
         for item in batch:
             queue = queue_name(item.model, item.run_id)
-            messages.setdefault(queue, []).append(self._envelope(queue, item).put(item))
+            messages.setdefault(queue, []).append(self._template(queue, item).fill(item))
         with (
             self._channel.conn_or_acquire() as client,
             client.pipeline(transaction=False) as pipeline,
@@ -186,9 +119,72 @@ class _ListPublisher(_Publisher):
                 pipeline.lpush(queue, *ready)
             pipeline.execute()
 
-    def _envelope(self, queue: str, item: Item) -> Envelope:
-        envelope = self._envelopes.get(queue)
-        if envelope is None:
+    def _template(self, queue: str, item: Item) -> "_Template":
+        template = self._templates.get(queue)
+        if template is None:
             self._declare(queue)
-            envelope = self._envelopes[queue] = Envelope(self._app, self._channel, item)
-        return envelope
+            template = self._templates[queue] = _Template(self._app, self._channel, item)
+        return template
+
+
+class _Template:
+    """Celery's message as it lies in the Redis list of a queue, with slots for ids, item and time.
+
+    Celery and kombu make one message per queue; the others differ in the slots only.
+    """
+
+    def __init__(self, app: Celery, channel: Any, sample: Item) -> None:
+        """Make a message and replace its variable parts by slots.
+
+        Args:
+            app: The application.
+            channel: A channel of a virtual transport, which decides the format of a message.
+            sample: Any item of the queue.
+        """
+        draft = _Draft(channel)
+        send(app, Producer(draft), sample)
+        message = draft.message
+        task_id = message["headers"]["id"]
+        body, enqueued_at = str(uuid.uuid4()), str(uuid.uuid4())
+        self._body = base64.b64decode(message["body"]).decode()
+        self._body = _with_slots(self._body, {json.dumps(encode(sample)): "arguments"})
+        message["body"] = body
+        message["headers"][ENQUEUED_AT] = enqueued_at
+        message["properties"]["delivery_tag"] = task_id
+        self._message = _with_slots(
+            dumps(message), {task_id: "id", body: "body", json.dumps(enqueued_at): "enqueued_at"}
+        )
+
+    def fill(self, item: Item) -> str:
+        """Return the message for an item, published now."""
+        body = self._body % {"arguments": json.dumps(encode(item))}
+        return self._message % {
+            "id": uuid.uuid4(),
+            "body": base64.b64encode(body.encode()).decode(),
+            "enqueued_at": time.time(),
+        }
+
+
+class _Draft:
+    """A channel that keeps the message instead of sending it."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+        self.message: dict[str, Any] = {}
+
+    def prepare_message(self, *parts: Any) -> dict[str, Any]:
+        message: dict[str, Any] = self._channel.prepare_message(*parts)
+        return message
+
+    def basic_publish(
+        self, message: dict[str, Any], exchange: str, routing_key: str, **_: Any
+    ) -> None:
+        self._channel._inplace_augment_message(message, exchange, routing_key)
+        self.message = message
+
+
+def _with_slots(text: str, slots: dict[str, str]) -> str:
+    text = text.replace("%", "%%")
+    for value, name in slots.items():
+        text = text.replace(value.replace("%", "%%"), f"%({name})s")
+    return text

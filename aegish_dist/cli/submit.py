@@ -131,7 +131,7 @@ def submit(**options: Any) -> int:
 
 
 def _check_broker(workspace: Workspace) -> None:
-    from aegish_dist.broker.producer import check_broker  # noqa: PLC0415  a dry run does without
+    from aegish_dist.broker.connection import check_broker  # noqa: PLC0415  a dry run does without
 
     check_broker(workspace.app)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from celery import Celery
 from sqlalchemy import Engine
 
-from aegish_dist.broker.producer import check_broker
+from aegish_dist.broker.connection import check_broker
 from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.schema import current, require_current

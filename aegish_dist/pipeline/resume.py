@@ -64,7 +64,7 @@ def resume(
     Raises:
         QueueError: The broker cannot be reached, or takes no messages.
     """
-    from aegish_dist.broker.producer import drop_waiting  # noqa: PLC0415
+    from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
 
     drop_waiting(app, queue_names(run))
     enqueued = enqueue_missing(engine, app, run.run_id, on_progress)

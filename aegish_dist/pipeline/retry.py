@@ -92,7 +92,7 @@ def retry(
         QueueError: The broker cannot be reached; before that nothing is planned.
         StoreError: The database cannot be reached, or the run does not ask one of the models.
     """
-    from aegish_dist.broker.producer import check_broker  # noqa: PLC0415
+    from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
 
     check_broker(app)
     planned = plan_retry(engine, run, outcomes, models)

@@ -143,7 +143,7 @@ def wait_for_workers(
         The last status; something is missing in it when a model is parked, money or patience ran
         out.
     """
-    from aegish_dist.broker.depth import queue_depths  # noqa: PLC0415
+    from aegish_dist.broker.connection import queue_depths  # noqa: PLC0415
 
     queues = queue_names(run)
     counts = Counts(lambda: patiently(lambda: run_status(engine, run.run_id)))

@@ -91,7 +91,7 @@ def submit(
         QueueError: The broker cannot be reached; before that nothing is stored.
         StoreError: The database cannot be reached.
     """
-    from aegish_dist.broker.producer import check_broker  # noqa: PLC0415
+    from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
 
     check_broker(app)
     run = create_run(engine, submission)

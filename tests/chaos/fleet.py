@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker.app import create_app
-from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, Target

@@ -15,7 +15,7 @@ from typing import Any, Self
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker.app import create_app
-from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.recording import Recording

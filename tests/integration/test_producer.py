@@ -17,9 +17,9 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker.app import create_app
-from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.connection import check_broker, drop_waiting, queue_depths
 from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
-from aegish_dist.broker.producer import BATCH, check_broker, drop_waiting, publish
+from aegish_dist.broker.producer import BATCH, publish
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Item

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.broker.app import create_app
-from aegish_dist.broker.depth import queue_depths
+from aegish_dist.broker.connection import check_broker, queue_depths, tls_of
 from aegish_dist.broker.messages import queue_name
-from aegish_dist.broker.producer import check_broker, publish
-from aegish_dist.broker.tls import tls_of
+from aegish_dist.broker.producer import publish
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
 from aegish_dist.ratelimit.redis_store import check_limiter

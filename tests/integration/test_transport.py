@@ -19,10 +19,9 @@ from kombu import Consumer, Queue
 from kombu.asynchronous import Hub
 
 from aegish_dist.broker.app import create_app
-from aegish_dist.broker.depth import queue_depths
-from aegish_dist.broker.envelope import send
+from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import decode, model_of, queue_name
-from aegish_dist.broker.producer import publish
+from aegish_dist.broker.producer import publish, send
 from aegish_dist.broker.redis_leases import GROUP
 from aegish_dist.core.verdict import Item
 from tests.forged import forged_messages

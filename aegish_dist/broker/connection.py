@@ -1,0 +1,169 @@
+"""Connections of commands to the broker: TLS, errors in one line, and queries about queues.
+
+A command gives up after seconds; workers connect through Celery, which retries without end.
+
+kombu by itself verifies no certificate of a Redis and no host name of a RabbitMQ, and it passes the
+options of a URL to RabbitMQ's client under names that only the client of Redis knows: `tls_of`
+translates them.
+"""
+
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from celery import Celery
+from kombu import Connection, Queue
+from kombu.exceptions import OperationalError
+
+from aegish_dist.broker.messages import run_queue
+from aegish_dist.errors import QueueError
+from aegish_dist.redis_errors import refusal_of
+
+PROBE = "aegish:probe"
+"""Key or queue that is written to test the broker: the key expires at once, the queue is never
+declared."""
+
+CLOSE_TIMEOUT_S = 1
+"""Seconds to wait for the broker while a failed connection is closed."""
+
+CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
+"""Retries of kombu for a command; seconds."""
+
+_REQUIREMENTS = {
+    "required": ssl.CERT_REQUIRED,
+    "optional": ssl.CERT_OPTIONAL,
+    "none": ssl.CERT_NONE,
+}
+
+
+def tls_of(url: str) -> tuple[str, dict[str, Any] | None]:
+    """Split a broker's URL into the URL without options and the TLS options of its client.
+
+    Certificates are verified unless the URL says otherwise.
+
+    Args:
+        url: URL of a broker; with TLS, `ssl_...` options may follow a question mark.
+
+    Returns:
+        The URL without its query, and the options; None for a URL without TLS.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"rediss", "amqps"}:
+        return url, None
+    options: dict[str, Any] = dict(parse_qsl(parts.query))
+    requirement = _REQUIREMENTS[options.pop("ssl_cert_reqs", "required")]
+    checked = options.pop("ssl_check_hostname", "true") == "true" and requirement != ssl.CERT_NONE
+    options["ssl_cert_reqs"] = requirement
+    if parts.scheme == "rediss":
+        options["ssl_check_hostname"] = checked
+    else:
+        options = {name.removeprefix("ssl_"): value for name, value in options.items()}
+        if checked:
+            options["server_hostname"] = None  # kombu puts the host of the URL there
+    return parts._replace(query="").geturl(), options
+
+
+def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:
+    """Put a broker failure into one line with its remedy.
+
+    Args:
+        error: The exception that a connection raised.
+        blocked: RabbitMQ's own words on why it blocks the connection; None when it does not.
+    """
+    problem = refusal_of(error) or (str(error).splitlines() or [type(error).__name__])[0]
+    if blocked is not None:
+        return QueueError(
+            f"RabbitMQ takes no messages ({blocked[:80]}): give it room, then try again;"
+            " `rabbitmq-diagnostics alarms` tells more"
+        )
+    if "x-queue-type" in problem:
+        return QueueError(
+            "the run's queues in RabbitMQ are of another type: set AEGISH_DIST_QUEUE_TYPE to the"
+            " same, classic or quorum, for all commands and workers"
+        )
+    return QueueError(
+        f"the broker cannot be used ({problem}): "
+        "check AEGISH_DIST_BROKER_URL and that the server is running; "
+        "`aegish-dist doctor` tells more"
+    )
+
+
+@contextmanager
+def connected(app: Celery) -> Iterator[Connection]:
+    """Connect for the length of the body, which waits for the broker for some seconds at most.
+
+    Raises:
+        QueueError: The broker cannot be reached, does not answer, or takes no messages.
+    """
+    blocked: list[str] = []
+    options = {"on_blocked": blocked.append} if app.conf.broker_url.startswith("amqp") else {}
+    connection = app.connection_for_write(transport_options=options)
+    try:
+        connection.ensure_connection(**CONNECT_POLICY)
+        yield connection
+    except (
+        OperationalError,
+        OSError,
+        *connection.connection_errors,
+        *connection.channel_errors,
+        *connection.recoverable_connection_errors,  # a refused message of RabbitMQ is in no other
+    ) as error:
+        # An orderly close would ask the broker to agree, and wait for its answer.
+        connection.collect(socket_timeout=CLOSE_TIMEOUT_S)
+        raise broker_problem(error, *blocked[-1:]) from error
+    finally:
+        connection.release()
+
+
+def check_broker(app: Celery) -> None:
+    """Connect once, and check that the broker stores messages.
+
+    Raises:
+        QueueError: The broker cannot be reached, or takes no messages.
+    """
+    with connected(app) as connection:
+        if is_redis(connection):
+            # A full Redis permits DEL; SET needs memory, as messages do.
+            connection.default_channel.client.set(PROBE, "", px=1)
+        elif connection.transport.driver_type == "amqp":
+            # A message to no queue is confirmed as well. A blocked RabbitMQ reads no second one.
+            producer = connection.Producer(auto_declare=False)
+            for _ in range(2):
+                producer.publish("", exchange="", routing_key=PROBE)
+
+
+def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:
+    """Return the number of messages that wait in each queue, without those that workers hold.
+
+    Raises:
+        QueueError: The broker cannot be reached.
+    """
+    with connected(app) as connection:
+        channel = connection.default_channel
+        return {name: depth(channel, run_queue(app, name)) for name in queues}
+
+
+def depth(channel: Any, queue: Queue) -> int:
+    """Return the number of messages that wait in one queue."""
+    # Declared as the producer and the workers declare it, which changes nothing.
+    return int(queue(channel).queue_declare().message_count)
+
+
+def drop_waiting(app: Celery, queues: Sequence[str]) -> None:
+    """Drop the messages that wait in queues, but not those that workers hold.
+
+    Raises:
+        QueueError: The broker cannot be reached.
+    """
+    with connected(app) as connection:
+        for name in queues:
+            queue = run_queue(app, name)(connection.default_channel)
+            queue.declare()  # RabbitMQ refuses to purge a queue that does not exist
+            queue.purge()
+
+
+def is_redis(connection: Connection) -> bool:
+    """Return whether the broker is a Redis."""
+    return bool(connection.transport.driver_type == "redis")
