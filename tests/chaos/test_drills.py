@@ -25,7 +25,7 @@ def by_layout(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS, key=by_layout))
-def test_fault(name: str, host: Host):
+def test_fault(name: str, host: Host) -> None:
     """The run completes by itself, and what is called again is at most what was in flight."""
     fault = FAULTS[name]
     fleet = host.fleet(fault.layout)

@@ -27,7 +27,7 @@ def assert_called_once_each(cluster: Cluster, run_id: str, planned: int) -> None
     assert cluster.simulator.calls() == planned
 
 
-def test_plain_celery_command(cluster: Cluster):
+def test_plain_celery_command(cluster: Cluster) -> None:
     """A worker started by Celery's own command completes a run over all wire formats on Redis."""
     run_id = cluster.submit(*WIRES, limit=40)
     cluster.start_worker()
@@ -41,7 +41,7 @@ def test_plain_celery_command(cluster: Cluster):
     assert {model["model"]: model["done"] for model in status["models"]} == dict.fromkeys(WIRES, 40)
 
 
-def test_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str):
+def test_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
     """The same worker completes the same run on RabbitMQ, and leaves no message behind."""
     with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
         cluster.simulator.start(*FAST)
@@ -57,7 +57,7 @@ def test_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str):
         assert_called_once_each(cluster, run_id, 3 * 40)
 
 
-def test_queue_of_another_type(tmp_path: Path, postgres_url: str, rabbitmq_url: str):
+def test_queue_of_another_type(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
     """A worker leaves a run alone whose queues RabbitMQ has of another type, and serves others."""
     with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
         cluster.simulator.start(*FAST)
@@ -76,7 +76,7 @@ def test_queue_of_another_type(tmp_path: Path, postgres_url: str, rabbitmq_url: 
         assert (cluster.status(left).done, cluster.simulator.calls()) == (0, 30)
 
 
-def test_worker_of_one_model(cluster: Cluster):
+def test_worker_of_one_model(cluster: Cluster) -> None:
     """A worker told its models leaves the queues of other models alone."""
     served, left, _ = WIRES
     run_id = cluster.submit(served, left, limit=30)
@@ -89,7 +89,7 @@ def test_worker_of_one_model(cluster: Cluster):
     assert {item.model for item in cluster.missing(run_id)} == {left}
 
 
-def test_run_after_worker(cluster: Cluster):
+def test_run_after_worker(cluster: Cluster) -> None:
     """A worker that started without work finds the queues of runs submitted later."""
     cluster.start_worker()
     cluster.wait_for_workers(1)
@@ -102,7 +102,7 @@ def test_run_after_worker(cluster: Cluster):
     assert cluster.simulator.calls() == 3 * 30
 
 
-def test_duplicate_messages(cluster: Cluster):
+def test_duplicate_messages(cluster: Cluster) -> None:
     """Whatever the queue delivers again costs no call and adds no verdict."""
     run_id = cluster.submit(*WIRES, limit=30)
     items = cluster.missing(run_id)

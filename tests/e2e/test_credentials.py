@@ -56,7 +56,7 @@ def hostile(name: str, base_url: str, variable: str | None) -> ModelSpec:
 
 def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(
     tmp_path: Path, postgres_url: str, redis_url: str
-):
+) -> None:
     """Nothing is sent, `status` says why for each model, and the other models are asked."""
     with listening() as (address, seen), Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.env |= {"AEGISH_DIST_CATALOG": "", "OPENAI_API_KEY": SECRET}
@@ -92,7 +92,7 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(
 
 def test_a_worker_without_a_key_says_so_until_one_has_it(
     tmp_path: Path, postgres_url: str, redis_url: str
-):
+) -> None:
     """`status` names the variable; a worker that has the key takes the run up by itself."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.simulator.start("--latency", "constant:0")

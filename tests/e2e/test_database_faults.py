@@ -31,7 +31,7 @@ def read_only(url: str) -> Iterator[None]:
     engine.dispose()
 
 
-def test_database_that_takes_no_writes(tmp_path: Path, postgres_url: str, redis_url: str):
+def test_database_that_takes_no_writes(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """The run ends by itself, and no command is paid for twice: answers wait to be stored."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.env["AEGISH_DIST_CONCURRENCY"] = "20"
@@ -54,7 +54,7 @@ def test_database_that_takes_no_writes(tmp_path: Path, postgres_url: str, redis_
 
 def test_worker_that_ends_while_the_database_takes_no_writes(
     tmp_path: Path, postgres_url: str, redis_url: str
-):
+) -> None:
     """It leaves its answers in a file, and the next start stores them: none is paid for twice."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         spool = tmp_path / "spool"
@@ -84,7 +84,7 @@ def test_worker_that_ends_while_the_database_takes_no_writes(
         assert list(spool.iterdir()) == []
 
 
-def test_messages_that_come_twice(tmp_path: Path, postgres_url: str, redis_url: str):
+def test_messages_that_come_twice(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """A worker calls for each item once, whether its copies come together or one after another."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.env["AEGISH_DIST_CONCURRENCY"] = "40"
@@ -101,7 +101,7 @@ def test_messages_that_come_twice(tmp_path: Path, postgres_url: str, redis_url: 
 
 def test_worker_that_ends_while_its_statements_hang(
     tmp_path: Path, postgres_url: str, redis_url: str
-):
+) -> None:
     """SIGTERM is obeyed within the grace and some seconds, whatever the database threads wait for."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         spool = tmp_path / "spool"

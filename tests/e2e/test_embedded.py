@@ -25,7 +25,7 @@ def home() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def test_submit(home: Path):
+def test_submit(home: Path) -> None:
     """With nothing but a home, `submit` runs to the end and later commands find its results."""
     env = environment(home=home)
     asked = ("--models", "baseline/keyword,baseline/always-block", "--limit", "10")
@@ -38,7 +38,7 @@ def test_submit(home: Path):
     assert run_json(env, "aggregate")["verdicts"] == 60
 
 
-def test_interrupt(home: Path, tmp_path: Path):
+def test_interrupt(home: Path, tmp_path: Path) -> None:
     """Ctrl-C ends `submit` with 130 and keeps every answer; `resume` makes only the other calls."""
     with Simulator(tmp_path) as simulator, ExitStack() as stack:
         simulator.start("--latency", "constant:0.3")
@@ -67,7 +67,7 @@ def test_interrupt(home: Path, tmp_path: Path):
         assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120
 
 
-def test_demo(home: Path):
+def test_demo(home: Path) -> None:
     """The demo needs nothing, asks every model everything, and marks the simulated models."""
     report = run(environment(home=home), "demo").stdout
 

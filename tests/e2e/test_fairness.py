@@ -35,7 +35,7 @@ def cluster(
         yield started
 
 
-def test_a_small_run_does_not_wait_for_a_big_one(cluster: Cluster):
+def test_a_small_run_does_not_wait_for_a_big_one(cluster: Cluster) -> None:
     """Of a throttled model, a run gets its half although another was submitted before it."""
     big = cluster.submit(SLOW, limit=BIG)
     small = cluster.submit(SLOW, limit=SMALL)
@@ -47,7 +47,7 @@ def test_a_small_run_does_not_wait_for_a_big_one(cluster: Cluster):
     assert cluster.status(big).missing > BIG / 2
 
 
-def test_queues_of_finished_runs_are_left(cluster: Cluster):
+def test_queues_of_finished_runs_are_left(cluster: Cluster) -> None:
     """A worker leaves the queue of a finished run, and finds it when the run is opened again."""
     cluster.start_worker()
     run_id = cluster.submit(CAREFUL, limit=10)
@@ -63,7 +63,7 @@ def test_queues_of_finished_runs_are_left(cluster: Cluster):
     cluster.takes_from(queue)
 
 
-def test_a_pinned_worker(cluster: Cluster):
+def test_a_pinned_worker(cluster: Cluster) -> None:
     """`-Q` with the name of a model takes that model of all runs, present and future."""
     first = cluster.submit(CAREFUL, LENIENT, limit=10)
     cluster.start_worker("-Q", f"aegish.{CAREFUL},elsewhere")
@@ -77,7 +77,7 @@ def test_a_pinned_worker(cluster: Cluster):
     assert cluster.waiting(first, LENIENT) == cluster.waiting(second, LENIENT) == 10
 
 
-def test_a_worker_for_other_queues(cluster: Cluster):
+def test_a_worker_for_other_queues(cluster: Cluster) -> None:
     """`-Q` without a name of ours takes those queues and nothing else."""
     run_id = cluster.submit(CAREFUL, limit=10)
     cluster.start_worker("-Q", "elsewhere")

@@ -77,7 +77,7 @@ def seen(recording: Recording) -> tuple[Outcome, StopKind | None, ErrorClass | N
     return verdict.outcome, kind, verdict.error_class, verdict.attempts
 
 
-def test_passing_faults(cluster: Cluster):
+def test_passing_faults(cluster: Cluster) -> None:
     """Faults that pass are tried again until an answer comes, and every attempt is on record."""
     models = [f"{provider}/shaky-{provider}" for provider in PROVIDERS]
     run_id = cluster.submit(*models, limit=40)
@@ -105,7 +105,7 @@ def test_passing_faults(cluster: Cluster):
         assert backoff_ms >= asked_s * 1000
 
 
-def test_withheld_answers(cluster: Cluster):
+def test_withheld_answers(cluster: Cluster) -> None:
     """An answer without text is a TIMEOUT_ERROR that still says why, in every wire format."""
     names = {
         "filtered": StopKind.CONTENT_FILTER,
@@ -123,7 +123,7 @@ def test_withheld_answers(cluster: Cluster):
     }
 
 
-def test_deadlines(cluster: Cluster):
+def test_deadlines(cluster: Cluster) -> None:
     """A call past its deadline is final: it may have been paid for, and gets no second try."""
     models = [f"{provider}/hanging" for provider in PROVIDERS]
     run_id = cluster.submit(*models, limit=5, options=("--time-limit", "1"))
@@ -135,7 +135,7 @@ def test_deadlines(cluster: Cluster):
     assert cluster.simulator.calls() == 3 * 5
 
 
-def test_a_refused_key(cluster: Cluster):
+def test_a_refused_key(cluster: Cluster) -> None:
     """It is no verdict: the model is parked with the provider's words, and when the key is right
     every command is called once more.
     """

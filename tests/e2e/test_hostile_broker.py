@@ -54,7 +54,7 @@ def app(broker_url: str) -> Celery:
     return create_app(broker_url, database_url="")
 
 
-def test_forged_messages_in_redis(tmp_path: Path, postgres_url: str, redis_url: str):
+def test_forged_messages_in_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """Each is dropped with one line, and the items around them reach their verdicts."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.simulator.start("--latency", "constant:0")
@@ -78,7 +78,7 @@ def test_forged_messages_in_redis(tmp_path: Path, postgres_url: str, redis_url: 
         assert "Traceback" not in cluster.log()
 
 
-def test_forged_messages_in_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str):
+def test_forged_messages_in_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
     """There it is the same."""
     app = create_app(rabbitmq_url, database_url="")
     with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
@@ -104,7 +104,7 @@ def test_forged_messages_in_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq
         assert "Traceback" not in cluster.log()
 
 
-def test_remote_commands(cluster: Cluster, app: Celery):
+def test_remote_commands(cluster: Cluster, app: Celery) -> None:
     """A worker answers a ping and obeys nothing else, and goes on working."""
     worker = cluster.start_worker()
     cluster.wait_for_workers(1)
@@ -133,7 +133,7 @@ def _reply(app: Celery, command: str) -> dict[str, Any]:
     return replies[0]
 
 
-def test_broadcasts_that_are_no_commands(tmp_path: Path, postgres_url: str, redis_url: str):
+def test_broadcasts_that_are_no_commands(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """Whatever is published where Celery listens for commands, the worker goes on."""
     with (
         Cluster(tmp_path, postgres_url, redis_url) as cluster,

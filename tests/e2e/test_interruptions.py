@@ -13,7 +13,7 @@ MODEL = "simulated/careful"
 ITEMS = 200
 
 
-def test_worker_that_is_told_to_stop(tmp_path: Path, postgres_url: str, redis_url: str):
+def test_worker_that_is_told_to_stop(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """On SIGTERM calls in flight are finished, stored and acknowledged, and the rest goes back."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.env["AEGISH_DIST_CONCURRENCY"] = "40"
@@ -33,7 +33,7 @@ def test_worker_that_is_told_to_stop(tmp_path: Path, postgres_url: str, redis_ur
 
 
 @pytest.mark.parametrize("stock", [False, True])
-def test_redis_that_loses_everything(tmp_path: Path, postgres_url: str, stock: bool):
+def test_redis_that_loses_everything(tmp_path: Path, postgres_url: str, stock: bool) -> None:
     """A worker outlives its broker and goes on when it is back and refilled, on either transport."""
     with RedisServer(tmp_path) as broker, Cluster(tmp_path, postgres_url, broker.url) as cluster:
         cluster.env |= {"AEGISH_DIST_CONCURRENCY": "20", "AEGISH_DIST_STOCK_TRANSPORT": str(stock)}
@@ -52,7 +52,7 @@ def test_redis_that_loses_everything(tmp_path: Path, postgres_url: str, stock: b
         assert len(cluster.verdicts(run_id)) == ITEMS
 
 
-def test_redis_that_keeps_its_data(tmp_path: Path, postgres_url: str):
+def test_redis_that_keeps_its_data(tmp_path: Path, postgres_url: str) -> None:
     """What a worker holds while Redis restarts is called once: it stays with the worker."""
     with RedisServer(tmp_path) as broker, Cluster(tmp_path, postgres_url, broker.url) as cluster:
         cluster.env["AEGISH_DIST_CONCURRENCY"] = "80"
@@ -71,7 +71,7 @@ def test_redis_that_keeps_its_data(tmp_path: Path, postgres_url: str):
         assert cluster.simulator.calls() == 100
 
 
-def test_redis_that_takes_no_writes(tmp_path: Path, postgres_url: str, redis_url: str):
+def test_redis_that_takes_no_writes(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """A worker waits for what an administrator repairs, and nothing is called twice or lost."""
     with (
         Cluster(tmp_path, postgres_url, redis_url) as cluster,

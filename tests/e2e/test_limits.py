@@ -53,7 +53,7 @@ def models_of(status: dict[str, Any]) -> dict[str, tuple[str, int]]:
     return {each["model"]: (each["state"], each["done"]) for each in status["models"]}
 
 
-def test_a_dead_model_is_parked(home: Path, simulator: Simulator):
+def test_a_dead_model_is_parked(home: Path, simulator: Simulator) -> None:
     """The others finish although it would fill the worker; its items wait without being called."""
     env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     asked = ("--models", "simulated/locked,simulated/careful", "--dataset", "harmless")
@@ -73,7 +73,7 @@ def test_a_dead_model_is_parked(home: Path, simulator: Simulator):
     assert calls["locked"] < 40
 
 
-def test_a_model_comes_back(tmp_path: Path, postgres_url: str, redis_url: str):
+def test_a_model_comes_back(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """A fleet that finds a provider down parks its model, says so, and goes on when it is back."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.simulator.start("--latency", "constant:0")
@@ -99,7 +99,7 @@ redis.call('SET', KEYS[1], cjson.encode(model))
 """
 
 
-def test_resume_tries_a_parked_model(tmp_path: Path, postgres_url: str, redis_url: str):
+def test_resume_tries_a_parked_model(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """Whoever has repaired what was wrong does not wait for the next probe, an hour away here."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster, Redis.from_url(redis_url) as client:
         cluster.simulator.start("--latency", "constant:0")
@@ -116,7 +116,7 @@ def test_resume_tries_a_parked_model(tmp_path: Path, postgres_url: str, redis_ur
         assert all(recording.verdict.completion for recording in cluster.verdicts(run_id))
 
 
-def test_a_cap_on_the_cost(home: Path, simulator: Simulator):
+def test_a_cap_on_the_cost(home: Path, simulator: Simulator) -> None:
     """A run with a cap ends when it is reached, and says which model is over budget."""
     env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     asked = ("--models", "simulated/dear,baseline/keyword", "--dataset", "harmless")
@@ -138,7 +138,7 @@ def test_a_cap_on_the_cost(home: Path, simulator: Simulator):
     assert simulator.calls("dear") == 50
 
 
-def test_a_raised_cap(home: Path, simulator: Simulator):
+def test_a_raised_cap(home: Path, simulator: Simulator) -> None:
     """A run that stopped over budget goes on up to the new cap, what it has cost included."""
     env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     run(env, "submit", "--models", "simulated/dear", "--limit", "90", "--max-cost", "0.3", code=1)
@@ -153,7 +153,7 @@ def test_a_raised_cap(home: Path, simulator: Simulator):
     assert "submitted without --max-cost-per-model" in none.stderr
 
 
-def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str):
+def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """Three workers share one purse, and `submit --wait` returns when it is empty."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.simulator.start("--latency", "uniform:0,0.02")
@@ -181,7 +181,7 @@ def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str):
 
 def test_one_limit_over_workers_on_rabbitmq(
     tmp_path: Path, postgres_url: str, rabbitmq_url: str, redis_url: str
-):
+) -> None:
     """With a Redis beside it, two workers on RabbitMQ share a limit and keep room for others."""
     with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
         cluster.simulator.start("--latency", "constant:0")
@@ -205,7 +205,7 @@ def test_one_limit_over_workers_on_rabbitmq(
         assert max(answered["simulated/careful"]) < slow_times[60]
 
 
-def test_an_unknown_price_has_no_cap(home: Path, simulator: Simulator):
+def test_an_unknown_price_has_no_cap(home: Path, simulator: Simulator) -> None:
     """What cannot be bounded is refused before anything is stored."""
     env = environment(home=home, catalog=simulator.catalog)
     asked = ("--models", "simulated/careful", "--max-cost", "1")
@@ -215,7 +215,7 @@ def test_an_unknown_price_has_no_cap(home: Path, simulator: Simulator):
     assert "its price is unknown" in refused.stderr
 
 
-def test_a_throttled_model_leaves_room(home: Path, tmp_path: Path):
+def test_a_throttled_model_leaves_room(home: Path, tmp_path: Path) -> None:
     """A model of six calls a second holds few items: another one does not wait behind it."""
     with Simulator(tmp_path) as simulator:
         simulator.start("--latency", "constant:0")
@@ -234,7 +234,7 @@ def test_a_throttled_model_leaves_room(home: Path, tmp_path: Path):
         assert max(answered["simulated/careful"]) < sorted(answered["simulated/slow"])[12]
 
 
-def test_few_items_of_a_refused_key(home: Path, simulator: Simulator):
+def test_few_items_of_a_refused_key(home: Path, simulator: Simulator) -> None:
     """They are no verdicts either: the run ends with the model parked, and says so."""
     env = environment(home=home, catalog=simulator.catalog)
 

@@ -55,7 +55,7 @@ def start_worker(cluster: Cluster, **environment: str) -> "Popen[bytes]":
     return worker
 
 
-def test_a_cut_broker_connection(cluster: Cluster, broker: RedisServer):
+def test_a_cut_broker_connection(cluster: Cluster, broker: RedisServer) -> None:
     """An item that a worker is calling stays with it: no call is made twice, however long it takes."""
     cluster.simulator.start("--latency", "constant:3")
     with HalfOpenProxy(broker.port) as proxy, broker.client() as server:
@@ -84,7 +84,9 @@ def oldest_renewal(server: redis.Redis) -> float:
     return float(score) + VISIBILITY_TIMEOUT_S - LEASE_S
 
 
-def test_connections_that_go_silent(cluster: Cluster, broker: RedisServer, postgres_url: str):
+def test_connections_that_go_silent(
+    cluster: Cluster, broker: RedisServer, postgres_url: str
+) -> None:
     """Half-open connections to both servers are replaced: the run completes, and SIGTERM is obeyed."""
     cluster.simulator.start("--latency", "constant:1")
     with HalfOpenProxy(broker.port) as queue, HalfOpenProxy.to_postgres(postgres_url) as postgres:
@@ -106,7 +108,7 @@ def test_connections_that_go_silent(cluster: Cluster, broker: RedisServer, postg
         assert worker.wait(DEADLINE_S) == 0
 
 
-def test_a_redis_whose_memory_is_full(cluster: Cluster, broker: RedisServer):
+def test_a_redis_whose_memory_is_full(cluster: Cluster, broker: RedisServer) -> None:
     """A worker without work and one with leases to renew live through it, and go on afterwards."""
     cluster.simulator.start("--latency", f"constant:{LEASE_S}")
     run_id = cluster.submit(MODEL, limit=ITEMS)

@@ -60,7 +60,7 @@ def write_lines(path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_replay(tmp_path: Path, postgres_url: str, engine: Engine):
+def test_replay(tmp_path: Path, postgres_url: str, engine: Engine) -> None:
     """Imported, exported, replayed and asked again, each answer has the same text and outcome."""
     lines, exported = tmp_path / "lines.jsonl", str(tmp_path / "exported.jsonl")
     write_lines(lines)

@@ -50,7 +50,7 @@ def speak(simulator: Simulator) -> None:
 
 def test_without_a_broker_retry_asks_in_its_own_process(
     home: Path, tmp_path: Path, mute: tuple[str, ...]
-):
+) -> None:
     """Every item is asked once more, the newest answers count, and a third time there is nothing."""
     with Simulator(tmp_path) as simulator:
         simulator.start(*mute)
@@ -73,7 +73,9 @@ def test_without_a_broker_retry_asks_in_its_own_process(
         assert (entry["counts"]["done"], entry["counts"]["replaced"]) == (LIMIT, LIMIT)
 
 
-def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster, mute: tuple[str, ...]):
+def test_workers_answer_a_retry_and_earlier_verdicts_stay(
+    cluster: Cluster, mute: tuple[str, ...]
+) -> None:
     """`retry --wait` returns when the workers have answered, each item once."""
     cluster.simulator.start(*mute)
     cluster.start_worker()
@@ -91,7 +93,7 @@ def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster, mute
     assert len([each for each in verdicts if each.generation == 1]) == LIMIT
 
 
-def test_resume_leaves_no_item_waiting_twice(cluster: Cluster, mute: tuple[str, ...]):
+def test_resume_leaves_no_item_waiting_twice(cluster: Cluster, mute: tuple[str, ...]) -> None:
     """The items in the queue are those that are missing, before and after."""
     cluster.simulator.start(*mute)
     run_id = cluster.submit(MODEL, limit=LIMIT)
@@ -101,7 +103,7 @@ def test_resume_leaves_no_item_waiting_twice(cluster: Cluster, mute: tuple[str, 
     assert cluster.waiting(run_id, MODEL) == LIMIT
 
 
-def test_resume_enqueues_what_a_killed_retry_left(cluster: Cluster, mute: tuple[str, ...]):
+def test_resume_enqueues_what_a_killed_retry_left(cluster: Cluster, mute: tuple[str, ...]) -> None:
     """A retry that was planned and not enqueued is completed by `resume`, call by call."""
     cluster.simulator.start(*mute)
     worker = cluster.start_worker()

@@ -94,7 +94,7 @@ class ByHand:
         ("aegish-legacy", ByHand(2 / 4, 4, 1 / 4, 2 / 4 * 1 / 4)),
     ],
 )
-def test_rates_counted_by_hand(engine: Engine, run_id: str, scoring: str, expected: ByHand):
+def test_rates_counted_by_hand(engine: Engine, run_id: str, scoring: str, expected: ByHand) -> None:
     """Filtered, late and failed answers are wrong, right or unscored as the rule set says."""
     (snapshot,) = aggregate(engine, run_id, rules_named(scoring))
 
@@ -119,7 +119,7 @@ def test_rates_counted_by_hand(engine: Engine, run_id: str, scoring: str, expect
     ]
 
 
-def test_error_classes_counted_by_hand(engine: Engine, run_id: str):
+def test_error_classes_counted_by_hand(engine: Engine, run_id: str) -> None:
     """Each rule set sorts the four verdicts without an action its own way."""
     counts = {
         s.scoring: {
@@ -139,7 +139,7 @@ def test_error_classes_counted_by_hand(engine: Engine, run_id: str):
     }
 
 
-def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str):
+def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> None:
     """Two snapshots of the same verdicts differ in nothing but number and time."""
     first = aggregate(engine, run_id, rules_named("all"))
     second = aggregate(engine, run_id, rules_named("all"))
@@ -151,7 +151,7 @@ def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str):
     assert len({s.snapshot_id for s in first + second}) == 8
 
 
-def test_the_order_of_verdicts_changes_no_byte(engine: Engine, run_id: str, tmp_path: Path):
+def test_the_order_of_verdicts_changes_no_byte(engine: Engine, run_id: str, tmp_path: Path) -> None:
     """The same lines in reverse give the same document and the same identity."""
     turned = run_of(engine, tmp_path, LINES[::-1])
 
@@ -162,7 +162,7 @@ def test_the_order_of_verdicts_changes_no_byte(engine: Engine, run_id: str, tmp_
     assert first.verdicts_hash == second.verdicts_hash
 
 
-def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str):
+def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str) -> None:
     """`all` stands for the four, and each snapshot says what it was made of."""
     snapshots = aggregate(engine, run_id, rules_named("all"))
 
@@ -178,13 +178,13 @@ def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str):
     assert [s.scoring_version for s in snapshots] == [RULES[s.scoring].version for s in snapshots]
 
 
-def test_an_unknown_rule_set_is_refused():
+def test_an_unknown_rule_set_is_refused() -> None:
     """The message lists those there are."""
     with pytest.raises(ScoringError, match=r"aegish-5\.3, aegish-refined"):
         rules_named("aegish-6")
 
 
-def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str):
+def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str) -> None:
     """SQL finds every estimate of every model, those of categories included, and no other."""
     (snapshot,) = aggregate(engine, run_id, [DEFAULT_RULE])
 
@@ -211,7 +211,7 @@ def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str):
     assert rows["test/weak", "malicious_detection_rate", "shell"]["value"] == 1 / 4
 
 
-def test_a_run_without_verdicts_has_nothing_to_aggregate(engine: Engine):
+def test_a_run_without_verdicts_has_nothing_to_aggregate(engine: Engine) -> None:
     """The message says where to look, and no snapshot is stored."""
     with Session(engine) as session, session.begin():
         store(session, a_run("0abcdefgh"))
@@ -231,7 +231,7 @@ def answer_again(engine: Engine, text: str) -> None:
         insert_verdicts(session, [(key, judge(Completion(text)))])
 
 
-def test_a_current_snapshot_is_used_again(engine: Engine, run_id: str):
+def test_a_current_snapshot_is_used_again(engine: Engine, run_id: str) -> None:
     """One is made when there is none, when a verdict arrived, and under another rule."""
     first = current_snapshot(engine, run_id, DEFAULT_RULE)
     assert current_snapshot(engine, run_id, DEFAULT_RULE) == first
@@ -248,7 +248,7 @@ def test_a_current_snapshot_is_used_again(engine: Engine, run_id: str):
     assert current_snapshot(engine, run_id, DEFAULT_RULE) == second
 
 
-def test_a_newer_version_of_a_rule_makes_a_new_snapshot(engine: Engine, run_id: str):
+def test_a_newer_version_of_a_rule_makes_a_new_snapshot(engine: Engine, run_id: str) -> None:
     """Opinions may change without a verdict."""
     first = current_snapshot(engine, run_id, DEFAULT_RULE)
     newer = replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1)
@@ -261,7 +261,7 @@ def test_a_newer_version_of_a_rule_makes_a_new_snapshot(engine: Engine, run_id: 
 
 def test_a_change_of_a_formula_makes_a_new_snapshot(
     engine: Engine, run_id: str, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """The same package version, rule and verdicts give new numbers once the formulas changed."""
     first = current_snapshot(engine, run_id, DEFAULT_RULE)
     monkeypatch.setattr("aegish_dist.pipeline.aggregate.METRICS_VERSION", METRICS_VERSION + 1)
@@ -278,7 +278,7 @@ def test_a_change_of_a_formula_makes_a_new_snapshot(
     assert current_snapshot(engine, run_id, DEFAULT_RULE) == second
 
 
-def test_old_snapshots_stay_as_they_were(engine: Engine, run_id: str):
+def test_old_snapshots_stay_as_they_were(engine: Engine, run_id: str) -> None:
     """They can be asked for by number, of their own run only."""
     (first,) = aggregate(engine, run_id, [DEFAULT_RULE])
     answer_again(engine, '{"action": "ALLOW"}')

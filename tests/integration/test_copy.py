@@ -92,7 +92,7 @@ def _manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("_manner")
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_nothing_is_lost(engine: Engine, tmp_path: Path, suffix: str):
+def test_nothing_is_lost(engine: Engine, tmp_path: Path, suffix: str) -> None:
     """Lines, the store and exported files hold the same recordings, metadata included."""
     given = write_lines(tmp_path / "given.jsonl", ODD)
     original = in_place(read_recordings(given))
@@ -109,7 +109,7 @@ def test_nothing_is_lost(engine: Engine, tmp_path: Path, suffix: str):
         assert [r.sample.metadata for r in in_place(found)] == [r.sample.metadata for r in original]
 
 
-def test_exports_agree(engine: Engine, tmp_path: Path):
+def test_exports_agree(engine: Engine, tmp_path: Path) -> None:
     """PostgreSQL writes the keys and values that are documented, in the order they are stored in."""
     given = write_lines(tmp_path / "given.jsonl", ODD)
     run_id = import_verdicts(engine, [given], "").run_id
@@ -126,7 +126,7 @@ def test_exports_agree(engine: Engine, tmp_path: Path):
 
 def test_parts_of_an_export_are_in_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """By model, dataset, sample, epoch and generation, however many sessions write."""
     monkeypatch.setattr(verdict_export, "PART_ROWS", 5)
     monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
@@ -164,7 +164,7 @@ def test_parts_of_an_export_are_in_order(
 )
 def test_the_one_wrong_record_is_named(
     engine: Engine, tmp_path: Path, suffix: str, changes: dict[str, Any], problem: str
-):
+) -> None:
     """By file, line and field, wherever its chunk begins, and nothing is kept."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     absent = dict.fromkeys(changes)
@@ -185,7 +185,7 @@ def test_the_one_wrong_record_is_named(
 
 
 @pytest.mark.usefixtures("_manner")
-def test_a_second_verdict_in_a_later_chunk_is_refused(engine: Engine, tmp_path: Path):
+def test_a_second_verdict_in_a_later_chunk_is_refused(engine: Engine, tmp_path: Path) -> None:
     """The file is named, and nothing is kept."""
     lines = [a_line(f"echo {number}") for number in (*range(20), 3)]
     path = write_lines(tmp_path / "a.jsonl", lines)
@@ -198,7 +198,7 @@ def test_a_second_verdict_in_a_later_chunk_is_refused(engine: Engine, tmp_path: 
 
 
 @pytest.mark.usefixtures("_manner")
-def test_odd_lines_are_read_as_json_reads_them(engine: Engine, tmp_path: Path):
+def test_odd_lines_are_read_as_json_reads_them(engine: Engine, tmp_path: Path) -> None:
     """A mark in front, ends of lines as on Windows, blank lines, the last of two equal keys, and
     digits too small for a number.
     """
@@ -215,7 +215,7 @@ def test_odd_lines_are_read_as_json_reads_them(engine: Engine, tmp_path: Path):
 
 
 @pytest.mark.parametrize("blank", ["\u00a0", "\x1c", "\u2028"])
-def test_only_blanks_of_ascii_make_a_blank_line(engine: Engine, tmp_path: Path, blank: str):
+def test_only_blanks_of_ascii_make_a_blank_line(engine: Engine, tmp_path: Path, blank: str) -> None:
     """What else looks like nothing is no JSON."""
     path = tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(a_line())}\n{blank}\n", "utf-8", newline="")
@@ -224,7 +224,7 @@ def test_only_blanks_of_ascii_make_a_blank_line(engine: Engine, tmp_path: Path, 
         import_verdicts(engine, [path], "")
 
 
-def test_equal_datasets_may_come_at_the_same_time(engine: Engine, tmp_path: Path):
+def test_equal_datasets_may_come_at_the_same_time(engine: Engine, tmp_path: Path) -> None:
     """Two imports that both found nothing stored end with one dataset, which both share."""
     path = write_lines(tmp_path / "a.jsonl", [a_line("a"), a_line("b")])
     waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
@@ -242,7 +242,7 @@ def test_equal_datasets_may_come_at_the_same_time(engine: Engine, tmp_path: Path
 
 def test_what_was_imported_is_counted_from_the_index(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """A large import leaves every page of the table marked as visible to all."""
     monkeypatch.setattr(move_verdicts, "SETTLE_FROM", 20)
     lines = [a_line(f"echo {number}") for number in range(20)]
@@ -257,7 +257,7 @@ def test_what_was_imported_is_counted_from_the_index(
 
 def test_a_lost_connection_is_told_in_one_line(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """In the middle of an import, of which nothing is kept."""
 
     def lose_it_first(session: Session, lines: bytes) -> None:
@@ -286,7 +286,7 @@ def sample_keys(engine: Engine, run_id: str) -> dict[str, int]:
         return {row.command: row.key for row in rows}
 
 
-def test_equal_datasets_are_stored_once(engine: Engine, tmp_path: Path):
+def test_equal_datasets_are_stored_once(engine: Engine, tmp_path: Path) -> None:
     """Whatever else of that name was stored in between: the samples are what counts."""
 
     def bring(*commands: str) -> dict[str, int]:
@@ -309,7 +309,7 @@ def test_equal_datasets_are_stored_once(engine: Engine, tmp_path: Path):
     assert counts["runs"] == 6
 
 
-def test_prices_are_asked_for_each_model(engine: Engine, tmp_path: Path):
+def test_prices_are_asked_for_each_model(engine: Engine, tmp_path: Path) -> None:
     """Answers that carry tokens but no cost get one; others stay as they are."""
     lines = [
         a_line("priced", input_tokens=1_000_000, output_tokens=500_000),

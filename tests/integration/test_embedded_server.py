@@ -55,7 +55,7 @@ def answers(server: EmbeddedServer) -> bool:
         return connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_only_its_owner_can_enter(server: EmbeddedServer, home: Path):
+def test_only_its_owner_can_enter(server: EmbeddedServer, home: Path) -> None:
     """Others can enter neither the home nor the data, in which the socket lies."""
     data = home / "postgres"
 
@@ -67,7 +67,7 @@ def test_only_its_owner_can_enter(server: EmbeddedServer, home: Path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_a_process_that_is_killed_leaves_no_server(home: Path, how: signal.Signals):
+def test_a_process_that_is_killed_leaves_no_server(home: Path, how: signal.Signals) -> None:
     """The server ends with its last user, also where that user could not stop it."""
     user = subprocess.Popen([sys.executable, "-c", USER, str(home)], stdout=subprocess.PIPE)
     assert user.stdout is not None
@@ -83,7 +83,7 @@ def test_a_process_that_is_killed_leaves_no_server(home: Path, how: signal.Signa
         assert answers(server)
 
 
-def test_a_server_outlives_all_but_its_last_user(server: EmbeddedServer, home: Path):
+def test_a_server_outlives_all_but_its_last_user(server: EmbeddedServer, home: Path) -> None:
     """While one process uses it, another one may come and be killed."""
     pid = server.pid
     user = subprocess.Popen([sys.executable, "-c", USER, str(home)], stdout=subprocess.PIPE)
@@ -107,7 +107,7 @@ def guard_of(home: Path) -> psutil.Process:
     return guard
 
 
-def test_a_server_whose_guard_was_killed_gets_another(server: EmbeddedServer, home: Path):
+def test_a_server_whose_guard_was_killed_gets_another(server: EmbeddedServer, home: Path) -> None:
     """It goes on serving, and the next user sees to it that it ends."""
     pid = server.pid
     guard_of(home).kill()
@@ -121,7 +121,7 @@ def test_a_server_whose_guard_was_killed_gets_another(server: EmbeddedServer, ho
     assert server.pid is None
 
 
-def test_a_server_that_was_killed_is_started_again(server: EmbeddedServer):
+def test_a_server_that_was_killed_is_started_again(server: EmbeddedServer) -> None:
     """Files left behind by a power cut are no obstacle."""
     pid = server.pid
     assert pid is not None
@@ -136,7 +136,7 @@ def test_a_server_that_was_killed_is_started_again(server: EmbeddedServer):
     assert answers(server)
 
 
-def test_a_home_with_a_long_name_has_its_socket_in_a_private_folder():
+def test_a_home_with_a_long_name_has_its_socket_in_a_private_folder() -> None:
     """No other user can enter that folder, and it is gone with the server."""
     top = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
     top.chmod(0o711)
@@ -153,7 +153,7 @@ def test_a_home_with_a_long_name_has_its_socket_in_a_private_folder():
     shutil.rmtree(top)
 
 
-def test_folders_above_the_home_stay_as_they_are(tmp_path: Path):
+def test_folders_above_the_home_stay_as_they_are(tmp_path: Path) -> None:
     """A closed folder is not opened to let the server in: where it cannot get in, one line says so."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
@@ -165,7 +165,7 @@ def test_folders_above_the_home_stay_as_they_are(tmp_path: Path):
     assert [mode(folder) for folder in (closed, *closed.parents)] == before
 
 
-def test_the_way_is_open_for_whom_a_folder_lets_through(tmp_path: Path):
+def test_the_way_is_open_for_whom_a_folder_lets_through(tmp_path: Path) -> None:
     """Owner, group and others are told apart as the kernel does."""
     home = tmp_path / "home"
     home.mkdir()
@@ -177,7 +177,7 @@ def test_the_way_is_open_for_whom_a_folder_lets_through(tmp_path: Path):
         require_passage(inside, STRANGER)
 
 
-def test_a_shared_folder_is_no_home(tmp_path: Path):
+def test_a_shared_folder_is_no_home(tmp_path: Path) -> None:
     """A folder in which others may write is refused, and is not taken away from them."""
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -190,19 +190,19 @@ def test_a_shared_folder_is_no_home(tmp_path: Path):
     assert mode(shared) == 0o777
 
 
-def test_a_home_that_is_gone_is_no_obstacle_to_an_end(server: EmbeddedServer, home: Path):
+def test_a_home_that_is_gone_is_no_obstacle_to_an_end(server: EmbeddedServer, home: Path) -> None:
     """A process that has used it ends in order."""
     moved = home.rename(home.with_name(f"{home.name}-moved"))
     server.close()
     moved.rename(home)
 
 
-def test_the_version_is_known_without_a_server():
+def test_the_version_is_known_without_a_server() -> None:
     """The version is that of the programs in the wheel."""
     assert embedded_version().startswith("18.")
 
 
-def test_a_first_start_that_was_killed_is_no_obstacle():
+def test_a_first_start_that_was_killed_is_no_obstacle() -> None:
     """The next process waits for what is left of it, and makes the files anew."""
     top = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
     user = subprocess.Popen([sys.executable, "-c", USER, str(top)], stdout=subprocess.DEVNULL)

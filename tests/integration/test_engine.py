@@ -66,7 +66,7 @@ def test_an_idle_connection_that_went_silent(proxy: HalfOpenProxy, bounded: Engi
 
 def test_what_a_silent_connection_holds(
     proxy: HalfOpenProxy, postgres_url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """The server rolls its transaction back, so that another one can store the same rows."""
     monkeypatch.setattr(database, "ABANDONED_AFTER_S", 1)
     with engine.begin() as connection:

@@ -189,7 +189,7 @@ def failure(error_class: ErrorClass, **more: float) -> ProviderError:
 
 
 @pytest.mark.parametrize("in_flight", [40, 4, 1])
-def test_a_provider_that_is_silent_for_a_while(in_flight: int):
+def test_a_provider_that_is_silent_for_a_while(in_flight: int) -> None:
     """Silence is not the model's: the items go back, and are answered when it speaks again."""
     silent_from_s, silent_for_s = 10.0, 45.0
 
@@ -208,7 +208,7 @@ def test_a_provider_that_is_silent_for_a_while(in_flight: int):
     assert sum(fleet.provider.calls.values()) <= fleet.items + 2 * in_flight + 20
 
 
-def test_a_slow_sample_among_answers():
+def test_a_slow_sample_among_answers() -> None:
     """A deadline that one sample misses while others are answered is the model's, at one call."""
 
     def mood(_: float, command: str) -> float:
@@ -223,7 +223,7 @@ def test_a_slow_sample_among_answers():
 
 
 @pytest.mark.parametrize("slow", [0.3, 0.7])
-def test_a_model_that_is_slow_with_many_samples(slow: float):
+def test_a_model_that_is_slow_with_many_samples(slow: float) -> None:
     """It is not taken for silent, not even at the end, when only slow ones are left."""
     chance = random.Random(1)
     hard = {str(key) for key in range(300) if chance.random() < slow}
@@ -239,7 +239,7 @@ def test_a_model_that_is_slow_with_many_samples(slow: float):
     assert set(fleet.provider.calls.values()) == {1}
 
 
-def test_a_single_sample_of_a_silent_provider():
+def test_a_single_sample_of_a_silent_provider() -> None:
     """It ends after one call: nothing speaks for another one, which may cost as much."""
     fleet = Fleet(Provider(lambda now_s, command: TIME_LIMIT_S + 1), items=1)
 
@@ -249,7 +249,7 @@ def test_a_single_sample_of_a_silent_provider():
     assert sum(fleet.provider.calls.values()) == 1
 
 
-def test_a_provider_that_never_answers():
+def test_a_provider_that_never_answers() -> None:
     """Its run gets to an end: probes grow rare, and from the fifth on each settles an item."""
     fleet = Fleet(Provider(lambda now_s, command: TIME_LIMIT_S + 1), items=11, workers=1)
 
@@ -260,7 +260,7 @@ def test_a_provider_that_never_answers():
     assert sum(fleet.provider.calls.values()) <= 11 + 5 + settled
 
 
-def test_refusals_between_failures_that_were_paid_for():
+def test_refusals_between_failures_that_were_paid_for() -> None:
     """A 429 now and then does not have a provider that never answers called without end."""
     generator = random.Random(1)
 
@@ -277,7 +277,7 @@ def test_refusals_between_failures_that_were_paid_for():
     assert fleet.reasons
 
 
-def test_a_sample_whose_connection_is_cut_after_a_long_wait():
+def test_a_sample_whose_connection_is_cut_after_a_long_wait() -> None:
     """It ends after a bounded number of calls, as each may have been paid for."""
 
     def mood(now_s: float, command: str) -> ProviderError | float:
@@ -304,7 +304,7 @@ def test_a_sample_whose_connection_is_cut_after_a_long_wait():
         (ErrorClass.BAD_REQUEST, 300),
     ],
 )
-def test_trouble_from_the_start_is_no_verdict(error_class: ErrorClass, number: int):
+def test_trouble_from_the_start_is_no_verdict(error_class: ErrorClass, number: int) -> None:
     """The model is parked, all items go back, and when it ends each is called once more."""
     mended_s = 150.0
 
@@ -322,7 +322,7 @@ def test_trouble_from_the_start_is_no_verdict(error_class: ErrorClass, number: i
 
 
 @pytest.mark.parametrize("error_class", [ErrorClass.AUTH, ErrorClass.BAD_REQUEST])
-def test_trouble_in_the_middle_is_no_verdict(error_class: ErrorClass):
+def test_trouble_in_the_middle_is_no_verdict(error_class: ErrorClass) -> None:
     """Items under way when a key is revoked or a model refuses all calls go back too."""
 
     def mood(now_s: float, _: str) -> ProviderError | float:
@@ -345,7 +345,7 @@ def test_trouble_in_the_middle_is_no_verdict(error_class: ErrorClass):
         (ErrorClass.SERVER, {7, 100, 101, 499}),
     ],
 )
-def test_rows_that_fail_while_others_are_answered(error_class: ErrorClass, bad: set[int]):
+def test_rows_that_fail_while_others_are_answered(error_class: ErrorClass, bad: set[int]) -> None:
     """They are errors of their own, wherever in the run they stand, and the run ends."""
 
     def mood(_: float, command: str) -> ProviderError | float:
@@ -361,7 +361,7 @@ def test_rows_that_fail_while_others_are_answered(error_class: ErrorClass, bad: 
     assert fleet.outcomes == {Outcome.API_ERROR: len(bad), Outcome.BLOCK: 500 - len(bad)}
 
 
-def test_a_wait_of_an_hour_that_the_provider_asks_for():
+def test_a_wait_of_an_hour_that_the_provider_asks_for() -> None:
     """A 429 with Retry-After above five minutes is no error: the model is parked until then."""
     wait_s = 600.0
 
@@ -383,7 +383,9 @@ def test_a_wait_of_an_hour_that_the_provider_asks_for():
     ("in_flight", "storm_s", "retry_after_s"),
     [(None, 60.0, None), (40, 60.0, 2.0), (40, 300.0, None)],
 )
-def test_a_storm_of_refusals(in_flight: int | None, storm_s: float, retry_after_s: float | None):
+def test_a_storm_of_refusals(
+    in_flight: int | None, storm_s: float, retry_after_s: float | None
+) -> None:
     """After a time in which every call gets a 429, the fleet is at full speed within a minute."""
     begins_s = 40.0
     ends_s = begins_s + storm_s
@@ -409,7 +411,7 @@ def test_a_storm_of_refusals(in_flight: int | None, storm_s: float, retry_after_
 
 
 @pytest.mark.parametrize("in_flight", [None, 40])
-def test_refusals_before_the_first_answer(in_flight: int | None):
+def test_refusals_before_the_first_answer(in_flight: int | None) -> None:
     """Some 429s at the beginning say nothing of the rate: a minute later the run is under way."""
 
     def mood(now_s: float, _: str) -> ProviderError | float:
@@ -423,7 +425,7 @@ def test_refusals_before_the_first_answer(in_flight: int | None):
     assert set(fleet.outcomes) == {Outcome.BLOCK}
 
 
-def test_an_answer_that_claims_to_have_used_more_tokens_than_there_are():
+def test_an_answer_that_claims_to_have_used_more_tokens_than_there_are() -> None:
     """It slows its model down for some minutes, not for ever."""
 
     class Boastful(Provider):

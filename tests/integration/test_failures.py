@@ -26,7 +26,7 @@ KEY = "sk-" + "abcdefgh01234567" * 2
 FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, call_errors=(FIRST, SECOND, REFUSED))
 
 
-def test_failures_are_grouped_by_kind(session: Session):
+def test_failures_are_grouped_by_kind(session: Session) -> None:
     """Every failed attempt counts, with the newest message of its kind, the most frequent first."""
     models = (a_model("test/a"), a_model("test/b"))
     stored = store(session, a_run(models=models))
@@ -51,7 +51,7 @@ def test_failures_are_grouped_by_kind(session: Session):
     }
 
 
-def test_verdicts_without_an_answer_are_counted_by_reason(session: Session):
+def test_verdicts_without_an_answer_are_counted_by_reason(session: Session) -> None:
     """Answers do not count, and of an item that was asked again only the newest verdict."""
     stored = store(session, a_run(models=(a_model("test/a"), a_model("test/b"))))
     late = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
@@ -72,7 +72,7 @@ def test_verdicts_without_an_answer_are_counted_by_reason(session: Session):
     }
 
 
-def test_a_report_tells_why_a_model_failed(engine: Engine):
+def test_a_report_tells_why_a_model_failed(engine: Engine) -> None:
     """Lost verdicts and failed attempts by reason, and what workers say about a halted model."""
     with Session(engine) as session, session.begin():
         stored = store(session, a_run(models=(a_model("test/a"), a_model("test/b"))))
@@ -91,7 +91,7 @@ def test_a_report_tells_why_a_model_failed(engine: Engine):
     ]
 
 
-def test_a_report_holds_no_key_that_the_store_holds(engine: Engine):
+def test_a_report_holds_no_key_that_the_store_holds(engine: Engine) -> None:
     """Messages that were stored before keys were masked are masked when they are reported."""
     careless = replace(REFUSED, attempt=1, message=f"{KEY} is wrong")
     with Session(engine) as session, session.begin():
@@ -103,7 +103,7 @@ def test_a_report_holds_no_key_that_the_store_holds(engine: Engine):
     assert failure.message.endswith("is wrong")
 
 
-def test_a_report_tells_why_a_model_is_not_called(engine: Engine):
+def test_a_report_tells_why_a_model_is_not_called(engine: Engine) -> None:
     """A key that no worker has, and a cap on the cost that is reached without a living worker."""
     capped = CallParameters(max_cost_per_model_usd=Decimal("0.5"))
     models = (a_model("test/a"), a_model("test/b"))
@@ -119,7 +119,7 @@ def test_a_report_tells_why_a_model_is_not_called(engine: Engine):
     ]
 
 
-def test_another_run_has_failures_of_its_own(session: Session):
+def test_another_run_has_failures_of_its_own(session: Session) -> None:
     """Nothing of one run is told about another."""
     stored, other = store(session, a_run("run1")), store(session, a_run("run2"))
     answer(session, stored, {stored.item(TAR): FAILED})

@@ -39,7 +39,7 @@ def answer_all(session: Session, stored: StoredRun) -> None:
     answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
 
 
-def test_each_item_is_looked_at_about_once(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+def test_each_item_is_looked_at_about_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten looks at a growing run read each verdict twice at most: to see it, and to close."""
     monkeypatch.setattr(finished, "STRETCH", 100)
     models = FinishedModels()
@@ -63,7 +63,7 @@ def test_each_item_is_looked_at_about_once(engine: Engine, monkeypatch: pytest.M
 
 def test_a_search_that_takes_long_goes_on_at_the_next_look(
     session: Session, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """Looking for new runs is not held up: a look ends in time, and in the end all is found."""
     monkeypatch.setattr(finished, "STRETCH", 1)
     monkeypatch.setattr(finished, "SEARCH_S", 0.0)
@@ -81,7 +81,7 @@ def test_a_search_that_takes_long_goes_on_at_the_next_look(
     assert looks == len(COMMANDS.samples)
 
 
-def test_one_worker_searches_at_a_time(engine: Engine):
+def test_one_worker_searches_at_a_time(engine: Engine) -> None:
     """While one does, the others return at once and close nothing."""
     with Session(engine) as session, session.begin():
         answer_all(session, store(session, a_run()))
@@ -96,7 +96,7 @@ def test_one_worker_searches_at_a_time(engine: Engine):
         assert open_queues(session) == {}
 
 
-def test_verdicts_that_were_deleted_are_missing_again(session: Session):
+def test_verdicts_that_were_deleted_are_missing_again(session: Session) -> None:
     """A model that is opened again is searched from the beginning."""
     stored = store(session, a_run())
     answer_all(session, stored)
@@ -112,7 +112,7 @@ def test_verdicts_that_were_deleted_are_missing_again(session: Session):
     assert open_queues(session)
 
 
-def test_a_model_that_a_retry_opens_meanwhile_stays_open(engine: Engine):
+def test_a_model_that_a_retry_opens_meanwhile_stays_open(engine: Engine) -> None:
     """Closing and planning a retry at once never ends with planned items and a closed model."""
     run = a_run()
     with Session(engine) as session, session.begin():

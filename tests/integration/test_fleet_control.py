@@ -98,7 +98,7 @@ async def watch(provider: Provider, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_an_unknown_limit_is_found_and_used(tells: bool):
+def test_an_unknown_limit_is_found_and_used(tells: bool) -> None:
     """After a minute a fleet uses 95 % of the limit at least, with 1 % of refusals at most."""
     provider = Provider(tells)
 

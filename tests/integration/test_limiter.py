@@ -75,7 +75,7 @@ def ask(
     return Ask(model, held, waiting, tokens, limits, shared, told or Told(), runs, probing)
 
 
-def test_requests_per_minute(play: Play):
+def test_requests_per_minute(play: Play) -> None:
     """Two workers together begin calls at the listed rate, after a burst of half a second."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -93,7 +93,7 @@ def test_requests_per_minute(play: Play):
     play(test)
 
 
-def test_tokens_per_minute(play: Play):
+def test_tokens_per_minute(play: Play) -> None:
     """Calls of 100 tokens pass at a hundredth of the token rate; excess tokens are made up for."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -119,7 +119,7 @@ def test_tokens_per_minute(play: Play):
     play(test)
 
 
-def test_models_of_one_provider(play: Play):
+def test_models_of_one_provider(play: Play) -> None:
     """Limits of a provider hold for all its models together, and for no others."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -144,7 +144,7 @@ def test_models_of_one_provider(play: Play):
     play(test)
 
 
-def test_leases_of_a_dead_worker(play: Play):
+def test_leases_of_a_dead_worker(play: Play) -> None:
     """What a worker held comes back five seconds after its last sign of life."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -162,7 +162,7 @@ def test_leases_of_a_dead_worker(play: Play):
     play(test)
 
 
-def test_workers_share_the_calls_in_flight(play: Play):
+def test_workers_share_the_calls_in_flight(play: Play) -> None:
     """Those who want more than there is get equal parts; never more are let through than may be."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -191,7 +191,7 @@ def test_workers_share_the_calls_in_flight(play: Play):
     play(test)
 
 
-def test_slow_start(play: Play):
+def test_slow_start(play: Play) -> None:
     """An unknown model starts with twenty calls in flight and gets one more for each answer."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -209,7 +209,7 @@ def test_slow_start(play: Play):
     play(test)
 
 
-def test_a_stated_concurrency_is_used_at_once(play: Play):
+def test_a_stated_concurrency_is_used_at_once(play: Play) -> None:
     """Whoever writes down how many calls a model takes has no use for a slow start."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -219,7 +219,7 @@ def test_a_stated_concurrency_is_used_at_once(play: Play):
     play(test)
 
 
-def test_headers_end_the_slow_start(play: Play):
+def test_headers_end_the_slow_start(play: Play) -> None:
     """A limit that the provider tells is kept from then on, below it while little is left."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -242,7 +242,7 @@ def refused(epoch: int, number: int, **more: float) -> Told:
     return Told(epoch=epoch, refused=number, alive=True, pause_s=more.get("pause_s", 0.0))
 
 
-def test_a_burst_of_refusals_is_one_event(play: Play):
+def test_a_burst_of_refusals_is_one_event(play: Play) -> None:
     """However many workers report it, the rate decreases once; and again a while later."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -272,7 +272,7 @@ def test_a_burst_of_refusals_is_one_event(play: Play):
     play(test)
 
 
-def test_increase(play: Play):
+def test_increase(play: Play) -> None:
     """After a decrease the rate comes back, step by step, with answers and not without."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -294,7 +294,7 @@ def test_increase(play: Play):
     play(test)
 
 
-def test_retry_after(play: Play):
+def test_retry_after(play: Play) -> None:
     """The whole fleet keeps away from the model as long as the provider asks one worker to."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -312,7 +312,7 @@ def test_retry_after(play: Play):
     play(test)
 
 
-def test_overload_pauses_without_shrinking(play: Play):
+def test_overload_pauses_without_shrinking(play: Play) -> None:
     """A 503 stops the model for a second, at most every five; the rate stays what it was."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -332,7 +332,7 @@ def test_overload_pauses_without_shrinking(play: Play):
 DEAD = Told(failures=1)
 
 
-def test_breaker(play: Play):
+def test_breaker(play: Play) -> None:
     """Ten failures in a row over the fleet park the model; one probe at a time finds it again."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -360,7 +360,7 @@ def test_breaker(play: Play):
     play(test)
 
 
-def test_a_success_ends_the_row(play: Play):
+def test_a_success_ends_the_row(play: Play) -> None:
     """Nine failures, an answer and nine more failures are no ten in a row."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -375,7 +375,7 @@ def test_a_success_ends_the_row(play: Play):
     play(test)
 
 
-def test_probes_grow_rare(play: Play):
+def test_probes_grow_rare(play: Play) -> None:
     """The wait between probes doubles up to five minutes."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -393,7 +393,7 @@ def test_probes_grow_rare(play: Play):
     play(test)
 
 
-def test_a_provider_that_asks_for_a_long_wait(play: Play):
+def test_a_provider_that_asks_for_a_long_wait(play: Play) -> None:
     """It is parked until then, an hour at most; late answers do not end that, a probe does."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -417,7 +417,7 @@ def test_a_provider_that_asks_for_a_long_wait(play: Play):
     play(test)
 
 
-def test_why_a_model_is_parked(play: Play):
+def test_why_a_model_is_parked(play: Play) -> None:
     """The newest words of the provider are heard by every worker, for as long as it is parked."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -432,7 +432,7 @@ def test_why_a_model_is_parked(play: Play):
     play(test)
 
 
-def test_a_probe_on_request(redis_url: str):
+def test_a_probe_on_request(redis_url: str) -> None:
     """The next to ask probes a parked model, once, as if it had just been parked; others go on."""
 
     async def test() -> None:
@@ -467,13 +467,13 @@ def test_a_probe_on_request(redis_url: str):
     asyncio.run(test())
 
 
-def test_no_probe_where_no_limiter_is():
+def test_no_probe_where_no_limiter_is() -> None:
     """Whoever asks for a probe hears in one line that nobody can be asked."""
     with pytest.raises(QueueError, match="AEGISH_DIST_LIMITER_URL"):
         probe_now(f"redis://127.0.0.1:{free_port()}/0", ["lab/guard"])
 
 
-def test_a_prober_that_dies(play: Play):
+def test_a_prober_that_dies(play: Play) -> None:
     """Its probe goes to another worker when its lease has ended."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -486,7 +486,7 @@ def test_a_prober_that_dies(play: Play):
     play(test)
 
 
-def test_a_probe_without_a_place(play: Play):
+def test_a_probe_without_a_place(play: Play) -> None:
     """A worker too busy to begin its probe leaves it to the next one to ask."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -518,7 +518,7 @@ def run_ask(
 EMPTY: Mapping[str, object] = {"total": 0, "models": {}}
 
 
-def test_money(play: Play):
+def test_money(play: Play) -> None:
     """Calls begin while what was spent and what all workers have in flight is below the cap."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -544,7 +544,7 @@ def test_money(play: Play):
     play(test)
 
 
-def test_money_of_each_model(play: Play):
+def test_money_of_each_model(play: Play) -> None:
     """One model of a run may be over its cap while the others go on."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -559,7 +559,7 @@ def test_money_of_each_model(play: Play):
     play(test)
 
 
-def test_money_of_a_dead_worker(play: Play):
+def test_money_of_a_dead_worker(play: Play) -> None:
     """What it had in flight does not count for ever."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -593,7 +593,7 @@ def gate_on(limiter: Limiter, limits: Limits = FREE) -> Gate:
 
 
 @pytest.mark.parametrize("actual", [10, 25])
-def test_four_clients_with_one_purse(play: Play, actual: int):
+def test_four_clients_with_one_purse(play: Play, actual: int) -> None:
     """However the calls interleave, a run costs no more than its cap and what was in flight."""
     cap, in_flight = 1000, 4 * 3
 
@@ -625,7 +625,7 @@ def test_four_clients_with_one_purse(play: Play, actual: int):
     play(test)
 
 
-def test_a_gate_parks_and_returns(play: Play):
+def test_a_gate_parks_and_returns(play: Play) -> None:
     """A worker hears at once that its failure has parked the model, and lets a probe through."""
 
     async def test(open_limiter: Callable[[str], Limiter]) -> None:
@@ -650,7 +650,7 @@ def test_a_gate_parks_and_returns(play: Play):
     play(test)
 
 
-def test_redis_that_is_away():
+def test_redis_that_is_away() -> None:
     """Asking says that it cannot be asked, and a gate waits until it can."""
 
     async def run() -> Grant:
@@ -661,7 +661,7 @@ def test_redis_that_is_away():
         asyncio.run(run())
 
 
-def test_redis_that_takes_no_writes(redis_url: str):
+def test_redis_that_takes_no_writes(redis_url: str) -> None:
     """What an administrator repairs is waited for; it is no bug that fails those who wait."""
 
     async def run(replicas: int) -> Grant:

@@ -55,7 +55,7 @@ def evaluate_all(session: Session, stored: StoredRun) -> None:
         session.commit()
 
 
-def test_a_verdict_reads_few_rows_even_where_nothing_was_ever_analysed(engine: Engine):
+def test_a_verdict_reads_few_rows_even_where_nothing_was_ever_analysed(engine: Engine) -> None:
     """Looking up and storing 13,180 verdicts reads at most 30 index entries and rows for each."""
     with Session(engine) as session:
         without_statistics(session)
@@ -68,7 +68,7 @@ def test_a_verdict_reads_few_rows_even_where_nothing_was_ever_analysed(engine: E
         assert (entries_read(session) - before) / VERDICTS <= 30
 
 
-def test_retrying_and_counting_read_each_verdict_a_few_times(engine: Engine):
+def test_retrying_and_counting_read_each_verdict_a_few_times(engine: Engine) -> None:
     """Planning a retry, what is missing and progress take time in proportion to the verdicts."""
     run = a_run(models=MODELS, datasets=(MANY,))
     with Session(engine) as session:

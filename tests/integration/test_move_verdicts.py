@@ -126,7 +126,7 @@ def by_place(path: Path) -> dict[tuple[object, ...], dict[str, Any]]:
     return found
 
 
-def test_lines_come_out_as_they_went_in(engine: Engine, tmp_path: Path):
+def test_lines_come_out_as_they_went_in(engine: Engine, tmp_path: Path) -> None:
     """Every key of every line is exported with an equal value, text and digits included."""
     given = write_lines(tmp_path / "given.jsonl", LINES)
     run_id = import_verdicts(engine, [given], "mine").run_id
@@ -145,7 +145,7 @@ def test_lines_come_out_as_they_went_in(engine: Engine, tmp_path: Path):
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path, suffix: str):
+def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path, suffix: str) -> None:
     """What is exported, imported again and exported again is the same, record by record."""
     given = write_lines(tmp_path / "given.jsonl", LINES)
     first = import_verdicts(engine, [given], "first")
@@ -167,7 +167,7 @@ def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path, suffix: str)
     assert row_counts(engine)["datasets"] == 2
 
 
-def test_an_import_is_a_run_of_its_own(engine: Engine, tmp_path: Path):
+def test_an_import_is_a_run_of_its_own(engine: Engine, tmp_path: Path) -> None:
     """It knows its models, datasets and repeats, misses what no line brought, and is never queued."""
     imported = import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", LINES)], "from elsewhere")
 
@@ -185,7 +185,7 @@ def test_an_import_is_a_run_of_its_own(engine: Engine, tmp_path: Path):
         assert list_datasets(session) == []
 
 
-def test_several_files_become_one_run(engine: Engine, tmp_path: Path):
+def test_several_files_become_one_run(engine: Engine, tmp_path: Path) -> None:
     """Samples that stand in several files are stored once."""
     paths = [
         write_lines(tmp_path / f"{model}.jsonl", [a_line(model=model, dataset="d")])
@@ -210,7 +210,7 @@ def test_several_files_become_one_run(engine: Engine, tmp_path: Path):
 )
 def test_a_bad_line_leaves_no_trace(
     engine: Engine, tmp_path: Path, wrong: dict[str, Any], where: str
-):
+) -> None:
     """Line and field are named, and neither run nor dataset nor sample stays."""
     lines = [a_line(f"echo {n}") for n in range(1, 11)]
     lines[6] |= wrong
@@ -224,7 +224,9 @@ def test_a_bad_line_leaves_no_trace(
     assert row_counts(engine) == {}
 
 
-def test_the_greatest_numbers_can_be_imported_and_aggregated(engine: Engine, tmp_path: Path):
+def test_the_greatest_numbers_can_be_imported_and_aggregated(
+    engine: Engine, tmp_path: Path
+) -> None:
     """What reading accepts, storing and counting accept too."""
     times = dict.fromkeys(("latency_ms", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"), 1e12)
     tokens = dict.fromkeys(("input_tokens", "output_tokens", "reasoning_tokens"), 2**63 - 1)
@@ -244,7 +246,9 @@ def test_the_greatest_numbers_can_be_imported_and_aggregated(engine: Engine, tmp
 
 
 @pytest.mark.parametrize("files", [1, 2])
-def test_a_second_verdict_of_one_item_leaves_no_trace(engine: Engine, tmp_path: Path, files: int):
+def test_a_second_verdict_of_one_item_leaves_no_trace(
+    engine: Engine, tmp_path: Path, files: int
+) -> None:
     """One model says one thing about one sample in one epoch, in one file or in two."""
     lines = [a_line("id", dataset="d"), a_line(dataset="d"), a_line(dataset="d", completion=BLOCK)]
     paths = [write_lines(tmp_path / "1.jsonl", lines[: 3 if files == 1 else 2])]
@@ -258,7 +262,7 @@ def test_a_second_verdict_of_one_item_leaves_no_trace(engine: Engine, tmp_path: 
     assert row_counts(engine) == {}
 
 
-def test_a_file_without_verdicts_is_refused(engine: Engine, tmp_path: Path):
+def test_a_file_without_verdicts_is_refused(engine: Engine, tmp_path: Path) -> None:
     """An empty run would only puzzle."""
     with pytest.raises(DatasetError, match="holds no verdict"):
         import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", [])], "")
@@ -294,7 +298,7 @@ def an_inspect_sample(command: str, target: str, content: str | None, **changes:
     return sample | changes
 
 
-def test_logs_of_inspect_become_one_run(engine: Engine, tmp_path: Path):
+def test_logs_of_inspect_become_one_run(engine: Engine, tmp_path: Path) -> None:
     """Model, dataset, target, answer, tokens, cost and time of every log are stored."""
     logs = [
         an_inspect_log(
@@ -330,7 +334,9 @@ def test_logs_of_inspect_become_one_run(engine: Engine, tmp_path: Path):
     assert block.verdict.created_at == datetime(2026, 2, 5, 14, 56, 43, tzinfo=UTC)
 
 
-def test_logs_with_times_below_zero_are_imported_and_counted(engine: Engine, tmp_path: Path):
+def test_logs_with_times_below_zero_are_imported_and_counted(
+    engine: Engine, tmp_path: Path
+) -> None:
     """One wrong time costs neither its log nor the others, and the import says how many."""
     logs = [
         an_inspect_log(
@@ -352,7 +358,7 @@ def test_logs_with_times_below_zero_are_imported_and_counted(engine: Engine, tmp
     assert [each.timing.service_ms for each in verdicts] == [1500, None, 2000]
 
 
-def test_a_damaged_log_leaves_no_trace(engine: Engine, tmp_path: Path):
+def test_a_damaged_log_leaves_no_trace(engine: Engine, tmp_path: Path) -> None:
     """The first log, which is whole, is not kept either."""
     whole = an_inspect_log(tmp_path / "a.eval", "m", an_inspect_sample("ls", "ALLOW", ALLOW))
     cut = tmp_path / "b.eval"

@@ -38,7 +38,7 @@ def run_id(engine: Engine, tmp_path: Path) -> str:
     return import_verdicts(engine, [write_lines(tmp_path / "lines.jsonl", *LINES)], "name").run_id
 
 
-def test_a_dataset_that_a_model_never_met_is_not_missing(engine: Engine, run_id: str):
+def test_a_dataset_that_a_model_never_met_is_not_missing(engine: Engine, run_id: str) -> None:
     """Planned is what a model was put to: samples of the datasets that it has a verdict of."""
     status = run_status(engine, run_id)
 
@@ -50,7 +50,7 @@ def test_a_dataset_that_a_model_never_met_is_not_missing(engine: Engine, run_id:
     assert (status.planned, status.done, status.missing) == (7, 6, 1)
 
 
-def test_coverage_counts_what_was_put(engine: Engine, run_id: str):
+def test_coverage_counts_what_was_put(engine: Engine, run_id: str) -> None:
     """A model that answered all that it was put covers all of it."""
     (snapshot,) = aggregate(engine, run_id, [DEFAULT_RULE])
 
@@ -63,7 +63,7 @@ def test_coverage_counts_what_was_put(engine: Engine, run_id: str):
 
 def test_nothing_more_is_expected_of_an_import(
     engine: Engine, run_id: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """`status` names no command that would refuse, and `--watch` ends."""
     url = engine.url.render_as_string(hide_password=False)
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", url.replace("+psycopg", ""))
@@ -79,7 +79,7 @@ def test_nothing_more_is_expected_of_an_import(
     assert (document["origin"], document["state"], document["missing"]) == ("import", "complete", 1)
 
 
-def test_a_submitted_run_owes_every_dataset(engine: Engine, run_id: str):
+def test_a_submitted_run_owes_every_dataset(engine: Engine, run_id: str) -> None:
     """Only imports are counted by what is there."""
     with Session(engine) as session, session.begin():
         assert load_run(session, run_id).datasets_by_model.keys() == {"test/a", "test/b", "test/c"}

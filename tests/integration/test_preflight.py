@@ -87,7 +87,9 @@ def catalog(base_url: str, more: str = "") -> None:
     Path("lab.toml").write_text(f'[providers.lab]\nbase_url = "{base_url}"\n{more}')
 
 
-def test_a_refused_parameter_stops_the_run_before_it_is_stored(aegish: CommandLine, engine: Engine):
+def test_a_refused_parameter_stops_the_run_before_it_is_stored(
+    aegish: CommandLine, engine: Engine
+) -> None:
     """One call per model, one line that says what to drop, and no row in any table."""
     with answering(refusing("temperature")) as (base_url, seen):
         catalog(base_url)
@@ -104,7 +106,7 @@ def test_a_refused_parameter_stops_the_run_before_it_is_stored(aegish: CommandLi
     assert "echo ok" in body["messages"][-1]["content"]
 
 
-def test_several_refusals_are_a_table(aegish: CommandLine):
+def test_several_refusals_are_a_table(aegish: CommandLine) -> None:
     """Each model with its own words and remedy; what answers is not in it."""
     with answering(refusing("reasoning_effort")) as (base_url, _):
         model = '[[models]]\nid = "lab/{}"\nparameters = {{ reasoning_effort = "low" }}\n'
@@ -118,7 +120,7 @@ def test_several_refusals_are_a_table(aegish: CommandLine):
     assert all(len(line) < 200 for line in lines)
 
 
-def test_what_answers_is_asked_the_rest(aegish: CommandLine):
+def test_what_answers_is_asked_the_rest(aegish: CommandLine) -> None:
     """The harmless question is one call more than the run; a simulated model gets none."""
     with answering(refusing("temperature")) as (base_url, seen):
         catalog(base_url, '[[models]]\nid = "lab/sim"\nsimulated = true\n')
@@ -127,7 +129,7 @@ def test_what_answers_is_asked_the_rest(aegish: CommandLine):
 
 
 @pytest.mark.parametrize("status", [401, 402, 404])
-def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, status: int):
+def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, status: int) -> None:
     """Every call would fail in the same way."""
     with answering(failing(status)) as (base_url, seen):
         catalog(base_url)
@@ -136,7 +138,7 @@ def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, stat
     assert f"lab/a refuses this run: HTTP {status}: no" in done.err
 
 
-def test_trouble_that_passes_stops_nothing(aegish: CommandLine):
+def test_trouble_that_passes_stops_nothing(aegish: CommandLine) -> None:
     """A provider that is busy in that moment is named, and the run begins."""
     asked = []
 
@@ -153,7 +155,7 @@ def test_trouble_that_passes_stops_nothing(aegish: CommandLine):
     assert len(seen) == 2
 
 
-def test_what_the_catalog_foretells_is_not_asked(aegish: CommandLine):
+def test_what_the_catalog_foretells_is_not_asked(aegish: CommandLine) -> None:
     """Neither is a call made, nor is a model refused whose entry drops the field."""
     with answering(refusing("temperature")) as (base_url, seen):
         model = '[[models]]\nid = "lab/{}"\ntakes_temperature = false\n'
@@ -184,7 +186,7 @@ def test_what_the_catalog_foretells_is_not_asked(aegish: CommandLine):
 )
 def test_the_field_that_is_named_is_the_one_to_change(
     aegish: CommandLine, field: str, words: str, remedy: str
-):
+) -> None:
     """Only fields that were sent are looked for in the provider's words, as whole names."""
     with answering(refusing(field, words)) as (base_url, _):
         catalog(base_url, '[[models]]\nid = "lab/a"\nparameters = { top_p = 0.5 }\n')
@@ -194,7 +196,7 @@ def test_the_field_that_is_named_is_the_one_to_change(
     assert bool(remedy) == bool(checked["remedy"])
 
 
-def test_the_deadline_is_that_of_the_run(aegish: CommandLine):
+def test_the_deadline_is_that_of_the_run(aegish: CommandLine) -> None:
     """A slow server is given what `--time-limit` says, and no other limit."""
     release = threading.Event()
 
@@ -214,7 +216,7 @@ def test_the_deadline_is_that_of_the_run(aegish: CommandLine):
 
 def test_a_resumed_run_ends_when_its_key_is_gone(
     aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """Without a broker nothing else would bring the key, so the command says it and ends."""
     with answering(refusing("no such field")) as (base_url, seen):
         catalog(base_url, 'key_variable = "LAB_KEY"\n')
@@ -230,7 +232,7 @@ def test_a_resumed_run_ends_when_its_key_is_gone(
     assert len(seen) == 2
 
 
-def test_models_without_keys_are_a_table_and_can_be_left_out(aegish: CommandLine):
+def test_models_without_keys_are_a_table_and_can_be_left_out(aegish: CommandLine) -> None:
     """Exit code 1, no line of a thousand characters, and `available` selects the others."""
     Path("lab.toml").write_text("")
     done = aegish("submit", "--models", "all", *FEW)
@@ -246,7 +248,7 @@ def test_models_without_keys_are_a_table_and_can_be_left_out(aegish: CommandLine
 
 def test_a_key_does_not_go_in_clear_to_another_machine(
     aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """The run is refused before it begins; the line says what would allow it."""
     monkeypatch.setenv("LAB_KEY", "hush-hush-hush")
     catalog("http://198.51.100.7/v1", 'key_variable = "LAB_KEY"\n')
@@ -265,7 +267,7 @@ def test_a_key_does_not_go_in_clear_to_another_machine(
         (date(2026, 12, 11), "x/y was retired on 2026-12-11: its calls will fail"),
     ],
 )
-def test_a_model_that_ends_is_warned_about(today: date, warning: str):
+def test_a_model_that_ends_is_warned_about(today: date, warning: str) -> None:
     """From sixty days before its end."""
     assert retirement("x/y", ModelFacts(date(2026, 12, 11)), today) == warning
     assert retirement("x/y", ModelFacts(), today) == ""

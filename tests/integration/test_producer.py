@@ -80,7 +80,7 @@ def take_all(app: Celery, queue: str) -> list[Any]:
         return [channel.message_to_python(raw) for raw in iter(lambda: channel.basic_get(queue, no_ack=True), None)]  # fmt: skip
 
 
-def test_every_item_arrives_in_the_queue_of_its_model(app: Celery, model: str):
+def test_every_item_arrives_in_the_queue_of_its_model(app: Celery, model: str) -> None:
     """Queues need not exist before, nothing arrives twice, and the number published is told."""
     other = f"{model}-other"
     items = [Item("run", each, key) for key in range(BATCH + 1) for each in (model, other)]
@@ -94,13 +94,13 @@ def test_every_item_arrives_in_the_queue_of_its_model(app: Celery, model: str):
     assert queue_depths(app, queues) == dict.fromkeys(queues, 501)
 
 
-def test_the_depth_of_a_new_queue_is_zero(app: Celery, model: str):
+def test_the_depth_of_a_new_queue_is_zero(app: Celery, model: str) -> None:
     """Asking for it is no error."""
     assert queue_depths(app, [queue_name(model, "run")]) == {queue_name(model, "run"): 0}
     assert queue_depths(app, []) == {}
 
 
-def test_what_waits_can_be_dropped(app: Celery, model: str):
+def test_what_waits_can_be_dropped(app: Celery, model: str) -> None:
     """Every broker empties the queues that are named, those that are not there yet included."""
     items = [Item("0abcdefgh", model, key) for key in range(5)]
     other = Item("0other", model, 1)
@@ -113,7 +113,7 @@ def test_what_waits_can_be_dropped(app: Celery, model: str):
     wait_until(lambda: list(queue_depths(app, queues).values()) == [0, 1, 0], "the other message")
 
 
-def test_quorum_queues_keep_what_is_given_back(rabbitmq_url: str, model: str):
+def test_quorum_queues_keep_what_is_given_back(rabbitmq_url: str, model: str) -> None:
     """A message comes again however often it was given back; RabbitMQ 4 drops it after 20 times."""
     app = quorum_app(rabbitmq_url)
     item = Item("1returned", model, 1, 1)
@@ -131,7 +131,7 @@ def test_quorum_queues_keep_what_is_given_back(rabbitmq_url: str, model: str):
             wait_until(taken_and_given_back, f"the message, given back {time_} times")
 
 
-def test_message_that_rabbitmq_refuses(rabbitmq_url: str, model: str):
+def test_message_that_rabbitmq_refuses(rabbitmq_url: str, model: str) -> None:
     """A queue that takes no more is said in one line, as any other trouble of the broker."""
     app = an_app(rabbitmq_url)
     app.conf.aegish_queue_arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
@@ -140,7 +140,7 @@ def test_message_that_rabbitmq_refuses(rabbitmq_url: str, model: str):
         publish(app, [Item("1full", model, key, 1) for key in range(1, 4)])
 
 
-def test_rabbitmq_drops_queues_that_nobody_uses(rabbitmq_url: str, model: str):
+def test_rabbitmq_drops_queues_that_nobody_uses(rabbitmq_url: str, model: str) -> None:
     """Producer, depth and worker declare them alike, as expiring after a week."""
     app = an_app(rabbitmq_url)
     name = queue_name(model, "run")
@@ -156,7 +156,7 @@ def test_rabbitmq_drops_queues_that_nobody_uses(rabbitmq_url: str, model: str):
     assert queue_depths(app, [name]) == {name: 1}
 
 
-def test_nothing_expires_in_redis(redis_url: str, model: str):
+def test_nothing_expires_in_redis(redis_url: str, model: str) -> None:
     """Messages wait as long as it takes; a queue without any leaves no trace."""
     app = an_app(redis_url)
     name = queue_name(model, "run")
@@ -170,17 +170,17 @@ def test_nothing_expires_in_redis(redis_url: str, model: str):
         assert client.keys(f"*{model}*") == []
 
 
-def test_publishing_nothing_publishes_nothing(app: Celery):
+def test_publishing_nothing_publishes_nothing(app: Celery) -> None:
     """A run of which nothing is missing may be resumed."""
     assert publish(app, []) == 0
 
 
-def test_a_reachable_broker_is_found_so(app: Celery):
+def test_a_reachable_broker_is_found_so(app: Celery) -> None:
     """Nothing is raised."""
     check_broker(app)
 
 
-def test_messages_name_an_item_and_nothing_else(redis_url: str, model: str):
+def test_messages_name_an_item_and_nothing_else(redis_url: str, model: str) -> None:
     """In Redis lie five identifiers and the time of publishing: no command, prompt, key or URL."""
     item = Item("0abcdefgh", model, sample_key=2**62, epoch=3, generation=1)
     before = time.time()
@@ -201,7 +201,7 @@ def test_messages_name_an_item_and_nothing_else(redis_url: str, model: str):
     assert message["properties"]["delivery_mode"] == 2
 
 
-def test_messages_are_taken_in_the_order_of_publishing(redis_url: str, model: str):
+def test_messages_are_taken_in_the_order_of_publishing(redis_url: str, model: str) -> None:
     """A queue is worked on from its front."""
     app = an_app(redis_url)
     publish(app, [Item("run", model, key) for key in range(20)])
@@ -222,7 +222,9 @@ def test_messages_are_taken_in_the_order_of_publishing(redis_url: str, model: st
     ],
     ids=["redis", "amqp", "depths"],
 )
-def test_an_unreachable_broker_is_told_soon(scheme: str, attempt: Callable[[Celery], object]):
+def test_an_unreachable_broker_is_told_soon(
+    scheme: str, attempt: Callable[[Celery], object]
+) -> None:
     """One line says what to check, within five seconds and without the password."""
     app = an_app(f"{scheme}://:hunter3@127.0.0.1:{free_port()}/")
     started = time.monotonic()
@@ -243,7 +245,7 @@ def a_submission(dataset: Dataset = COMMANDS, *, models: tuple[str, ...] = ("tes
     return Submission(specs, (dataset,), PROMPT, CallParameters(), epochs, "a name")
 
 
-def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine):
+def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine) -> None:
     """The broker is asked before anything is written."""
     app = an_app(f"redis://127.0.0.1:{free_port()}/0")
 
@@ -259,7 +261,7 @@ def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine):
 )
 def test_a_broker_that_takes_no_messages_leaves_no_run(
     engine: Engine, redis_url: str, setting: str, why: str
-):
+) -> None:
     """A Redis that refuses messages is found out before anything is written."""
     with redis.Redis.from_url(redis_url) as server:
         server.config_set(setting, 1)
@@ -275,7 +277,7 @@ def test_a_broker_that_takes_no_messages_leaves_no_run(
 
 def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
     engine: Engine, postgres_url: str, redis_url: str
-):
+) -> None:
     """The message names the stored run and the command that enqueues the rest."""
     many = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(5 * BATCH)))
     with HalfOpenProxy.to_postgres(postgres_url) as proxy:
@@ -290,7 +292,7 @@ def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
     assert "\n" not in str(caught.value)
 
 
-def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path):
+def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path) -> None:
     """It is told within half a minute, and no run is stored."""
     with RedisServer(tmp_path) as server, server.halted():
         started = time.monotonic()
@@ -301,7 +303,7 @@ def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path):
     assert row_counts(engine) == {}
 
 
-def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path):
+def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path) -> None:
     """It is told within half a minute, and no run is stored; nor is one waited for that is."""
     with RabbitServer(tmp_path) as server:
         app = an_app(server.url)
@@ -317,7 +319,7 @@ def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path):
         assert queue_depths(app, [queue_name("test/a", run.run_id)]).popitem()[1] == 3
 
 
-def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str):
+def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str) -> None:
     """Models x samples x epochs messages name the stored run, and workers are told to listen."""
     app = an_app(redis_url)
     progress: list[int] = []
@@ -339,7 +341,7 @@ def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str):
     assert len(planned) == len(messages) == 12
 
 
-def test_only_what_is_missing_is_queued_again(engine: Engine, redis_url: str):
+def test_only_what_is_missing_is_queued_again(engine: Engine, redis_url: str) -> None:
     """After a broker lost everything, what has a verdict is not asked again."""
     app = an_app(redis_url)
     with Session(engine) as session, session.begin():
@@ -351,7 +353,7 @@ def test_only_what_is_missing_is_queued_again(engine: Engine, redis_url: str):
     assert queue_depths(app, [queue]) == {queue: 4}
 
 
-def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_path: Path):
+def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_path: Path) -> None:
     """The message names the stored run and the command that enqueues the rest."""
     many = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(2 * BATCH)))
     with RedisServer(tmp_path) as server:

@@ -113,7 +113,9 @@ def answering(status=200, body=b"", headers=None):
         ),
     ],
 )
-def test_a_call_in_each_wire_format_brings_back_the_text(wire, path, key_header, answer):
+def test_a_call_in_each_wire_format_brings_back_the_text(
+    wire: WireFormat, path: str, key_header: str, answer
+) -> None:
     seen = []
 
     async def handler(request):
@@ -129,7 +131,7 @@ def test_a_call_in_each_wire_format_brings_back_the_text(wire, path, key_header,
     assert "Validate this command: cat /etc/shadow" in json.dumps(body)
 
 
-def test_hundreds_of_calls_are_in_flight_at_once():
+def test_hundreds_of_calls_are_in_flight_at_once() -> None:
     async def body():
         everyone = asyncio.Barrier(300)
 
@@ -144,7 +146,7 @@ def test_hundreds_of_calls_are_in_flight_at_once():
     assert [answer.text for answer in asyncio.run(body())] == ["hello"] * 300
 
 
-def test_cookies_are_not_kept():
+def test_cookies_are_not_kept() -> None:
     async def body():
         cookies = []
 
@@ -162,7 +164,7 @@ def test_cookies_are_not_kept():
     assert asyncio.run(body()) == [{}, {}]
 
 
-def test_no_answer_within_the_limit_is_a_deadline():
+def test_no_answer_within_the_limit_is_a_deadline() -> None:
     async def handler(request):
         await asyncio.Event().wait()
 
@@ -171,7 +173,7 @@ def test_no_answer_within_the_limit_is_a_deadline():
     assert str(error) == "no answer within 0.1 s"
 
 
-def test_an_answer_that_trickles_past_the_limit_is_a_deadline():
+def test_an_answer_that_trickles_past_the_limit_is_a_deadline() -> None:
     async def handler(request):
         response = web.StreamResponse()
         await response.prepare(request)
@@ -181,7 +183,7 @@ def test_an_answer_that_trickles_past_the_limit_is_a_deadline():
     assert failure(serving(handler), time_limit_s=0.1).error_class == ErrorClass.DEADLINE
 
 
-def test_other_calls_go_on_after_one_misses_its_deadline():
+def test_other_calls_go_on_after_one_misses_its_deadline() -> None:
     async def body():
         async def handler(request):
             if "sleep" in await request.text():
@@ -199,7 +201,7 @@ def test_other_calls_go_on_after_one_misses_its_deadline():
     assert prompt.text == after.text == "hello"
 
 
-def test_cancelling_a_call_is_no_provider_error():
+def test_cancelling_a_call_is_no_provider_error() -> None:
     async def body():
         arrived = asyncio.Event()
 
@@ -228,7 +230,7 @@ def test_cancelling_a_call_is_no_provider_error():
     ],
     ids=["reset", "truncated", "truncated chunks", "broken chunks", "not HTTP"],
 )
-def test_a_connection_that_breaks_is_a_connection_failure(reply):
+def test_a_connection_that_breaks_is_a_connection_failure(reply) -> None:
     error = failure(sending(reply))
     assert (error.error_class, error.status) == (ErrorClass.CONNECTION, None)
     assert not error.cut
@@ -237,7 +239,7 @@ def test_a_connection_that_breaks_is_a_connection_failure(reply):
 @pytest.mark.parametrize("listening", [True, False])
 def test_only_a_connection_that_was_there_can_be_cut(
     monkeypatch: pytest.MonkeyPatch, listening: bool
-):
+) -> None:
     """After a long wait for the answer: a host that refuses connections has done no work."""
     monkeypatch.setattr("aegish_dist.providers.http.LONG_WAIT_S", 0.0)
 
@@ -255,7 +257,7 @@ def test_only_a_connection_that_was_there_can_be_cut(
     assert caught.value.cut is listening
 
 
-def test_a_refused_connection_is_a_connection_failure_naming_the_host():
+def test_a_refused_connection_is_a_connection_failure_naming_the_host() -> None:
     async def body():
         async with sending(b"") as base_url:
             pass
@@ -272,19 +274,19 @@ def test_a_refused_connection_is_a_connection_failure_naming_the_host():
     [b"", b"{", b"<html></html>", b"[" * 100_000, b"null", b'{"choices": []}']
     + [b"[" * depth + b"]" * depth for depth in (300, 450, 600, 900)],
 )
-def test_a_successful_response_that_is_no_answer_is_malformed(body):
+def test_a_successful_response_that_is_no_answer_is_malformed(body) -> None:
     error = failure(answering(200, body))
     assert (error.error_class, error.status) == (ErrorClass.MALFORMED, 200)
 
 
-def test_a_huge_text_below_the_cap_arrives_whole():
+def test_a_huge_text_below_the_cap_arrives_whole() -> None:
     text = "\u2603 " * 200_000
     body = json.dumps(chat(text), ensure_ascii=False).encode()
     assert len(body) < 2**20
     assert call(answering(200, body)).text == text
 
 
-def test_an_endless_answer_is_cut_off_and_malformed():
+def test_an_endless_answer_is_cut_off_and_malformed() -> None:
     async def handler(request):
         response = web.StreamResponse()
         await response.prepare(request)
@@ -295,20 +297,20 @@ def test_an_endless_answer_is_cut_off_and_malformed():
     assert (error.error_class, error.status) == (ErrorClass.MALFORMED, 200)
 
 
-def test_a_compressed_answer_is_capped_by_its_unpacked_size():
+def test_a_compressed_answer_is_capped_by_its_unpacked_size() -> None:
     body = gzip.compress(json.dumps(chat("x" * 20_000_000)).encode())
     assert len(body) < 2**16
     error = failure(answering(200, body, {"Content-Encoding": "gzip"}))
     assert error.error_class == ErrorClass.MALFORMED
 
 
-def test_a_huge_error_page_still_counts_by_its_status():
+def test_a_huge_error_page_still_counts_by_its_status() -> None:
     error = failure(answering(502, b"<html>" + b"x" * 2**21))
     assert (error.error_class, error.status) == (ErrorClass.SERVER, 502)
     assert str(error) == "HTTP 502: Bad Gateway"
 
 
-def test_too_many_requests_carry_the_wait_and_the_providers_words():
+def test_too_many_requests_carry_the_wait_and_the_providers_words() -> None:
     body = json.dumps({"error": {"message": "Rate limit reached"}}).encode()
     error = failure(answering(429, body, {"Retry-After": "17"}))
     assert (error.error_class, error.status) == (ErrorClass.RATE_LIMIT, 429)
@@ -316,7 +318,7 @@ def test_too_many_requests_carry_the_wait_and_the_providers_words():
     assert str(error) == "HTTP 429: Rate limit reached"
 
 
-def test_a_filtered_request_is_an_empty_completion():
+def test_a_filtered_request_is_an_empty_completion() -> None:
     body = json.dumps({"error": {"code": "content_filter", "message": "Filtered"}}).encode()
     completion = call(answering(400, body, {"X-Request-Id": "req_1"}))
     assert (completion.text, completion.stop_kind) == ("", StopKind.CONTENT_FILTER)
@@ -329,19 +331,19 @@ def chain(error):
         error = error.__cause__ or error.__context__
 
 
-def test_a_key_echoed_by_the_provider_is_masked():
+def test_a_key_echoed_by_the_provider_is_masked() -> None:
     body = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}"}}).encode()
     error = failure(answering(401, body))
     assert error.error_class == ErrorClass.AUTH
     assert str(error) == "HTTP 401: Incorrect API key provided: [key]"
 
 
-def test_a_key_cut_by_the_length_of_the_message_leaves_no_rest():
+def test_a_key_cut_by_the_length_of_the_message_leaves_no_rest() -> None:
     body = json.dumps({"error": {"message": "x" * 290 + KEY}}).encode()
     assert "sk-" not in str(failure(answering(401, body)))
 
 
-def test_a_key_echoed_in_an_answer_is_masked():
+def test_a_key_echoed_in_an_answer_is_masked() -> None:
     assert call(answering(200, json.dumps(chat(f"key {KEY}")).encode())).text == "key [key]"
 
 
@@ -360,7 +362,7 @@ ECHOES = {
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 @pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
-def test_a_key_echoed_in_another_form_is_masked_everywhere(echo, encoding):
+def test_a_key_echoed_in_another_form_is_masked_everywhere(echo, encoding: str) -> None:
     """Text, stop reason, refusal, model, upstream and ids, of answers and of errors."""
     answer = (
         f'{{"id": {echo}, "model": {echo}, "provider": {echo}, "choices": [{{"finish_reason":'
@@ -376,7 +378,7 @@ def test_a_key_echoed_in_another_form_is_masked_everywhere(echo, encoding):
     assert all(len(text) <= len("QmVhcmVyI[key]==") for text in found)
 
 
-def test_a_key_echoed_in_the_request_id_is_masked():
+def test_a_key_echoed_in_the_request_id_is_masked() -> None:
     """The header counts as much as the body, also when its end would be cut."""
     long = "x" * 190 + KEY
     for headers in ({"x-request-id": KEY}, {"X-Request-Id": long}):
@@ -385,19 +387,19 @@ def test_a_key_echoed_in_the_request_id_is_masked():
         assert "sk-" not in completion.request_id
 
 
-def test_a_short_key_is_masked():
+def test_a_short_key_is_masked() -> None:
     """A key of eight characters is a secret as well."""
     body = json.dumps({"error": {"message": "the key hunter22 is wrong"}}).encode()
     assert str(failure(answering(401, body), key="hunter22")) == "HTTP 401: the key [key] is wrong"
 
 
-def test_another_key_in_an_error_is_masked_by_its_shape():
+def test_another_key_in_an_error_is_masked_by_its_shape() -> None:
     """A gateway may name the key of its own account."""
     body = json.dumps({"error": {"message": "upstream refused sk-ant-api03-abcdef012345"}}).encode()
     assert str(failure(answering(502, body))) == "HTTP 502: upstream refused [key]"
 
 
-def test_a_proxy_for_plain_http_gets_its_credentials(monkeypatch):
+def test_a_proxy_for_plain_http_gets_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without CONNECT they have to be in the request itself; the model's key is there as well."""
 
     async def body():
@@ -423,12 +425,12 @@ def test_a_proxy_for_plain_http_gets_its_credentials(monkeypatch):
 
 
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\nbroken header\r\n\r\n"])
-def test_a_failed_connection_drags_no_key_along_in_its_chain(reply):
+def test_a_failed_connection_drags_no_key_along_in_its_chain(reply: bytes) -> None:
     links = list(chain(failure(sending(reply))))
     assert all(KEY not in repr(link) + repr(vars(link)) for link in links)
 
 
-def test_a_redirect_is_refused_and_the_key_not_carried_along():
+def test_a_redirect_is_refused_and_the_key_not_carried_along() -> None:
     async def body():
         visits = []
 

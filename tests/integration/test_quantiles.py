@@ -65,7 +65,7 @@ def brackets_around(numbers: Sequence[float], reach: float) -> tuple[Bracket, ..
 
 @pytest.mark.parametrize("reach", [0.0005, 0.009, 0.3])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_brackets_that_hit_change_no_bit(session: Session, shape: str, reach: float):
+def test_brackets_that_hit_change_no_bit(session: Session, shape: str, reach: float) -> None:
     """Narrow ones, wide ones, and those that overlap."""
     chance = random.Random(7)
     numbers = [SHAPES[shape](chance) for _ in range(NUMBERS)]
@@ -76,7 +76,7 @@ def test_brackets_that_hit_change_no_bit(session: Session, shape: str, reach: fl
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_bracket_makes_a_quantile_wrong(session: Session, seed: int):
+def test_no_bracket_makes_a_quantile_wrong(session: Session, seed: int) -> None:
     """Wherever edges lie, the answer is right or there is none."""
     chance = random.Random(seed)
     numbers = [chance.choice(list(SHAPES.values()))(chance) for _ in range(NUMBERS)]
@@ -93,7 +93,7 @@ def test_no_bracket_makes_a_quantile_wrong(session: Session, seed: int):
 @pytest.mark.parametrize("fraction", range(len(FRACTIONS)))
 def test_a_bracket_that_ends_between_the_two_ranks_is_a_miss(
     session: Session, fraction: int, beside: int
-):
+) -> None:
     """Of 20,102 distinct numbers each quantile lies between two of them."""
     numbers = [float(n * n) for n in range(NUMBERS + 1)]
     brackets = list(brackets_around(numbers, 0.005))
@@ -104,14 +104,14 @@ def test_a_bracket_that_ends_between_the_two_ranks_is_a_miss(
     assert ask(session, numbers, brackets) is None
 
 
-def test_few_numbers_are_not_trusted_to_brackets(session: Session):
+def test_few_numbers_are_not_trusted_to_brackets(session: Session) -> None:
     """Too few ranks lie between a fraction and the ones beside it."""
     numbers = [float(n) for n in range(1000)]
     assert ask(session, numbers, (Bracket(0.0, 999.0),) * len(FRACTIONS)) is None
     assert ask(session, numbers, EVERYWHERE) == sort_all(session, numbers)
 
 
-def test_a_small_sample_suggests_nothing():
+def test_a_small_sample_suggests_nothing() -> None:
     """Nor does one without a number, which has no edges."""
     assert brackets_of(2047, [1.0] * 6) == EVERYWHERE
     assert brackets_of(0, None) == EVERYWHERE
@@ -146,7 +146,7 @@ def a_long_run(session: Session) -> StoredRun:
 @pytest.mark.parametrize("sampled", ["not", "well", "badly"])
 def test_the_sample_decides_nothing(
     session: Session, monkeypatch: pytest.MonkeyPatch, sampled: str
-):
+) -> None:
     """Latency is the same without one, with one, and with one that misleads."""
     stored = a_long_run(session)
     seen: list[object] = []

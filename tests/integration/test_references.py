@@ -64,7 +64,7 @@ def delete_run(session: Session) -> None:
     session.execute(delete(RunRow))
 
 
-def test_a_run_that_is_deleted_while_a_verdict_arrives_takes_it_along(engine: Engine):
+def test_a_run_that_is_deleted_while_a_verdict_arrives_takes_it_along(engine: Engine) -> None:
     """The deletion waits for the insert and deletes its verdict too."""
     stored = stored_run(engine)
     with Session(engine) as session, session.begin():
@@ -75,7 +75,7 @@ def test_a_run_that_is_deleted_while_a_verdict_arrives_takes_it_along(engine: En
     assert orphans(engine) == 0
 
 
-def test_a_verdict_that_arrives_while_its_run_is_deleted_is_refused(engine: Engine):
+def test_a_verdict_that_arrives_while_its_run_is_deleted_is_refused(engine: Engine) -> None:
     """The insert waits for the deletion and finds that the model is gone."""
     stored = stored_run(engine)
     item: Item = stored.item(TAR)
@@ -87,7 +87,7 @@ def test_a_verdict_that_arrives_while_its_run_is_deleted_is_refused(engine: Engi
     assert orphans(engine) == 0
 
 
-def test_a_sample_that_a_run_asks_cannot_be_deleted(engine: Engine):
+def test_a_sample_that_a_run_asks_cannot_be_deleted(engine: Engine) -> None:
     """Neither by itself nor with its dataset."""
     stored_run(engine)
 
@@ -98,7 +98,7 @@ def test_a_sample_that_a_run_asks_cannot_be_deleted(engine: Engine):
             session.execute(delete(rows))
 
 
-def test_a_dataset_that_no_run_asks_can_be_deleted(engine: Engine):
+def test_a_dataset_that_no_run_asks_can_be_deleted(engine: Engine) -> None:
     """Its samples go along."""
     with Session(engine) as session, session.begin():
         save_dataset(session, COMMANDS, selectable=True)

@@ -70,7 +70,7 @@ def known(session: Session, *items: Item) -> list[bool | None]:
     return [each and each.done for each in look_up(session, items)]
 
 
-def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session):
+def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session) -> None:
     """Items of the chosen models whose verdict is of the chosen outcomes become missing again."""
     stored = two_models(session)
     not_asked = stored.item(LS, model="test/b")
@@ -83,7 +83,7 @@ def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session):
     assert (row.outcomes, row.items) == (["API_ERROR"], 1)
 
 
-def test_items_of_one_retry_can_be_asked_for_alone(session: Session):
+def test_items_of_one_retry_can_be_asked_for_alone(session: Session) -> None:
     """A retry enqueues its own items, not the first tries that are still queued."""
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, MODELS)
@@ -93,7 +93,7 @@ def test_items_of_one_retry_can_be_asked_for_alone(session: Session):
     assert found == {again(stored.item(TAR, model=model)) for model in MODELS}
 
 
-def test_the_same_retry_twice_plans_nothing_more(session: Session):
+def test_the_same_retry_twice_plans_nothing_more(session: Session) -> None:
     """What waits for a retry is not planned again, under whichever outcomes."""
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, MODELS)
@@ -110,7 +110,7 @@ def test_the_same_retry_twice_plans_nothing_more(session: Session):
     }
 
 
-def test_what_failed_again_can_be_retried_again(session: Session):
+def test_what_failed_again_can_be_retried_again(session: Session) -> None:
     """A second retry is a generation of its own, and the first one's answer stays."""
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
@@ -125,7 +125,7 @@ def test_what_failed_again_can_be_retried_again(session: Session):
     assert save_retry(session, stored.run_id, API_ERROR, ["test/a"]) is None
 
 
-def test_a_generation_that_nobody_planned_is_never_asked(session: Session):
+def test_a_generation_that_nobody_planned_is_never_asked(session: Session) -> None:
     """A forged message makes no call, whether it names a generation to come or a planned one."""
     stored = two_models(session)
     forged = [again(stored.item(LS)), again(stored.item(TAR), 2), again(stored.item(TAR), 32_767)]
@@ -135,7 +135,7 @@ def test_a_generation_that_nobody_planned_is_never_asked(session: Session):
     assert known(session, again(stored.item(TAR)), *forged) == [False, None, None, None]
 
 
-def test_a_message_of_an_earlier_generation_costs_no_call(session: Session):
+def test_a_message_of_an_earlier_generation_costs_no_call(session: Session) -> None:
     """A first try that is delivered again is done, also where only its retry was answered."""
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
@@ -144,7 +144,7 @@ def test_a_message_of_an_earlier_generation_costs_no_call(session: Session):
     assert known(session, stored.item(TAR), again(stored.item(TAR))) == [True, True]
 
 
-def test_progress_counts_the_newest_verdict_of_each_item(session: Session):
+def test_progress_counts_the_newest_verdict_of_each_item(session: Session) -> None:
     """A retried item is missing until it is answered; its earlier verdict costs money all along."""
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
@@ -158,7 +158,7 @@ def test_progress_counts_the_newest_verdict_of_each_item(session: Session):
     assert (after.awaiting_retry, after.replaced, after.cost_usd) == (0, 1, Decimal("0.75"))
 
 
-def test_a_model_is_served_until_its_retry_is_answered(session: Session):
+def test_a_model_is_served_until_its_retry_is_answered(session: Session) -> None:
     """Workers go on listening while a retried item lacks its verdict, and then stop."""
     stored = store(session, a_run())
     answer(session, stored, {stored.item(each): REFUSED for each in (TAR, CURL, LS)})
@@ -173,7 +173,7 @@ def test_a_model_is_served_until_its_retry_is_answered(session: Session):
     assert not session.scalars(is_open).one()
 
 
-def test_two_retries_at_once_plan_each_item_once(engine: Engine):
+def test_two_retries_at_once_plan_each_item_once(engine: Engine) -> None:
     """The second one waits for the first, then finds nothing left to plan."""
     with Session(engine) as session, session.begin():
         stored = two_models(session)
@@ -187,7 +187,7 @@ def test_two_retries_at_once_plan_each_item_once(engine: Engine):
     assert found == [None]
 
 
-def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engine: Engine):
+def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engine: Engine) -> None:
     """A complete run becomes incomplete by a retry, and complete again by its answers."""
     with Session(engine) as session, session.begin():
         stored = two_models(session)
@@ -216,7 +216,7 @@ def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engi
     assert sum(ended.outcomes.values()) == ended.planned
 
 
-def test_reports_count_the_newest_and_say_how_many_were_replaced(engine: Engine):
+def test_reports_count_the_newest_and_say_how_many_were_replaced(engine: Engine) -> None:
     """The retried verdict enters the rates; the earlier one is counted as replaced, and paid."""
     with Session(engine) as session, session.begin():
         stored = two_models(session)
@@ -232,7 +232,7 @@ def test_reports_count_the_newest_and_say_how_many_were_replaced(engine: Engine)
     assert retried["cost"]["total_usd"] == 0.25
 
 
-def test_an_imported_run_is_refused(engine: Engine):
+def test_an_imported_run_is_refused(engine: Engine) -> None:
     """There is no prompt to ask with."""
     with Session(engine) as session, session.begin():
         stored = store(session, a_run(prompt=None))
@@ -242,13 +242,13 @@ def test_an_imported_run_is_refused(engine: Engine):
 
 
 @pytest.mark.parametrize("names", [["BLOCKED"], ["API_ERROR", ""], []])
-def test_an_unknown_outcome_is_refused(names: list[str]):
+def test_an_unknown_outcome_is_refused(names: list[str]) -> None:
     """The line lists those there are."""
     with pytest.raises(ConfigError, match=r"ALLOW, WARN, BLOCK, TIMEOUT_ERROR, FORMAT_ERROR, API_"):
         outcomes_named(names)
 
 
-def test_a_model_that_the_run_does_not_ask_is_refused(engine: Engine):
+def test_a_model_that_the_run_does_not_ask_is_refused(engine: Engine) -> None:
     """The line lists those that it asks, and nothing is planned."""
     with Session(engine) as session, session.begin():
         stored = two_models(session)

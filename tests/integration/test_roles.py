@@ -56,7 +56,7 @@ def app(postgres_url: str, engine: Engine) -> Iterator[Engine]:
         owner.execute(text("DROP OWNED BY aegish_app"))
 
 
-def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path):
+def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None:
     """Submitting, evaluating, retrying, aggregating and importing take no right on the schema."""
     require_current(app)
     run = a_run()
@@ -89,7 +89,7 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path):
         "SET ROLE postgres",
     ],
 )
-def test_the_role_can_do_no_more(app: Engine, statement: str):
+def test_the_role_can_do_no_more(app: Engine, statement: str) -> None:
     """It changes no table, makes none, and runs no program on the server."""
     with app.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
         connection.execute(text(statement))

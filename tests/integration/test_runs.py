@@ -69,7 +69,7 @@ FULL_SPEC = ModelSpec(
 )
 
 
-def test_a_run_comes_back_as_it_was(session: Session):
+def test_a_run_comes_back_as_it_was(session: Session) -> None:
     """Every field survives: prompt, parameters, datasets, and models with exact tiered prices."""
     more = Dataset("more", (LS,), source="elsewhere", licence="MIT")
     run = replace(
@@ -82,7 +82,7 @@ def test_a_run_comes_back_as_it_was(session: Session):
     assert load_run(session, run.run_id) == run
 
 
-def test_an_imported_run_has_neither_prompt_nor_parameters(session: Session):
+def test_an_imported_run_has_neither_prompt_nor_parameters(session: Session) -> None:
     """What nobody knows stays unknown."""
     run = a_run(prompt=None)
     store(session, run)
@@ -91,7 +91,7 @@ def test_an_imported_run_has_neither_prompt_nor_parameters(session: Session):
     assert load_assignment(session, run.run_id, "test/a") is None
 
 
-def test_an_assignment_is_what_the_run_recorded(session: Session):
+def test_an_assignment_is_what_the_run_recorded(session: Session) -> None:
     """A worker gets the model, the prompt and the parameters as of submit."""
     run = a_run(models=(a_model("test/a"), FULL_SPEC))
     store(session, run)
@@ -104,7 +104,7 @@ def test_an_assignment_is_what_the_run_recorded(session: Session):
     assert load_assignment(session, "0other", "test/a") is None
 
 
-def test_a_run_of_an_older_version_is_read(engine: Engine):
+def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
     """Rows written before there were limits and caps have none."""
     with Session(engine) as session, session.begin():
         store(session, a_run("run1", models=(FULL_SPEC,)))
@@ -129,7 +129,7 @@ def test_a_run_of_an_older_version_is_read(engine: Engine):
     )
 
 
-def test_runs_share_a_prompt(engine: Engine):
+def test_runs_share_a_prompt(engine: Engine) -> None:
     """A prompt used twice is stored once."""
     with Session(engine) as session, session.begin():
         store(session, a_run("run1"))
@@ -138,7 +138,7 @@ def test_runs_share_a_prompt(engine: Engine):
     assert row_counts(engine)["prompts"] == 1
 
 
-def test_the_list_of_runs_counts_each_by_itself(session: Session):
+def test_the_list_of_runs_counts_each_by_itself(session: Session) -> None:
     """The newest run comes first, and two models and two datasets do not multiply."""
     more = Dataset("more", (LS,))
     models = (a_model("test/a"), a_model("test/b"))
@@ -166,7 +166,7 @@ def test_the_list_of_runs_counts_each_by_itself(session: Session):
         ("latest", "0aa000001"),
     ],
 )
-def test_a_run_is_found_by_what_users_type(session: Session, text: str, run_id: str):
+def test_a_run_is_found_by_what_users_type(session: Session, text: str, run_id: str) -> None:
     """A full id wins over longer ones, a prefix is literal text, and the latest is the youngest."""
     ids = ["0aa000001x", "0ab000001", "0c_000001", "0c%000001", "0c\\000001", "0ccx00001"]
     for each in ids:
@@ -189,7 +189,7 @@ def test_a_run_is_found_by_what_users_type(session: Session, text: str, run_id: 
         ("' OR 1=1 --", "no run '' OR 1=1 --'"),
     ],
 )
-def test_what_names_no_run_or_several_is_refused(session: Session, text: str, message: str):
+def test_what_names_no_run_or_several_is_refused(session: Session, text: str, message: str) -> None:
     """The message repeats what was typed and says what there is."""
     store(session, a_run("0aa000001"))
     store(session, a_run("0ab000001"))
@@ -200,7 +200,7 @@ def test_what_names_no_run_or_several_is_refused(session: Session, text: str, me
     assert str(caught.value).startswith(message)
 
 
-def test_an_empty_prefix_is_refused_even_with_a_single_run(session: Session):
+def test_an_empty_prefix_is_refused_even_with_a_single_run(session: Session) -> None:
     """Typing nothing never names a run."""
     store(session, a_run())
 
@@ -208,13 +208,13 @@ def test_an_empty_prefix_is_refused_even_with_a_single_run(session: Session):
         resolve_run_id(session, "")
 
 
-def test_an_empty_store_has_no_latest_run(session: Session):
+def test_an_empty_store_has_no_latest_run(session: Session) -> None:
     """The message names the command that makes one."""
     with pytest.raises(StoreError, match="aegish-dist submit"):
         resolve_run_id(session, "latest")
 
 
-def test_a_new_run_misses_everything_in_order(session: Session):
+def test_a_new_run_misses_everything_in_order(session: Session) -> None:
     """Items come by model, epoch and sample, and every combination comes once."""
     run = a_run(models=(a_model("test/b"), a_model("test/a")), epochs=2)
     stored = store(session, run)
@@ -229,7 +229,7 @@ def test_a_new_run_misses_everything_in_order(session: Session):
     ]
 
 
-def test_what_has_a_verdict_is_not_missing(session: Session):
+def test_what_has_a_verdict_is_not_missing(session: Session) -> None:
     """A verdict covers its own model, sample and epoch in its own run, and nothing else."""
     models = (a_model("test/a"), a_model("test/b"))
     run = a_run("run1", models=models, epochs=2)
@@ -245,7 +245,7 @@ def test_what_has_a_verdict_is_not_missing(session: Session):
     assert len(list(missing_items(session, "run2"))) == 12
 
 
-def test_a_retry_does_not_make_an_item_missing(session: Session):
+def test_a_retry_does_not_make_an_item_missing(session: Session) -> None:
     """An item with a verdict of any generation has a verdict."""
     stored = store(session, a_run())
     answer(session, stored, {stored.item(TAR): BLOCKED, stored.item(TAR, generation=1): ALLOWED})
@@ -254,7 +254,7 @@ def test_a_retry_does_not_make_an_item_missing(session: Session):
     assert list(missing_items(session, stored.run_id)) == [stored.item(CURL)]
 
 
-def test_a_run_with_all_verdicts_misses_nothing(session: Session):
+def test_a_run_with_all_verdicts_misses_nothing(session: Session) -> None:
     """Neither does a run that does not exist."""
     stored = store(session, a_run())
     answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
@@ -263,7 +263,7 @@ def test_a_run_with_all_verdicts_misses_nothing(session: Session):
     assert list(missing_items(session, "0other")) == []
 
 
-def test_workers_listen_until_a_model_is_finished(session: Session):
+def test_workers_listen_until_a_model_is_finished(session: Session) -> None:
     """The queue of a model closes with its last verdict, and resuming opens it again."""
     models = (a_model("test/a", key_variable="A_KEY"), a_model("test/b"))
     stored = store(session, a_run(models=models))
@@ -286,7 +286,7 @@ def test_workers_listen_until_a_model_is_finished(session: Session):
     assert set(open_queues(session)) == {a, b}
 
 
-def test_every_epoch_and_dataset_has_to_be_answered(session: Session):
+def test_every_epoch_and_dataset_has_to_be_answered(session: Session) -> None:
     """A model is finished after samples of all datasets times epochs, no sooner."""
     datasets = (Dataset("one", (TAR,)), Dataset("two", (LS,)))
     stored = store(session, a_run(datasets=datasets, epochs=2), datasets)
@@ -304,7 +304,7 @@ def test_every_epoch_and_dataset_has_to_be_answered(session: Session):
     assert open_queues(session) == {}
 
 
-def test_the_queue_of_another_run_stays_open(session: Session):
+def test_the_queue_of_another_run_stays_open(session: Session) -> None:
     """Runs of one model have a queue each; finishing one leaves the other to be worked on."""
     stored = store(session, a_run("run1"))
     store(session, a_run("run2"))
@@ -315,7 +315,7 @@ def test_the_queue_of_another_run_stays_open(session: Session):
     assert set(open_queues(session)) == {"aegish.test/a#run2"}
 
 
-def test_nobody_listens_for_an_imported_run(session: Session):
+def test_nobody_listens_for_an_imported_run(session: Session) -> None:
     """It has no queue, and opening it changes nothing."""
     store(session, a_run(prompt=None))
     open_models(session, "0abcdefgh")
@@ -323,7 +323,7 @@ def test_nobody_listens_for_an_imported_run(session: Session):
     assert open_queues(session) == {}
 
 
-def test_a_dataset_is_stored_once(engine: Engine):
+def test_a_dataset_is_stored_once(engine: Engine) -> None:
     """The same content under the same name keeps its key, in whatever order it comes."""
     turned = replace(COMMANDS, samples=COMMANDS.samples[::-1])
     with Session(engine) as session, session.begin():
@@ -335,7 +335,7 @@ def test_a_dataset_is_stored_once(engine: Engine):
     assert row_counts(engine) == {"datasets": 1, "samples": 3}
 
 
-def test_another_name_or_content_is_another_dataset(session: Session):
+def test_another_name_or_content_is_another_dataset(session: Session) -> None:
     """Both are part of a dataset's identity."""
     keys = {
         save_dataset(session, dataset, selectable=True)
@@ -345,7 +345,7 @@ def test_another_name_or_content_is_another_dataset(session: Session):
     assert len(keys) == 3
 
 
-def test_a_stored_dataset_comes_back_as_it_was(session: Session):
+def test_a_stored_dataset_comes_back_as_it_was(session: Session) -> None:
     """Order, labels and metadata survive, and so does a dataset larger than one insert."""
     many = tuple(
         Sample(f"echo {n}", Target.HARMLESS, cluster="echo", metadata={"n": str(n), "é": "'; --"})
@@ -360,7 +360,7 @@ def test_a_stored_dataset_comes_back_as_it_was(session: Session):
     assert [sample.metadata for sample in found.samples] == [s.metadata for s in dataset.samples]
 
 
-def test_selections_cannot_be_named(session: Session):
+def test_selections_cannot_be_named(session: Session) -> None:
     """What a run made with a limit is stored for that run alone, until it is imported by name."""
     selection = replace(COMMANDS, samples=(TAR,))
     save_dataset(session, selection, selectable=False)
@@ -376,7 +376,7 @@ def test_selections_cannot_be_named(session: Session):
     assert listed.fingerprint == selection.fingerprint
 
 
-def test_the_newest_dataset_of_a_name_is_meant(session: Session):
+def test_the_newest_dataset_of_a_name_is_meant(session: Session) -> None:
     """Importing a changed file under the old name takes the name over; selections do not."""
     save_dataset(session, COMMANDS, selectable=True)
     newer = replace(COMMANDS, samples=(TAR, LS))
@@ -387,7 +387,7 @@ def test_the_newest_dataset_of_a_name_is_meant(session: Session):
     assert load_dataset(session, "Commands") is None
 
 
-def test_what_was_imported_last_is_what_a_name_stands_for(engine: Engine):
+def test_what_was_imported_last_is_what_a_name_stands_for(engine: Engine) -> None:
     """Importing an earlier version again brings it back, as its import says."""
     versions = [Dataset("mine", (TAR,)), Dataset("mine", (TAR, CURL)), Dataset("mine", (TAR,))]
     for version in versions:

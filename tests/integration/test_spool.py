@@ -63,7 +63,7 @@ def verdicts(engine: Engine, run: StoredRun) -> list[object]:
         return [each.verdict for each in stream_recordings(session, run.run_id)]
 
 
-def test_answers_survive_a_file(engine: Engine, stored: StoredRun, tmp_path: Path):
+def test_answers_survive_a_file(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
     """Every field comes back as it was, errors of attempts too; the file is its owner's alone."""
     answers = evaluated(stored)
     path = spool(tmp_path / "new" / "spool", answers)
@@ -76,7 +76,9 @@ def test_answers_survive_a_file(engine: Engine, stored: StoredRun, tmp_path: Pat
     assert not path.exists()
 
 
-def test_storing_a_file_twice_does_no_harm(engine: Engine, stored: StoredRun, tmp_path: Path):
+def test_storing_a_file_twice_does_no_harm(
+    engine: Engine, stored: StoredRun, tmp_path: Path
+) -> None:
     """What is there stays as it is: a file may hold what went through after all."""
     answers = evaluated(stored)
     first = replace(answers[0].verdict, worker="first", call_errors=())
@@ -109,7 +111,7 @@ def test_storing_a_file_twice_does_no_harm(engine: Engine, stored: StoredRun, tm
     ],
     ids=range(10),
 )
-def test_a_damaged_line(engine: Engine, stored: StoredRun, tmp_path: Path, line: str):
+def test_a_damaged_line(engine: Engine, stored: StoredRun, tmp_path: Path, line: str) -> None:
     """It is kept aside and said in one line of the log; the others are stored."""
     path = spool(tmp_path, evaluated(stored))
     lines = path.read_text().splitlines()
@@ -130,7 +132,7 @@ def test_a_damaged_line(engine: Engine, stored: StoredRun, tmp_path: Path, line:
 @pytest.mark.parametrize("column", ["outcome", "attempts", "created_at", "cost_usd", "worker"])
 def test_a_row_that_the_database_refuses(
     engine: Engine, stored: StoredRun, tmp_path: Path, column: str
-):
+) -> None:
     """A value of the wrong kind, or one too many, costs its own line only."""
     path = spool(tmp_path, evaluated(stored))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -144,7 +146,7 @@ def test_a_row_that_the_database_refuses(
     assert len(verdicts(engine, stored)) == 2
 
 
-def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path: Path):
+def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
     """Nothing of it is stored, and it stays for the workers of its own database."""
     path = spool(tmp_path, evaluated(stored))
     lines = path.read_text().replace(stored.run_id, "0another0")
@@ -163,7 +165,7 @@ def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path:
 
 
 @pytest.mark.parametrize("content", ["", "?\n", '{"model": "a/b"}\n' * 3000])
-def test_a_file_of_something_else(engine: Engine, tmp_path: Path, content: str):
+def test_a_file_of_something_else(engine: Engine, tmp_path: Path, content: str) -> None:
     """A file that was named by mistake stays as it was."""
     path = tmp_path / "verdicts.jsonl"
     path.write_text(content)
@@ -174,7 +176,7 @@ def test_a_file_of_something_else(engine: Engine, tmp_path: Path, content: str):
     assert [each.read_text() for each in tmp_path.iterdir()] == [content]
 
 
-def test_only_files_are_recovered(engine: Engine, tmp_path: Path):
+def test_only_files_are_recovered(engine: Engine, tmp_path: Path) -> None:
     """A pipe and a device, which may never end, are refused at once."""
     os.mkfifo(tmp_path / "pipe")
 
@@ -183,7 +185,7 @@ def test_only_files_are_recovered(engine: Engine, tmp_path: Path):
             recover(engine, path)
 
 
-def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_path: Path):
+def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_path: Path) -> None:
     """A worker that stores them at its start takes no messages meanwhile: it does so in groups."""
     samples = tuple(Sample(f"echo {number}", Target.HARMLESS) for number in range(2000))
     dataset = Dataset("many", samples)
@@ -200,7 +202,7 @@ def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_
     assert len(statements) <= 50
 
 
-def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Path):
+def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Path) -> None:
     """A start that cannot store it leaves it for the next one."""
     path = spool(tmp_path, evaluated(stored))
     away = open_engine("postgresql://nobody@127.0.0.1:1/none")
@@ -221,7 +223,7 @@ def cli(
     return CommandLine(capsys)
 
 
-def test_the_command(cli: CommandLine, stored: StoredRun, tmp_path: Path):
+def test_the_command(cli: CommandLine, stored: StoredRun, tmp_path: Path) -> None:
     """It stores a file, says how many, and ends with 1 and one line when something is left."""
     path = spool(tmp_path, evaluated(stored))
     done = cli("verdicts", "recover", path)
@@ -251,7 +253,7 @@ class Database:
         raise OSError("away") if len(group) == 1 else ValueError("some row")
 
 
-def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path):
+def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
     """A refused answer goes to a file at once, the others at the end; no log has a completion."""
     answers = evaluated(stored)
     thread = DaemonThread("test")
@@ -277,7 +279,7 @@ def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path):
     assert len(verdicts(engine, stored)) == 3
 
 
-def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path):
+def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> None:
     """It is said with the number of answers, and the worker ends as it would."""
     (tmp_path / "file").write_text("")
     thread = DaemonThread("test")

@@ -54,27 +54,29 @@ def env(postgres_url: str, engine: Engine, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("command", [["status"], ["runs"], DRY_RUN], ids=lambda command: command[0])
-def test_reading_the_store_takes_a_driver_and_no_more(env: dict[str, str], command: list[str]):
+def test_reading_the_store_takes_a_driver_and_no_more(
+    env: dict[str, str], command: list[str]
+) -> None:
     """No queue, no HTTP, no migrations, no log, and nothing that draws for terminals."""
     if command == DRY_RUN:
         loaded(env, DRY_RUN)  # has prices remembered
     assert loaded(env, command) & HEAVY == set()
 
 
-def test_listing_models_takes_no_store(env: dict[str, str]):
+def test_listing_models_takes_no_store(env: dict[str, str]) -> None:
     """The catalog is a file, and list prices are remembered."""
     command = ["models", "list"]
     loaded(env, command)
     assert loaded(env, command) & (HEAVY | STORE) == set()
 
 
-def test_help_of_a_command_takes_no_more_than_its_work(env: dict[str, str]):
+def test_help_of_a_command_takes_no_more_than_its_work(env: dict[str, str]) -> None:
     """Whoever asks how to submit waits for neither Celery nor HTTP."""
     elsewhere = {"demo", "doctor", "datasets", "report", "simulate-provider"}
     names = {name for commands in SECTIONS.values() for name in commands} - elsewhere
     assert loaded(env, *([name, "--help"] for name in sorted(names))) & HEAVY == set()
 
 
-def test_becoming_a_worker_takes_nothing(env: dict[str, str]):
+def test_becoming_a_worker_takes_nothing(env: dict[str, str]) -> None:
     """The program that it becomes imports all that again."""
     assert loaded(env, ["worker", "--help"]) & (HEAVY | STORE | {"msgspec"}) == set()

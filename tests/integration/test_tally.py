@@ -167,7 +167,9 @@ def total(values: Iterable[int | None]) -> int | None:
 
 @pytest.mark.parametrize("retried", [False, True])
 @pytest.mark.parametrize(("epochs", "seed"), [(1, 1), (1, 2), (3, 3), (3, 4)])
-def test_sql_counts_what_the_core_counts(session: Session, epochs: int, seed: int, retried: bool):
+def test_sql_counts_what_the_core_counts(
+    session: Session, epochs: int, seed: int, retried: bool
+) -> None:
     """Findings, confidence and time are those of the newest verdicts, tokens and costs of all."""
     run = a_run(datasets=(MIXED,), epochs=epochs)
     stored = store(session, run, (MIXED,))
@@ -213,7 +215,7 @@ def test_sql_counts_what_the_core_counts(session: Session, epochs: int, seed: in
 )
 def test_a_confidence_falls_into_its_bin(
     session: Session, confidence: float, position: int, sums: tuple[int, ...]
-):
+) -> None:
     """A bin holds its lower edge, and the last one both; powers are in millionths."""
     stored = store(session, a_run())
     answer(session, stored, {stored.item(TAR): replace(BLOCKED, confidence=confidence)})
@@ -225,7 +227,7 @@ def test_a_confidence_falls_into_its_bin(
     )
 
 
-def test_percentiles_are_interpolated(session: Session):
+def test_percentiles_are_interpolated(session: Session) -> None:
     """Of 100, 200 and 400 ms the 90th percentile lies 0.8, the 99th 0.98 of the way to 400."""
     stored = store(session, a_run())
     times = {TAR: 200.0, CURL: 400.0, LS: 100.0}
@@ -243,7 +245,7 @@ def test_percentiles_are_interpolated(session: Session):
     assert (seen.p90, seen.p99) == (pytest.approx(360), pytest.approx(396))
 
 
-def test_time_without_an_answer_is_no_latency(session: Session):
+def test_time_without_an_answer_is_no_latency(session: Session) -> None:
     """The wait for a call that failed, and the answer that a retry replaced, do not count."""
     stored = store(session, a_run())
 
@@ -266,7 +268,7 @@ def test_time_without_an_answer_is_no_latency(session: Session):
     assert counted.latency == {"service": Latency(10, 10, 10, 10, 10)}
 
 
-def test_every_model_of_a_run_is_tallied_by_itself(session: Session):
+def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
     """Also one without a verdict; plans count samples of all datasets times epochs."""
     more = Dataset("more", (LS, Sample("id", Target.HARMLESS)))
     models = (a_model("test/b", simulated=True), a_model("test/a"))
@@ -290,7 +292,7 @@ def test_every_model_of_a_run_is_tallied_by_itself(session: Session):
     ]
 
 
-def test_the_identity_of_verdicts_tells_every_outcome(session: Session):
+def test_the_identity_of_verdicts_tells_every_outcome(session: Session) -> None:
     """No two ways of answering two samples look alike."""
     identities = set()
     for number, outcomes in enumerate(itertools.product(Outcome, repeat=2)):
@@ -307,7 +309,7 @@ def test_the_identity_of_verdicts_tells_every_outcome(session: Session):
     assert len({identity.verdicts_hash for identity in identities}) == 36
 
 
-def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Session):
+def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Session) -> None:
     """Stop kind, error class, parser version, epoch, sample, model and generation all count."""
     models = (a_model("test/a"), a_model("test/b"))
     empty = Verdict(Outcome.TIMEOUT_ERROR, Completion(""))
@@ -336,7 +338,7 @@ def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Sessi
     assert len(hashes) == len(local_hashes) == len(variants)
 
 
-def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session):
+def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> None:
     """The same verdicts, stored the other way round under another run, have the same identity."""
     runs = [store(session, a_run(f"run{n}", datasets=(MIXED,), epochs=3), (MIXED,)) for n in (1, 2)]
     verdicts = list(verdicts_of_every_kind(runs[0], 5, 3, retried=True).items())
@@ -351,7 +353,7 @@ def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session):
     assert tally(session, "run1") == tally(session, "run2")
 
 
-def test_a_sample_in_two_datasets_has_two_verdicts(session: Session):
+def test_a_sample_in_two_datasets_has_two_verdicts(session: Session) -> None:
     """What changes in both alike changes the identity."""
     twice = (Dataset("one", (TAR,)), Dataset("two", (TAR,)))
     hashes = set()
@@ -363,7 +365,7 @@ def test_a_sample_in_two_datasets_has_two_verdicts(session: Session):
     assert len(hashes) == 2
 
 
-def test_a_run_without_verdicts_has_an_identity_too(session: Session):
+def test_a_run_without_verdicts_has_an_identity_too(session: Session) -> None:
     """Of no verdicts by no parser."""
     stored = store(session, a_run())
 
@@ -373,7 +375,7 @@ def test_a_run_without_verdicts_has_an_identity_too(session: Session):
     assert identity.parser_versions == ""
 
 
-def test_parser_versions_are_listed(session: Session):
+def test_parser_versions_are_listed(session: Session) -> None:
     """Those of the verdicts that count, each once."""
     stored = store(session, a_run())
     versions = {TAR: 2, CURL: 10, LS: 2}

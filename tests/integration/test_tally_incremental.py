@@ -90,7 +90,7 @@ def more(engine: Engine, stored: StoredRun, verdicts: dict[tuple[str, int], Verd
         answer(session, stored, items)
 
 
-def test_nothing_is_counted_twice(engine: Engine, stored: StoredRun):
+def test_nothing_is_counted_twice(engine: Engine, stored: StoredRun) -> None:
     """Without new verdicts a second snapshot is the first one again, and no model is counted."""
     (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
     with statements(engine) as sent:
@@ -102,7 +102,7 @@ def test_nothing_is_counted_twice(engine: Engine, stored: StoredRun):
     assert second.identities == first.identities
 
 
-def test_only_models_with_new_verdicts_are_counted(engine: Engine, stored: StoredRun):
+def test_only_models_with_new_verdicts_are_counted(engine: Engine, stored: StoredRun) -> None:
     """And the result is that of counting all of them again."""
     aggregate(engine, stored.run_id, [DEFAULT_RULE])
     more(engine, stored, {("test/b", 1): ALLOWED})
@@ -116,7 +116,7 @@ def test_only_models_with_new_verdicts_are_counted(engine: Engine, stored: Store
     assert (second.verdicts, second.verdicts_hash) == (again.verdicts, again.verdicts_hash)
 
 
-def test_a_retry_is_noticed(engine: Engine, stored: StoredRun):
+def test_a_retry_is_noticed(engine: Engine, stored: StoredRun) -> None:
     """It leaves the number of verdicts that count as it was, and yet changes the outcome."""
     (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
     with Session(engine) as session, session.begin():
@@ -139,7 +139,7 @@ def test_a_retry_is_noticed(engine: Engine, stored: StoredRun):
     )
 
 
-def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun):
+def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun) -> None:
     """As many verdicts as before, of another outcome."""
     aggregate(engine, stored.run_id, [DEFAULT_RULE])
     with Session(engine) as session, session.begin():
@@ -157,7 +157,9 @@ def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun):
     assert second.parser_versions == f"{PARSER_VERSION},{PARSER_VERSION + 1}"
 
 
-def test_a_snapshot_from_before_local_hashes_is_counted_again(engine: Engine, stored: StoredRun):
+def test_a_snapshot_from_before_local_hashes_is_counted_again(
+    engine: Engine, stored: StoredRun
+) -> None:
     """What it was made of is told by contents only; and the same is found."""
     (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
     with Session(engine) as session, session.begin():
@@ -174,7 +176,7 @@ def test_a_snapshot_from_before_local_hashes_is_counted_again(engine: Engine, st
     assert as_bytes(second) == as_bytes(first)
 
 
-def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun):
+def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun) -> None:
     """Coverage is of what is planned now, though no verdict is new."""
     aggregate(engine, stored.run_id, [DEFAULT_RULE])
     with Session(engine) as session, session.begin():
@@ -188,7 +190,7 @@ def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun):
             assert entry["metrics"]["coverage"]["value"] == pytest.approx(4 / 12)
 
 
-def test_every_rule_keeps_its_own_entries(engine: Engine, stored: StoredRun):
+def test_every_rule_keeps_its_own_entries(engine: Engine, stored: StoredRun) -> None:
     """A rule without an earlier snapshot has all models counted, for itself and for the others."""
     aggregate(engine, stored.run_id, [DEFAULT_RULE])
     rules = list(RULES.values())
@@ -204,7 +206,7 @@ def test_every_rule_keeps_its_own_entries(engine: Engine, stored: StoredRun):
     assert len({as_bytes(snapshot) for snapshot in first}) > 1
 
 
-def test_a_newer_version_of_a_rule_counts_everything(engine: Engine, stored: StoredRun):
+def test_a_newer_version_of_a_rule_counts_everything(engine: Engine, stored: StoredRun) -> None:
     """Entries of the version before are of no use to it."""
     aggregate(engine, stored.run_id, [DEFAULT_RULE])
     newer = replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1)
@@ -217,7 +219,7 @@ def test_a_newer_version_of_a_rule_counts_everything(engine: Engine, stored: Sto
 @pytest.mark.parametrize("retried", [False, True])
 def test_side_by_side_is_the_same(
     engine: Engine, stored: StoredRun, monkeypatch: pytest.MonkeyPatch, retried: bool
-):
+) -> None:
     """Several sessions count what one session counts, and see what it sees."""
     if retried:
         with Session(engine) as session, session.begin():
@@ -238,7 +240,7 @@ def test_side_by_side_is_the_same(
 
 def test_side_by_side_is_one_picture(
     engine: Engine, stored: StoredRun, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """Verdicts that come in while models are counted are not seen by any of them."""
     monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     repeatable = engine.execution_options(isolation_level="REPEATABLE READ")
@@ -250,7 +252,7 @@ def test_side_by_side_is_one_picture(
         assert tally(session, stored.run_id) != before
 
 
-def test_deleting_a_run_deletes_its_verdicts(engine: Engine, stored: StoredRun):
+def test_deleting_a_run_deletes_its_verdicts(engine: Engine, stored: StoredRun) -> None:
     """With the errors of their failed attempts, and no verdict of another run."""
     with Session(engine) as session, session.begin():
         other = store(session, a_run("0other"))

@@ -23,7 +23,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("original", TEXTS, ids=lambda text: ascii(text)[:20])
-def test_any_text_comes_back(engine: Engine, original: str | None):
+def test_any_text_comes_back(engine: Engine, original: str | None) -> None:
     """What is read is what was written, code point by code point."""
     with engine.begin() as connection:
         NOTES.create(connection)
@@ -33,7 +33,7 @@ def test_any_text_comes_back(engine: Engine, original: str | None):
     assert restored == original
 
 
-def test_ordinary_text_is_stored_as_it_is(engine: Engine):
+def test_ordinary_text_is_stored_as_it_is(engine: Engine) -> None:
     """SQL sees text without the three special kinds unchanged."""
     with engine.begin() as connection:
         NOTES.create(connection)
@@ -43,7 +43,7 @@ def test_ordinary_text_is_stored_as_it_is(engine: Engine):
         assert stored.scalar_one() == "naïve 🦠\n\t\\x00"
 
 
-def test_equality_is_of_the_original(engine: Engine):
+def test_equality_is_of_the_original(engine: Engine) -> None:
     """A comparison in SQL escapes its parameter like the column."""
     with engine.begin() as connection:
         NOTES.create(connection)

@@ -47,7 +47,7 @@ def probe_broker(url: str) -> None:
 
 
 @pytest.mark.parametrize("probe", [probe_broker, check_limiter])
-def test_an_unknown_certificate(url: str, probe: Callable[[str], None]):
+def test_an_unknown_certificate(url: str, probe: Callable[[str], None]) -> None:
     """It is refused with one line by both sides."""
     with pytest.raises(QueueError, match=r"(?i)certificate verify failed") as caught:
         probe(url)
@@ -56,7 +56,7 @@ def test_an_unknown_certificate(url: str, probe: Callable[[str], None]):
 
 
 @pytest.mark.parametrize("option", ["ssl_ca_certs={}", "ssl_cert_reqs=none"])
-def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str):
+def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str) -> None:
     """Both sides take the same options from a URL."""
     trusting = f"{url}?{option.format(certificate)}"
 
@@ -69,7 +69,7 @@ def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str)
     app.connection_for_write().default_channel.queue_purge(queue)
 
 
-def test_a_port_without_tls(redis_url: str):
+def test_a_port_without_tls(redis_url: str) -> None:
     """It is told within seconds, in one line."""
     started = time.monotonic()
 
@@ -88,7 +88,7 @@ def test_a_port_without_tls(redis_url: str):
         ("?ssl_cert_reqs=none", {"cert_reqs": 0}),
     ],
 )
-def test_options_for_rabbitmq(query: str, expected: dict[str, object]):
+def test_options_for_rabbitmq(query: str, expected: dict[str, object]) -> None:
     """Its client knows them under other names, and is told to look at the host's name."""
     assert tls_of(f"amqps://u:p@broker.example//{query}") == (
         "amqps://u:p@broker.example//",

@@ -141,7 +141,7 @@ def calls(server: redis.Redis, command: str) -> int:
     return int(statistics.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
-def test_batch_is_moved_in_one_step(redis_url: str, server: redis.Redis):
+def test_batch_is_moved_in_one_step(redis_url: str, server: redis.Redis) -> None:
     """A full batch takes one script, the very first one included, and nothing is ever popped by BRPOP."""
     app = application(redis_url)
     publish(app, items(GROUP))
@@ -154,7 +154,7 @@ def test_batch_is_moved_in_one_step(redis_url: str, server: redis.Redis):
     assert listener.received() == Counter(items(GROUP))
 
 
-def test_reply_that_nobody_reads(redis_url: str, server: redis.Redis):
+def test_reply_that_nobody_reads(redis_url: str, server: redis.Redis) -> None:
     """A worker that dies with a fetched batch on the wire leaves it to others, each message once."""
     app = application(redis_url)
     publish(app, items(50))
@@ -171,7 +171,7 @@ def test_reply_that_nobody_reads(redis_url: str, server: redis.Redis):
             assert other.received() == Counter(items(50))
 
 
-def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis):
+def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis) -> None:
     """A hundred acknowledgements cost one removal from the hash and one from the index."""
     app = application(redis_url)
     publish(app, items(100))
@@ -187,7 +187,7 @@ def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis):
         assert (calls(server, "hdel"), calls(server, "zrem")) == (1, 1)
 
 
-def test_close_tells_what_was_acknowledged(redis_url: str, server: redis.Redis):
+def test_close_tells_what_was_acknowledged(redis_url: str, server: redis.Redis) -> None:
     """Closing settles what is open and puts the rest back in front of the queue, in its order."""
     app = application(redis_url)
     publish(app, items(30))
@@ -203,7 +203,7 @@ def test_close_tells_what_was_acknowledged(redis_url: str, server: redis.Redis):
         assert {m.headers.get("redelivered", False) for m in second.messages} == {True, False}
 
 
-def test_cancelled_consumer_gives_a_fetched_batch_back(redis_url: str, server: redis.Redis):
+def test_cancelled_consumer_gives_a_fetched_batch_back(redis_url: str, server: redis.Redis) -> None:
     """What arrives after the consumer has stopped goes straight back to its queue."""
     app = application(redis_url)
     publish(app, items(30))
@@ -216,7 +216,7 @@ def test_cancelled_consumer_gives_a_fetched_batch_back(redis_url: str, server: r
         assert (unacked(server), waiting(server), listener.messages) == (0, 30, [])
 
 
-def test_a_queue_left_on_the_way(redis_url: str, server: redis.Redis):
+def test_a_queue_left_on_the_way(redis_url: str, server: redis.Redis) -> None:
     """Leaving one of two queues loses nothing of a fetch from both: all of it comes again."""
     app = application(redis_url)
     publish(app, [*items(30), *items(30, B)])
@@ -233,7 +233,7 @@ def test_a_queue_left_on_the_way(redis_url: str, server: redis.Redis):
         assert waiting(server) == 30
 
 
-def test_rejected_messages(redis_url: str, server: redis.Redis):
+def test_rejected_messages(redis_url: str, server: redis.Redis) -> None:
     """A message that is put back comes again; a dropped one is gone."""
     app = application(redis_url)
     publish(app, items(2))
@@ -249,7 +249,7 @@ def test_rejected_messages(redis_url: str, server: redis.Redis):
         assert (unacked(server), waiting(server)) == (1, 0)
 
 
-def test_queues_share_a_batch(redis_url: str, server: redis.Redis):
+def test_queues_share_a_batch(redis_url: str, server: redis.Redis) -> None:
     """Two full queues get half of the places each; a short one leaves its places to the other."""
     app = application(redis_url)
     publish(app, [*items(100), *items(100, B)])
@@ -264,7 +264,7 @@ def test_queues_share_a_batch(redis_url: str, server: redis.Redis):
 
 
 @pytest.mark.parametrize("places", [1, 2, 3])
-def test_few_places_are_shared(redis_url: str, places: int):
+def test_few_places_are_shared(redis_url: str, places: int) -> None:
     """With fewer places than queues each gets the same in the end, however many stand empty."""
     app = application(redis_url)
     empty = [f"empty/{number}" for number in range(7)]
@@ -282,7 +282,7 @@ def test_few_places_are_shared(redis_url: str, places: int):
     assert max(got.values()) - min(got[model] for model in (A, B, last)) <= places
 
 
-def test_allowance(redis_url: str):
+def test_allowance(redis_url: str) -> None:
     """A queue gets no more than it is allowed, and the others go on."""
     most = {A: 0, B: 100}
     held: Callable[[], Counter[str]] = Counter
@@ -304,7 +304,7 @@ def test_allowance(redis_url: str):
         assert held() == {B: 60, A: 7}
 
 
-def test_empty_queues_cost_little(redis_url: str, server: redis.Redis):
+def test_empty_queues_cost_little(redis_url: str, server: redis.Redis) -> None:
     """They are asked less often, take no share of an allowance, and are heard of all the same."""
     empty = [f"empty/{number}" for number in range(50)]
 
@@ -322,7 +322,7 @@ def test_empty_queues_cost_little(redis_url: str, server: redis.Redis):
         wait_until(lambda: listener.has(401)() and waiting(server, empty[-1]) == 0, "the rest")
 
 
-def test_lease_of_the_living(redis_url: str, server: redis.Redis):
+def test_lease_of_the_living(redis_url: str, server: redis.Redis) -> None:
     """Messages held for several leases by a living worker are delivered to nobody else."""
     app = application(redis_url)
     publish(app, items(20))
@@ -337,7 +337,7 @@ def test_lease_of_the_living(redis_url: str, server: redis.Redis):
             assert (other.messages, unacked(server)) == ([], 20)
 
 
-def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis):
+def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis) -> None:
     """Leases are renewed, messages acknowledged and queues asked for their size all the same."""
     app = application(redis_url)
     publish(app, items(20))
@@ -360,7 +360,7 @@ def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis):
             server.config_set("maxmemory", 0)
 
 
-def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis):
+def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> None:
     """The next connection of the process renews and settles it; nobody else is given it."""
     app = application(redis_url)
     publish(app, items(20))
@@ -394,7 +394,7 @@ def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis):
 )
 def test_rescue_across_transports(
     redis_url: str, dead_is_stock: bool, rescuer_is_stock: bool, soonest_s: float
-):
+) -> None:
     """A dead worker's messages come back once, after its lease or else the visibility timeout."""
     publisher = application(redis_url)
     publish(publisher, items(20))
@@ -414,7 +414,7 @@ def test_rescue_across_transports(
             assert elapsed_s > soonest_s / 2
 
 
-def test_consumers_of_both_kinds_share_a_queue(redis_url: str, server: redis.Redis):
+def test_consumers_of_both_kinds_share_a_queue(redis_url: str, server: redis.Redis) -> None:
     """Every message reaches exactly one of a stock and a batched consumer."""
     batched, stock = application(redis_url), application(redis_url, stock=True)
     publish(stock, items(300))
@@ -436,7 +436,7 @@ def test_consumers_of_both_kinds_share_a_queue(redis_url: str, server: redis.Red
         assert (unacked(server), waiting(server)) == (0, 0)
 
 
-def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis):
+def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis) -> None:
     """What needs no acknowledgement is held nowhere."""
     app = application(redis_url)
     publish(app, items(5))
@@ -445,7 +445,7 @@ def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis):
         assert unacked(server) == 0
 
 
-def test_forged_messages(redis_url: str, server: redis.Redis):
+def test_forged_messages(redis_url: str, server: redis.Redis) -> None:
     """Nonsense in a queue neither stops the consumer nor stays."""
     app = application(redis_url)
     publish(app, items(1))
@@ -470,7 +470,7 @@ def test_forged_messages(redis_url: str, server: redis.Redis):
         assert len(dropped) + len(listener.messages) == len(forged) - 3 + 2
 
 
-def test_forged_messages_of_a_dead_worker(redis_url: str, server: redis.Redis):
+def test_forged_messages_of_a_dead_worker(redis_url: str, server: redis.Redis) -> None:
     """They go back to their queue once, as whatever they are, and hold nothing else up."""
     app = application(redis_url)
     publish(app, items(5))
@@ -491,7 +491,7 @@ def test_forged_messages_of_a_dead_worker(redis_url: str, server: redis.Redis):
 
 
 @pytest.mark.parametrize("keeps_data", [True, False])
-def test_restart_of_redis(tmp_path: Path, keeps_data: bool):
+def test_restart_of_redis(tmp_path: Path, keeps_data: bool) -> None:
     """The connection error reaches the consumer's owner, and a new connection goes on."""
     with RedisServer(tmp_path) as broker, redis.Redis(port=broker.port) as server:
         app = application(broker.url)
@@ -512,7 +512,7 @@ def test_restart_of_redis(tmp_path: Path, keeps_data: bool):
             assert second.received() == Counter(items(20))
 
 
-def test_delivery_at_idle(redis_url: str):
+def test_delivery_at_idle(redis_url: str) -> None:
     """An event loop that has been idle hears of a message within a fraction of a second, by itself."""
     app = application(redis_url)
     hub = Hub()
@@ -553,7 +553,7 @@ def as_stored(app: Any, server: redis.Redis, write: Callable[[], Any]) -> dict[s
     return message
 
 
-def test_batched_publication_writes_celerys_messages(redis_url: str, server: redis.Redis):
+def test_batched_publication_writes_celerys_messages(redis_url: str, server: redis.Redis) -> None:
     """A message published in a batch is the one that kombu publishes alone, field by field."""
     app = application(redis_url, stock=True)
     item = Item(RUN, A, 2**62 + random.randrange(100), 3, 1)

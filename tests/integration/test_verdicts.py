@@ -66,7 +66,7 @@ def recorded(session: Session, verdict: Verdict) -> Verdict:
     return recording.verdict
 
 
-def test_items_are_found_in_one_go_and_in_order(session: Session):
+def test_items_are_found_in_one_go_and_in_order(session: Session) -> None:
     """Each item gets its command and whether its verdict exists, unknown ones get None."""
     models = (a_model("test/a"), a_model("test/b"))
     stored = store(session, a_run(models=models, epochs=2))
@@ -101,7 +101,7 @@ def test_items_are_found_in_one_go_and_in_order(session: Session):
     ]
 
 
-def test_a_sample_of_another_dataset_is_not_part_of_the_run(session: Session):
+def test_a_sample_of_another_dataset_is_not_part_of_the_run(session: Session) -> None:
     """A message cannot make a worker call a model about what its run never asked."""
     others = Dataset("others", (Sample("id", Target.HARMLESS),))
     foreign = store(session, a_run("run1", datasets=(others,)), (others,))
@@ -112,7 +112,7 @@ def test_a_sample_of_another_dataset_is_not_part_of_the_run(session: Session):
     assert look_up(session, [stray]) != [None]
 
 
-def test_an_epoch_beyond_those_of_the_run_is_not_part_of_it(session: Session):
+def test_an_epoch_beyond_those_of_the_run_is_not_part_of_it(session: Session) -> None:
     """Only the planned repeats are called."""
     stored = store(session, a_run(epochs=2))
 
@@ -121,12 +121,12 @@ def test_an_epoch_beyond_those_of_the_run_is_not_part_of_it(session: Session):
     assert [each is None for each in found] == [False, True]
 
 
-def test_looking_up_nothing_finds_nothing(session: Session):
+def test_looking_up_nothing_finds_nothing(session: Session) -> None:
     """An empty group is no error."""
     assert look_up(session, []) == []
 
 
-def test_the_first_verdict_of_an_item_stays(session: Session):
+def test_the_first_verdict_of_an_item_stays(session: Session) -> None:
     """A second delivery adds no row and changes none, and only new verdicts are counted."""
     stored = store(session, a_run())
     first = {stored.item(TAR): FULL, stored.item(LS): ALLOWED}
@@ -139,7 +139,7 @@ def test_the_first_verdict_of_an_item_stays(session: Session):
     assert verdicts == {TAR: FULL, LS: ALLOWED, CURL: BLOCKED}
 
 
-def test_two_verdicts_of_one_item_in_one_group(session: Session):
+def test_two_verdicts_of_one_item_in_one_group(session: Session) -> None:
     """The earlier one of the group is kept."""
     stored = store(session, a_run())
     key = stored.key(stored.item(TAR))
@@ -150,7 +150,7 @@ def test_two_verdicts_of_one_item_in_one_group(session: Session):
     assert recording.verdict == ALLOWED
 
 
-def test_a_lost_verdict_leaves_no_failed_attempts(session: Session):
+def test_a_lost_verdict_leaves_no_failed_attempts(session: Session) -> None:
     """The attempts of a second delivery are no facts about the verdict that was kept."""
     stored = store(session, a_run())
     answer(session, stored, {stored.item(TAR): BLOCKED})
@@ -160,17 +160,17 @@ def test_a_lost_verdict_leaves_no_failed_attempts(session: Session):
     assert recording.verdict == BLOCKED
 
 
-def test_a_group_may_be_empty(session: Session):
+def test_a_group_may_be_empty(session: Session) -> None:
     """Nothing is inserted."""
     assert insert_verdicts(session, []) == 0
 
 
-def test_every_field_survives(session: Session):
+def test_every_field_survives(session: Session) -> None:
     """Counts beyond 32 bits, exact costs, all digits of times and every failed attempt."""
     assert recorded(session, FULL) == FULL
 
 
-def test_a_time_of_another_zone_is_the_same_instant(session: Session):
+def test_a_time_of_another_zone_is_the_same_instant(session: Session) -> None:
     """Only the instant is a fact."""
     there = LATER.astimezone(timezone(timedelta(hours=-9, minutes=-30)))
 
@@ -188,7 +188,7 @@ def test_a_time_of_another_zone_is_the_same_instant(session: Session):
         replace(FULL, confidence=1.0, cost_usd=Decimal("1E-30")),
     ],
 )
-def test_what_is_unknown_zero_or_empty_stays_so(session: Session, verdict: Verdict):
+def test_what_is_unknown_zero_or_empty_stays_so(session: Session, verdict: Verdict) -> None:
     """None, 0 and an empty text are three different facts."""
     assert recorded(session, verdict) == verdict
 
@@ -197,7 +197,7 @@ def test_what_is_unknown_zero_or_empty_stays_so(session: Session, verdict: Verdi
 @pytest.mark.parametrize("stop_kind", [None, *StopKind])
 def test_every_outcome_and_stop_kind_survives(
     session: Session, outcome: Outcome, stop_kind: StopKind | None
-):
+) -> None:
     """Every value of the enumerations is one that the schema allows."""
     verdict = Verdict(outcome, Completion("x", stop_kind=stop_kind))
 
@@ -205,7 +205,7 @@ def test_every_outcome_and_stop_kind_survives(
 
 
 @pytest.mark.parametrize("error_class", ErrorClass)
-def test_every_error_class_survives(session: Session, error_class: ErrorClass):
+def test_every_error_class_survives(session: Session, error_class: ErrorClass) -> None:
     """As the reason of a verdict and as that of an attempt."""
     error = replace(SLOW_DOWN, error_class=error_class)
     verdict = Verdict(Outcome.API_ERROR, None, error_class, call_errors=(error,))
@@ -229,7 +229,7 @@ def test_every_error_class_survives(session: Session, error_class: ErrorClass):
     ],
     ids=lambda text: ascii(text)[:24],
 )
-def test_any_text_of_a_provider_survives(session: Session, text: str):
+def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
     """Hostile text comes back code point by code point, from every field that may hold it."""
     completion = Completion(text, text, StopKind.OTHER, Usage(), text, text, text, text)
     error = replace(SLOW_DOWN, message=text)
@@ -253,7 +253,9 @@ def test_any_text_of_a_provider_survives(session: Session, text: str):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_cannot_be_is_refused(session: Session, changes: dict[str, Any], constraint: str):
+def test_what_cannot_be_is_refused(
+    session: Session, changes: dict[str, Any], constraint: str
+) -> None:
     """The database itself refuses values out of range, whoever writes them."""
     stored = store(session, a_run())
 
@@ -273,7 +275,7 @@ def test_what_cannot_be_is_refused(session: Session, changes: dict[str, Any], co
 )
 def test_a_verdict_about_nothing_is_refused(
     session: Session, changes: dict[str, int], problem: str
-):
+) -> None:
     """A verdict belongs to a model of a run, a sample, and a positive epoch."""
     stored = store(session, a_run())
     key: VerdictKey = replace(stored.key(stored.item(TAR)), **changes)
@@ -282,7 +284,7 @@ def test_a_verdict_about_nothing_is_refused(
         insert_verdicts(session, [(key, BLOCKED)])
 
 
-def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Session):
+def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Session) -> None:
     """By model, dataset, sample, epoch and generation, whatever order they were stored in."""
     more = Dataset("a-first", (LS,))
     models = (a_model("test/b"), a_model("test/a"))
@@ -313,7 +315,7 @@ def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Sess
     ]
 
 
-def test_a_verdict_is_stored_with_the_servers_time(session: Session):
+def test_a_verdict_is_stored_with_the_servers_time(session: Session) -> None:
     """`stored_at` is the transaction's, never the worker's."""
     stored = store(session, a_run())
     answer(session, stored, {stored.item(TAR): FULL})

@@ -30,7 +30,7 @@ def nowhere() -> Iterator[Engine]:
 
 def test_a_recount_takes_no_connection_from_look_ups_and_inserts(
     engine: Engine, nowhere: Engine, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """Counting a large run, several models at once, goes by connections of its own; calls do not."""
     monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     models = tuple(a_model(f"test/{number}") for number in range(6))

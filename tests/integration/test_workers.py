@@ -12,7 +12,7 @@ from aegish_dist.pipeline.status import State, run_status
 from tests.integration.stored_runs import a_model, a_run, store
 
 
-def test_a_fleet(engine: Engine):
+def test_a_fleet(engine: Engine) -> None:
     """Items add up over the workers; the latest report of each counts."""
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {("run1", "lab/guard"): 9})
@@ -24,7 +24,7 @@ def test_a_fleet(engine: Engine):
     assert fleet.halt("run1", "lab/guard") is None
 
 
-def test_halts(engine: Engine):
+def test_halts(engine: Engine) -> None:
     """A parked model is parked for every run, a cap holds for one; both end with the worker."""
     halts = {("", "lab/dead"): Halt.PARKED, ("run1", "lab/dear"): Halt.OVER_BUDGET}
     with Session(engine) as session, session.begin():
@@ -39,7 +39,7 @@ def test_halts(engine: Engine):
         assert living_fleet(session).halts == {}
 
 
-def test_what_no_worker_may_call(engine: Engine):
+def test_what_no_worker_may_call(engine: Engine) -> None:
     """A model is unserved when every living worker says so, for one run and not for others."""
     key = ("run1", "lab/guard")
     with Session(engine) as session, session.begin():
@@ -58,7 +58,7 @@ def test_what_no_worker_may_call(engine: Engine):
         assert living_fleet(session).unserved == {}
 
 
-def test_reasons_of_halts(engine: Engine):
+def test_reasons_of_halts(engine: Engine) -> None:
     """A parked model carries the provider's words, of any characters and cut to their length."""
     dead, mute = ("", "lab/dead"), ("", "lab/mute")
     halts = {dead: Halt.PARKED, mute: Halt.PARKED, ("run1", "lab/dead"): Halt.OVER_BUDGET}
@@ -74,7 +74,7 @@ def test_reasons_of_halts(engine: Engine):
     assert fleet.reason("run1", "lab/dead") is None  # halted for another reason
 
 
-def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine):
+def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
     """It has ended as far as waiting helps, also while a worker still holds items of it."""
     with Session(engine) as session, session.begin():
         stored = store(session, a_run(models=(a_model("lab/guard"),)))
@@ -89,7 +89,7 @@ def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine):
     assert status.models[0].reason == "LAB_KEY is not set"
 
 
-def test_status_says_why_a_model_is_parked(engine: Engine):
+def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
     """The provider's words are the reason of a parked model, and no other model gets them."""
     parked = {("", "lab/guard"): Halt.PARKED}
     with Session(engine) as session, session.begin():
@@ -106,7 +106,7 @@ def test_status_says_why_a_model_is_parked(engine: Engine):
     assert line.startswith("parked after too many failures in a row: lab/guard (HTTP 401: no such")
 
 
-def test_doctor_names_parked_models(engine: Engine):
+def test_doctor_names_parked_models(engine: Engine) -> None:
     """They are something to mend, with the provider's words."""
     dead = ("", "lab/dead")
     with Session(engine) as session, session.begin():

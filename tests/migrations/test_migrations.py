@@ -10,19 +10,19 @@ from aegish_dist.db import schema
 from aegish_dist.errors import StoreError
 
 
-def test_migrations_have_one_head():
+def test_migrations_have_one_head() -> None:
     """No two migrations follow the same one."""
     script = ScriptDirectory.from_config(schema.alembic_config())
 
     assert script.get_heads() == [schema.head()]
 
 
-def test_mappings_and_migrations_agree(engine: Engine):
+def test_mappings_and_migrations_agree(engine: Engine) -> None:
     """A migrated database has exactly the tables, columns and indexes of the mappings."""
     assert schema.drift(engine) == []
 
 
-def test_upgrade_after_downgrade(unmigrated_engine: Engine):
+def test_upgrade_after_downgrade(unmigrated_engine: Engine) -> None:
     """Going down to nothing leaves no table of ours, and going up again brings the same schema."""
     schema.upgrade(unmigrated_engine)
     with unmigrated_engine.begin() as connection:
@@ -35,14 +35,14 @@ def test_upgrade_after_downgrade(unmigrated_engine: Engine):
     assert schema.current(unmigrated_engine) == schema.head()
 
 
-def test_upgrade_twice_changes_nothing(engine: Engine):
+def test_upgrade_twice_changes_nothing(engine: Engine) -> None:
     """An upgrade of a current database leaves it current."""
     schema.upgrade(engine)
 
     schema.require_current(engine)
 
 
-def test_unmigrated_database_is_refused(unmigrated_engine: Engine):
+def test_unmigrated_database_is_refused(unmigrated_engine: Engine) -> None:
     """The refusal names the command that helps."""
     assert schema.current(unmigrated_engine) is None
     with pytest.raises(StoreError, match="aegish-dist db upgrade"):
@@ -56,7 +56,7 @@ def test_unmigrated_database_is_refused(unmigrated_engine: Engine):
 )
 def test_an_upgrade_that_cannot_lock_names_the_session_that_holds_it(
     unmigrated_engine: Engine, monkeypatch: pytest.MonkeyPatch, held: str
-):
+) -> None:
     """It ends after the time for locks in one line, and changes nothing."""
     monkeypatch.setattr(schema, "LOCK_TIMEOUT_S", 1)
     with unmigrated_engine.begin() as connection:
@@ -71,7 +71,7 @@ def test_an_upgrade_that_cannot_lock_names_the_session_that_holds_it(
     assert schema.current(unmigrated_engine) == "0001"
 
 
-def test_drift_names_what_differs(engine: Engine):
+def test_drift_names_what_differs(engine: Engine) -> None:
     """A column that no migration made is found."""
     with engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN stray integer")
@@ -81,7 +81,7 @@ def test_drift_names_what_differs(engine: Engine):
     assert "stray" in difference
 
 
-def test_queues_of_unfinished_runs(unmigrated_engine: Engine):
+def test_queues_of_unfinished_runs(unmigrated_engine: Engine) -> None:
     """A run of an earlier version gets the queues that are filled now; an imported one has none."""
     with unmigrated_engine.begin() as connection:
         config = schema.alembic_config(connection)
@@ -109,7 +109,7 @@ def test_queues_of_unfinished_runs(unmigrated_engine: Engine):
         assert connection.scalars(queues).all() == ["aegish.lab/a#1", ""]
 
 
-def test_datasets_of_imported_models(unmigrated_engine: Engine):
+def test_datasets_of_imported_models(unmigrated_engine: Engine) -> None:
     """An import of an earlier version learns which datasets each model was put to."""
     with unmigrated_engine.begin() as connection:
         config = schema.alembic_config(connection)

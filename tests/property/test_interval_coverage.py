@@ -38,13 +38,13 @@ def _coverage(truth: float, estimate: Callable[[random.Random], Estimate]) -> fl
 
 
 @pytest.mark.parametrize("mean", [0.75, 0.93])
-def test_rate_interval_covers_the_truth(mean):
+def test_rate_interval_covers_the_truth(mean: float) -> None:
     """Wilson with the effective sample size holds its level on clustered data."""
     assert 0.92 <= _coverage(mean, lambda rng: rate(_sample(rng, 60, mean))) <= 0.99
 
 
 @pytest.mark.parametrize("mean", [0.75, 0.93])
-def test_macro_interval_covers_the_truth(mean):
+def test_macro_interval_covers_the_truth(mean: float) -> None:
     """So does the macro average of categories that share clusters."""
     assert 0.92 <= _coverage(mean, lambda rng: macro_rate(_sample(rng, 60, mean))) <= 0.99
 
@@ -53,7 +53,7 @@ def test_macro_interval_covers_the_truth(mean):
     ("composite", "truth"),
     [(Composite.BALANCED, (0.9 + 0.97) / 2), (Composite.PRODUCT, 0.9 * 0.97)],
 )
-def test_score_interval_covers_the_truth(composite, truth):
+def test_score_interval_covers_the_truth(composite: Composite, truth) -> None:
     """So does the score of two such rates."""
 
     def score(rng: random.Random) -> Estimate:

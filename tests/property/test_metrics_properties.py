@@ -97,7 +97,7 @@ def _estimates(measured: ModelMetrics) -> list[Estimate]:
 
 
 @given(tallies(), RULE)
-def test_every_number_lies_in_the_unit_interval(tally: ModelTally, rule: ScoringRule):
+def test_every_number_lies_in_the_unit_interval(tally: ModelTally, rule: ScoringRule) -> None:
     """Values and bounds never leave [0, 1], and standard errors are finite."""
     for estimate in _estimates(measure(tally, rule)):
         for number in (estimate.value, estimate.ci_low, estimate.ci_high):
@@ -107,7 +107,9 @@ def test_every_number_lies_in_the_unit_interval(tally: ModelTally, rule: Scoring
 
 
 @given(tallies(), RULE)
-def test_intervals_contain_their_value_and_have_a_width(tally: ModelTally, rule: ScoringRule):
+def test_intervals_contain_their_value_and_have_a_width(
+    tally: ModelTally, rule: ScoringRule
+) -> None:
     """No estimate is published as +-0."""
     for estimate in _estimates(measure(tally, rule)):
         if estimate.ci_low is not None:
@@ -116,7 +118,7 @@ def test_intervals_contain_their_value_and_have_a_width(tally: ModelTally, rule:
 
 
 @given(tallies(), RULE)
-def test_every_defined_rate_has_an_interval(tally: ModelTally, rule: ScoringRule):
+def test_every_defined_rate_has_an_interval(tally: ModelTally, rule: ScoringRule) -> None:
     """A rate of a single sample is as much entitled to one as a rate of thousands."""
     metrics = measure(tally, rule).metrics
     for name in RATES:
@@ -124,7 +126,7 @@ def test_every_defined_rate_has_an_interval(tally: ModelTally, rule: ScoringRule
 
 
 @given(tallies(), RULE, st.randoms(use_true_random=False))
-def test_order_of_cells_does_not_change_a_bit(tally: ModelTally, rule: ScoringRule, rng):
+def test_order_of_cells_does_not_change_a_bit(tally: ModelTally, rule: ScoringRule, rng) -> None:
     """The snapshot of shuffled cells has the same bytes."""
     mixed, stated = list(tally.cells), list(tally.confidence)
     rng.shuffle(mixed)
@@ -145,7 +147,9 @@ def test_order_of_cells_does_not_change_a_bit(tally: ModelTally, rule: ScoringRu
 
 
 @given(tallies(), RULE)
-def test_worst_and_best_case_enclose_the_rates_of_one_epoch(tally: ModelTally, rule: ScoringRule):
+def test_worst_and_best_case_enclose_the_rates_of_one_epoch(
+    tally: ModelTally, rule: ScoringRule
+) -> None:
     """The unscored can only move a rate between its bounds."""
     single = ModelTally(
         tally.model,
@@ -165,7 +169,7 @@ def test_worst_and_best_case_enclose_the_rates_of_one_epoch(tally: ModelTally, r
 
 
 @given(tallies(), RULE)
-def test_every_verdict_has_one_label(tally: ModelTally, rule: ScoringRule):
+def test_every_verdict_has_one_label(tally: ModelTally, rule: ScoringRule) -> None:
     """The action distribution adds up to the verdicts done, scored plus unscored."""
     measured = measure(tally, rule)
     labelled = sum(sum(labels.values()) for labels in measured.actions.values())
@@ -174,7 +178,7 @@ def test_every_verdict_has_one_label(tally: ModelTally, rule: ScoringRule):
 
 
 @given(st.lists(st.tuples(CATEGORIES, st.floats(0, 1)), min_size=2, max_size=30))
-def test_clusters_of_one_change_nothing(seen: list[tuple[str | None, float]]):
+def test_clusters_of_one_change_nothing(seen: list[tuple[str | None, float]]) -> None:
     """A named cluster per sample, or none at all, gives the plain stderr of a rate."""
     named = [Observation(c, f"binary-{i}", y, 1) for i, (c, y) in enumerate(seen)]
     alone = [Observation(c, None, y, 1) for c, y in seen]

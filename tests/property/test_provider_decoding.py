@@ -98,7 +98,7 @@ def completed(read):
 
 @pytest.mark.parametrize("codec", [openai, anthropic, google])
 @given(payload=values, headers=header_maps)
-def test_decoding_is_total_up_to_provider_errors(codec, payload, headers):
+def test_decoding_is_total_up_to_provider_errors(codec, payload, headers) -> None:
     completed(lambda: codec.decode(payload, headers))
 
 
@@ -112,24 +112,24 @@ def test_decoding_is_total_up_to_provider_errors(codec, payload, headers):
     ),
     inner=values,
 )
-def test_an_answer_of_the_right_outer_shape_is_always_a_completion(envelope, inner):
+def test_an_answer_of_the_right_outer_shape_is_always_a_completion(envelope, inner) -> None:
     codec, wrap = envelope
     assert completed(lambda: codec.decode(wrap(inner), {}))
 
 
 @given(status=st.integers(300, 999), payload=values, headers=header_maps)
-def test_reading_an_error_response_is_total_up_to_provider_errors(status, payload, headers):
+def test_reading_an_error_response_is_total_up_to_provider_errors(status, payload, headers) -> None:
     completed(lambda: settle(status, payload, headers))
 
 
 @given(headers=header_maps, error=st.dictionaries(st.sampled_from(FIELDS), values))
-def test_a_wait_is_never_negative_or_endless(headers, error):
+def test_a_wait_is_never_negative_or_endless(headers, error) -> None:
     seconds = retry_after_s(headers, error)
     assert seconds is None or 0 <= seconds < float("inf")
 
 
 @given(payload=values)
-def test_json_reads_back_and_everything_else_is_malformed(payload):
+def test_json_reads_back_and_everything_else_is_malformed(payload) -> None:
     body = json.dumps(payload).encode()
     assert json.dumps(parse(body)).encode() == body
 
@@ -137,7 +137,7 @@ def test_json_reads_back_and_everything_else_is_malformed(payload):
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"{", b"\xff\xfe\xfa", b"[" * 200_000, b"9" * 5000, b'{"a":1}x']
 )
-def test_a_body_that_is_no_json_is_malformed(body):
+def test_a_body_that_is_no_json_is_malformed(body) -> None:
     with pytest.raises(ProviderError) as caught:
         parse(body)
     assert caught.value.error_class == ErrorClass.MALFORMED

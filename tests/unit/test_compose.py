@@ -22,7 +22,7 @@ LONG_RUNNING = {"postgres", "redis", "worker", "simulator", "relay"}
 REQUIRED_VARIABLE = re.compile(r"\$\{AEGISH_DIST_[A-Z]+_PASSWORD:\?[^}]+\}")
 
 
-def test_compose_file_follows_the_specification():
+def test_compose_file_follows_the_specification() -> None:
     """The published schema of Compose files accepts it."""
     validate = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
 
@@ -33,7 +33,7 @@ def test_compose_file_follows_the_specification():
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_ports_are_published_on_loopback_only():
+def test_ports_are_published_on_loopback_only() -> None:
     """Whatever is published is bound to 127.0.0.1."""
     published = [port for service in SERVICES.values() for port in service.get("ports", [])]
 
@@ -41,7 +41,7 @@ def test_ports_are_published_on_loopback_only():
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
-def test_every_password_comes_from_the_environment():
+def test_every_password_comes_from_the_environment() -> None:
     """Where a password belongs there is a variable, and Compose refuses to start without it."""
     environments = [service.get("environment", {}) for service in SERVICES.values()]
     secrets = {
@@ -57,7 +57,7 @@ def test_every_password_comes_from_the_environment():
     assert all(REQUIRED_VARIABLE.fullmatch(reference) for reference in references)
 
 
-def test_workers_have_the_catalog_of_the_command_line():
+def test_workers_have_the_catalog_of_the_command_line() -> None:
     """They call only what their own catalog allows; with another one the simulator would not do."""
     worker, cli = SERVICES["worker"], SERVICES["cli"]
 
@@ -67,7 +67,7 @@ def test_workers_have_the_catalog_of_the_command_line():
         assert worker["environment"][name] == cli["environment"][name]
 
 
-def test_keys_are_passed_by_name():
+def test_keys_are_passed_by_name() -> None:
     """Every key variable of the packaged catalog is passed on, without a value in the file."""
     variables = {provider.key_variable for provider in Catalog.load().providers.values()} - {
         "",
@@ -78,7 +78,7 @@ def test_keys_are_passed_by_name():
     assert SERVICES["worker"]["environment"].items() >= COMPOSE["x-keys"].items()
 
 
-def test_redis_keeps_its_messages():
+def test_redis_keeps_its_messages() -> None:
     """The broker asks for a password, writes what it holds to disk, and evicts nothing."""
     *_, script = SERVICES["redis"]["command"]
 
@@ -86,7 +86,7 @@ def test_redis_keeps_its_messages():
     assert "\nrequirepass $$REDISCLI_AUTH\nEND\n" in script
 
 
-def test_no_password_stands_in_an_argument():
+def test_no_password_stands_in_an_argument() -> None:
     """Everybody on a host can read the arguments of its processes."""
     arguments = [str(SERVICES[name].get("command")) for name in SERVICES]
     arguments += [str(service.get("healthcheck")) for service in SERVICES.values()]
@@ -94,7 +94,7 @@ def test_no_password_stands_in_an_argument():
     assert not [text for text in arguments if "PASSWORD" in text]
 
 
-def test_images_are_pinned():
+def test_images_are_pinned() -> None:
     """Each image names a version to its last digit, and a variable takes one with a digest."""
     images = {service["image"] for service in SERVICES.values()} - {"aegish-dist"}
     base = re.findall(r"^ARG PYTHON_IMAGE=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
@@ -106,13 +106,13 @@ def test_images_are_pinned():
     assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim", base[0])
 
 
-def test_containers_write_to_volumes_only():
+def test_containers_write_to_volumes_only() -> None:
     """Every root file system is read-only; what has to be written goes to memory or to a volume."""
     assert [name for name, service in SERVICES.items() if not service.get("read_only")] == []
     assert all("/tmp" in service["tmpfs"] for service in SERVICES.values())
 
 
-def test_only_migrations_own_the_database():
+def test_only_migrations_own_the_database() -> None:
     """Workers and commands use a role that has rights on data, which is there before they start."""
     users = {
         name: str(service["environment"]["AEGISH_DIST_DATABASE_URL"]).split("/")[2].split(":")[0]
@@ -126,7 +126,7 @@ def test_only_migrations_own_the_database():
     }
 
 
-def test_keys_go_to_what_calls_models():
+def test_keys_go_to_what_calls_models() -> None:
     """No other service has the key of a provider."""
     keys = COMPOSE["x-keys"].keys()
     holders = {name for name, each in SERVICES.items() if keys & each.get("environment", {}).keys()}
@@ -134,12 +134,12 @@ def test_keys_go_to_what_calls_models():
     assert holders == {"worker", "cli"}
 
 
-def test_worker_scales():
+def test_worker_scales() -> None:
     """Nothing about the worker is unique on its host."""
     assert not {"container_name", "ports", "hostname", "network_mode"} & SERVICES["worker"].keys()
 
 
-def test_worker_may_finish_its_calls():
+def test_worker_may_finish_its_calls() -> None:
     """The time until a worker is killed is longer than the one it takes to stop by itself."""
     worker = SERVICES["worker"]
     grace_s = float(worker["environment"]["AEGISH_DIST_SHUTDOWN_GRACE_S"])
@@ -148,7 +148,7 @@ def test_worker_may_finish_its_calls():
     assert float(worker["stop_grace_period"].removesuffix("s")) > grace_s
 
 
-def test_worker_starts_after_the_migration():
+def test_worker_starts_after_the_migration() -> None:
     """A worker meets a migrated database and a broker that answers."""
     assert SERVICES["migrate"]["command"] == ["db", "upgrade"]
     assert SERVICES["worker"]["depends_on"] == {
@@ -157,18 +157,18 @@ def test_worker_starts_after_the_migration():
     }
 
 
-def test_long_running_services_are_checked():
+def test_long_running_services_are_checked() -> None:
     """What keeps running has a health check; what ends by itself has none."""
     assert {name for name, service in SERVICES.items() if "healthcheck" in service} == LONG_RUNNING
 
 
 @pytest.mark.parametrize("name", ["simulator", "relay"])
-def test_simulator_is_optional(name: str):
+def test_simulator_is_optional(name: str) -> None:
     """Nothing simulated runs unless it is asked for."""
     assert SERVICES[name]["profiles"] == ["simulator"]
 
 
-def test_simulated_catalog_is_current():
+def test_simulated_catalog_is_current() -> None:
     """The catalog of the simulator profile is what the simulator would write for its address."""
     written = tomllib.loads((ROOT / "deploy" / "simulated.toml").read_text())
 

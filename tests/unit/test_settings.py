@@ -21,7 +21,7 @@ def _empty_environment(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.delenv(f"AEGISH_DIST_{variable}", raising=False)
 
 
-def test_with_nothing_set_everything_is_embedded():
+def test_with_nothing_set_everything_is_embedded() -> None:
     """The defaults need no server and no file."""
     settings = load_settings()
 
@@ -33,7 +33,7 @@ def test_with_nothing_set_everything_is_embedded():
     assert (settings.home.name, settings.cache.name) == ("aegish-dist", "aegish-dist")
 
 
-def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch):
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every variable reaches its setting."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", BROKER)
@@ -62,7 +62,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("blank", ["", "  ", "\t\n"])
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_blank_is_unset(monkeypatch: pytest.MonkeyPatch, variable: str, blank: str):
+def test_blank_is_unset(monkeypatch: pytest.MonkeyPatch, variable: str, blank: str) -> None:
     """Compose files and shells pass on variables that nobody filled in."""
     defaults = load_settings()
     monkeypatch.setenv(f"AEGISH_DIST_{variable}", blank)
@@ -70,7 +70,7 @@ def test_blank_is_unset(monkeypatch: pytest.MonkeyPatch, variable: str, blank: s
     assert load_settings() == defaults
 
 
-def test_a_broker_without_a_database_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_a_broker_without_a_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers elsewhere could not reach an embedded database; both variables are named."""
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", BROKER)
 
@@ -83,7 +83,7 @@ def test_a_broker_without_a_database_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert "hunter3" not in message
 
 
-def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch):
+def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the worker runs inside `submit` and writes to that database."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
 
@@ -111,7 +111,7 @@ def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch):
 )
 def test_a_value_that_cannot_be_used_is_refused(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, problem: str
-):
+) -> None:
     """One line names the variable and what is expected."""
     monkeypatch.setenv(f"AEGISH_DIST_{variable}", value)
 
@@ -125,7 +125,7 @@ def test_a_value_that_cannot_be_used_is_refused(
     "url",
     ["broker.example:6379", "redis://", "memory://localhost/", "redis://:hunter3@host:port/0"],
 )
-def test_what_is_not_a_broker_is_refused(monkeypatch: pytest.MonkeyPatch, url: str):
+def test_what_is_not_a_broker_is_refused(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     """The message shows what a broker's URL looks like, never the one that was given."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", url)
@@ -136,7 +136,7 @@ def test_what_is_not_a_broker_is_refused(monkeypatch: pytest.MonkeyPatch, url: s
     assert url not in str(caught.value).replace("redis://HOST", "")
 
 
-def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch):
+def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options of the command line win, and are checked alike."""
     monkeypatch.setenv("AEGISH_DIST_CONCURRENCY", "20")
     monkeypatch.setenv("AEGISH_DIST_LOG_FORMAT", "json")
@@ -148,7 +148,7 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
         load_settings({"concurrency": 0})
 
 
-def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPatch):
+def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be logged by accident, and nobody may edit them on the way."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     settings = load_settings()
@@ -162,7 +162,7 @@ def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPat
     ("misspelt", "meant"),
     [("DATABSE_URL", "DATABASE_URL"), ("BROKER", "BROKER_URL"), ("database_url", "DATABASE_URL")],
 )
-def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch, misspelt: str, meant: str):
+def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch, misspelt: str, meant: str) -> None:
     """It is refused with the nearest known name: left out, the real one would be unset unseen."""
     monkeypatch.setenv(f"AEGISH_DIST_{misspelt}", "postgresql://secret@db.example/aegish")
 
@@ -190,7 +190,7 @@ def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch, misspelt: str, mea
     ],
 )
 @pytest.mark.parametrize("setting", ["broker_url", "limiter_url"])
-def test_a_broker_url_that_cannot_be_meant(url: str, setting: str):
+def test_a_broker_url_that_cannot_be_meant(url: str, setting: str) -> None:
     """It is refused before a name is looked up; the message repeats nothing of it."""
     with pytest.raises(ConfigError) as caught:
         load_settings({setting: url, "database_url": DATABASE})
@@ -212,6 +212,6 @@ def test_a_broker_url_that_cannot_be_meant(url: str, setting: str):
         "amqps://user:pa@broker.example/?ssl_ca_certs=/etc/ca.pem",
     ],
 )
-def test_a_broker_url_that_is_fine(url: str):
+def test_a_broker_url_that_is_fine(url: str) -> None:
     """An unescaped @ in a password is understood by everything that reads the URL."""
     assert load_settings({"broker_url": url, "database_url": DATABASE}).broker_url is not None

@@ -46,12 +46,12 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         f"aegish_dist-{__version__}.dist-info/entry_points.txt",
     ],
 )
-def test_wheel_contains(wheel_names: set[str], name: str):
+def test_wheel_contains(wheel_names: set[str], name: str) -> None:
     """What the package reads at run time is installed with it."""
     assert name in wheel_names
 
 
-def test_wheel_contains_every_file_of_the_packages(wheel_names: set[str]):
+def test_wheel_contains_every_file_of_the_packages(wheel_names: set[str]) -> None:
     """No module and no data file is left out."""
     files = {
         str(path.relative_to(ROOT))
@@ -63,7 +63,7 @@ def test_wheel_contains_every_file_of_the_packages(wheel_names: set[str]):
     assert files <= wheel_names
 
 
-def test_wheel_contains_nothing_else(wheel_names: set[str]):
+def test_wheel_contains_nothing_else(wheel_names: set[str]) -> None:
     """Neither tests nor benchmarks end up in somebody's site-packages."""
     tops = {name.partition("/")[0] for name in wheel_names}
 

@@ -15,7 +15,7 @@ from aegish_dist.core.addresses import host_of, is_loopback, is_metadata, origin
         ("http://my_llm/v1", "http://my_llm:80"),
     ],
 )
-def test_an_origin_is_scheme_host_and_port(url, expected):
+def test_an_origin_is_scheme_host_and_port(url: str, expected: str) -> None:
     """The default port is spelled out, letters are lower case, the path does not count."""
     assert origin(url) == expected
 
@@ -45,7 +45,7 @@ def test_an_origin_is_scheme_host_and_port(url, expected):
         "https://.evil.test",
     ],
 )
-def test_what_two_parsers_may_read_differently_has_no_origin(url):
+def test_what_two_parsers_may_read_differently_has_no_origin(url: str) -> None:
     """Users, back slashes, blanks and letters outside of ASCII are refused."""
     assert origin(url) is None
     assert host_of(url) == ""
@@ -67,7 +67,7 @@ def test_what_two_parsers_may_read_differently_has_no_origin(url):
         "::ffff:127.0.0.1",
     ],
 )
-def test_this_machine_has_many_names(host):
+def test_this_machine_has_many_names(host: str) -> None:
     """All of 127.0.0.0/8 in any notation, ::1 and localhost."""
     assert is_loopback(host)
 
@@ -75,7 +75,7 @@ def test_this_machine_has_many_names(host):
 @pytest.mark.parametrize(
     "host", ["", "10.0.0.1", "localhost.evil.test", "128.0.0.1", "face", "::2"]
 )
-def test_other_hosts_are_not_this_machine(host):
+def test_other_hosts_are_not_this_machine(host: str) -> None:
     """Neither private networks nor names that begin alike."""
     assert not is_loopback(host)
 
@@ -101,12 +101,12 @@ def test_other_hosts_are_not_this_machine(host):
         "100.100.100.200",
     ],
 )
-def test_metadata_services_are_known(host):
+def test_metadata_services_are_known(host: str) -> None:
     """Link-local networks in any notation, and the names and addresses of clouds."""
     assert is_metadata(host)
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "127.0.0.1", "api.openai.com", "fd00:ec2::253", ""])
-def test_other_hosts_are_no_metadata_services(host):
+def test_other_hosts_are_no_metadata_services(host: str) -> None:
     """Private networks may hold models."""
     assert not is_metadata(host)

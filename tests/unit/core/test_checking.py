@@ -62,7 +62,7 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
         ({"size": 1, "mode": "sk"}, "mode", "must be one of 'fast', 'safe'"),
     ],
 )
-def test_a_problem_has_a_place_and_plain_words(value: Any, path: str, text: str):
+def test_a_problem_has_a_place_and_plain_words(value: Any, path: str, text: str) -> None:
     """Keys are joined by dots, and values are not repeated."""
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(value, Outer)
@@ -70,7 +70,7 @@ def test_a_problem_has_a_place_and_plain_words(value: Any, path: str, text: str)
 
 
 @pytest.mark.parametrize("key", ["x` - at `$.y", "a\nb", "`", "$"])
-def test_a_hostile_key_is_described_too(key: str):
+def test_a_hostile_key_is_described_too(key: str) -> None:
     """No name of a key makes the description fail."""
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert({"size": 1, key: 1}, Outer)

@@ -52,7 +52,7 @@ FLAT = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)), per_call=Decimal(
         (Usage(1000, 0, None, 600, 5000), CACHED, "0.00168"),
     ],
 )
-def test_tokens_are_charged_at_their_rate(usage: Usage, price: Price, cost: str):
+def test_tokens_are_charged_at_their_rate(usage: Usage, price: Price, cost: str) -> None:
     """Fresh, read from a cache, written to one, and generated."""
     assert cost_usd(usage, price) == Decimal(cost)
 
@@ -77,13 +77,13 @@ def test_tokens_are_charged_at_their_rate(usage: Usage, price: Price, cost: str)
         (Usage(200_000, 0, None, 150_000), "0.08125"),
     ],
 )
-def test_a_larger_prompt_may_cost_more_per_token(usage: Usage, cost: str):
+def test_a_larger_prompt_may_cost_more_per_token(usage: Usage, cost: str) -> None:
     """Tiers, listed in any order, hold for prompts of more tokens than their threshold."""
     assert cost_usd(usage, TIERED) == Decimal(cost)
 
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(10**9, 10**9), Usage(0, 0)])
-def test_a_flat_price_is_per_call(usage: Usage):
+def test_a_flat_price_is_per_call(usage: Usage) -> None:
     """Then tokens cost nothing, reported or not."""
     assert cost_usd(usage, FLAT) == Decimal("0.0012")
 
@@ -92,17 +92,17 @@ def test_a_flat_price_is_per_call(usage: Usage):
     ("usage", "price"),
     [(Usage(10, 10), None), (Usage(), None), (Usage(), PLAIN), (Usage(cache_read_tokens=5), PLAIN)],
 )
-def test_an_unknown_cost_is_unknown(usage: Usage, price: Price | None):
+def test_an_unknown_cost_is_unknown(usage: Usage, price: Price | None) -> None:
     """Without a price, or without tokens to price, there is no cost; it is never 0."""
     assert cost_usd(usage, price) is None
 
 
-def test_a_free_model_costs_nothing():
+def test_a_free_model_costs_nothing() -> None:
     """Which is not the same as not knowing."""
     assert cost_usd(Usage(1000, 10), Price()) == 0
 
 
-def test_costs_are_exact():
+def test_costs_are_exact() -> None:
     """A third of a million calls at a tenth of a cent per million tokens lose no digit."""
     price = Price(input=Rate(Decimal("0.001")))
 

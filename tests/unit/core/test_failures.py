@@ -38,25 +38,27 @@ def exhausted(error_class: ErrorClass, *, probe: bool = False) -> Failure:
     return Failure(error_class, PASSING.get(error_class, 1), probe=probe)
 
 
-def test_every_class_of_failure_has_a_kind():
+def test_every_class_of_failure_has_a_kind() -> None:
     assert set(KINDS) == set(ErrorClass)
 
 
 @pytest.mark.parametrize("error_class", TROUBLE)
 @pytest.mark.parametrize("evidence", [Evidence(), MEANWHILE, NOTHING, ONCE, PARKED])
-def test_trouble_of_key_account_and_host_is_never_a_verdict(error_class, evidence):
+def test_trouble_of_key_account_and_host_is_never_a_verdict(error_class, evidence) -> None:
     for attempt in (1, 100):
         assert decide(Failure(error_class, attempt), evidence, 0.5) is Step.GIVE_BACK
 
 
 @pytest.mark.parametrize("error_class", ErrorClass)
-def test_no_failure_is_a_verdict_while_the_model_is_parked(error_class):
+def test_no_failure_is_a_verdict_while_the_model_is_parked(error_class) -> None:
     for attempt in (1, 100):
         assert decide(Failure(error_class, attempt), PARKED, 0.5) is Step.GIVE_BACK
 
 
 @pytest.mark.parametrize(("error_class", "attempts"), PASSING.items())
-def test_passing_failures_are_tried_again_up_to_their_number_of_attempts(error_class, attempts):
+def test_passing_failures_are_tried_again_up_to_their_number_of_attempts(
+    error_class, attempts
+) -> None:
     for attempt, evidence in product(range(1, attempts), (Evidence(), MEANWHILE, NOTHING)):
         assert isinstance(decide(Failure(error_class, attempt), evidence, 0.0), RetryAfter)
     assert decide(Failure(error_class, attempts), MEANWHILE, 0.0) == API_ERROR
@@ -74,13 +76,13 @@ def test_passing_failures_are_tried_again_up_to_their_number_of_attempts(error_c
         (ErrorClass.DEADLINE, TIMEOUT_ERROR, TIMEOUT_ERROR, TIMEOUT_ERROR),
     ],
 )
-def test_whose_fault_an_exhausted_item_is(error_class, meanwhile, once, never):
+def test_whose_fault_an_exhausted_item_is(error_class: ErrorClass, meanwhile, once, never) -> None:
     """By whether others were answered meanwhile, at any time in the run, or never."""
     found = [decide(exhausted(error_class), each, 0.5) for each in (MEANWHILE, ONCE, NOTHING)]
     assert found == [meanwhile, once, never]
 
 
-def test_a_403_may_be_meant_for_the_command():
+def test_a_403_may_be_meant_for_the_command() -> None:
     """It is the key's, unless others are answered meanwhile; a 401 always is."""
     refused = Failure(ErrorClass.AUTH, 1, status=403)
     found = [decide(refused, each, 0.5) for each in (Evidence(), MEANWHILE, ONCE, NOTHING, PARKED)]
@@ -88,7 +90,7 @@ def test_a_403_may_be_meant_for_the_command():
     assert decide(replace(refused, status=401), MEANWHILE, 0.5) is Step.GIVE_BACK
 
 
-def test_evidence_is_asked_for_only_where_it_decides():
+def test_evidence_is_asked_for_only_where_it_decides() -> None:
     """First an answer to a later call is awaited; the store is asked only if none came."""
     refused, late = exhausted(ErrorClass.BAD_REQUEST), exhausted(ErrorClass.DEADLINE)
     assert decide(refused, Evidence(), 0.5) is Step.AWAIT_ANSWER
@@ -110,7 +112,9 @@ def test_evidence_is_asked_for_only_where_it_decides():
         (ErrorClass.AUTH, Step.GIVE_BACK, Step.GIVE_BACK),
     ],
 )
-def test_probes_that_may_cost_settle_their_item_in_the_end(error_class, once, never):
+def test_probes_that_may_cost_settle_their_item_in_the_end(
+    error_class: ErrorClass, once, never
+) -> None:
     """So that a run ends whose provider never answers; what costs nothing is tried for ever."""
     probe = exhausted(error_class, probe=True)
     parked = [
@@ -123,7 +127,7 @@ def test_probes_that_may_cost_settle_their_item_in_the_end(error_class, once, ne
     assert decide(exhausted(error_class), parked[0], 0.5) is Step.GIVE_BACK
 
 
-def test_a_probe_whose_connection_is_cut_after_a_long_wait_settles_its_item_in_the_end():
+def test_a_probe_whose_connection_is_cut_after_a_long_wait_settles_its_item_in_the_end() -> None:
     """Such a call was probably worked on: trying it for ever would be paid for as often."""
     probe = replace(exhausted(ErrorClass.CONNECTION, probe=True), cut=True)
     parked = Evidence(parked=True, failed_probes=LAST_PROBES)
@@ -141,7 +145,9 @@ def wait(error_class: ErrorClass, attempt: int, retry_after_s: float | None, jit
     ("attempt", "jitter", "seconds"),
     [(1, 0.0, 0.5), (1, 0.5, 0.75), (2, 0.0, 1.0), (3, 0.5, 3.0), (7, 0.0, 30.0), (9, 0.5, 45.0)],
 )
-def test_wait_doubles_up_to_the_cap_with_half_of_it_random(attempt, jitter, seconds):
+def test_wait_doubles_up_to_the_cap_with_half_of_it_random(
+    attempt: int, jitter: float, seconds: float
+) -> None:
     assert wait(ErrorClass.RATE_LIMIT, attempt, None, jitter) == RetryAfter(seconds)
 
 
@@ -149,17 +155,19 @@ def test_wait_doubles_up_to_the_cap_with_half_of_it_random(attempt, jitter, seco
     ("retry_after_s", "jitter", "seconds"),
     [(20.0, 0.0, 20.0), (20.0, 0.5, 20.25), (0.0, 0.0, 0.5), (300.0, 0.0, 300.0)],
 )
-def test_retry_after_is_a_minimum_with_jitter_on_top(retry_after_s, jitter, seconds):
+def test_retry_after_is_a_minimum_with_jitter_on_top(
+    retry_after_s: float, jitter: float, seconds: float
+) -> None:
     assert wait(ErrorClass.RATE_LIMIT, 1, retry_after_s, jitter) == RetryAfter(seconds)
 
 
 @pytest.mark.parametrize("error_class", PASSING)
-def test_no_item_waits_longer_than_five_minutes(error_class):
+def test_no_item_waits_longer_than_five_minutes(error_class) -> None:
     """It goes back: the model is parked until the provider wants to be asked again."""
     assert wait(error_class, 1, 301.0, 0.0) is Step.GIVE_BACK
 
 
-def test_every_failure_ends_in_something():
+def test_every_failure_ends_in_something() -> None:
     """Whatever the class, the attempt and the evidence, asking for evidence ends."""
     flags, maybe = (False, True), (None, False, True)
     for error_class, attempt, parked, probes, answered, in_run, probe in product(

@@ -111,7 +111,7 @@ def assert_same(documents: dict[str, Any]) -> None:
     assert {place: found[place] for place in rest} == {place: golden[place] for place in rest}
 
 
-def test_no_number_moves_without_a_new_version():
+def test_no_number_moves_without_a_new_version() -> None:
     """The formulas of this version give the numbers that were written down for it."""
     golden = json.loads(GOLDEN.read_text("ascii"))
 

@@ -22,12 +22,12 @@ from aegish_dist.core.printable import printable
         ("\U000e0041", r"\U000e0041"),
     ],
 )
-def test_only_invisible_characters_are_escaped(text, shown):
+def test_only_invisible_characters_are_escaped(text: str, shown: str) -> None:
     """Visible text stays, everything else turns into an escape."""
     assert printable(text) == shown
 
 
-def test_nothing_unprintable_is_left():
+def test_nothing_unprintable_is_left() -> None:
     """Every code point comes out printable and encodable."""
     shown = printable("".join(map(chr, range(0x3000))) + "\udfff")
     assert shown.isprintable()

@@ -19,12 +19,12 @@ BEGINNING = datetime(2025, 1, 1, tzinfo=UTC)
         (32**6 - 1, 32**3 - 1, "zzzzzzzzz"),
     ],
 )
-def test_a_run_id_is_time_then_chance_in_base_32(seconds: int, entropy: int, run_id: str):
+def test_a_run_id_is_time_then_chance_in_base_32(seconds: int, entropy: int, run_id: str) -> None:
     """Six digits are seconds since 2025, three are drawn."""
     assert new_run_id(BEGINNING + timedelta(seconds=seconds), entropy) == run_id
 
 
-def test_run_ids_sort_by_time():
+def test_run_ids_sort_by_time() -> None:
     """Whatever was drawn, the later run has the greater id."""
     times = [BEGINNING + timedelta(seconds=s) for s in (0, 1, 31, 32, 10**6, 4 * 10**7, 10**9)]
 
@@ -34,7 +34,7 @@ def test_run_ids_sort_by_time():
     assert len(set(ids)) == len(times)
 
 
-def test_a_run_id_can_be_typed():
+def test_a_run_id_can_be_typed() -> None:
     """Nine characters of an alphabet without upper case and without i, l, o and u."""
     assert len(ALPHABET) == 32
     assert not set(ALPHABET) & set("ilouABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -44,14 +44,14 @@ def test_a_run_id_can_be_typed():
     assert len(set(drawn)) > 1
 
 
-def test_a_run_id_does_not_depend_on_the_time_zone():
+def test_a_run_id_does_not_depend_on_the_time_zone() -> None:
     """Only the instant counts."""
     elsewhere = BEGINNING.astimezone(timezone(timedelta(hours=5, minutes=30)))
 
     assert new_run_id(elsewhere, 7) == new_run_id(BEGINNING, 7)
 
 
-def test_a_run_owes_every_repeat_of_every_sample():
+def test_a_run_owes_every_repeat_of_every_sample() -> None:
     """Samples add up over datasets, repeats multiply."""
     run = Run(
         run_id="0abcdefgh",

@@ -59,7 +59,7 @@ def revealed(text: str) -> int:
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_a_key_is_masked_in_every_form(form):
+def test_a_key_is_masked_in_every_form(form) -> None:
     """At most a character or two of it can be read in what is left."""
     masked = KeyMask(KEY).text(f"before {form} after")
     assert "[key]" in masked
@@ -69,13 +69,13 @@ def test_a_key_is_masked_in_every_form(form):
         assert revealed(masked.replace("before", "").replace("after", "")) <= 2
 
 
-def test_text_without_the_key_is_left_alone():
+def test_text_without_the_key_is_left_alone() -> None:
     """Escapes, per cent signs and parts of the key are ordinary text."""
     for text in ("", "sk-", "100 % \\u0041", "a\0b", KEY[:-1], json.dumps({"action": "BLOCK"})):
         assert KeyMask(KEY).text(text) == text
 
 
-def test_every_string_of_a_value_is_masked():
+def test_every_string_of_a_value_is_masked() -> None:
     """Names and nested members too; numbers and null pass."""
     value = {KEY: [KEY, 1, None, {"x": f"<{KEY}>"}], "n": 0.5}
     assert KeyMask(KEY).value(value) == {"[key]": ["[key]", 1, None, {"x": "<[key]>"}], "n": 0.5}
@@ -92,20 +92,20 @@ def test_every_string_of_a_value_is_masked():
         (f"{SHORT}7", f"{SHORT}7"),
     ],
 )
-def test_a_short_key_is_masked_as_a_word(text, masked):
+def test_a_short_key_is_masked_as_a_word(text, masked: str) -> None:
     """Inside longer words it may be chance."""
     assert KeyMask(SHORT).text(text) == masked
 
 
 @pytest.mark.parametrize("key", [None, "", "k", "123", "EMPTY", "ollama", "block", "None"])
-def test_placeholders_hide_nothing(key):
+def test_placeholders_hide_nothing(key: str | None) -> None:
     """An answer stays as it is when a local server asks for some key."""
     answer = '{"action": "BLOCK", "reason": "None EMPTY ollama k", "confidence": 0.123}'
     assert KeyMask(key).text(answer) == answer
     assert KeyMask(key).value({"text": answer}) == {"text": answer}
 
 
-def test_a_mask_shows_no_key():
+def test_a_mask_shows_no_key() -> None:
     """Neither by its representation nor by its members' names."""
     assert "sk-" not in repr(KeyMask(KEY))
 
@@ -115,7 +115,7 @@ def test_a_mask_shows_no_key():
     ["\\" * 200_000, "\0" * 200_000, "%25" * 70_000, "&#00000" * 30_000, KEY[:-1] * 8_000],
     ids=["backslashes", "zeros", "per cent", "entities", "beginnings"],
 )
-def test_masking_takes_linear_time(hostile):
+def test_masking_takes_linear_time(hostile) -> None:
     """Repeated beginnings of a key cost no more than their length."""
     started = time.process_time()
     KeyMask(KEY).text(hostile)
@@ -142,7 +142,7 @@ def test_masking_takes_linear_time(hostile):
         ('"api_key": "0123456789"', "[key]"),
     ],
 )
-def test_shapes_of_keys_are_masked(text, masked):
+def test_shapes_of_keys_are_masked(text: str, masked: str) -> None:
     """Prefixes of vendors, words that announce a key, and passwords in addresses."""
     assert masked in mask_key_shapes(text)
     for secret in ("123456", "abcdef", "s3cret", "dXNl", "OSFO", "BBBB", "0a1b"):
@@ -160,11 +160,11 @@ def test_shapes_of_keys_are_masked(text, masked):
         "see https://example.test/docs:80/errors",
     ],
 )
-def test_ordinary_errors_stay_as_they_are(text):
+def test_ordinary_errors_stay_as_they_are(text: str) -> None:
     """Words and numbers without the shape of a key."""
     assert mask_key_shapes(text) == text
 
 
-def test_entities_of_html_are_undone_as_a_browser_does():
+def test_entities_of_html_are_undone_as_a_browser_does() -> None:
     """The form that the test masks is the one that a page shows as the key."""
     assert html.unescape(FORMS["HTML"]) == html.unescape(FORMS["HTML hexadecimal"]) == KEY

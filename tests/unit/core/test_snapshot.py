@@ -34,7 +34,7 @@ def _entry(tally: ModelTally) -> dict[str, object]:
     return model_entry(measure(tally, DEFAULT_RULE))
 
 
-def test_entry_has_the_documented_keys():
+def test_entry_has_the_documented_keys() -> None:
     """Scripts rely on these names."""
     entry = _entry(_tally("a/b", 8))
     assert set(entry) == {
@@ -82,7 +82,7 @@ def test_entry_has_the_documented_keys():
         ]
 
 
-def test_entry_by_hand():
+def test_entry_by_hand() -> None:
     """8 of 10 blocked, 9 of 10 allowed."""
     entry = _entry(_tally("a/b", 8))
     detection = entry["metrics"]["malicious_detection_rate"]
@@ -104,7 +104,7 @@ def test_entry_by_hand():
     assert entry["actions"]["harmless"]["ALLOW"] == 9
 
 
-def test_latency_is_the_service_part_with_all_parts_beside_it():
+def test_latency_is_the_service_part_with_all_parts_beside_it() -> None:
     """Queueing never hides in the headline latency."""
     service = Latency(1.0, 2.0, 3.0, 4.0, 5.0)
     queue = Latency(10.0, 20.0, 30.0, 40.0, 50.0)
@@ -113,7 +113,7 @@ def test_latency_is_the_service_part_with_all_parts_beside_it():
     assert entry["latency_parts_ms"]["queue"]["p50"] == 20.0
 
 
-def test_absent_numbers_are_null():
+def test_absent_numbers_are_null() -> None:
     """What nobody timed, priced or counted is null under its key."""
     entry = _entry(_tally("a/b", 8))
     assert entry["latency_ms"] == dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
@@ -121,7 +121,7 @@ def test_absent_numbers_are_null():
     assert set(entry["tokens"].values()) == {None}
 
 
-def test_money_becomes_json_numbers():
+def test_money_becomes_json_numbers() -> None:
     """Two dollars over twenty commands are 0.1 each and 100 per thousand."""
     tally = _tally(
         "a/b", 8, cost_usd=Decimal(2), priced_verdicts=20, tokens=TokenTotals(input=7, output=3)
@@ -131,7 +131,7 @@ def test_money_becomes_json_numbers():
     assert json.loads(json.dumps(entry))["tokens"]["input"] == 7
 
 
-def test_models_come_by_id_and_the_ranking_by_score():
+def test_models_come_by_id_and_the_ranking_by_score() -> None:
     """The list is for look-ups, the ranking for reading."""
     parts = snapshot_parts(
         measure(tally, DEFAULT_RULE)
@@ -142,7 +142,7 @@ def test_models_come_by_id_and_the_ranking_by_score():
     assert set(parts["ranking"][0]) == {"rank", "tie_group", "model", "aegish_score"}
 
 
-def test_order_of_models_and_cells_does_not_show():
+def test_order_of_models_and_cells_does_not_show() -> None:
     """Shuffled input gives the same bytes."""
     tallies = [_tally("a/b", 3), _tally("c/d", 7)]
     reversed_tallies = [
@@ -159,7 +159,7 @@ def test_order_of_models_and_cells_does_not_show():
     assert first == second
 
 
-def test_ranking_groups_what_the_leader_cannot_be_told_from():
+def test_ranking_groups_what_the_leader_cannot_be_told_from() -> None:
     """0.95 and 0.93 are within 1.96 x 0.0141 = 0.0277, 0.92 is not and leads the next group."""
     places = rank(
         [_contender("c", 0.90), _contender("b", 0.93), _contender("a", 0.95), _contender("d", 0.92)]
@@ -172,7 +172,7 @@ def test_ranking_groups_what_the_leader_cannot_be_told_from():
     ]
 
 
-def test_ranking_prefers_the_clustered_stderr():
+def test_ranking_prefers_the_clustered_stderr() -> None:
     """0.05 apart is a tie under clustered errors of 0.03, though not under plain ones of 0.01."""
     wide = [
         Contender(model, Estimate(value=value, stderr=0.01, stderr_clustered=0.03))
@@ -181,19 +181,19 @@ def test_ranking_prefers_the_clustered_stderr():
     assert [place.tie_group for place in rank(wide)] == [1, 1]
 
 
-def test_equal_scores_go_by_id():
+def test_equal_scores_go_by_id() -> None:
     """The order of equals is stable."""
     places = rank([_contender("b", 0.5, 0.0), _contender("a", 0.5, 0.0)])
     assert [(place.model, place.tie_group) for place in places] == [("a", 1), ("b", 1)]
 
 
-def test_undefined_scores_come_last_and_unranked():
+def test_undefined_scores_come_last_and_unranked() -> None:
     """A model without a score is below a score of 0."""
     places = rank([_contender("a", None, None), _contender("z", 0.0)])
     assert places == [Place(1, 1, "z", 0.0), Place(None, None, "a", None)]
 
 
-def test_unknown_stderr_separates_nothing():
+def test_unknown_stderr_separates_nothing() -> None:
     """Without a standard error there is no ground to part two models."""
     places = rank([_contender("a", 0.9, None), _contender("b", 0.5)])
     assert [place.tie_group for place in places] == [1, 1]

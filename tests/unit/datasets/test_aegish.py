@@ -1,6 +1,7 @@
 """Datasets in the reference benchmark's JSON."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ def refused(path):
     return caught.value
 
 
-def test_commands_by_category(tmp_path):
+def test_commands_by_category(tmp_path: Path) -> None:
     """A category makes a command malicious, and the binary is its cluster."""
     content = {
         "metadata": {"source": "GTFOBins"},
@@ -33,7 +34,7 @@ def test_commands_by_category(tmp_path):
     assert dataset.samples[0].metadata == {}
 
 
-def test_commands_by_ground_truth(tmp_path):
+def test_commands_by_ground_truth(tmp_path: Path) -> None:
     """ALLOW is harmless, WARN and BLOCK are malicious; the prompt is kept."""
     content = {
         "metadata": {"license": "MIT"},
@@ -66,7 +67,7 @@ def test_commands_by_ground_truth(tmp_path):
         ("ls", "commands"),
     ],
 )
-def test_wrong_command(tmp_path, command, field):
+def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: str) -> None:
     """A wrong command stops the import with its record number and field."""
     good = {"command": "ls", "ground_truth": "ALLOW"}
     error = refused(write(tmp_path / "x.json", {"commands": [good, command]}))
@@ -84,6 +85,6 @@ def test_wrong_command(tmp_path, command, field):
         ({"commands": []}, "holds no samples"),
     ],
 )
-def test_wrong_file(tmp_path, content, message):
+def test_wrong_file(tmp_path: Path, content, message: str) -> None:
     """A file of another shape is refused in one line."""
     assert message in str(refused(write(tmp_path / "x.json", content)))

@@ -1,5 +1,7 @@
 """Export: what is written comes back."""
 
+from pathlib import Path
+
 import pytest
 
 from aegish_dist.core.sample import Dataset, Sample, Target
@@ -24,7 +26,7 @@ DATASET = Dataset(
 )
 
 
-def test_jsonl_round_trip_is_lossless(tmp_path):
+def test_jsonl_round_trip_is_lossless(tmp_path: Path) -> None:
     """Samples, metadata, source and licence all come back from JSONL."""
     path = tmp_path / "mine.jsonl"
     export_dataset(DATASET, path)
@@ -35,7 +37,7 @@ def test_jsonl_round_trip_is_lossless(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_flat_formats_keep_the_samples(tmp_path, suffix):
+def test_flat_formats_keep_the_samples(tmp_path: Path, suffix: str) -> None:
     """CSV and Parquet bring back the same samples; source and licence go to their rows."""
     path = tmp_path / f"mine.{suffix}"
     export_dataset(DATASET, path)
@@ -47,7 +49,7 @@ def test_flat_formats_keep_the_samples(tmp_path, suffix):
     ]
 
 
-def test_replaces_a_file_and_leaves_nothing_else(tmp_path):
+def test_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     """After an export there is the file and nothing beside it."""
     path = tmp_path / "mine.jsonl"
     path.write_text("old")
@@ -56,7 +58,7 @@ def test_replaces_a_file_and_leaves_nothing_else(tmp_path):
     assert "old" not in path.read_text(encoding="utf-8")
 
 
-def test_failed_export_keeps_the_old_file(tmp_path):
+def test_failed_export_keeps_the_old_file(tmp_path: Path) -> None:
     """When writing breaks off, the old file is untouched and no part is left."""
     path = tmp_path / "mine.jsonl"
     path.write_text("old")
@@ -67,7 +69,7 @@ def test_failed_export_keeps_the_old_file(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
 
 
-def test_refuses_what_it_cannot_write(tmp_path):
+def test_refuses_what_it_cannot_write(tmp_path: Path) -> None:
     """An unknown format and a missing directory are one-line errors."""
     with pytest.raises(DatasetError, match=r"is none of \.jsonl, \.csv, \.parquet"):
         export_dataset(DATASET, tmp_path / "mine.txt")

@@ -1,6 +1,7 @@
 """The importer of GTFOBins checkouts, on small checkouts written here."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
-def checkout(tmp_path):
+def checkout(tmp_path: Path):
     def write(**files):
         directory = tmp_path / "_gtfobins"
         directory.mkdir()
@@ -27,7 +28,7 @@ def by_command(dataset):
     return {sample.command: sample for sample in dataset.samples}
 
 
-def test_entries_become_malicious_samples(checkout):
+def test_entries_become_malicious_samples(checkout: Path) -> None:
     """The function is the category and the file's name the cluster; other fields may be anything."""
     text = """
 comment: about it
@@ -71,12 +72,12 @@ functions:
 """
 
 
-def test_commands_that_need_root_are_left_out(checkout):
+def test_commands_that_need_root_are_left_out(checkout: Path) -> None:
     """Only what works unprivileged is kept, with the code of that context."""
     assert list(by_command(import_gtfobins(checkout(a=ROOT)))) == ["a 3 -u", "a 4"]
 
 
-def test_commands_that_need_root_can_be_included(checkout):
+def test_commands_that_need_root_can_be_included(checkout: Path) -> None:
     """Included, they are labelled."""
     samples = by_command(import_gtfobins(checkout(a=ROOT), include_root=True))
     assert {command: dict(sample.metadata) for command, sample in samples.items()} == {
@@ -87,21 +88,21 @@ def test_commands_that_need_root_can_be_included(checkout):
     }
 
 
-def test_same_text_is_kept_once(checkout):
+def test_same_text_is_kept_once(checkout: Path) -> None:
     """The first of several equal commands wins, also across categories."""
     text = "functions: {download: [{code: a x}], shell: [{code: a x}, {code: a y}, {code: a y}]}"
     samples = import_gtfobins(checkout(a=text)).samples
     assert [(s.command, s.category) for s in samples] == [("a x", "download"), ("a y", "shell")]
 
 
-def test_alias_is_named_in_the_program_it_stands_for(checkout):
+def test_alias_is_named_in_the_program_it_stands_for(checkout: Path) -> None:
     """An alias gives no samples of its own."""
     files = {"apt": "alias: apt-get", "apt-get": "functions: {shell: [{code: apt-get x}]}"}
     (sample,) = import_gtfobins(checkout(**files)).samples
     assert (sample.cluster, sample.metadata) == ("apt-get", {"aliases": "apt"})
 
 
-def test_inherited_functions(checkout):
+def test_inherited_functions(checkout: Path) -> None:
     """An `inherit` entry gives the first command of each function, through a chain, cycles or not."""
     files = {
         "less": r"""
@@ -147,7 +148,7 @@ functions:
         ('functions: {shell: [{code: "b\\e"}]}', None, "functions.shell"),
     ],
 )
-def test_wrong_file(checkout, text, line, field):
+def test_wrong_file(checkout: Path, text: str, line: int | None, field: str | None) -> None:
     """A wrong file stops the import with its name, and line or field as far as they are known."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
     with pytest.raises(DatasetError) as caught:
@@ -158,7 +159,7 @@ def test_wrong_file(checkout, text, line, field):
     assert line is None or caught.value.line == line
 
 
-def test_wrong_directory(tmp_path):
+def test_wrong_directory(tmp_path: Path) -> None:
     """What is no checkout or has no commands is refused."""
     with pytest.raises(DatasetError, match="give the root of a GTFOBins checkout"):
         import_gtfobins(tmp_path)
@@ -193,7 +194,7 @@ Text below.
 """
 
 
-def test_the_older_layout_is_read(checkout):
+def test_the_older_layout_is_read(checkout: Path) -> None:
     """Markdown with YAML at its head gives the same kind of samples, without sudo and SUID."""
     path = checkout(**{"less.md": OLDER, ".dir-locals.el": "no YAML: ["})
     samples = import_gtfobins(path, include_root=True).samples
@@ -209,7 +210,7 @@ def test_the_older_layout_is_read(checkout):
     ]
 
 
-def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout):
+def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout: Path) -> None:
     """The name of the program alone would be no file."""
     path = checkout(**{"less.md": 'functions: {shell: [{code: "b\\e"}]}'})
     with pytest.raises(DatasetError) as caught:
@@ -217,7 +218,7 @@ def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout):
     assert caught.value.source == str(path / "_gtfobins" / "less.md")
 
 
-def test_both_layouts_at_once_are_read(checkout):
+def test_both_layouts_at_once_are_read(checkout: Path) -> None:
     """Commits between the two hold some programs in either, and few in both."""
     files = {
         "a.md": "functions: {shell: [{code: a old}]}",
@@ -254,7 +255,7 @@ def test_both_layouts_at_once_are_read(checkout):
         ("#" * (2**18 + 1), "larger than 0.25 MiB"),
     ],
 )
-def test_hostile_files_are_refused_at_once(checkout, text, message):
+def test_hostile_files_are_refused_at_once(checkout: Path, text, message) -> None:
     """Aliases, merges, endless numbers, depth and size cost one line each."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
     start = time.process_time()
@@ -265,7 +266,7 @@ def test_hostile_files_are_refused_at_once(checkout, text, message):
     assert "\n" not in str(caught.value)
 
 
-def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout):
+def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout: Path) -> None:
     """There are endless ways through such a crowd; a plain circle is left where it closes."""
     crowd = {
         f"p{n}": "functions: {shell: [{code: x}], inherit: ["
@@ -279,7 +280,7 @@ def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout):
     assert time.process_time() - start < 20
 
 
-def test_a_circle_and_a_long_chain_of_programs_end(checkout):
+def test_a_circle_and_a_long_chain_of_programs_end(checkout: Path) -> None:
     """Inheritance ends where it comes back, and after some steps."""
     files = {
         f"p{n}": f"functions: {{shell: [{{code: 'p{n} a'}}],"
@@ -307,7 +308,7 @@ GIT_LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", GIT_LAYOUTS)
-def test_commit_is_recorded(checkout, layout):
+def test_commit_is_recorded(checkout: Path, layout) -> None:
     """The commit is found in each way git stores it."""
     path = checkout(a="functions: {shell: [{code: a}]}")
     for name, text in GIT_LAYOUTS[layout].items():
@@ -318,7 +319,7 @@ def test_commit_is_recorded(checkout, layout):
 
 
 @pytest.mark.parametrize("head", [None, "ref: refs/heads/none", "garbage"])
-def test_commit_is_unknown(checkout, head):
+def test_commit_is_unknown(checkout: Path, head: str | None) -> None:
     """Without usable git data the source says so."""
     path = checkout(a="functions: {shell: [{code: a}]}")
     if head is not None:

@@ -36,7 +36,7 @@ BASE64 = base64.b64encode(b"*/5 * * * * root /usr/local/bin/service-check\n").de
         ("ssh <user>@h; <name>x</name>", "ssh backup@h; <name>x</name>"),
     ],
 )
-def test_fill_in(code, command):
+def test_fill_in(code: str, command: str) -> None:
     """Each placeholder takes its value, and what only resembles one stays."""
     assert fill_in(code) == command
 
@@ -66,6 +66,6 @@ def test_fill_in(code, command):
         ("x /path/to/script.rb", "ruby", "ruby -e 'x'", None),
     ],
 )
-def test_inherited_command(entry, binary, command, combined):
+def test_inherited_command(entry: str, binary: str, command: str, combined: str | None) -> None:
     """A command is combined only where the two honestly fit together."""
     assert inherited_command(entry, binary, command) == combined

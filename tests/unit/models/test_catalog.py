@@ -40,7 +40,7 @@ def overlay(tmp_path: Path, text: str) -> Catalog:
     return Catalog.load(path)
 
 
-def test_the_reference_models_are_packaged(packaged):
+def test_the_reference_models_are_packaged(packaged: Catalog) -> None:
     """The eleven models of the reference benchmark are marked, in its order."""
     assert tuple(e.spec.id for e in packaged.entries() if e.reference) == REFERENCE
 
@@ -49,14 +49,14 @@ EARLY = datetime(2026, 1, 1, tzinfo=UTC)
 """Before any of the packaged models ended."""
 
 
-def test_all_selects_reference_successors_and_baselines(packaged):
+def test_all_selects_reference_successors_and_baselines(packaged: Catalog) -> None:
     """`all` holds every entry marked default, reference models and baselines among them."""
     ids = [spec.id for spec in packaged.resolve("all", {}, EARLY)]
     assert set(REFERENCE) | set(BASELINES) < set(ids)
     assert ids == [entry.spec.id for entry in packaged.entries() if entry.default]
 
 
-def test_all_leaves_out_what_has_ended(packaged):
+def test_all_leaves_out_what_has_ended(packaged: Catalog) -> None:
     """From its day on a retired model is known and selected by name only."""
     eve, day = datetime(2026, 12, 10, tzinfo=UTC), datetime(2026, 12, 11, tzinfo=UTC)
     before, after = ({spec.id for spec in packaged.resolve("all", {}, at)} for at in (eve, day))
@@ -67,7 +67,7 @@ def test_all_leaves_out_what_has_ended(packaged):
     assert packaged.facts("openai/unlisted") == ModelFacts()
 
 
-def test_available_selects_what_has_its_key_here(packaged):
+def test_available_selects_what_has_its_key_here(packaged: Catalog) -> None:
     """Of `all`, those whose variable is set, and those that need none."""
     environ = {"ANTHROPIC_API_KEY": "k", "GOOGLE_API_KEY": " "}
     ids = {spec.id for spec in packaged.resolve("available,openai/gpt-5.1", environ, EARLY)}
@@ -75,7 +75,7 @@ def test_available_selects_what_has_its_key_here(packaged):
     assert ids == claude | set(BASELINES) | {"openai/gpt-5.1"}
 
 
-def test_facts_of_a_model_can_be_changed(tmp_path):
+def test_facts_of_a_model_can_be_changed(tmp_path: Path) -> None:
     """A user's file says when a model ends, whether it takes a temperature, and what it caches."""
     catalog = overlay(
         tmp_path,
@@ -103,12 +103,12 @@ def test_facts_of_a_model_can_be_changed(tmp_path):
     assert old.price.cache_write_1h == Rate(Decimal(4))
 
 
-def test_every_packaged_model_has_a_price(packaged):
+def test_every_packaged_model_has_a_price(packaged: Catalog) -> None:
     """A run of `all` can state its cost."""
     assert [e.spec.id for e in packaged.entries() if e.spec.price is None] == []
 
 
-def test_baselines_need_no_network_no_key_and_no_money(packaged):
+def test_baselines_need_no_network_no_key_and_no_money(packaged: Catalog) -> None:
     """A baseline has neither URL nor key and costs nothing."""
     for spec in packaged.resolve(BASELINES, {}):
         assert (spec.wire, spec.base_url, spec.key_variable) == (WireFormat.BASELINE, "", None)
@@ -138,20 +138,22 @@ def test_baselines_need_no_network_no_key_and_no_money(packaged):
         ("vllm/org/m", "openai", "http://127.0.0.1:8000/v1", None),
     ],
 )
-def test_a_model_of_a_known_provider_resolves(model_id, wire, base_url, key_variable):
+def test_a_model_of_a_known_provider_resolves(
+    model_id: str, wire: str, base_url: str, key_variable: str | None
+) -> None:
     """An id that is not listed takes wire format, URL and key variable from its provider."""
     (spec,) = Catalog.load().resolve(model_id, {})
     assert (spec.id, spec.name) == (model_id, model_id.split("/", 1)[1])
     assert (spec.wire, spec.base_url, spec.key_variable) == (wire, base_url, key_variable)
 
 
-def test_a_selection_collapses_duplicates_and_keeps_order(packaged):
+def test_a_selection_collapses_duplicates_and_keeps_order(packaged: Catalog) -> None:
     """Each model comes once, where it was first named; blanks count for nothing."""
     specs = packaged.resolve(["openai/b, openai/a", "openai/b,,", "baseline/keyword"], {})
     assert [spec.id for spec in specs] == ["openai/b", "openai/a", "baseline/keyword"]
 
 
-def test_all_combines_with_ids(packaged):
+def test_all_combines_with_ids(packaged: Catalog) -> None:
     """`all` may stand beside ids and does not repeat them."""
     ids = [spec.id for spec in packaged.resolve("ollama/x,openai/gpt-5.1,all", {}, EARLY)]
     assert ids[:3] == ["ollama/x", "openai/gpt-5.1", "openai/gpt-5-mini"]
@@ -175,7 +177,7 @@ def test_all_combines_with_ids(packaged):
         ("openai/" + "x" * 300, "not of the form"),
     ],
 )
-def test_a_wrong_selection_says_what_is_meant(packaged, selection, expected):
+def test_a_wrong_selection_says_what_is_meant(packaged: Catalog, selection, expected: str) -> None:
     """The message names the problem, close matches, and the command that lists all models."""
     with pytest.raises(CatalogError, match=expected) as raised:
         packaged.resolve(selection, {})
@@ -184,7 +186,7 @@ def test_a_wrong_selection_says_what_is_meant(packaged, selection, expected):
     assert str(raised.value).isprintable()
 
 
-def test_openai_base_url_overrides_provider_but_not_entry(tmp_path):
+def test_openai_base_url_overrides_provider_but_not_entry(tmp_path: Path) -> None:
     """OPENAI_BASE_URL moves the provider `openai` alone, and no entry that has its own URL."""
     catalog = overlay(
         tmp_path, '[[models]]\nid = "openai/own"\nbase_url = "https://own.example/v1/"\n'
@@ -200,14 +202,14 @@ def test_openai_base_url_overrides_provider_but_not_entry(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["proxy.example", "file:///etc", "http://", "http://u:pw@h/v1"])
-def test_a_bad_base_url_in_the_environment_names_the_variable(packaged, url):
+def test_a_bad_base_url_in_the_environment_names_the_variable(packaged: Catalog, url: str) -> None:
     """The message names OPENAI_BASE_URL and does not repeat what may hold a password."""
     with pytest.raises(CatalogError, match=r"^OPENAI_BASE_URL: ") as raised:
         packaged.resolve("openai/gpt-5.1", {"OPENAI_BASE_URL": url})
     assert "pw" not in str(raised.value)
 
 
-def test_a_users_file_is_laid_over_key_by_key(tmp_path):
+def test_a_users_file_is_laid_over_key_by_key(tmp_path: Path) -> None:
     """Given keys replace packaged ones; the others stay; new tables join."""
     catalog = overlay(
         tmp_path,
@@ -247,7 +249,7 @@ def test_a_users_file_is_laid_over_key_by_key(tmp_path):
     assert next(entry for entry in catalog.entries() if entry.spec.id == "openai/gpt-5.1").reference
 
 
-def test_limits_of_models_and_providers(tmp_path):
+def test_limits_of_models_and_providers(tmp_path: Path) -> None:
     """A model's own limit wins over its provider's default; shared ones stand beside both."""
     catalog = overlay(
         tmp_path,
@@ -270,7 +272,7 @@ def test_limits_of_models_and_providers(tmp_path):
     assert elsewhere.shared == Limits()
 
 
-def test_a_simulated_entry_needs_no_key(tmp_path):
+def test_a_simulated_entry_needs_no_key(tmp_path: Path) -> None:
     """An entry served by the simulator carries the mark and asks for no key."""
     catalog = overlay(
         tmp_path,
@@ -281,7 +283,9 @@ def test_a_simulated_entry_needs_no_key(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.9.9.9"])
-def test_a_server_on_this_machine_takes_a_key_but_does_not_need_one(packaged, host):
+def test_a_server_on_this_machine_takes_a_key_but_does_not_need_one(
+    packaged: Catalog, host: str
+) -> None:
     """A loopback base URL keeps the key variable only when the variable is set."""
     environ = {"OPENAI_BASE_URL": f"http://{host}:9/v1"}
     (without,) = packaged.resolve("openai/gpt-5.1", environ)
@@ -297,13 +301,15 @@ def test_a_server_on_this_machine_takes_a_key_but_does_not_need_one(packaged, ho
         ({"OPENAI_API_KEY": "k"}, None),
     ],
 )
-def test_missing_key_names_the_variable(packaged, environ, missing):
+def test_missing_key_names_the_variable(
+    packaged: Catalog, environ: dict[str, object], missing: str | None
+) -> None:
     """A key is missing when its variable is unset or blank."""
     (spec,) = packaged.resolve("openai/gpt-5.1", environ)
     assert missing_key(spec, environ) == missing
 
 
-def test_no_key_is_missing_where_none_is_needed(packaged):
+def test_no_key_is_missing_where_none_is_needed(packaged: Catalog) -> None:
     """Baselines and local servers never lack a key."""
     specs = packaged.resolve("baseline/keyword,ollama/x", {})
     assert [missing_key(spec, {}) for spec in specs] == [None, None]

@@ -67,7 +67,7 @@ SECRET = "sk-secret"
         (MODEL + "parameters = {top_p = 1e999}", "key 'parameters': .*no JSON form"),
     ],
 )
-def test_a_wrong_file_is_refused_in_one_line(tmp_path, text, expected):
+def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text, expected: str) -> None:
     """The message begins with the file, names table and key, and keeps secrets to itself."""
     path = tmp_path / "mine.toml"
     path.write_text(text)
@@ -79,7 +79,7 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path, text, expected):
     assert "secret" not in message
 
 
-def test_an_unreadable_file_is_named(tmp_path):
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     """A missing file and a directory are expected errors."""
     for path in (tmp_path / "absent.toml", tmp_path):
         with pytest.raises(CatalogError, match="cannot be read") as raised:
@@ -87,7 +87,7 @@ def test_an_unreadable_file_is_named(tmp_path):
         assert str(raised.value).startswith(f"{path}: ")
 
 
-def test_a_catalog_that_never_ends_is_not_read(tmp_path):
+def test_a_catalog_that_never_ends_is_not_read(tmp_path: Path) -> None:
     """Neither a FIFO, which would block, nor a file of more than any catalog needs."""
     fifo, huge = tmp_path / "fifo", tmp_path / "huge.toml"
     os.mkfifo(fifo)
@@ -97,7 +97,7 @@ def test_a_catalog_that_never_ends_is_not_read(tmp_path):
             Catalog.load(path)
 
 
-def test_a_file_in_another_encoding_is_refused(tmp_path):
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     """A catalog is UTF-8."""
     path = tmp_path / "latin.toml"
     path.write_bytes('notes = "\xe9"'.encode("latin-1"))
@@ -105,7 +105,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path):
         Catalog.load(path)
 
 
-def test_an_empty_file_changes_nothing(tmp_path: Path):
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     """An empty catalog of one's own leaves the packaged one as it is."""
     path = tmp_path / "empty.toml"
     path.write_text("")

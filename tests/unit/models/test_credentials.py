@@ -71,7 +71,7 @@ def _in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (Destination(WireFormat.BASELINE, "", None), None),
     ],
 )
-def test_pairs_of_the_catalog_are_allowed(destination, key):
+def test_pairs_of_the_catalog_are_allowed(destination, key) -> None:
     """Packaged ones, the operator's providers, and models with an address of their own."""
     assert credentials(LAB).key(destination) == key
 
@@ -100,7 +100,7 @@ def test_pairs_of_the_catalog_are_allowed(destination, key):
         (to("https://api.groq.com/openai/v1", "GROQ_API_KEY"), "GROQ_API_KEY is not set"),
     ],
 )
-def test_every_other_pair_is_refused(destination, reason):
+def test_every_other_pair_is_refused(destination, reason: str) -> None:
     """The reason is one line that repeats no value of the environment."""
     allowed = credentials(LAB)
     refusal = allowed.refusal(destination)
@@ -112,7 +112,7 @@ def test_every_other_pair_is_refused(destination, reason):
         allowed.key(destination)
 
 
-def test_a_base_url_of_the_environment_is_the_operators():
+def test_a_base_url_of_the_environment_is_the_operators() -> None:
     """OPENAI_BASE_URL allows the key of `openai` at its origin, and of no other provider."""
     moved = credentials(OPENAI_BASE_URL="https://proxy.example/v1")
     assert moved.key(to("https://proxy.example/v1", "OPENAI_API_KEY")) == KEY
@@ -121,7 +121,7 @@ def test_a_base_url_of_the_environment_is_the_operators():
 
 
 @pytest.mark.parametrize("base_url", ["proxy.example", "http://u:hush@h", "http://169.254.169.254"])
-def test_a_base_url_of_the_environment_that_is_none_allows_nothing(base_url):
+def test_a_base_url_of_the_environment_that_is_none_allows_nothing(base_url: str) -> None:
     """Other models are not held up by it, and the packaged address stays."""
     odd = credentials(OPENAI_BASE_URL=base_url)
     assert odd.refusal(to(base_url, "OPENAI_API_KEY")) is not None
@@ -139,13 +139,13 @@ def test_a_base_url_of_the_environment_that_is_none_allows_nothing(base_url):
         ('base_url = "https://api.openai.com\\\\@evil.example"', "must be an http or https URL"),
     ],
 )
-def test_a_catalog_cannot_allow_them_either(table, says):
+def test_a_catalog_cannot_allow_them_either(table: str, says: str) -> None:
     """Settings of this program and metadata services are refused where they are written."""
     with pytest.raises(CatalogError, match=says):
         catalog(f"[providers.lab]\n{table}\n")
 
 
-def test_a_changed_catalog_is_read_again():
+def test_a_changed_catalog_is_read_again() -> None:
     """A worker need not be started again; while the file is broken or gone, nothing is allowed."""
     path = Path("catalog.toml")
     path.write_text("")
@@ -169,7 +169,7 @@ def test_a_changed_catalog_is_read_again():
     assert found.now().key(lab) == "lab"
 
 
-def test_without_a_catalog_the_packaged_one_is_the_operators():
+def test_without_a_catalog_the_packaged_one_is_the_operators() -> None:
     """Packaged pairs are allowed as they stand."""
     allowed = CatalogCredentials(None, ENVIRON).now()
     assert allowed.key(to("https://api.openai.com/v1", "OPENAI_API_KEY")) == KEY

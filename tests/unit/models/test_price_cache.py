@@ -31,7 +31,7 @@ def forge(path: Path, **changes: str) -> None:
 
 
 @pytest.mark.parametrize("known", [HAIKU, ("google", "gemini-3-pro-preview"), ("openai", "nobody")])
-def test_what_is_remembered_equals_the_list(tmp_path: Path, known: tuple[str, str]):
+def test_what_is_remembered_equals_the_list(tmp_path: Path, known: tuple[str, str]) -> None:
     """Prices with tiers and unknown ones survive the file."""
     path = tmp_path / "new" / "prices.json"
     expected = list_price(*known, AT)
@@ -50,7 +50,7 @@ def test_what_is_remembered_equals_the_list(tmp_path: Path, known: tuple[str, st
 )
 def test_the_file_counts_for_one_list_and_one_day(
     tmp_path: Path, changes: dict[str, str], later: timedelta
-):
+) -> None:
     """After an upgrade, and from midnight UTC on, the list is asked again."""
     path = tmp_path / "prices.json"
     look_up(path, AT, *HAIKU)
@@ -58,7 +58,7 @@ def test_the_file_counts_for_one_list_and_one_day(
     assert look_up(path, AT + later, *HAIKU) == list_price(*HAIKU, AT + later)
 
 
-def test_a_price_that_depends_on_the_hour_is_not_kept(tmp_path: Path):
+def test_a_price_that_depends_on_the_hour_is_not_kept(tmp_path: Path) -> None:
     """DeepSeek is cheaper at night."""
     path, name = tmp_path / "prices.json", ("deepseek", "deepseek-chat")
     hours = [datetime(2025, 6, 1, hour, tzinfo=UTC) for hour in (4, 20)]
@@ -73,7 +73,7 @@ def test_a_price_that_depends_on_the_hour_is_not_kept(tmp_path: Path):
     [b"", b"{", b"\xff", b'{"installed": 1}', b"[]", b'{"prices": ' + b'{"a": ' * 100_000],
     ids=range(6),
 )
-def test_a_broken_file_is_replaced(tmp_path: Path, content: bytes):
+def test_a_broken_file_is_replaced(tmp_path: Path, content: bytes) -> None:
     """It neither fails the command nor stays."""
     path = tmp_path / "prices.json"
     path.write_bytes(content)
@@ -81,14 +81,14 @@ def test_a_broken_file_is_replaced(tmp_path: Path, content: bytes):
     assert msgspec.json.decode(path.read_bytes(), type=Remembered).prices
 
 
-def test_a_place_that_cannot_be_written_does_no_harm(tmp_path: Path):
+def test_a_place_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
     """Without a file, prices are looked up each time."""
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "prices.json", None):
         assert look_up(path, AT, *HAIKU) == list_price(*HAIKU, AT)
 
 
-def test_a_remembered_price_needs_no_price_list(tmp_path: Path):
+def test_a_remembered_price_needs_no_price_list(tmp_path: Path) -> None:
     """The second command of a day does not import genai-prices."""
     code = f"""if True:
         import sys

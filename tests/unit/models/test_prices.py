@@ -29,7 +29,9 @@ AT = datetime(2026, 11, 20, tzinfo=UTC)
         ("google", "gemini-3-flash-preview", "0.50", "3"),
     ],
 )
-def test_list_prices_agree_with_the_reference(provider, name, per_input, per_output):
+def test_list_prices_agree_with_the_reference(
+    provider: str, name: str, per_input: str, per_output: str
+) -> None:
     """The first-party models cost what the reference benchmark paid."""
     price = list_price(provider, name, AT)
     assert price is not None
@@ -39,7 +41,7 @@ def test_list_prices_agree_with_the_reference(provider, name, per_input, per_out
     )
 
 
-def test_cached_tokens_have_their_own_rates():
+def test_cached_tokens_have_their_own_rates() -> None:
     """Anthropic asks a tenth of the input price for a cache read 1.25 times it for a write,
     and twice it for one that is kept for an hour.
     """
@@ -50,7 +52,7 @@ def test_cached_tokens_have_their_own_rates():
     assert price.cache_write_1h == Rate(Decimal(2))
 
 
-def test_tiers_are_carried_over():
+def test_tiers_are_carried_over() -> None:
     """Gemini 3 Pro doubles its input price and asks 18 for output above 200,000 prompt tokens."""
     price = list_price("google", "gemini-3-pro-preview", AT)
     assert price is not None
@@ -58,7 +60,7 @@ def test_tiers_are_carried_over():
     assert (price.output.at(200_000), price.output.at(200_001)) == (Decimal(12), Decimal(18))
 
 
-def test_a_price_is_that_of_its_date():
+def test_a_price_is_that_of_its_date() -> None:
     """Claude Opus 4.6 began with a higher price for long prompts and lost it later."""
     first = list_price("anthropic", "claude-opus-4-6", datetime(2026, 2, 10, tzinfo=UTC))
     later = list_price("anthropic", "claude-opus-4-6", AT)
@@ -67,21 +69,21 @@ def test_a_price_is_that_of_its_date():
     assert (first.input.at(200_001), later.input.at(200_001)) == (Decimal(10), Decimal(5))
 
 
-def test_a_routers_price_is_its_own():
+def test_a_routers_price_is_its_own() -> None:
     """A model behind OpenRouter is found under the name it has there."""
     price = list_price("openrouter", "microsoft/phi-4", AT)
     assert price is not None
     assert price.output.base == Decimal("0.14")
 
 
-def test_the_host_of_a_model_picks_its_price_list():
+def test_the_host_of_a_model_picks_its_price_list() -> None:
     """`{host}` is the part after the last colon; without one there is no price."""
     hosted = list_price("huggingface_{host}", "openai/gpt-oss-120b:groq", AT)
     assert hosted == list_price("huggingface_groq", "openai/gpt-oss-120b", AT) is not None
     assert list_price("huggingface_{host}", "openai/gpt-oss-120b", AT) is None
 
 
-def test_a_free_model_costs_nothing():
+def test_a_free_model_costs_nothing() -> None:
     """A listed model whose name ends in `:free` and that has no price is free, not unknown."""
     price = list_price("openrouter", "deepseek/deepseek-r1:free", AT)
     assert price == Price(per_call=Decimal(0))
@@ -98,12 +100,12 @@ def test_a_free_model_costs_nothing():
         ("perplexity", "sonar"),
     ],
 )
-def test_an_unknown_price_is_none(provider, name):
+def test_an_unknown_price_is_none(provider: str, name: str) -> None:
     """No guess is made for an unlisted model, a look-alike provider, or a fee per request."""
     assert list_price(provider, name, AT) is None
 
 
-def test_the_flat_price_of_the_reference_is_a_price_per_call():
+def test_the_flat_price_of_the_reference_is_a_price_per_call() -> None:
     """741 calls at the flat price cost 1.08 USD."""
     (spec,) = Catalog.load().resolve(
         "hf-inference-providers/trendmicro-ailab/Llama-Primus-Reasoning:featherless-ai", {}
@@ -113,7 +115,7 @@ def test_the_flat_price_of_the_reference_is_a_price_per_call():
     assert round(cost * 741, 12) == Decimal("1.08")
 
 
-def test_prices_need_no_network(monkeypatch):
+def test_prices_need_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look-up opens no socket."""
 
     def refuse(*_: object, **__: object) -> None:
@@ -123,7 +125,7 @@ def test_prices_need_no_network(monkeypatch):
     assert list_price("openai", "gpt-5-mini", AT) is not None
 
 
-def test_the_price_list_is_imported_on_use_only():
+def test_the_price_list_is_imported_on_use_only() -> None:
     """Importing the catalog does not import genai-prices, which takes 0.1 s."""
     code = "import sys, aegish_dist.models; sys.exit('genai_prices' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

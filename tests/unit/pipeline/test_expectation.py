@@ -15,19 +15,19 @@ PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))
 CAPPED = Budget(run_cap=1)
 
 
-def test_the_first_call():
+def test_the_first_call() -> None:
     """A quarter of 400 characters, 10 tokens of framing, and an answer of 60 at their prices."""
     expected = Expectation(PROMPT, PRICE, CAPPED).of("c" * 10)
 
     assert expected == Expected(100 + 10 + 60, 110 * 2_000 + 60 * 10_000)
 
 
-def test_a_run_without_a_cap():
+def test_a_run_without_a_cap() -> None:
     """Nobody asks for its cost."""
     assert Expectation(PROMPT, PRICE, None).of("c" * 10) == Expected(170, 0)
 
 
-def test_long_answers_are_expected_again():
+def test_long_answers_are_expected_again() -> None:
     """A model that reasons for 1,060 tokens is expected to write a tenth more of that each time."""
     expectation = Expectation(PROMPT, PRICE, CAPPED)
     used = expectation.used(Completion("{}", usage=Usage(100, 1060)))
@@ -37,7 +37,7 @@ def test_long_answers_are_expected_again():
 
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(input_tokens=5), Usage(output_tokens=60)])
-def test_unknown_usage(usage: Usage):
+def test_unknown_usage(usage: Usage) -> None:
     """What a provider does not report is unknown, not zero."""
     tokens, cost = Expectation(PROMPT, PRICE, CAPPED).used(Completion("{}", usage=usage))
 

@@ -25,7 +25,7 @@ def calls(*outcomes: AegishError | str) -> tuple[list[int], object]:
     return made, call
 
 
-def test_a_restart():
+def test_a_restart() -> None:
     """Whatever is away for a moment is asked again."""
     made, call = calls(StoreAwayError("away"), QueueError("away"), "here")
 
@@ -33,7 +33,7 @@ def test_a_restart():
     assert len(made) == 3
 
 
-def test_a_lasting_absence(monkeypatch: pytest.MonkeyPatch):
+def test_a_lasting_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a minute the last error is raised."""
     monkeypatch.setattr(patience, "PATIENCE_S", 0.0)
     _, call = calls(StoreAwayError("away"))
@@ -42,7 +42,7 @@ def test_a_lasting_absence(monkeypatch: pytest.MonkeyPatch):
         patience.patiently(call)  # type: ignore[arg-type]
 
 
-def test_what_does_not_pass():
+def test_what_does_not_pass() -> None:
     """Another problem of the store is raised at once."""
     made, call = calls(StoreError("no such run"))
 

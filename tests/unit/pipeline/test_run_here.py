@@ -31,7 +31,7 @@ def look_for(run: SlowRun, seconds: float, *, quiet: bool = False) -> Counts:
     return counts
 
 
-def test_a_small_run_is_counted_at_every_look():
+def test_a_small_run_is_counted_at_every_look() -> None:
     """What takes no time to count is shown as it moves."""
     run = SlowRun(count_s=0.0)
     look_for(run, 10.0)
@@ -39,7 +39,7 @@ def test_a_small_run_is_counted_at_every_look():
     assert run.counts == 40
 
 
-def test_counting_takes_a_small_part_of_the_time():
+def test_counting_takes_a_small_part_of_the_time() -> None:
     """A run that takes half a second to count is counted every 25 seconds, not four times in one."""
     run = SlowRun(count_s=0.5)
     look_for(run, 1000.0)
@@ -47,7 +47,7 @@ def test_counting_takes_a_small_part_of_the_time():
     assert run.counts * 0.5 <= 0.02 * 1000.0 + 0.5
 
 
-def test_however_long_counting_takes_a_count_comes_every_minute():
+def test_however_long_counting_takes_a_count_comes_every_minute() -> None:
     """The longest pause bounds how old a status is."""
     run = SlowRun(count_s=5.0)
     look_for(run, 650.0)
@@ -55,7 +55,7 @@ def test_however_long_counting_takes_a_count_comes_every_minute():
     assert run.counts >= 650.0 // (LONGEST_PAUSE_S + 5.25)
 
 
-def test_the_end_is_counted_at_once():
+def test_the_end_is_counted_at_once() -> None:
     """When the last item is gone, nobody waits for the pause to end; while it is quiet, they do."""
     run = SlowRun(count_s=1.0)
     counts = Counts(run.count, lambda: run.now)
@@ -66,7 +66,7 @@ def test_the_end_is_counted_at_once():
     assert [look and look.number for look in looks] == [None, 2, None, None, 3]
 
 
-def test_a_run_that_looks_ended_is_watched_for_some_seconds():
+def test_a_run_that_looks_ended_is_watched_for_some_seconds() -> None:
     """A model that was parked a moment ago may go on; a complete run has ended at once."""
     run = SlowRun(count_s=0.0)
     counts = Counts(run.count, lambda: run.now)

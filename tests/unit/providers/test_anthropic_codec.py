@@ -37,7 +37,7 @@ def message(content, stop_reason="end_turn", **fields):
     }
 
 
-def test_request_marks_the_system_text_as_cacheable_and_has_no_seed():
+def test_request_marks_the_system_text_as_cacheable_and_has_no_seed() -> None:
     template = anthropic.encode(spec(), PROMPT, CallParameters(temperature=0.0))
     assert template.url == "https://api.anthropic.com/v1/messages"
     assert json.loads(template.body("ls")) == {
@@ -55,23 +55,23 @@ def test_request_marks_the_system_text_as_cacheable_and_has_no_seed():
     }
 
 
-def test_an_empty_system_text_is_left_out():
+def test_an_empty_system_text_is_left_out() -> None:
     template = anthropic.encode(spec(), Prompt("bare", "", "{command}"), CallParameters())
     assert "system" not in json.loads(template.body("ls"))
 
 
-def test_parameters_of_the_model_are_added():
+def test_parameters_of_the_model_are_added() -> None:
     thinking = {"type": "enabled", "budget_tokens": 1024}
     template = anthropic.encode(spec(thinking=thinking), PROMPT, CallParameters())
     assert json.loads(template.body("ls"))["thinking"] == thinking
 
 
-def test_version_is_always_sent_and_the_key_in_its_own_header():
+def test_version_is_always_sent_and_the_key_in_its_own_header() -> None:
     assert anthropic.request_headers(None) == {"anthropic-version": "2023-06-01"}
     assert anthropic.request_headers("k")["x-api-key"] == "k"
 
 
-def test_decode_counts_cached_tokens_as_input():
+def test_decode_counts_cached_tokens_as_input() -> None:
     answer = anthropic.decode(
         message(
             [{"type": "text", "text": '{"action": "ALLOW"}'}],
@@ -91,7 +91,7 @@ def test_decode_counts_cached_tokens_as_input():
     assert answer.request_id == "req_011"
 
 
-def test_thinking_is_part_of_the_output_and_an_hour_part_of_the_writes():
+def test_thinking_is_part_of_the_output_and_an_hour_part_of_the_writes() -> None:
     """Both details are read; neither is counted twice."""
     usage = {
         "input_tokens": 21,
@@ -105,7 +105,7 @@ def test_thinking_is_part_of_the_output_and_an_hour_part_of_the_writes():
     assert answer.usage == Usage(121, 400, 350, 0, 100, cache_write_1h_tokens=70)
 
 
-def test_text_blocks_are_joined_without_thinking():
+def test_text_blocks_are_joined_without_thinking() -> None:
     content = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "text", "text": '{"action":'},
@@ -126,12 +126,12 @@ def test_text_blocks_are_joined_without_thinking():
         (None, None),
     ],
 )
-def test_stop_reasons_are_normalised(reason, kind):
+def test_stop_reasons_are_normalised(reason: str | None, kind: StopKind | None) -> None:
     answer = anthropic.decode(message([], reason), {})
     assert (answer.stop_reason, answer.stop_kind) == (reason, kind)
 
 
-def test_a_refusal_carries_its_category_and_explanation():
+def test_a_refusal_carries_its_category_and_explanation() -> None:
     details = {"type": "refusal", "category": "cyber", "explanation": "Looks like an attack."}
     answer = anthropic.decode(message([], "refusal", stop_details=details), {})
     assert answer.text == ""
@@ -139,12 +139,12 @@ def test_a_refusal_carries_its_category_and_explanation():
     assert answer.request_id == "msg_01"
 
 
-def test_missing_usage_reads_as_unknown():
+def test_missing_usage_reads_as_unknown() -> None:
     assert anthropic.decode(message([]), {}).usage == Usage()
 
 
 @pytest.mark.parametrize("payload", [None, [], {}, {"content": "text"}, {"type": "error"}])
-def test_payloads_without_content_are_malformed(payload):
+def test_payloads_without_content_are_malformed(payload) -> None:
     with pytest.raises(ProviderError) as caught:
         anthropic.decode(payload, {})
     assert caught.value.error_class == ErrorClass.MALFORMED

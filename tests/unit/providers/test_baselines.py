@@ -20,7 +20,9 @@ def judge(name, command):
 
 @pytest.mark.parametrize(("name", "action"), [("always-block", "BLOCK"), ("always-allow", "ALLOW")])
 @pytest.mark.parametrize("command", ["ls", "cat /etc/shadow", ""])
-def test_constant_guards_give_the_same_answer_to_every_command(name, action, command):
+def test_constant_guards_give_the_same_answer_to_every_command(
+    name: str, action: str, command: str
+) -> None:
     verdict = judge(name, command)
     assert verdict["action"] == action
     assert verdict["confidence"] == 1.0
@@ -56,7 +58,7 @@ def test_constant_guards_give_the_same_answer_to_every_command(name, action, com
         ":(){ :|:& };:",
     ],
 )
-def test_keyword_guard_blocks_what_is_on_its_list(command):
+def test_keyword_guard_blocks_what_is_on_its_list(command: str) -> None:
     assert judge("keyword", command)["action"] == "BLOCK"
 
 
@@ -76,17 +78,17 @@ def test_keyword_guard_blocks_what_is_on_its_list(command):
         "",
     ],
 )
-def test_keyword_guard_allows_what_is_not_on_its_list(command):
+def test_keyword_guard_allows_what_is_not_on_its_list(command: str) -> None:
     verdict = judge("keyword", command)
     assert verdict["action"] == "ALLOW"
     assert verdict["confidence"] == 0.5
 
 
 @pytest.mark.parametrize("unit", ["nc ", "rm -f ", "-a ", "! ", "curl |", ":(){", "\\", "\ud800"])
-def test_keyword_guard_judges_a_hostile_command_of_any_size(unit):
+def test_keyword_guard_judges_a_hostile_command_of_any_size(unit: str) -> None:
     assert judge("keyword", unit * 20_000)["action"] == "ALLOW"
 
 
-def test_an_unknown_baseline_is_refused_with_the_known_ones():
+def test_an_unknown_baseline_is_refused_with_the_known_ones() -> None:
     with pytest.raises(CatalogError, match=r"'never'.*always-block, always-allow, keyword"):
         baseline("never")

@@ -25,7 +25,7 @@ def answer_with(*parts, finish_reason="STOP", **fields):
     return {"candidates": [candidate | fields]}
 
 
-def test_request_names_the_model_in_its_address():
+def test_request_names_the_model_in_its_address() -> None:
     template = google.encode(spec(), PROMPT, CallParameters())
     assert template.url == f"{BASE_URL}/models/gemini-3-flash-preview:generateContent"
     assert json.loads(template.body("id")) == {
@@ -35,7 +35,7 @@ def test_request_names_the_model_in_its_address():
     }
 
 
-def test_parameters_of_the_model_merge_into_the_generation_config():
+def test_parameters_of_the_model_merge_into_the_generation_config() -> None:
     thinking = {"thinkingConfig": {"thinkingLevel": "low"}, "seed": None}
     template = google.encode(spec(generationConfig=thinking), PROMPT, CallParameters())
     assert json.loads(template.body("id"))["generationConfig"] == {
@@ -44,12 +44,12 @@ def test_parameters_of_the_model_merge_into_the_generation_config():
     }
 
 
-def test_key_travels_in_its_own_header():
+def test_key_travels_in_its_own_header() -> None:
     assert google.request_headers("k") == {"x-goog-api-key": "k"}
     assert google.request_headers(None) == {}
 
 
-def test_decode_skips_thoughts_and_counts_them_as_output():
+def test_decode_skips_thoughts_and_counts_them_as_output() -> None:
     payload = answer_with(
         {"text": "Let me see.", "thought": True},
         {"text": '{"action":'},
@@ -88,24 +88,24 @@ def test_decode_skips_thoughts_and_counts_them_as_output():
         (None, None),
     ],
 )
-def test_finish_reasons_are_normalised(reason, kind):
+def test_finish_reasons_are_normalised(reason: str | None, kind: StopKind | None) -> None:
     answer = google.decode(answer_with(finish_reason=reason), {})
     assert (answer.stop_reason, answer.stop_kind) == (reason, kind)
 
 
-def test_a_disabled_account_is_no_answer_of_the_model():
+def test_a_disabled_account_is_no_answer_of_the_model() -> None:
     """It fails as a wrong key does, whatever text stands beside it."""
     with pytest.raises(ProviderError, match="PUP_LIMITED_DISABLED") as caught:
         google.decode(answer_with(finish_reason="PUP_LIMITED_DISABLED"), {})
     assert caught.value.error_class == ErrorClass.AUTH
 
 
-def test_a_candidate_without_content_is_an_empty_answer():
+def test_a_candidate_without_content_is_an_empty_answer() -> None:
     payload = {"candidates": [{"finishReason": "MAX_TOKENS", "index": 0}]}
     assert google.decode(payload, {}).text == ""
 
 
-def test_a_blocked_prompt_is_an_empty_answer_of_the_filter():
+def test_a_blocked_prompt_is_an_empty_answer_of_the_filter() -> None:
     payload = {
         "promptFeedback": {"blockReason": "PROHIBITED_CONTENT"},
         "usageMetadata": {"promptTokenCount": 12559, "totalTokenCount": 12559},
@@ -118,7 +118,7 @@ def test_a_blocked_prompt_is_an_empty_answer_of_the_filter():
 
 
 @pytest.mark.parametrize("payload", [None, [], {}, {"candidates": []}, {"promptFeedback": {}}])
-def test_payloads_without_candidate_or_block_reason_are_malformed(payload):
+def test_payloads_without_candidate_or_block_reason_are_malformed(payload) -> None:
     with pytest.raises(ProviderError) as caught:
         google.decode(payload, {})
     assert caught.value.error_class == ErrorClass.MALFORMED

@@ -32,7 +32,7 @@ def completion(message, finish_reason="stop", **fields):
     return {"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], **fields}
 
 
-def test_request_holds_the_system_text_the_command_and_the_parameters():
+def test_request_holds_the_system_text_the_command_and_the_parameters() -> None:
     assert body(spec(), CallParameters(temperature=0.5)) == {
         "model": "gpt-5.1",
         "max_completion_tokens": 4096,
@@ -45,19 +45,19 @@ def test_request_holds_the_system_text_the_command_and_the_parameters():
     }
 
 
-def test_request_goes_to_chat_completions_below_the_base_url():
+def test_request_goes_to_chat_completions_below_the_base_url() -> None:
     template = openai.encode(spec("http://127.0.0.1:8000/v1"), PROMPT, CallParameters())
     assert template.url == "http://127.0.0.1:8000/v1/chat/completions"
 
 
-def test_hosts_other_than_openai_get_max_tokens():
+def test_hosts_other_than_openai_get_max_tokens() -> None:
     sent = body(spec("https://openrouter.ai/api/v1"))
     assert sent["max_tokens"] == 4096
     assert "max_completion_tokens" not in sent
 
 
 @pytest.mark.parametrize("host", ["api.openai.com", "eu.api.openai.com", "us.api.openai.com"])
-def test_every_region_of_openai_gets_max_completion_tokens(host):
+def test_every_region_of_openai_gets_max_completion_tokens(host: str) -> None:
     """A stored run states no field; then the host decides."""
     sent = body(spec(f"https://{host}/v1"))
     assert sent["max_completion_tokens"] == 4096
@@ -66,42 +66,42 @@ def test_every_region_of_openai_gets_max_completion_tokens(host):
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 @pytest.mark.parametrize("base_url", ["https://gateway.test/v1", "https://api.openai.com/v1"])
-def test_the_catalog_names_the_field_whatever_the_host(field, base_url):
+def test_the_catalog_names_the_field_whatever_the_host(field: str, base_url: str) -> None:
     """A gateway to reasoning models refuses one, an old server knows only the other."""
     sent = body(replace(spec(base_url), max_tokens_field=field))
     assert [name for name in sent if name.startswith("max_")] == [field]
 
 
-def test_a_host_that_only_ends_alike_is_another():
+def test_a_host_that_only_ends_alike_is_another() -> None:
     """No subdomain of OpenAI."""
     assert "max_tokens" in body(spec("https://api.openai.com.test/v1"))
     assert "max_tokens" in body(spec("https://notapi.openai.com/v1"))
 
 
-def test_unset_seed_and_temperature_are_not_sent():
+def test_unset_seed_and_temperature_are_not_sent() -> None:
     sent = body(spec(), CallParameters(seed=None, temperature=None))
     assert "seed" not in sent
     assert "temperature" not in sent
 
 
-def test_parameters_of_the_model_override_add_and_remove_fields():
+def test_parameters_of_the_model_override_add_and_remove_fields() -> None:
     sent = body(spec(seed=None, reasoning_effort="low", max_completion_tokens=99))
     assert "seed" not in sent
     assert sent["reasoning_effort"] == "low"
     assert sent["max_completion_tokens"] == 99
 
 
-def test_an_empty_system_text_is_left_out():
+def test_an_empty_system_text_is_left_out() -> None:
     sent = body(spec(), prompt=Prompt("bare", "", "{command}"))
     assert sent["messages"] == [{"role": "user", "content": "cat /etc/shadow"}]
 
 
-def test_key_travels_as_bearer_token():
+def test_key_travels_as_bearer_token() -> None:
     assert openai.request_headers("sk-1") == {"Authorization": "Bearer sk-1"}
     assert openai.request_headers(None) == {}
 
 
-def test_decode_reads_every_field_of_an_openai_answer():
+def test_decode_reads_every_field_of_an_openai_answer() -> None:
     answer = openai.decode(
         completion(
             {"role": "assistant", "content": ANSWER, "refusal": None, "annotations": []},
@@ -125,7 +125,7 @@ def test_decode_reads_every_field_of_an_openai_answer():
     assert answer.upstream is None
 
 
-def test_decode_reads_the_upstream_and_cache_writes_of_openrouter():
+def test_decode_reads_the_upstream_and_cache_writes_of_openrouter() -> None:
     answer = openai.decode(
         completion(
             {"role": "assistant", "content": ANSWER, "reasoning": "hidden"},
@@ -144,7 +144,7 @@ def test_decode_reads_the_upstream_and_cache_writes_of_openrouter():
     assert answer.request_id == "chatcmpl-1"
 
 
-def test_reasoning_left_out_of_the_completion_tokens_is_added():
+def test_reasoning_left_out_of_the_completion_tokens_is_added() -> None:
     usage = {
         "prompt_tokens": 32,
         "completion_tokens": 9,
@@ -165,12 +165,12 @@ def test_reasoning_left_out_of_the_completion_tokens_is_added():
         (None, None),
     ],
 )
-def test_stop_reasons_are_normalised(reason, kind):
+def test_stop_reasons_are_normalised(reason: str | None, kind: StopKind | None) -> None:
     answer = openai.decode(completion({"content": "x"}, reason), {})
     assert (answer.stop_reason, answer.stop_kind) == (reason, kind)
 
 
-def test_a_refusal_is_a_content_filter_with_its_detail():
+def test_a_refusal_is_a_content_filter_with_its_detail() -> None:
     message = {"role": "assistant", "content": None, "refusal": "I can't help with that."}
     answer = openai.decode(completion(message), {})
     assert answer.text is None
@@ -178,7 +178,7 @@ def test_a_refusal_is_a_content_filter_with_its_detail():
     assert (answer.stop_reason, answer.stop_kind) == ("stop", StopKind.CONTENT_FILTER)
 
 
-def test_content_parts_are_joined_without_thinking():
+def test_content_parts_are_joined_without_thinking() -> None:
     parts = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
         {"type": "text", "text": '{"action":'},
@@ -187,23 +187,23 @@ def test_content_parts_are_joined_without_thinking():
     assert openai.decode(completion({"content": parts}), {}).text == '{"action":"WARN"}'
 
 
-def test_reasoning_content_is_not_the_text():
+def test_reasoning_content_is_not_the_text() -> None:
     message = {"content": "", "reasoning_content": '{"action": "ALLOW"}'}
     assert openai.decode(completion(message), {}).text == ""
 
 
-def test_lone_surrogates_and_nul_in_the_text_survive():
+def test_lone_surrogates_and_nul_in_the_text_survive() -> None:
     payload = json.loads('{"choices":[{"message":{"content":"\\ud800 \\u0000"}}]}')
     assert openai.decode(payload, {}).text == "\ud800 \0"
 
 
-def test_token_counts_that_are_no_counts_read_as_unknown():
+def test_token_counts_that_are_no_counts_read_as_unknown() -> None:
     usage = {"prompt_tokens": -1, "completion_tokens": True, "prompt_tokens_details": [1]}
     assert openai.decode(completion({"content": ""}, usage=usage), {}).usage == Usage()
 
 
 @pytest.mark.parametrize("payload", [None, [], "text", {}, {"choices": []}, {"choices": ["x"]}])
-def test_payloads_without_a_choice_are_malformed(payload):
+def test_payloads_without_a_choice_are_malformed(payload) -> None:
     with pytest.raises(ProviderError) as caught:
         openai.decode(payload, {})
     assert caught.value.error_class == ErrorClass.MALFORMED
@@ -225,7 +225,9 @@ def test_payloads_without_a_choice_are_malformed(payload):
         ({"choices": [{"finish_reason": "error"}]}, 502, ErrorClass.SERVER),
     ],
 )
-def test_an_error_inside_a_successful_response_counts_as_its_status(payload, status, error_class):
+def test_an_error_inside_a_successful_response_counts_as_its_status(
+    payload: dict[str, object], status: int, error_class: ErrorClass
+) -> None:
     with pytest.raises(ProviderError) as caught:
         openai.decode(payload, {})
     assert (caught.value.status, caught.value.error_class) == (status, error_class)

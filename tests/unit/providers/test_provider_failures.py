@@ -51,7 +51,9 @@ def google_error(status, message, *details):
         (529, ErrorClass.OVERLOADED),
     ],
 )
-def test_status_alone_decides_when_the_body_says_nothing(status, error_class):
+def test_status_alone_decides_when_the_body_says_nothing(
+    status: int, error_class: ErrorClass
+) -> None:
     error = failure(status)
     assert (error.status, error.error_class) == (status, error_class)
 
@@ -87,11 +89,11 @@ def test_status_alone_decides_when_the_body_says_nothing(status, error_class):
         (429, google_error("RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.")),
     ],
 )
-def test_a_spent_budget_is_quota_under_whatever_status(status, payload):
+def test_a_spent_budget_is_quota_under_whatever_status(status: int, payload) -> None:
     assert failure(status, payload).error_class == ErrorClass.QUOTA
 
 
-def test_googles_limit_per_minute_passes_although_it_speaks_of_billing():
+def test_googles_limit_per_minute_passes_although_it_speaks_of_billing() -> None:
     error = failure(
         429,
         google_error(
@@ -107,7 +109,7 @@ def test_googles_limit_per_minute_passes_although_it_speaks_of_billing():
     assert (error.error_class, error.retry_after_s) == (ErrorClass.RATE_LIMIT, 26.5)
 
 
-def test_openais_rate_limit_passes_although_it_links_to_billing():
+def test_openais_rate_limit_passes_although_it_links_to_billing() -> None:
     words = (
         "Rate limit reached. Add a payment method at https://platform.openai.com/account/billing"
     )
@@ -115,12 +117,12 @@ def test_openais_rate_limit_passes_although_it_links_to_billing():
     assert error.error_class == ErrorClass.RATE_LIMIT
 
 
-def test_openrouters_budget_in_flight_passes():
+def test_openrouters_budget_in_flight_passes() -> None:
     error = failure(402, {"error": {"code": 402, "message": "in flight"}}, {"retry-after": "3"})
     assert (error.error_class, error.retry_after_s) == (ErrorClass.RATE_LIMIT, 3.0)
 
 
-def test_a_wrong_google_key_is_an_auth_failure_despite_status_400():
+def test_a_wrong_google_key_is_an_auth_failure_despite_status_400() -> None:
     words = "API key not valid. Please pass a valid API key."
     error = failure(400, google_error("INVALID_ARGUMENT", words))
     assert error.error_class == ErrorClass.AUTH
@@ -167,7 +169,9 @@ def test_a_wrong_google_key_is_an_auth_failure_despite_status_400():
         ),
     ],
 )
-def test_an_answer_withheld_by_a_filter_is_a_completion(status, payload, stop_reason):
+def test_an_answer_withheld_by_a_filter_is_a_completion(
+    status: int, payload, stop_reason: str
+) -> None:
     answer = settle(status, payload, {"x-request-id": "req_9"})
     assert answer.text == ""
     assert answer.stop_kind is StopKind.CONTENT_FILTER
@@ -203,11 +207,13 @@ def test_an_answer_withheld_by_a_filter_is_a_completion(status, payload, stop_re
         ({}, None),
     ],
 )
-def test_retry_after_is_read_from_the_headers(headers, seconds):
+def test_retry_after_is_read_from_the_headers(
+    headers: dict[str, object], seconds: float | None
+) -> None:
     assert failure(429, headers=headers).retry_after_s == seconds
 
 
-def test_retry_after_is_read_from_the_metadata_of_a_router():
+def test_retry_after_is_read_from_the_metadata_of_a_router() -> None:
     metadata = {"provider_name": "Venice", "retry_after_seconds": 17}
     error = failure(429, {"error": {"message": "slow", "metadata": metadata}})
     assert error.retry_after_s == 17.0
@@ -226,10 +232,10 @@ def test_retry_after_is_read_from_the_metadata_of_a_router():
         ({"error": {"message": 5}}, "HTTP 404: Not Found"),
     ],
 )
-def test_message_is_the_providers_own_on_one_printable_line(payload, message):
+def test_message_is_the_providers_own_on_one_printable_line(payload, message: str) -> None:
     assert str(failure(404, payload)) == message
 
 
-def test_a_long_message_is_cut_to_300_characters():
+def test_a_long_message_is_cut_to_300_characters() -> None:
     message = str(failure(400, {"error": {"message": "x" * 5000}}))
     assert message == "HTTP 400: " + "x" * 299 + "…"

@@ -25,31 +25,31 @@ def prepare(base_url="https://api.example.test/v1", key=KEY, wire=WireFormat.OPE
 
 
 @pytest.fixture(autouse=True)
-def no_proxy_variables(monkeypatch):
+def no_proxy_variables(monkeypatch: pytest.MonkeyPatch):
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
 
 
 @pytest.mark.parametrize("wire", [WireFormat.OPENAI, WireFormat.ANTHROPIC, WireFormat.GOOGLE])
-def test_a_prepared_client_shows_its_key_nowhere(wire):
+def test_a_prepared_client_shows_its_key_nowhere(wire: WireFormat) -> None:
     client = prepare(wire=wire)
     assert KEY not in repr(client)
     assert KEY not in repr(client._route)
     assert KEY in str(dict(client._route.headers))
 
 
-def test_a_key_loses_the_blanks_around_it():
+def test_a_key_loses_the_blanks_around_it() -> None:
     client = prepare(key=f" {KEY}\n")
     assert client._route.headers["Authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize("key", [None, " "])
-def test_without_a_key_no_credential_is_sent(key):
+def test_without_a_key_no_credential_is_sent(key: str | None) -> None:
     assert "Authorization" not in prepare(key=key)._route.headers
 
 
-def test_a_key_that_no_header_can_carry_is_refused_without_being_shown():
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown() -> None:
     with pytest.raises(ConfigError, match="TEST_API_KEY") as caught:
         prepare(key="sk-a\r\nb")
     assert "sk-a" not in str(caught.value)
@@ -58,17 +58,19 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_shown():
 @pytest.mark.parametrize(
     "base_url", ["", "api.example.test/v1", "ftp://example.test", "http://", "http://u:p@h/v1"]
 )
-def test_a_base_url_that_cannot_be_called_is_refused(base_url):
+def test_a_base_url_that_cannot_be_called_is_refused(base_url: str) -> None:
     with pytest.raises(CatalogError, match="'test/m'"):
         prepare(base_url)
 
 
-def test_a_baseline_needs_no_address_and_no_key():
+def test_a_baseline_needs_no_address_and_no_key() -> None:
     client = prepare("", None, WireFormat.BASELINE, "always-allow")
     assert isinstance(client, Baseline)
 
 
-def test_the_proxy_of_the_environment_is_used_and_its_password_kept_apart(monkeypatch):
+def test_the_proxy_of_the_environment_is_used_and_its_password_kept_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("https_proxy", "http://user:secret@proxy.test:3128")
     route = prepare()._route
     assert str(route.proxy) == "http://proxy.test:3128"
@@ -81,12 +83,14 @@ def test_the_proxy_of_the_environment_is_used_and_its_password_kept_apart(monkey
     "base_url",
     ["http://127.0.0.1:8000", "http://127.0.0.2:1", "http://localhost:1/v1", "http://[::1]:1/v1"],
 )
-def test_loopback_never_goes_through_a_proxy(monkeypatch, base_url):
+def test_loopback_never_goes_through_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, base_url: str
+) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.test:3128")
     assert prepare(base_url)._route.proxy is None
 
 
-def test_hosts_excluded_from_the_proxy_are_called_directly(monkeypatch):
+def test_hosts_excluded_from_the_proxy_are_called_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.test:3128")
     monkeypatch.setenv("no_proxy", "example.test")
     assert prepare()._route.proxy is None
@@ -103,7 +107,9 @@ def test_hosts_excluded_from_the_proxy_are_called_directly(monkeypatch):
         "http://[::1",
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_refused_in_one_line(monkeypatch, address):
+def test_a_proxy_that_cannot_be_used_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
     """The line names the variable and repeats no password."""
     monkeypatch.setenv("https_proxy", address)
     with pytest.raises(ConfigError, match=r"https proxy .* HTTPS_PROXY") as caught:

@@ -23,7 +23,7 @@ PROMPT = Prompt("p", 'Say "{command}" \u20ac', 'Judge:\n<c>{command}</c> "{}"')
         "x" * 100_000,
     ],
 )
-def test_body_holds_the_rendered_prompt_whatever_the_command(command):
+def test_body_holds_the_rendered_prompt_whatever_the_command(command: str) -> None:
     body = {
         "system": PROMPT.system,
         "max_tokens": 5,
@@ -36,7 +36,7 @@ def test_body_holds_the_rendered_prompt_whatever_the_command(command):
     assert sent["max_tokens"] == 5
 
 
-def test_merge_follows_the_json_merge_patch_rules():
+def test_merge_follows_the_json_merge_patch_rules() -> None:
     assert merged(
         {"a": 1, "b": {"c": 2, "d": 3}, "e": None, "f": 4},
         {"b": {"c": None, "x": 5}, "f": None, "g": {"h": None, "i": 0}, "a": [1]},

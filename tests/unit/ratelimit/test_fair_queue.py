@@ -38,7 +38,7 @@ def in_room(test: Callable[[WaitingRoom], None]) -> None:
     asyncio.run(run())
 
 
-def test_runs_take_turns():
+def test_runs_take_turns() -> None:
     """A run with many waiters does not keep another one out."""
 
     def test(room: WaitingRoom) -> None:
@@ -57,7 +57,7 @@ def test_runs_take_turns():
     in_room(test)
 
 
-def test_a_run_without_money_is_passed_over():
+def test_a_run_without_money_is_passed_over() -> None:
     """Others are let through meanwhile, and it keeps its place."""
 
     def test(room: WaitingRoom) -> None:
@@ -77,7 +77,7 @@ def test_a_run_without_money_is_passed_over():
     in_room(test)
 
 
-def test_a_cancelled_waiter_takes_no_permit():
+def test_a_cancelled_waiter_takes_no_permit() -> None:
     """It leaves its line, and the next one is let through."""
 
     def test(room: WaitingRoom) -> None:
@@ -95,7 +95,7 @@ def test_a_cancelled_waiter_takes_no_permit():
     in_room(test)
 
 
-def test_a_permit_that_came_too_late():
+def test_a_permit_that_came_too_late() -> None:
     """Whoever was let through in the moment of leaving has a permit to give back."""
 
     def test(room: WaitingRoom) -> None:
@@ -109,7 +109,7 @@ def test_a_permit_that_came_too_late():
 
 
 @pytest.mark.parametrize(("even_called", "gone"), [(True, [1, 2]), (False, [0, 2])])
-def test_the_latest_are_sent_back(even_called: bool, gone: list[int]):
+def test_the_latest_are_sent_back(even_called: bool, gone: list[int]) -> None:
     """Those who were called before may stay in their place."""
 
     def test(room: WaitingRoom) -> None:
@@ -125,7 +125,7 @@ def test_the_latest_are_sent_back(even_called: bool, gone: list[int]):
     in_room(test)
 
 
-def test_the_longest_line_is_sent_back():
+def test_the_longest_line_is_sent_back() -> None:
     """A run with few waiters keeps them, whoever's turn it is."""
 
     def test(room: WaitingRoom) -> None:
@@ -145,7 +145,7 @@ def test_the_longest_line_is_sent_back():
     in_room(test)
 
 
-def test_one_line_is_turned_away():
+def test_one_line_is_turned_away() -> None:
     """The others go on waiting."""
 
     def test(room: WaitingRoom) -> None:
@@ -161,7 +161,7 @@ def test_one_line_is_turned_away():
     in_room(test)
 
 
-def test_the_money_of_a_run():
+def test_the_money_of_a_run() -> None:
     """What is in flight and what was spent is told, the latter once."""
 
     def test(room: WaitingRoom) -> None:
@@ -189,7 +189,7 @@ def test_the_money_of_a_run():
     in_room(test)
 
 
-def test_ended_runs_are_forgotten():
+def test_ended_runs_are_forgotten() -> None:
     """Of the idle lines the latest are kept; those that wait, call or have costs to tell all are."""
 
     def test(room: WaitingRoom) -> None:

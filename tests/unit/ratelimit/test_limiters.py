@@ -22,7 +22,7 @@ async def budget(_: str) -> None:
     """Know of no cap."""
 
 
-def test_the_newest_run_decides_the_limits():
+def test_the_newest_run_decides_the_limits() -> None:
     """Whoever corrects a limit and submits again need not restart the workers."""
 
     async def let_through() -> int:

@@ -42,7 +42,7 @@ def begin(ration: Ration, number: int = 10) -> list[Permit]:
         (PROBE, 1),
     ],
 )
-def test_what_may_begin(grant: Grant, begun: int):
+def test_what_may_begin(grant: Grant, begun: int) -> None:
     """Slots bound the calls in flight, permits those that begin; without either all begin."""
     ration = Ration(Places(100), Clock())
     assert begin(ration) == []
@@ -51,7 +51,7 @@ def test_what_may_begin(grant: Grant, begun: int):
     assert ration.probing is grant.probe
 
 
-def test_a_lease_ends():
+def test_a_lease_ends() -> None:
     """Nothing begins when a grant is too old, or given back."""
     clock = Clock()
     ration = Ration(Places(100), clock)
@@ -65,7 +65,7 @@ def test_a_lease_ends():
     assert begin(ration) == []
 
 
-def test_places_are_shared():
+def test_places_are_shared() -> None:
     """Two models together begin no more calls than the process has places."""
     places, clock = Places(3), Clock()
     first, second = Ration(places, clock), Ration(places, clock)
@@ -77,7 +77,7 @@ def test_places_are_shared():
     assert len(begin(second)) == 1
 
 
-def test_asking_before_the_time():
+def test_asking_before_the_time() -> None:
     """It helps when a permit may be had: something was freed, or nobody waited at the last ask."""
     ration = Ration(Places(100), Clock())
     assert not ration.worth_asking
@@ -96,7 +96,7 @@ def test_asking_before_the_time():
     assert not ration.worth_asking
 
 
-def test_an_unused_probe_is_given_back():
+def test_an_unused_probe_is_given_back() -> None:
     """Once the limiter is asked again, it may have gone to another worker."""
     ration = Ration(Places(100), Clock())
     ration.take(PROBE, asked_at=0.0)
@@ -114,7 +114,7 @@ def test_an_unused_probe_is_given_back():
         (PARKED, PROBERS),
     ],
 )
-def test_supply(grant: Grant, supply: int):
+def test_supply(grant: Grant, supply: int) -> None:
     """A worker holds what is in flight and a second's worth of a throttled model, two at least."""
     ration = Ration(Places(100), Clock())
     assert ration.supply == FIRST_ITEMS

@@ -73,7 +73,7 @@ async def entered(gate: Gate, run_id: str = "run", number: int = 1) -> list[Perm
     return list(await asyncio.wait_for(asyncio.gather(*entries), 10))
 
 
-def test_an_unlimited_model_costs_few_round_trips():
+def test_an_unlimited_model_costs_few_round_trips() -> None:
     """Calls begin without asking: 2,000 in ten seconds ask twice a second, and all is told."""
     limiter = FakeLimiter(FREE)
 
@@ -91,7 +91,7 @@ def test_an_unlimited_model_costs_few_round_trips():
     assert limiter.asks[-1].held == limiter.asks[-1].waiting == 0
 
 
-def test_permits_are_counted():
+def test_permits_are_counted() -> None:
     """As many calls begin as the limiter permits; the others wait for the next answer."""
     limiter = FakeLimiter(
         replace(FREE, metered=True, limited=True, permits=2, wait_s=0.5, rate=4.0),
@@ -113,7 +113,7 @@ def test_permits_are_counted():
     assert [(ask.held, ask.waiting) for ask in limiter.asks[:2]] == [(0, 5), (2, 3)]
 
 
-def test_slots_bound_the_calls_in_flight():
+def test_slots_bound_the_calls_in_flight() -> None:
     """Whoever leaves makes room for the next one, without a round trip."""
     limiter = FakeLimiter(replace(FREE, slots=2))
 
@@ -133,7 +133,7 @@ def test_slots_bound_the_calls_in_flight():
     play(limiter, test)
 
 
-def test_a_lease_ends():
+def test_a_lease_ends() -> None:
     """Without an answer of the limiter no call begins after its lease."""
     away = UnreachableError("away")
     limiter = FakeLimiter(FREE, away, away, away, away, away, away, FREE)
@@ -153,7 +153,7 @@ def test_a_lease_ends():
     assert sum(ask.told.answers for ask in heard) == 1
 
 
-def test_a_failure_is_told_at_once():
+def test_a_failure_is_told_at_once() -> None:
     """Whoever failed hears whether the fleet has parked the model."""
     limiter = FakeLimiter(FREE, FREE, replace(PARKED, wait_s=1.0))
 
@@ -171,7 +171,7 @@ def test_a_failure_is_told_at_once():
     assert [ask.told.failures for ask in limiter.asks[:3]] == [0, 1, 1]
 
 
-def test_a_failure_waits_for_an_answer_to_a_later_call():
+def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
     """That of an earlier one proves nothing; with no call left it waits two seconds only."""
     limiter = FakeLimiter(FREE)
 
@@ -197,7 +197,7 @@ def test_a_failure_waits_for_an_answer_to_a_later_call():
     play(limiter, test)
 
 
-def test_a_failure_does_not_wait_for_ever():
+def test_a_failure_does_not_wait_for_ever() -> None:
     """Another call under way may never end; and a parked model ends all waiting."""
     limiter = FakeLimiter(FREE)
 
@@ -226,7 +226,7 @@ def test_a_failure_does_not_wait_for_ever():
     play(limiter, test)
 
 
-def test_closing_ends_a_watch():
+def test_closing_ends_a_watch() -> None:
     """What was not decided by then goes back."""
     limiter = FakeLimiter(FREE)
 
@@ -243,7 +243,7 @@ def test_closing_ends_a_watch():
     play(limiter, test)
 
 
-def test_a_parked_model_keeps_few_items():
+def test_a_parked_model_keeps_few_items() -> None:
     """Two wait for the probes, the others go back, and so do those that come later."""
     limiter = FakeLimiter(PARKED)
 
@@ -263,7 +263,7 @@ def test_a_parked_model_keeps_few_items():
     play(limiter, test)
 
 
-def test_a_model_is_called_parked_after_two_probes():
+def test_a_model_is_called_parked_after_two_probes() -> None:
     """And only while somebody of this worker waits to hear of it."""
     limiter = FakeLimiter(replace(PARKED, failed_probes=1), replace(PARKED, failed_probes=2))
 
@@ -280,7 +280,7 @@ def test_a_model_is_called_parked_after_two_probes():
     play(limiter, test)
 
 
-def test_money_is_asked_of_the_store():
+def test_money_is_asked_of_the_store() -> None:
     """When the limiter has lost what a run cost, it is told, and then asked again at once."""
     lost = RunGrant("run", 0, over=False, unknown=True)
     found = RunGrant("run", 2, over=False, unknown=False)
@@ -301,7 +301,7 @@ def test_money_is_asked_of_the_store():
     play(limiter, test)
 
 
-def test_a_run_over_budget():
+def test_a_run_over_budget() -> None:
     """Its items are turned away, now and later; those of other runs are not."""
     over = RunGrant("dear", 0, over=True, unknown=False)
     limiter = FakeLimiter(replace(FREE, runs=(over,)), FREE)
@@ -317,7 +317,7 @@ def test_a_run_over_budget():
     play(limiter, test)
 
 
-def test_a_raised_cap():
+def test_a_raised_cap() -> None:
     """The store is asked before anybody is turned away, and whenever somebody comes later."""
     over, one, two = (RunGrant("dear", n, over=n == 0, unknown=False) for n in range(3))
     grants = [replace(FREE, runs=(run,)) for run in (over, one, over, two)]
@@ -343,7 +343,7 @@ def test_a_raised_cap():
     assert [run.cap for ask in limiter.asks for run in ask.runs if run.waiting] == [1, 2, 2, 3]
 
 
-def test_a_cancelled_call_takes_no_slot():
+def test_a_cancelled_call_takes_no_slot() -> None:
     """Whoever gives up, waiting or let through, makes room."""
     limiter = FakeLimiter(replace(FREE, slots=1))
 
@@ -359,7 +359,7 @@ def test_a_cancelled_call_takes_no_slot():
     play(limiter, test)
 
 
-def test_a_new_limit_is_told_at_once():
+def test_a_new_limit_is_told_at_once() -> None:
     """The fleet should not find it out by 429s."""
     limiter = FakeLimiter(FREE)
 
@@ -373,7 +373,7 @@ def test_a_new_limit_is_told_at_once():
     play(limiter, test)
 
 
-def test_a_bug_does_not_hang():
+def test_a_bug_does_not_hang() -> None:
     """An asker that breaks fails those who wait, and the next one tries again."""
     limiter = FakeLimiter(KeyError("bug"), FREE)
 
@@ -386,7 +386,7 @@ def test_a_bug_does_not_hang():
     play(limiter, test)
 
 
-def test_an_ending_loop_takes_the_gate_along():
+def test_an_ending_loop_takes_the_gate_along() -> None:
     """Nothing is left behind when the loop ends while a call is in flight and things are untold."""
     limiter = FakeLimiter(FREE)
     gates: list[Gate] = []
@@ -401,7 +401,7 @@ def test_an_ending_loop_takes_the_gate_along():
     assert not gates[0]._pump.running
 
 
-def test_the_last_news_of_a_fleet_without_limiter():
+def test_the_last_news_of_a_fleet_without_limiter() -> None:
     """A gate that closes while nobody can be asked gives up after the last call, asking rarely."""
     limiter = FakeLimiter(FREE, UnreachableError("away"))
 
@@ -419,7 +419,7 @@ def test_the_last_news_of_a_fleet_without_limiter():
     assert len(limiter.asks) < 30
 
 
-def test_a_run_without_cap_does_not_wait_for_money():
+def test_a_run_without_cap_does_not_wait_for_money() -> None:
     """It passes one whose money is all in flight, without asking."""
     limiter = FakeLimiter(replace(FREE, runs=(RunGrant("dear", 0, over=False, unknown=False),)))
 
@@ -435,7 +435,7 @@ def test_a_run_without_cap_does_not_wait_for_money():
     play(limiter, test)
 
 
-def test_an_unused_probe_is_told():
+def test_an_unused_probe_is_told() -> None:
     """While all places are taken nobody probes, and the limiter hears of it."""
     probe = replace(PARKED, permits=1, probe=True, wait_s=0.5)
     limiter = FakeLimiter(probe, PARKED, probe, PARKED)
@@ -470,7 +470,7 @@ def test_an_unused_probe_is_told():
         (ErrorClass.SERVER, 0, -10),
     ],
 )
-def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int):
+def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int) -> None:
     """A provider that may have worked on a call may charge for it, whatever became of it."""
     enough = RunGrant("run", 9, over=False, unknown=False)
     limiter = FakeLimiter(replace(FREE, runs=(enough,)))
@@ -486,7 +486,7 @@ def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int):
     assert sum(ask.told.tokens for ask in limiter.asks) == tokens
 
 
-def test_a_run_forgotten_while_the_store_is_asked():
+def test_a_run_forgotten_while_the_store_is_asked() -> None:
     """Whoever asked for a raised cap meanwhile gets through all the same, and its cost is told."""
     over, enough = (RunGrant("dear", n, over=n == 0, unknown=False) for n in (0, 9))
     limiter = FakeLimiter(replace(FREE, runs=(over,)), FREE)
@@ -510,7 +510,7 @@ def test_a_run_forgotten_while_the_store_is_asked():
     assert sum(run.spent for ask in limiter.asks for run in ask.runs) == 3
 
 
-def test_ended_runs_are_forgotten():
+def test_ended_runs_are_forgotten() -> None:
     """A gate keeps no line of every run it has ever seen."""
     limiter = FakeLimiter(FREE)
 
@@ -524,7 +524,7 @@ def test_ended_runs_are_forgotten():
     play(limiter, test)
 
 
-def test_closing_while_the_store_is_asked():
+def test_closing_while_the_store_is_asked() -> None:
     """Whoever comes to a run over budget in that moment is turned away like all others."""
     over = RunGrant("dear", 0, over=True, unknown=False)
     limiter = FakeLimiter(replace(FREE, runs=(over,)), FREE)
@@ -542,7 +542,7 @@ def test_closing_while_the_store_is_asked():
     play(limiter, test)
 
 
-def test_nobody_answers_at_the_end():
+def test_nobody_answers_at_the_end() -> None:
     """A worker that ends does not wait for ever to tell its last news."""
 
     async def never(_: Ask) -> Grant:

@@ -8,7 +8,7 @@ from aegish_dist.ratelimit.protocol import Told
 from aegish_dist.ratelimit.usage_report import News
 
 
-def test_answers():
+def test_answers() -> None:
     """Answers count, those of the present epoch once more, and so do unexpected tokens."""
     news = News()
     news.enter_epoch(3)
@@ -19,7 +19,7 @@ def test_answers():
     assert not news
 
 
-def test_refusals_of_older_epochs():
+def test_refusals_of_older_epochs() -> None:
     """A 429 of a call that was let through before the last decrease is no refusal of this rate."""
     news = News()
     news.enter_epoch(1)
@@ -32,7 +32,7 @@ def test_refusals_of_older_epochs():
     assert news.take() == Told(epoch=2, alive=True, reason="no")
 
 
-def test_pauses():
+def test_pauses() -> None:
     """The longest wait that a throttled or overloaded provider asks for counts; others do not."""
     news = News()
     news.failure(0, ErrorClass.RATE_LIMIT, 2.0, probe=False, words="no")
@@ -42,7 +42,7 @@ def test_pauses():
     assert (news.take().pause_s, news.take().pause_s) == (7.0, 0.0)
 
 
-def test_long_pauses():
+def test_long_pauses() -> None:
     """A wait that nothing is held for is the model's, whatever the failure."""
     news = News()
     news.failure(0, ErrorClass.SERVER, 301.0, probe=False, words="no")
@@ -50,7 +50,7 @@ def test_long_pauses():
     assert news.take().pause_s == 301.0
 
 
-def test_failures_in_a_row():
+def test_failures_in_a_row() -> None:
     """Only failures since the last sign of life count: an answer, or a 429."""
     news = News()
     classes = (ErrorClass.SERVER, ErrorClass.RATE_LIMIT, ErrorClass.AUTH, ErrorClass.DEADLINE)
@@ -63,7 +63,7 @@ def test_failures_in_a_row():
 
 
 @pytest.mark.parametrize("error_class", [ErrorClass.AUTH, ErrorClass.DEADLINE])
-def test_failed_probes(error_class: ErrorClass):
+def test_failed_probes(error_class: ErrorClass) -> None:
     """A probe has failed unless the provider showed a sign of life."""
     news = News()
     news.failure(0, error_class, None, probe=True, words="no")
@@ -71,7 +71,7 @@ def test_failed_probes(error_class: ErrorClass):
     assert news.take().probe_failed
 
 
-def test_refused_probe():
+def test_refused_probe() -> None:
     """A 429 is a sign of life, though no answer."""
     news = News()
     news.failure(0, ErrorClass.RATE_LIMIT, None, probe=True, words="no")
@@ -81,7 +81,7 @@ def test_refused_probe():
     assert (told.alive, told.probe_failed) == (True, True)
 
 
-def test_calls_that_were_paid_for_in_vain():
+def test_calls_that_were_paid_for_in_vain() -> None:
     """They are counted up to the next answer, a 429 between them notwithstanding."""
     news = News()
     for error_class in (ErrorClass.MALFORMED, ErrorClass.RATE_LIMIT, ErrorClass.DEADLINE):
@@ -96,7 +96,7 @@ def test_calls_that_were_paid_for_in_vain():
     assert news.take().unanswered == 1
 
 
-def test_news_that_did_not_arrive():
+def test_news_that_did_not_arrive() -> None:
     """They are told together with what came after them."""
     news = News()
     news.failure(0, ErrorClass.SERVER, None, probe=False, words="no")
@@ -118,7 +118,7 @@ def test_news_that_did_not_arrive():
     )
 
 
-def test_hints():
+def test_hints() -> None:
     """The newest hint is told; only another limit is worth telling at once."""
     news = News()
 
@@ -129,7 +129,7 @@ def test_hints():
     assert told.hint == RateHint(120, 100)
 
 
-def test_hints_that_did_not_arrive():
+def test_hints_that_did_not_arrive() -> None:
     """A newer one replaces them whole, above all when it says that nothing is left."""
     news = News()
     news.hint(RateHint(60, 59))

@@ -1,210 +1,35 @@
-"""A small report made by hand."""
-
-from datetime import UTC, datetime
+"""Reports that several tests of rendering look at."""
 
 import pytest
 
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Run, RunDataset
-from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.render import ReportData
-from aegish_dist.render.data import Failure, Halted
-
-NUMBERS = ("value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters")
-HOSTILE = "=cmd()|`x` [red]b[/red] <script>alert(1)</script> \x1b[31m\x9b2J\x7f\u202e\n*_~\\ [a](b)"
-
-
-MIXED = RunDataset("mixed", "ab" * 32, 300, 200, "GTFOBins, commit 0123", "GPL-3.0")
-LATE = datetime(2026, 11, 20, 14, 20, tzinfo=UTC)
-
-
-def failures(model="acme/guard-1", message="no such key"):
-    """Six verdicts lost to a wrong key, and forty 429s after which another attempt succeeded."""
-    return (
-        Failure(model, ErrorClass.AUTH, 6, 6, (401, 403), message, LATE),
-        Failure(model, ErrorClass.RATE_LIMIT, 0, 40, (429,), "", LATE),
-    )
-
-
-def numbers(*values):
-    return dict(zip(NUMBERS, (*values, *[None] * (7 - len(values))), strict=True))
-
-
-def undefined(n=0):
-    return numbers(None, None, None, None, None, n, None)
-
-
-def a_model(model="acme/guard-1", **changes):
-    """200 malicious and 100 harmless commands, all answered but for six malicious ones."""
-    metrics = {
-        "aegish_score": numbers(0.957, 0.0068, 0.0078, 0.939, 0.970, 296, 140),
-        "aegish_score_worst": numbers(0.9401),
-        "aegish_score_best": numbers(0.9599),
-        "malicious_detection_rate": numbers(0.944, 0.016, 0.02, 0.905, 0.968, 196, 40),
-        "malicious_detection_rate_worst": numbers(0.925),
-        "malicious_detection_rate_best": numbers(0.945),
-        "malicious_detection_rate_macro": numbers(0.91, 0.02, 0.02, 0.85, 0.95, 196, 40),
-        "harmless_acceptance_rate": numbers(0.97, 0.017, 0.017, 0.915, 0.99, 100, 100),
-        "harmless_acceptance_rate_worst": numbers(0.955),
-        "harmless_acceptance_rate_best": numbers(0.975),
-        "false_positive_rate": numbers(0.03, 0.017, 0.017, 0.01, 0.085, 100, 100),
-        "timeout_error_rate": numbers(0.04, 0.01, 0.01, 0.02, 0.07, 300, 140),
-        "format_error_rate": numbers(0.0, 0.0, 0.0, 0.0, 0.012, 300, 140),
-        "api_error_rate": numbers(0.02, 0.01, 0.01, 0.01, 0.04, 300, 140),
-        "coverage": numbers(0.98, None, None, None, None, 300, None),
-        "brier": numbers(0.0412, 0.004, None, 0.033, 0.049, 250, None),
-        "ece": undefined(250),
-        "flip_rate": undefined(),
-    }
-    entry = {
-        "model": model,
-        "simulated": False,
-        "metrics": metrics | changes.pop("metrics", {}),
-        "counts": {
-            "planned": 300,
-            "done": 300,
-            "scored": 294,
-            "timeout_error_count": 12,
-            "format_error_count": 0,
-            "api_error_count": 6,
-        },
-        "categories": {
-            "file-read": {"n": 150, "value": 0.96, "stderr": 0.01, "ci_low": 0.9, "ci_high": 0.98},
-            "shell": {"n": 46, "value": 0.86, "stderr": 0.05, "ci_low": 0.7, "ci_high": 0.95},
-        },
-        "actions": {
-            "malicious": {"ALLOW": 2, "WARN": 3, "BLOCK": 185, "TIMEOUT_ERROR": 4, "API_ERROR": 6},
-            "harmless": {"ALLOW": 90, "WARN": 7, "BLOCK": 3, "TIMEOUT_ERROR": 0, "API_ERROR": 0},
-        },
-        "latency_ms": {"mean": 950.0, "p50": 812.4, "p90": 2310.0, "p99": 23100.0, "max": 60000.0},
-        "latency_parts_ms": {
-            "service": {"mean": 950.0, "p50": 812.4, "p90": 2310.0, "p99": 23100.0, "max": 60000.0},
-            "queue": {"mean": 41.2, "p50": 40.0, "p90": 50.0, "p99": 60.0, "max": 61.0},
-        },
-        "cost": {"total_usd": 0.585, "per_1000_usd": 1.95, "per_command_usd": 0.00195},
-        "tokens": {
-            "input": 1234567,
-            "output": 4321,
-            "reasoning": None,
-            "cache_read": 1000000,
-            "cache_write": None,
-        },
-    }
-    return entry | changes
-
-
-def a_silent_model(model="acme/silent"):
-    """A model of which nothing is known yet."""
-    nothing = {"mean": None, "p50": None, "p90": None, "p99": None, "max": None}
-    return a_model(
-        model,
-        metrics=dict.fromkeys(a_model()["metrics"], undefined())
-        | {"coverage": numbers(0.0, None, None, None, None, 300, None)},
-        counts={
-            "planned": 300,
-            "done": 0,
-            "scored": 0,
-            "timeout_error_count": 0,
-            "format_error_count": 0,
-            "api_error_count": 0,
-        },
-        categories={},
-        actions={"malicious": {"BLOCK": 0}, "harmless": {"BLOCK": 0}},
-        latency_ms=nothing,
-        latency_parts_ms={},
-        cost=dict.fromkeys(("total_usd", "per_1000_usd", "per_command_usd")),
-        tokens=dict.fromkeys(("input", "output", "reasoning", "cache_read", "cache_write")),
-    )
-
-
-def a_report(*entries, name="nightly", datasets=None, epochs=1, ranking=None, **changes):
-    entries = entries or (a_model(),)
-    in_order = [
-        (place, place, entry["model"], entry["metrics"]["aegish_score"]["value"])
-        for place, entry in enumerate(entries, start=1)
-    ]
-    places = ranking or [
-        (None, None, model, None) if score is None else (place, group, model, score)
-        for place, group, model, score in in_order
-    ]
-    run = Run(
-        run_id="0a1b2c3d4",
-        created_at=datetime(2026, 11, 20, 14, 3, tzinfo=UTC),
-        name=name,
-        origin="submit",
-        package_version="0.1.0",
-        prompt=Prompt("guard", "system", "{command}"),
-        parameters=CallParameters(),
-        epochs=epochs,
-        datasets=datasets or (MIXED,),
-        models=tuple(ModelSpec(entry["model"], WireFormat.OPENAI, "guard") for entry in entries),
-    )
-    fields = {
-        "run": run,
-        "snapshot_id": 12,
-        "scoring": "aegish-5.3",
-        "scoring_version": 1,
-        "verdicts": 300,
-        "created_at": datetime(2026, 11, 20, 14, 30, tzinfo=UTC),
-        "document": {
-            "models": sorted(entries, key=lambda entry: entry["model"]),
-            "ranking": [
-                dict(zip(("rank", "tie_group", "model", "aegish_score"), place, strict=True))
-                for place in places
-            ],
-        },
-    }
-    return ReportData(**fields | changes)
+from aegish_dist.core.run import RunDataset
+from aegish_dist.render.data import Halted, ReportData
+from tests.unit.render.reports import HOSTILE, a_model, a_report, failures
 
 
 @pytest.fixture
-def model():
-    """Make the entry of a model, changed as asked."""
-    return a_model
-
-
-@pytest.fixture
-def silent_model():
-    """Make the entry of a model without a verdict."""
-    return a_silent_model
-
-
-@pytest.fixture
-def report():
-    """Make the data of a report on some entries, best first."""
-    return a_report
-
-
-@pytest.fixture
-def hostile():
-    """Text that attacks terminals, markup languages and spreadsheets at once."""
-    return HOSTILE
-
-
-@pytest.fixture
-def hostile_report(hostile):
+def hostile_report() -> ReportData:
     """A report in which everything foreign is hostile."""
-    entry = a_model(hostile, simulated=True)
-    entry["categories"] = {hostile: entry["categories"]["shell"]}
+    entry = a_model(HOSTILE, simulated=True)
+    entry["categories"] = {HOSTILE: entry["categories"]["shell"]}
     return a_report(
         entry,
-        name=hostile,
-        datasets=(RunDataset(hostile, "ab" * 32, 300, 200),),
-        failures=failures(hostile, hostile)[:1],
-        halted=(Halted(hostile, "parked", hostile),),
+        name=HOSTILE,
+        datasets=(RunDataset(HOSTILE, "ab" * 32, 300, 200),),
+        failures=failures(HOSTILE, HOSTILE)[:1],
+        halted=(Halted(HOSTILE, "parked", HOSTILE),),
     )
 
 
 @pytest.fixture
-def failed_report():
+def failed_report() -> ReportData:
     """A report on a model with failed calls that is parked."""
     halted = (Halted("acme/guard-1", "parked", "no such key"),)
     return a_report(failures=failures(), halted=halted)
 
 
 @pytest.fixture
-def fourteen():
+def fourteen() -> ReportData:
     """A report on fourteen models with long ids and eleven categories each."""
     names = "bind-shell command download file-read file-write inherit library-load "
     names += "privilege-escalation reverse-shell shell upload"

@@ -4,20 +4,21 @@ from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
 from aegish_dist.core.statistics import Estimate
 from aegish_dist.render.entries import ModelEntry, ranked_entries
+from tests.unit.render.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
 
 
-def test_models_come_in_the_order_of_the_ranking(report, model):
+def test_models_come_in_the_order_of_the_ranking() -> None:
     """The best model comes first, whatever its id."""
-    data = report(model("z/best"), model("a/second"))
+    data = a_report(a_model("z/best"), a_model("a/second"))
     entries = ranked_entries(data.document)
     assert [(entry.place, entry.model) for entry in entries] == [("1", "z/best"), ("2", "a/second")]
 
 
-def test_ties_share_the_rank_of_their_leader(report, model, silent_model):
+def test_ties_share_the_rank_of_their_leader() -> None:
     """A tie group of two shows its first rank twice; a model without a score shows a dash."""
-    entries = (model("a"), model("b"), model("c"), silent_model("d"), silent_model("e"))
+    entries = (a_model("a"), a_model("b"), a_model("c"), a_silent_model("d"), a_silent_model("e"))
     ranking = [
         (1, 1, "a", 0.957),
         (2, 1, "b", 0.957),
@@ -25,11 +26,11 @@ def test_ties_share_the_rank_of_their_leader(report, model, silent_model):
         (None, None, "d", None),
         (None, None, "e", None),
     ]
-    places = [entry.place for entry in ranked_entries(report(*entries, ranking=ranking).document)]
+    places = [entry.place for entry in ranked_entries(a_report(*entries, ranking=ranking).document)]
     assert places == ["1=", "1=", "3", DASH, DASH]
 
 
-def test_what_a_document_lacks_is_undefined():
+def test_what_a_document_lacks_is_undefined() -> None:
     """An entry of another version reads as undefined, not as an error."""
     entry = ModelEntry("1", {"model": "m", "metrics": {"coverage": {"value": 1.0, "later": 2}}})
     assert entry.metric("coverage") == Estimate(value=1.0)

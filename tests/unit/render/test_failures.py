@@ -6,9 +6,10 @@ import pytest
 
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.render import FORMATS, render
-from aegish_dist.render.data import Failure
+from aegish_dist.render.data import Failure, ReportData
 from aegish_dist.render.entries import ranked_entries
 from aegish_dist.render.failures import MESSAGE_CHARACTERS, failures
+from tests.unit.render.reports import a_model, a_report
 
 DASH = "\N{EN DASH}"
 
@@ -17,12 +18,12 @@ def section(data):
     return failures(data, ranked_entries(data.document))
 
 
-def test_nothing_is_said_where_nothing_failed(report):
+def test_nothing_is_said_where_nothing_failed() -> None:
     """A run without a failed call has no such section."""
-    assert section(report()) is None
+    assert section(a_report()) is None
 
 
-def test_reasons_have_counts(failed_report):
+def test_reasons_have_counts(failed_report: ReportData) -> None:
     """A row tells reason, HTTP statuses, lost verdicts, failed attempts and those tried again."""
     assert [[cell.text for cell in row] for row in section(failed_report).rows] == [
         ["acme/guard-1", "auth", "401, 403", "6", "6", "0"],
@@ -30,7 +31,7 @@ def test_reasons_have_counts(failed_report):
     ]
 
 
-def test_words_and_halts_stand_below(failed_report):
+def test_words_and_halts_stand_below(failed_report: ReportData) -> None:
     """The newest message of each reason, and why the model is not called any more."""
     assert section(failed_report).remarks == (
         "acme/guard-1 (parked): no such key",
@@ -38,14 +39,14 @@ def test_words_and_halts_stand_below(failed_report):
     )
 
 
-def test_a_reason_without_attempts_is_told(report):
+def test_a_reason_without_attempts_is_told() -> None:
     """Logs that were imported may hold time limits without an attempt that failed."""
-    data = report(failures=(Failure("acme/guard-1", ErrorClass.DEADLINE, 292, 0),))
+    data = a_report(failures=(Failure("acme/guard-1", ErrorClass.DEADLINE, 292, 0),))
     (row,) = section(data).rows
     assert [cell.text for cell in row] == ["acme/guard-1", "deadline", DASH, "292", DASH, "0"]
 
 
-def test_long_messages_are_cut(failed_report):
+def test_long_messages_are_cut(failed_report: ReportData) -> None:
     """A page of HTML as an error message does not fill the report."""
     long = replace(failed_report.failures[0], message="x" * 5000)
     words = section(replace(failed_report, failures=(long,))).remarks[-1]
@@ -53,14 +54,14 @@ def test_long_messages_are_cut(failed_report):
     assert words.count("x") == MESSAGE_CHARACTERS
 
 
-def test_models_stand_in_the_order_of_the_ranking(report, model):
+def test_models_stand_in_the_order_of_the_ranking() -> None:
     """The failures of a model are found where the model is in the tables above."""
     kinds = [Failure(name, ErrorClass.SERVER, 1, 1) for name in ("b", "a", "c")]
-    data = report(model("c"), model("b"), model("a"), failures=kinds)
+    data = a_report(a_model("c"), a_model("b"), a_model("a"), failures=kinds)
     assert [row[0].text for row in section(data).rows] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_format_tells_the_reason(failed_report, form):
+def test_every_format_tells_the_reason(failed_report: ReportData, form) -> None:
     """The provider's words are in every report."""
     assert "no such key" in render(failed_report, form).replace("\\", "")

@@ -4,28 +4,29 @@ import pytest
 
 from aegish_dist.errors import ReportError
 from aegish_dist.render import FORMATS, render
+from tests.unit.render.reports import a_model, a_report, a_silent_model
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_format_ends_in_a_line_break(report, format):
+def test_every_format_ends_in_a_line_break(format) -> None:
     """A report is whole lines of text."""
-    assert render(report(), format).endswith("\n")
+    assert render(a_report(), format).endswith("\n")
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_format_can_do_without_verdicts(report, silent_model, format):
+def test_every_format_can_do_without_verdicts(format) -> None:
     """Zero verdicts are no error in any format."""
-    text = render(report(silent_model(), verdicts=0), format)
+    text = render(a_report(a_silent_model(), verdicts=0), format)
     assert "acme/silent" in text.replace("<wbr>", "")
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_format_can_be_encoded(report, model, format):
+def test_every_format_can_be_encoded(format) -> None:
     """A lone surrogate in a model id breaks no output file."""
-    assert render(report(model("a\ud800b")), format).encode()
+    assert render(a_report(a_model("a\ud800b")), format).encode()
 
 
-def test_an_unknown_format_is_refused(report):
+def test_an_unknown_format_is_refused() -> None:
     """The message names what there is."""
     with pytest.raises(ReportError, match="unknown report format 'pdf': choose one of table, json"):
-        render(report(), "pdf")
+        render(a_report(), "pdf")

@@ -7,6 +7,8 @@ import re
 import pytest
 
 from aegish_dist.render.csv import COLUMNS, render_csv
+from aegish_dist.render.data import ReportData
+from tests.unit.render.reports import a_model, a_report
 
 FULL_WIDTH = "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212"
 
@@ -16,18 +18,18 @@ def rows(text):
 
 
 @pytest.fixture
-def row(report):
+def row():
     """Find the one row of a metric and category."""
 
     def find(metric, category="", data=None):
-        everything = rows(render_csv(data or report()))
+        everything = rows(render_csv(data or a_report()))
         (found,) = [r for r in everything if (r["metric"], r["category"]) == (metric, category)]
         return found
 
     return find
 
 
-def test_a_metric_comes_with_its_uncertainty(row):
+def test_a_metric_comes_with_its_uncertainty(row) -> None:
     """Numbers are not rounded."""
     assert row("aegish_score") == {
         "run_id": "0a1b2c3d4",
@@ -49,14 +51,14 @@ def test_a_metric_comes_with_its_uncertainty(row):
     }
 
 
-def test_rows_of_several_reports_can_be_stacked(report):
+def test_rows_of_several_reports_can_be_stacked() -> None:
     """Every row names its run, snapshot and rule set, so that no two files have equal rows."""
-    texts = [render_csv(report(snapshot_id=12)), render_csv(report(snapshot_id=13))]
+    texts = [render_csv(a_report(snapshot_id=12)), render_csv(a_report(snapshot_id=13))]
     stacked = [tuple(row.values()) for text in texts for row in rows(text)]
     assert len(set(stacked)) == len(stacked)
 
 
-def test_failures_are_rows_with_a_message(row, failed_report):
+def test_failures_are_rows_with_a_message(row, failed_report: ReportData) -> None:
     """Verdicts without an answer and failed attempts are counted by reason."""
     verdicts = row("failed_verdicts", "auth", failed_report)
     assert (verdicts["model"], verdicts["value"]) == ("acme/guard-1", "6")
@@ -65,7 +67,7 @@ def test_failures_are_rows_with_a_message(row, failed_report):
     assert row("failed_verdicts", "rate_limit", failed_report)["value"] == "0"
 
 
-def test_a_category_is_a_detection_rate(row):
+def test_a_category_is_a_detection_rate(row) -> None:
     """The rows of a category name it."""
     found = row("malicious_detection_rate", "shell")
     assert (found["value"], found["n"], found["clusters"]) == ("0.86", "46", "")
@@ -84,12 +86,12 @@ def test_a_category_is_a_detection_rate(row):
         ("flip_rate", ""),
     ],
 )
-def test_single_numbers_have_a_value_only(row, metric, value):
+def test_single_numbers_have_a_value_only(row, metric: str, value: str) -> None:
     """Counts, times, amounts and tokens follow the metrics; undefined is empty."""
     assert row(metric)["value"] == value
 
 
-def test_formulas_are_disarmed(hostile_report):
+def test_formulas_are_disarmed(hostile_report: ReportData) -> None:
     """A model and a category that start like a formula get an apostrophe."""
     everything = rows(render_csv(hostile_report))
     assert {each["model"][:6] for each in everything} == {"'=cmd("}
@@ -100,35 +102,35 @@ def test_formulas_are_disarmed(hostile_report):
 
 
 @pytest.mark.parametrize("start", [*"=+-@", *FULL_WIDTH, " =", '"='])
-def test_every_start_of_a_formula_is_known(report, model, start):
+def test_every_start_of_a_formula_is_known(start) -> None:
     """Spreadsheets compute cells that start with any of these."""
-    text = render_csv(report(model(f"{start}1+1")))
+    text = render_csv(a_report(a_model(f"{start}1+1")))
     assert {each["model"] for each in rows(text)} == {f"'{start}1+1"}
 
 
 @pytest.mark.parametrize("separator", [";", "|", "; ", ';"', ";;"])
-def test_no_formula_hides_behind_another_separator(report, model, separator):
+def test_no_formula_hides_behind_another_separator(separator: str) -> None:
     """A spreadsheet that separates cells at semicolons finds none that it would compute."""
-    text = render_csv(report(model(f"x{separator}=1+1")))
+    text = render_csv(a_report(a_model(f"x{separator}=1+1")))
     cells = [cell for line in text.splitlines() for cell in re.split("[;|]", line)]
     assert not [cell for cell in cells if cell.lstrip(' "').startswith("=")]
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-5.1", "a;b", "x=1", "e-mail@host", "検査", "a - b"])
-def test_ordinary_names_stay_as_they_are(report, model, name):
+def test_ordinary_names_stay_as_they_are(name: str) -> None:
     """Signs within a word are no formula."""
-    assert {each["model"] for each in rows(render_csv(report(model(name))))} == {name}
+    assert {each["model"] for each in rows(render_csv(a_report(a_model(name))))} == {name}
 
 
-def test_negative_numbers_are_left_alone(row, report, model):
+def test_negative_numbers_are_left_alone(row) -> None:
     """A number is no foreign text, even if it starts with a minus."""
-    data = report(model(metrics={"ece": {"value": -0.5, "n": 1}}))
+    data = a_report(a_model(metrics={"ece": {"value": -0.5, "n": 1}}))
     assert row("ece", data=data)["value"] == "-0.5"
 
 
-def test_the_form_is_that_of_rfc_4180(report):
+def test_the_form_is_that_of_rfc_4180() -> None:
     """A heading comes first, and CR LF ends every line."""
-    text = render_csv(report())
+    text = render_csv(a_report())
     assert text.startswith(",".join(COLUMNS) + "\r\n")
     assert text.endswith("\r\n")
     assert text.count("\n") == text.count("\r\n")

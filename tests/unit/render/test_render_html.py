@@ -5,7 +5,9 @@ from html.parser import HTMLParser
 import pytest
 
 from aegish_dist.core.printable import printable
+from aegish_dist.render.data import ReportData
 from aegish_dist.render.html import render_html
+from tests.unit.render.reports import HOSTILE, a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
 
@@ -41,23 +43,23 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def page(hostile_report):
+def page(hostile_report: ReportData):
     """The page of a hostile report."""
     return Page(render_html(hostile_report))
 
 
-def test_the_page_is_well_nested(page):
+def test_the_page_is_well_nested(page) -> None:
     """Every element is closed in order."""
     assert page.open == []
 
 
-def test_hostile_text_stays_text(page, hostile):
+def test_hostile_text_stays_text(page) -> None:
     """Name, dataset, model and category are text, and no element comes from them."""
     assert "script" not in page.tags
-    assert "".join(page.text).count(printable(hostile)) >= 4
+    assert "".join(page.text).count(printable(HOSTILE)) >= 4
 
 
-def test_the_page_loads_nothing(page, hostile_report):
+def test_the_page_loads_nothing(page, hostile_report: ReportData) -> None:
     """No element names another resource, and the page forbids itself to load one."""
     assert not page.attributes & {"src", "href", "style", "onload", "onclick"}
     assert not page.tags & {"link", "img", "iframe", "object", "a"}
@@ -66,25 +68,25 @@ def test_the_page_loads_nothing(page, hostile_report):
     assert "url(" not in text
 
 
-def test_marks_and_intervals_are_in_the_cells(report):
+def test_marks_and_intervals_are_in_the_cells() -> None:
     """Value, mark and interval share a cell."""
-    text = render_html(report())
+    text = render_html(a_report())
     assert '>95.7<b class="pass">PASS</b><small>[93.9, 97.0]</small></td>' in text
     assert '>94.4<b class="fail">FAIL</b><small>[90.5, 96.8]</small></td>' in text
 
 
-def test_undefined_is_a_dash(report, silent_model):
+def test_undefined_is_a_dash() -> None:
     """A model without verdicts has cells of dashes."""
-    assert render_html(report(silent_model())).count(f">{DASH}</td>") > 20
+    assert render_html(a_report(a_silent_model())).count(f">{DASH}</td>") > 20
 
 
 @pytest.fixture
-def tables(fourteen):
+def tables(fourteen: ReportData):
     """The page of a report with many models and categories."""
     return Page(render_html(fourteen))
 
 
-def test_every_table_has_a_name_and_headings(tables):
+def test_every_table_has_a_name_and_headings(tables) -> None:
     """A caption per table, a scope on every heading, and one row heading per row."""
     assert len(tables.all("caption")) == len(tables.all("table")) >= 6
     scopes = [heading["scope"] for heading in tables.all("th")]
@@ -93,7 +95,7 @@ def test_every_table_has_a_name_and_headings(tables):
     assert set(scopes) == {"row", "col"}
 
 
-def test_what_may_scroll_is_reached_by_keyboard(tables):
+def test_what_may_scroll_is_reached_by_keyboard(tables) -> None:
     """The region around a table takes the focus and has the name of its section."""
     regions = [each for each in tables.all("div") if each.get("class") == "scroll"]
     assert len(regions) == len(tables.all("table"))
@@ -101,7 +103,7 @@ def test_what_may_scroll_is_reached_by_keyboard(tables):
     assert regions[0]["aria-label"] == "Leaderboard"
 
 
-def test_cards_of_narrow_screens_label_every_value(tables):
+def test_cards_of_narrow_screens_label_every_value(tables) -> None:
     """A cell carries the heading of its column, which a card shows instead of the heading."""
     labels = [cell["data-label"] for cell in tables.all("td")]
     assert all(labels)
@@ -110,22 +112,22 @@ def test_cards_of_narrow_screens_label_every_value(tables):
     assert roles == {"cell"}  # what shows a row as a card takes its meaning away
 
 
-def test_long_ids_break_between_their_words(report, model):
+def test_long_ids_break_between_their_words() -> None:
     """A place to break follows the separators at which browsers do not break by themselves."""
-    text = render_html(report(model("hub/org_x/Guard-7B.v2:host")))
+    text = render_html(a_report(a_model("hub/org_x/Guard-7B.v2:host")))
     assert "hub/<wbr>org_<wbr>x/<wbr>Guard-7B.v2:<wbr>host" in text
     assert "overflow-wrap: break-word" in text
 
 
-def test_quotes_end_no_attribute(report, model):
+def test_quotes_end_no_attribute() -> None:
     """A category labels cells, and what it quotes stays inside of the label."""
-    rate = model()["categories"]["shell"]
+    rate = a_model()["categories"]["shell"]
     name = """x" onmouseover="alert(1)' y"""
-    page = Page(render_html(report(model(categories={name: rate}))))
+    page = Page(render_html(a_report(a_model(categories={name: rate}))))
     assert "onmouseover" not in page.attributes
     assert f"{name} n 46" in {cell["data-label"] for cell in page.all("td")}
 
 
-def test_remarks_are_a_list(failed_report):
+def test_remarks_are_a_list(failed_report: ReportData) -> None:
     """Messages of providers stand below the table of failures."""
     assert "<li>acme/guard-1 (parked): no such key</li>" in render_html(failed_report)

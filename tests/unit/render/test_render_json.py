@@ -5,12 +5,14 @@ from dataclasses import replace
 from decimal import Decimal
 
 from aegish_dist.core.cost import Price, Rate
+from aegish_dist.render.data import ReportData
 from aegish_dist.render.json import render_json
+from tests.unit.render.reports import HOSTILE, a_report, a_silent_model
 
 
-def test_the_document_has_six_parts(report):
+def test_the_document_has_six_parts() -> None:
     """Run, snapshot, models and ranking, and what went wrong: all that a script needs."""
-    data = report()
+    data = a_report()
     document = json.loads(render_json(data))
     assert set(document) == {
         *("run", "snapshot", "models", "ranking", "failures", "halted"),
@@ -28,9 +30,9 @@ def test_the_document_has_six_parts(report):
     }
 
 
-def test_the_run_can_be_repeated_from_its_block(report):
+def test_the_run_can_be_repeated_from_its_block() -> None:
     """Datasets, prompt, parameters, epochs and models are named."""
-    data = report()
+    data = a_report()
     run = json.loads(render_json(data))["run"]
     assert (run["id"], run["name"], run["epochs"]) == ("0a1b2c3d4", "nightly", 1)
     assert run["created_at"] == "2026-11-20T14:03:00+00:00"
@@ -60,9 +62,9 @@ def test_the_run_can_be_repeated_from_its_block(report):
     assert [model["id"] for model in run["models"]] == ["acme/guard-1"]
 
 
-def test_prices_are_those_of_submit(report):
+def test_prices_are_those_of_submit() -> None:
     """Rates in USD per million tokens with their tiers, a flat price, or null when unknown."""
-    data = report()
+    data = a_report()
     tiered = Price(Rate(Decimal("1.25"), ((200_000, Decimal("2.5")),)), Rate(Decimal(10)))
     flat = Price(per_call=Decimal("0.001"))
     (spec,) = data.run.models
@@ -90,7 +92,7 @@ def test_prices_are_those_of_submit(report):
             assert model["price"] | expected == model["price"]
 
 
-def test_failures_have_their_numbers_and_the_whole_message(failed_report):
+def test_failures_have_their_numbers_and_the_whole_message(failed_report: ReportData) -> None:
     """The reason, counts, statuses, words and time of each kind, and why a model is not called."""
     document = json.loads(render_json(failed_report))
     assert document["failures"][0] == {
@@ -107,31 +109,31 @@ def test_failures_have_their_numbers_and_the_whole_message(failed_report):
     ]
 
 
-def test_an_imported_run_has_nulls(report):
+def test_an_imported_run_has_nulls() -> None:
     """What an import cannot know is null."""
-    data = report()
+    data = a_report()
     data = replace(data, run=replace(data.run, prompt=None, parameters=None))
     run = json.loads(render_json(data))["run"]
     assert run["prompt"] is None
     assert run["parameters"] is None
 
 
-def test_undefined_is_null(report, silent_model):
+def test_undefined_is_null() -> None:
     """A model without verdicts has nulls, not zeros."""
-    document = json.loads(render_json(report(silent_model())))
+    document = json.loads(render_json(a_report(a_silent_model())))
     assert document["models"][0]["metrics"]["aegish_score"]["value"] is None
     assert document["ranking"][0]["rank"] is None
 
 
-def test_hostile_text_is_exact_and_inert(hostile, hostile_report):
+def test_hostile_text_is_exact_and_inert(hostile_report: ReportData) -> None:
     """A parser gets every character back, a terminal gets none that it would obey."""
     text = render_json(hostile_report)
-    assert json.loads(text)["run"]["name"] == hostile
+    assert json.loads(text)["run"]["name"] == HOSTILE
     assert text.replace("\n", "").isprintable()
     assert text.isascii()
 
 
-def test_keys_are_sorted(report):
+def test_keys_are_sorted() -> None:
     """The same report gives the same bytes, with keys in order."""
-    text = render_json(report())
+    text = render_json(a_report())
     assert text == json.dumps(json.loads(text), sort_keys=True, indent=2) + "\n"

@@ -8,8 +8,9 @@ from markdown_it import MarkdownIt
 
 from aegish_dist.core.printable import printable
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.render.data import Failure
+from aegish_dist.render.data import Failure, ReportData
 from aegish_dist.render.markdown import render_markdown
+from tests.unit.render.reports import HOSTILE, a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
 
@@ -21,26 +22,26 @@ def as_read(text):
     return unescape(re.sub(r"<[^>]*>", " ", READER.render(text)))
 
 
-def test_a_row_has_as_many_cells_as_its_heading(report, hostile_report):
+def test_a_row_has_as_many_cells_as_its_heading(hostile_report: ReportData) -> None:
     """Pipes in foreign text make no cells."""
-    for data in (report(), hostile_report):
+    for data in (a_report(), hostile_report):
         html = READER.render(render_markdown(data))
         for table in re.findall(r"<table>.*?</table>", html, re.DOTALL):
             sizes = [len(re.findall(r"<t[hd][ >]", row)) for row in table.split("</tr>")[:-1]]
             assert len(set(sizes)) == 1
 
 
-def test_the_leaderboard_is_a_table(report):
+def test_the_leaderboard_is_a_table() -> None:
     """Value, mark and interval share a cell."""
-    text = render_markdown(report())
+    text = render_markdown(a_report())
     assert "| 1 | acme/guard-1 | 95.7 PASS<br>[93.9, 97.0] | 94.4 FAIL<br>[90.5, 96.8] |" in text
 
 
-def test_hostile_text_is_read_as_it_stands(hostile, hostile_report):
+def test_hostile_text_is_read_as_it_stands(hostile_report: ReportData) -> None:
     """A reader shows name, dataset, model and category letter by letter."""
     text = render_markdown(hostile_report)
     read = " ".join(as_read(text).split())
-    assert read.count(" ".join(printable(hostile).split())) >= 4
+    assert read.count(" ".join(printable(HOSTILE).split())) >= 4
     assert "<script" not in text
     html = READER.render(text)
     assert not re.findall(r"<(?:a|code|em|s|script|img)\b", html)
@@ -65,10 +66,10 @@ LINKS = re.compile(r"(?:https?|ftp)://\w|www\.\w|[\w.+-]@\w|@\w", re.IGNORECASE)
         "(https://a_b.example.com)",
     ],
 )
-def test_bare_addresses_are_no_links(report, model, address):
+def test_bare_addresses_are_no_links(address: str) -> None:
     """In names and messages they are interrupted, and a reader still shows them whole."""
     failure = Failure("m", ErrorClass.AUTH, 1, 1, message=f"see {address} now")
-    text = render_markdown(report(model("m"), name=address, failures=(failure,)))
+    text = render_markdown(a_report(a_model("m"), name=address, failures=(failure,)))
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
     shown = [piece for token in tokens for piece in token.children or ()]
     assert [p.content for p in shown if p.type == "text" and LINKS.search(p.content)] == []
@@ -76,7 +77,7 @@ def test_bare_addresses_are_no_links(report, model, address):
     assert f"see {address} now" in unescape(re.sub(r"<[^>]*>", "", html))
 
 
-def test_undefined_is_a_dash(report, silent_model):
+def test_undefined_is_a_dash() -> None:
     """A model without verdicts has a row of dashes."""
     row = " | ".join([DASH, "acme/silent", *[DASH] * 4, "0.0", DASH, DASH])
-    assert f"| {row} |" in render_markdown(report(silent_model()))
+    assert f"| {row} |" in render_markdown(a_report(a_silent_model()))

@@ -6,6 +6,7 @@ import pytest
 
 from aegish_dist.render.layout import Cell
 from aegish_dist.render.sections import build_report
+from tests.unit.render.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
 
@@ -34,10 +35,10 @@ def facts(data):
     return {fact.label: fact.text for fact in build_report(data).facts}
 
 
-def test_the_head_says_what_was_run(report):
+def test_the_head_says_what_was_run() -> None:
     """The head names the run, its samples, its rule and how much of it is done."""
-    told = facts(report())
-    assert build_report(report()).title == "Report on run 0a1b2c3d4"
+    told = facts(a_report())
+    assert build_report(a_report()).title == "Report on run 0a1b2c3d4"
     assert told["Name"] == "nightly"
     assert told["Created"] == "2026-11-20 14:03 UTC by submit, aegish-dist 0.1.0"
     assert told["Samples"] == "300: mixed (200 malicious, 100 harmless)"
@@ -47,64 +48,64 @@ def test_the_head_says_what_was_run(report):
     assert told["Snapshot"] == "12, taken 2026-11-20 14:30 UTC"
 
 
-def test_replaced_verdicts_are_counted_apart(report, model):
+def test_replaced_verdicts_are_counted_apart() -> None:
     """A reader learns how many verdicts a retry has replaced, over all models."""
-    counts = model()["counts"]
-    entries = [model(name, counts=counts | {"replaced": 4}) for name in ("a", "b")]
-    told = facts(report(*entries))
+    counts = a_model()["counts"]
+    entries = [a_model(name, counts=counts | {"replaced": 4}) for name in ("a", "b")]
+    told = facts(a_report(*entries))
     assert told["Verdicts"] == (
         "300 of 600 planned; 8 older ones were replaced by a retry and do not count"
     )
 
 
-def test_the_false_positive_rate_is_defined(section, report):
+def test_the_false_positive_rate_is_defined(section) -> None:
     """It stands beside HA, to which it does not add up where there are errors."""
-    note = section(report(), "Answers").note
+    note = section(a_report(), "Answers").note
     assert "BLOCK under most rules" in note
     assert "less than 100 - HA" in note
 
 
-def test_an_imported_run_has_no_prompt_and_no_parameters(report):
+def test_an_imported_run_has_no_prompt_and_no_parameters() -> None:
     """What an import cannot know is said to be unknown."""
-    data = report()
+    data = a_report()
     told = facts(replace(data, run=replace(data.run, prompt=None, parameters=None, name="")))
     assert told["Prompt"] == told["Parameters"] == "unknown, the verdicts were imported"
     assert told["Name"] == DASH
 
 
-def test_another_version_of_a_rule_is_not_described_in_our_words(report):
+def test_another_version_of_a_rule_is_not_described_in_our_words() -> None:
     """Only the version that this package knows is described."""
-    assert facts(report(scoring_version=7))["Scoring"] == "aegish-5.3 version 7"
+    assert facts(a_report(scoring_version=7))["Scoring"] == "aegish-5.3 version 7"
 
 
-def test_the_leaderboard_marks_targets(section, report):
+def test_the_leaderboard_marks_targets(section) -> None:
     """94.4 misses the 95 of the detection rate; the other two targets are reached."""
-    board = section(report(), "Leaderboard")
+    board = section(a_report(), "Leaderboard")
     assert column(board, "aegish score") == [Cell("95.7", "[93.9, 97.0]", True)]
     assert column(board, "DR") == [Cell("94.4", "[90.5, 96.8]", False)]
     assert column(board, "HA") == [Cell("97.0", "[91.5, 99.0]", True)]
     assert board.note == "Targets: aegish score ≥ 85.0, DR ≥ 95.0, HA ≥ 90.0 (%)."
 
 
-def test_the_leaderboard_has_what_a_choice_needs(section, report):
+def test_the_leaderboard_has_what_a_choice_needs(section) -> None:
     """Clustered standard error, coverage, cost and service time stand beside the rates."""
-    board = section(report(), "Leaderboard")
+    board = section(a_report(), "Leaderboard")
     assert column(board, "stderr") == [Cell("0.78")]
     assert column(board, "coverage") == [Cell("98.0")]
     assert column(board, "cost/1,000") == [Cell("$1.95")]
     assert column(board, "p50") == [Cell("812 ms", "2.31 s")]
 
 
-def test_a_plain_standard_error_says_so(section, report, model):
+def test_a_plain_standard_error_says_so(section) -> None:
     """Where clusters give none, the plain standard error is marked."""
-    score = model()["metrics"]["aegish_score"] | {"stderr_clustered": None}
-    board = section(report(model(metrics={"aegish_score": score})), "Leaderboard")
+    score = a_model()["metrics"]["aegish_score"] | {"stderr_clustered": None}
+    board = section(a_report(a_model(metrics={"aegish_score": score})), "Leaderboard")
     assert column(board, "stderr") == [Cell("0.68", "plain")]
 
 
-def test_undefined_is_a_dash_without_a_mark(section, report, silent_model):
+def test_undefined_is_a_dash_without_a_mark(section) -> None:
     """A model without a verdict neither passes nor fails, and costs neither money nor time."""
-    (row,) = section(report(silent_model()), "Leaderboard").rows
+    (row,) = section(a_report(a_silent_model()), "Leaderboard").rows
     assert [cell.text for cell in row] == [
         DASH,
         "acme/silent",
@@ -118,63 +119,63 @@ def test_undefined_is_a_dash_without_a_mark(section, report, silent_model):
     assert {cell.detail for cell in row} == {""}
 
 
-def test_simulated_models_are_marked_everywhere(report, model):
+def test_simulated_models_are_marked_everywhere() -> None:
     """Every table marks a simulated model, and the legend says what that means."""
-    told = build_report(report(model(simulated=True)))
+    told = build_report(a_report(a_model(simulated=True)))
     assert told.sections[0].rows[0][1] == Cell("acme/guard-1", "simulated")
     assert {each.rows[0][0].text for each in told.sections[1:]} == {"acme/guard-1 †"}
     assert "not evidence about any real model" in told.legend[-1]
 
 
-def test_bounds_are_shown_where_coverage_is_incomplete(section, report, model):
+def test_bounds_are_shown_where_coverage_is_incomplete(section) -> None:
     """Completely scored models are not listed, and without any other there is no section."""
-    complete = model("acme/all", metrics={"coverage": {"value": 1.0, "n": 300}})
-    listed = section(report(model(), complete), "Bounds")
+    complete = a_model("acme/all", metrics={"coverage": {"value": 1.0, "n": 300}})
+    listed = section(a_report(a_model(), complete), "Bounds")
     assert [row[0].text for row in listed.rows] == ["acme/guard-1"]
     assert column(listed, "DR") == [Cell("[92.5, 94.5]")]
-    assert not [title for title in titles(report(complete)) if title.startswith("Bounds")]
+    assert not [title for title in titles(a_report(complete)) if title.startswith("Bounds")]
 
 
-def test_a_shared_sample_size_stands_in_the_heading(section, report, model):
+def test_a_shared_sample_size_stands_in_the_heading(section) -> None:
     """When every model was scored on as many samples of a category, n is said once."""
-    told = section(report(model("a"), model("b")), "Detection by category")
+    told = section(a_report(a_model("a"), a_model("b")), "Detection by category")
     assert told.columns[3] == Cell("file-read", "n 150")
     assert column(told, "file-read") == [Cell("96.0"), Cell("96.0")]
     assert column(told, "micro") == [Cell("94.4", "[90.5, 96.8]")] * 2
     assert column(told, "macro") == [Cell("91.0", "[85.0, 95.0]")] * 2
 
 
-def test_differing_sample_sizes_stand_in_the_cells(section, report, model, silent_model):
+def test_differing_sample_sizes_stand_in_the_cells(section) -> None:
     """A category that a model has no scored sample of is undefined for it."""
-    told = section(report(model(), silent_model()), "Detection by category")
+    told = section(a_report(a_model(), a_silent_model()), "Detection by category")
     assert told.columns[3] == Cell("file-read")
     assert column(told, "file-read") == [Cell("96.0", "n 150"), Cell(DASH, "n 0")]
 
 
-def test_a_run_without_categories_has_no_section_for_them(report, model):
+def test_a_run_without_categories_has_no_section_for_them() -> None:
     """Only harmless commands: nothing to break down."""
-    assert "Detection by category" not in titles(report(model(categories={})))
+    assert "Detection by category" not in titles(a_report(a_model(categories={})))
 
 
-def test_errors_are_counted_with_their_share(section, report):
+def test_errors_are_counted_with_their_share(section) -> None:
     """12 of 300 are 4 %, and a zero needs no share."""
-    told = section(report(), "Errors")
+    told = section(a_report(), "Errors")
     assert [cell.text for cell in told.columns] == ["model", "verdicts", "timeout", "format", "api"]
     assert [cell.text for cell in told.rows[0][1:]] == ["300", "12 (4.0)", "0", "6 (2.0)"]
 
 
-def test_error_classes_of_the_rule_get_columns(section, report, model):
+def test_error_classes_of_the_rule_get_columns(section) -> None:
     """A rule set that splits errors finer shows its classes, undefined classes as dashes."""
-    counts = model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
+    counts = a_model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
     rates = {"content_filter_rate": {"value": 0.01, "n": 300}}
-    told = section(report(model(counts=counts, metrics=rates)), "Errors")
+    told = section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
     assert column(told, "content filter") == [Cell("3 (1.0)")]
     assert column(told, "format") == [Cell(DASH)]
 
 
-def test_waiting_stands_beside_service_time(section, report):
+def test_waiting_stands_beside_service_time(section) -> None:
     """Parts that nobody timed are undefined, never 0."""
-    told = section(report(), "Latency")
+    told = section(a_report(), "Latency")
     assert [cell.text for cell in told.rows[0][1:]] == [
         "950 ms",
         "812 ms",
@@ -187,37 +188,37 @@ def test_waiting_stands_beside_service_time(section, report):
     ]
 
 
-def test_cost_stands_beside_tokens(section, report):
+def test_cost_stands_beside_tokens(section) -> None:
     """Tokens that no verdict reported are undefined."""
-    told = section(report(), "Cost")
+    told = section(a_report(), "Cost")
     texts = [cell.text for cell in told.rows[0][1:]]
     assert texts == ["$0.585", "$1.95", "$0.00195", "1,234,567", "4,321", DASH, "1,000,000", DASH]
 
 
-def test_answers_are_counted_by_kind_of_command(section, report):
+def test_answers_are_counted_by_kind_of_command(section) -> None:
     """185 of the malicious commands were blocked, 90 of the harmless ones allowed."""
-    told = section(report(), "Answers")
+    told = section(a_report(), "Answers")
     texts = [cell.text for cell in told.rows[0][1:]]
     assert texts == ["185", "3", "2", "90", "7", "3", "3.0"]
 
 
-def test_flip_rates_need_repeats(section, report, model):
+def test_flip_rates_need_repeats(section) -> None:
     """With one epoch calibration stands alone; with two the flip rate joins it."""
-    assert column(section(report(), "Calibration"), "Brier") == [Cell("0.041", "[0.033, 0.049]")]
+    assert column(section(a_report(), "Calibration"), "Brier") == [Cell("0.041", "[0.033, 0.049]")]
     flips = {"flip_rate": {"value": 0.05, "ci_low": 0.03, "ci_high": 0.08, "n": 300}}
-    told = section(report(model(metrics=flips), epochs=2), "Calibration and repeatability")
+    told = section(a_report(a_model(metrics=flips), epochs=2), "Calibration and repeatability")
     assert column(told, "flip rate") == [Cell("5.0", "[3.0, 8.0]")]
 
 
-def test_without_confidence_and_repeats_there_is_no_calibration(report, silent_model):
+def test_without_confidence_and_repeats_there_is_no_calibration() -> None:
     """Nothing was stated and nothing repeated."""
-    assert not [title for title in titles(report(silent_model())) if title.startswith("Cali")]
+    assert not [title for title in titles(a_report(a_silent_model())) if title.startswith("Cali")]
 
 
 @pytest.mark.parametrize(
     ("scoring", "formula"),
     [("aegish-5.3", "(DR + HA) / 2"), ("aegish-legacy", "DR \N{MULTIPLICATION SIGN} HA")],
 )
-def test_the_legend_states_the_score(report, scoring, formula):
+def test_the_legend_states_the_score(scoring: str, formula: str) -> None:
     """The legend gives the form of the score under the rule at hand."""
-    assert formula in build_report(report(scoring=scoring)).legend[0]
+    assert formula in build_report(a_report(scoring=scoring)).legend[0]

@@ -36,7 +36,7 @@ def play(test: Callable[[Maker, Callers], Awaitable[Any]]) -> None:
     asyncio.run(run())
 
 
-def test_a_caller_is_made_once():
+def test_a_caller_is_made_once() -> None:
     """All who want one at the same time, and all who come later, get the same one."""
 
     async def test(maker: Maker, callers: Callers) -> None:
@@ -49,7 +49,7 @@ def test_a_caller_is_made_once():
     play(test)
 
 
-def test_callers_of_ended_runs_are_forgotten():
+def test_callers_of_ended_runs_are_forgotten() -> None:
     """The one that was not used for the longest time goes; a run that goes on keeps its own."""
 
     async def test(maker: Maker, callers: Callers) -> None:
@@ -66,7 +66,7 @@ def test_callers_of_ended_runs_are_forgotten():
     play(test)
 
 
-def test_what_cannot_be_made_is_tried_again():
+def test_what_cannot_be_made_is_tried_again() -> None:
     """A caller that failed for want of a key is made for the next item."""
 
     async def test(maker: Maker, callers: Callers) -> None:

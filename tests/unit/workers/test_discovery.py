@@ -52,7 +52,7 @@ def listened(consumer: Any) -> set[str]:
     return kept - {IDLE_QUEUE}
 
 
-def test_queues_of_runs_come_and_go(consumer: Any):
+def test_queues_of_runs_come_and_go(consumer: Any) -> None:
     """The queue of a finished run is left, and forgotten; opened again, it is listened to again."""
     follow(consumer, FIRST, SECOND)
     assert listened(consumer) == {FIRST, SECOND}
@@ -65,7 +65,7 @@ def test_queues_of_runs_come_and_go(consumer: Any):
     assert listened(consumer) == {FIRST, SECOND}
 
 
-def test_a_queue_with_messages_is_not_left(consumer: Any):
+def test_a_queue_with_messages_is_not_left(consumer: Any) -> None:
     """What was delivered twice is taken out before."""
     follow(consumer, FIRST)
     publish(consumer.app, [Item("run1", MODEL, 1)])
@@ -78,7 +78,7 @@ def test_a_queue_with_messages_is_not_left(consumer: Any):
     assert listened(consumer) == set()
 
 
-def test_queues_of_other_kinds_stay(consumer: Any):
+def test_queues_of_other_kinds_stay(consumer: Any) -> None:
     """Discovery leaves alone what it does not find."""
     consumer.add_task_queue("elsewhere")
 
@@ -88,7 +88,7 @@ def test_queues_of_other_kinds_stay(consumer: Any):
     assert listened(consumer) == {"elsewhere"}
 
 
-def test_a_throttled_queue_is_left(consumer: Any):
+def test_a_throttled_queue_is_left(consumer: Any) -> None:
     """A queue that is not consumed for the moment is neither consumed nor kept."""
     follow(consumer, FIRST)
     consumer.task_consumer.cancel_by_queue(FIRST)
@@ -100,7 +100,7 @@ def test_a_throttled_queue_is_left(consumer: Any):
     assert listened(consumer) == set()
 
 
-def test_what_an_earlier_connection_found(consumer: Any):
+def test_what_an_earlier_connection_found(consumer: Any) -> None:
     """It comes too late."""
     follow(consumer, FIRST)
 
@@ -109,7 +109,7 @@ def test_what_an_earlier_connection_found(consumer: Any):
     assert listened(consumer) == {FIRST}
 
 
-def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch):
+def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong in one look for runs, the next one is made."""
     looks = iter(
         [
@@ -143,7 +143,7 @@ def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch):
     assert found == [frozenset({FIRST})]
 
 
-def test_a_broker_that_refuses(consumer: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_broker_that_refuses(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker lives, and listens as soon as the broker lets it."""
     step = discovery.QueueDiscovery(consumer)
     refusals = iter([OutOfMemoryError("OOM command not allowed")])

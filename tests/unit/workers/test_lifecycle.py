@@ -37,7 +37,7 @@ class NoGates:
         return []
 
 
-def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch):
+def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of any kind is logged once in a row, and the next report is made all the same."""
     monkeypatch.setattr(lifecycle, "REPORT_INTERVAL_S", 0.001)
     store: Any = UnluckyStore(KeyError("?"), RuntimeError("?"))
@@ -59,7 +59,7 @@ def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch):
     assert [(line["event"], line["error"]) for line in logs] == [("heartbeat_fails", "KeyError")]
 
 
-def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.MonkeyPatch):
+def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that accepts connections and never answers is no traceback."""
 
     @asynccontextmanager

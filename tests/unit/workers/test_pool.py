@@ -45,14 +45,14 @@ def take(pool: TaskPool, queue: str) -> None:
     pool.take(Delivery(None, request, None, None))  # type: ignore[arg-type]
 
 
-def test_a_model_has_one_allowance(pool: TaskPool):
+def test_a_model_has_one_allowance(pool: TaskPool) -> None:
     """Its queues share it evenly, rounded up; those of others have their own."""
     assert pool.allowance([A1]) == [7]
     assert pool.allowance([A1, B1, A2, A3]) == [3, 40, 3, 3]
     assert pool.allowance([]) == []
 
 
-def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool):
+def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool) -> None:
     """None is asked when the model has enough, by whichever queue it came."""
     for _ in range(6):
         take(pool, A1)
@@ -62,12 +62,12 @@ def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool):
     assert pool.allowance([A1, A2, B1]) == [0, 0, 40]
 
 
-def test_queues_of_other_kinds_are_not_limited(pool: TaskPool):
+def test_queues_of_other_kinds_are_not_limited(pool: TaskPool) -> None:
     """They have no gate."""
     assert pool.allowance(["elsewhere"])[0] > 1000
 
 
-def test_nothing_is_fetched_while_the_database_fails(pool: TaskPool):
+def test_nothing_is_fetched_while_the_database_fails(pool: TaskPool) -> None:
     """Its answers could not be stored; whatever the gates want, no queue gives a message."""
     pool._evaluator.takes_items = False
     assert pool.allowance([A1, B1, "elsewhere"]) == [0, 0, 0]
