@@ -92,6 +92,38 @@ class ProviderError(AegishError):
         super().__init__(problem)
 
 
+class LimiterUnreachableError(AegishError):
+    """Raised when the Redis of the rate limiter does not answer; the request may be repeated."""
+
+
+class OverBudgetError(AegishError):
+    """Raised for an item whose run has reached a cost cap; it stays without a verdict."""
+
+
+class RequeueError(AegishError):
+    """Base of the reasons for which an item goes back to its queue without a verdict."""
+
+
+class UnservedModelError(RequeueError):
+    """Raised when this worker cannot call the item's model, though another worker may."""
+
+
+class ItemShedError(RequeueError):
+    """Raised when the circuit of the item's model is open, or far more items wait than it takes."""
+
+
+class ShuttingDownError(RequeueError):
+    """Raised when the worker began to stop before the item's call."""
+
+
+class LimiterFailedError(RequeueError):
+    """Raised when a bug ended the renewal of leases while the item waited for its call."""
+
+
+class RedeliveredError(RequeueError):
+    """Raised when the broker lost the item's connection and gave its message to another worker."""
+
+
 class OutputError(AegishError):
     """Raised when a file that a command should write cannot be written."""
 

@@ -6,7 +6,7 @@ headers:  four worker processes, a provider that accepts 1,200 requests a minute
           and says so in its headers. Share of the limit used and share of 429s, for the first
           minute, for the time after it, and for all.
 hidden:   the same over a wire format without such headers: nothing but 429s to learn from.
-gate:     what one call through the gate costs this process, without a limit in sight; with a Redis
+gate:     CPU time of one call through the model limiter, without a limit in sight; with a Redis
           and with fakeredis.
 """
 
@@ -29,9 +29,9 @@ from cluster import free_port
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.db.embedded import start_embedded
-from aegish_dist.ratelimit.fair_queue import Expected
-from aegish_dist.ratelimit.limiters import Gates
-from aegish_dist.ratelimit.redis_store import Limiter
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.limiters import Limiters
+from aegish_dist.ratelimit.redis_store import SharedLimiter
 
 PER_MINUTE = 1200
 BURST = 20
@@ -150,29 +150,29 @@ async def _calls(url: str | None) -> float:
     async def nothing(_: str) -> dict[str, int]:
         return {}
 
-    async with Limiter.connect(url, "benchmark") as limiter:
+    async with SharedLimiter.connect(url, "benchmark") as limiter:
         spec = ModelSpec("p/m", WireFormat.OPENAI, "m", max_in_flight=AT_ONCE)
-        gate = Gates(limiter, nothing).of(spec)
+        model_limiter = Limiters(limiter, nothing).of(spec)
         left = CALLS
 
         async def caller() -> None:
             nonlocal left
             while left > 0:
                 left -= 1
-                permit = await gate.enter("run", Expected(1000, 0))
+                permit = await model_limiter.acquire("run", ExpectedUsage(1000, 0))
                 await asyncio.sleep(0)
-                gate.answered(permit, tokens=1000, cost=0)
+                model_limiter.succeeded(permit, tokens=1000, cost=0)
 
         started = time.process_time()
         await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
         spent = time.process_time() - started
-        gate.close()
-        await gate.finish()
+        model_limiter.close()
+        await model_limiter.finish()
     return spent / CALLS * 1e6
 
 
-def cost_of_gate() -> None:
-    """Print CPU microseconds per call through the gate."""
+def cost_of_acquiring() -> None:
+    """Print CPU microseconds per call through the model limiter."""
     port = free_port()
     server = subprocess.Popen(
         ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
@@ -199,4 +199,4 @@ if __name__ == "__main__":
     if "hidden" in wanted:
         use_of_limit("simulated-google/hasty", "headers hidden")
     if "gate" in wanted:
-        cost_of_gate()
+        cost_of_acquiring()

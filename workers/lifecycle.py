@@ -18,12 +18,12 @@ from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Caller, Evaluator
-from aegish_dist.pipeline.expectation import Expectation
+from aegish_dist.pipeline.expectation import UsageEstimator
 from aegish_dist.pipeline.health import Health
 from aegish_dist.pipeline.spool import recover_folder
 from aegish_dist.providers.session import ProviderSession
-from aegish_dist.ratelimit.limiters import Gates
-from aegish_dist.ratelimit.redis_store import Limiter
+from aegish_dist.ratelimit.limiters import Limiters
+from aegish_dist.ratelimit.redis_store import SharedLimiter
 from workers.callers import Callers
 from workers.keeping import Keeper
 from workers.store import Store, budget_of
@@ -48,12 +48,12 @@ class _Making:
         self,
         assignment: Callable[[tuple[str, str]], Awaitable[Assignment | None]],
         providers: ProviderSession,
-        gates: Gates,
+        limiters: Limiters,
         credentials: CatalogCredentials,
     ) -> None:
         self._assignment = assignment
         self._providers = providers
-        self._gates = gates
+        self._limiters = limiters
         self._credentials = credentials
 
     async def caller(self, run_id: str, model: str) -> Caller:
@@ -62,30 +62,30 @@ class _Making:
             raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
         spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
         key = self._credentials.now().key(spec.destination)
-        gate = self._gates.of(spec, run_id)
+        limiter = self._limiters.of(spec, run_id)
         client = self._providers.client(
-            spec, prompt, parameters, None if key is None else SecretStr(key), gate.observe
+            spec, prompt, parameters, None if key is None else SecretStr(key), limiter.observe
         )
         budget = budget_of(parameters)
-        expectation = Expectation(prompt, spec.price, budget)
-        return Caller(client, gate, expectation, spec.price, budget)
+        expectation = UsageEstimator(prompt, spec.price, budget)
+        return Caller(client, limiter, expectation, spec.price, budget)
 
 
-async def _halts(gates: Gates) -> tuple[Halts, Reasons]:
-    parked = gates.parked
+async def _halts(limiters: Limiters) -> tuple[Halts, Reasons]:
+    parked = limiters.parked
     halts: Halts = {("", model): Halt.PARKED for model in parked}
     reasons = {("", model): words for model, words in parked.items() if words}
-    return halts | dict.fromkeys(await gates.over_budget(), Halt.OVER_BUDGET), reasons
+    return halts | dict.fromkeys(await limiters.over_budget(), Halt.OVER_BUDGET), reasons
 
 
 async def _report(
-    store: Store, name: str, evaluator: Evaluator, gates: Gates, thread: Executor
+    store: Store, name: str, evaluator: Evaluator, limiters: Limiters, thread: Executor
 ) -> None:
     loop = asyncio.get_running_loop()
     failing = False
     while True:
         try:
-            held, (halts, reasons) = dict(evaluator.in_flight), await _halts(gates)
+            held, (halts, reasons) = dict(evaluator.in_flight), await _halts(limiters)
             await loop.run_in_executor(thread, store.report, name, held, halts, reasons)
             failing = False
         except Exception as error:
@@ -96,13 +96,13 @@ async def _report(
         await asyncio.sleep(REPORT_INTERVAL_S)
 
 
-def _limiter(app: Any, worker: str) -> Limiter:
+def _limiter(app: Any, worker: str) -> SharedLimiter:
     url = app.conf.aegish_limiter_database_url
     if url is None and not app.conf.broker_url.startswith("memory"):
         log.warning(
             "limits_per_process", remedy="set AEGISH_DIST_LIMITER_URL to a Redis that workers share"
         )
-    return Limiter.connect(url, worker)
+    return SharedLimiter.connect(url, worker)
 
 
 class _Database:
@@ -126,7 +126,7 @@ class _Database:
 
 
 @asynccontextmanager
-async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator, Gates]]:
+async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator, Limiters]]:
     """Open what evaluating needs, and close it in the opposite order.
 
     Args:
@@ -150,9 +150,9 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
             health = Health()
             spent = Grouped(store.spent, database.recounts)
             budget = Grouped(store.budgets, database.rest)
-            gates = Gates(limiter, spent, budget, calls)
+            limiters = Limiters(limiter, spent, budget, calls)
             making = _Making(
-                Grouped(store.assignments, database.rest), providers, gates, credentials
+                Grouped(store.assignments, database.rest), providers, limiters, credentials
             )
             keeper = Keeper(Grouped(store.record, database.inserts, health), spool)
             evaluator = Evaluator(
@@ -164,15 +164,17 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
                 worker=name,
                 generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
             )
-            heartbeat = asyncio.create_task(_report(store, name, evaluator, gates, database.rest))
+            heartbeat = asyncio.create_task(
+                _report(store, name, evaluator, limiters, database.rest)
+            )
             try:
-                yield evaluator, gates
+                yield evaluator, limiters
             finally:
                 heartbeat.cancel()
                 await asyncio.wait([heartbeat])
                 await keeper.close()
-                gates.close()
-                await gates.finish()
+                limiters.close()
+                await limiters.finish()
                 with suppress(Exception):  # a worker that is not removed is silent in ten seconds
                     async with asyncio.timeout(FORGET_S):
                         await loop.run_in_executor(database.rest, store.forget, name)

@@ -143,8 +143,8 @@ class TaskPool(BasePool):
         return [shares[model] for model in models]
 
     def _open(self, model: str | None) -> int:
-        supply = ANY_NUMBER if model is None else self._gates.supply(model)
-        return max(0, supply - (self._came[model] - self._went[model]))
+        prefetch_target = ANY_NUMBER if model is None else self._limiters.prefetch_target(model)
+        return max(0, prefetch_target - (self._came[model] - self._went[model]))
 
     def on_apply(self, target: Any, *args: Any, error_callback: Any, **kwargs: Any) -> None:
         """Drop a message of a task that Celery brings along: they block, and nobody sends them."""
@@ -203,7 +203,7 @@ class TaskPool(BasePool):
     def on_close(self) -> None:
         """Let no further call begin."""
         self._loop.call_soon_threadsafe(self._evaluator.stop)
-        self._loop.call_soon_threadsafe(self._gates.close)
+        self._loop.call_soon_threadsafe(self._limiters.close)
 
     def on_stop(self) -> None:
         """Let calls in flight finish within the grace, acknowledge them, end the loop."""
@@ -255,7 +255,10 @@ class TaskPool(BasePool):
 
     async def _serve(self) -> None:
         self._stop_requested = asyncio.Event()
-        async with open_evaluator(self.app, self.num_processes) as (self._evaluator, self._gates):
+        async with open_evaluator(self.app, self.num_processes) as (
+            self._evaluator,
+            self._limiters,
+        ):
             self._ready.set_result(None)
             await self._stop_requested.wait()
             leftover = list(self._in_flight)

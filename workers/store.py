@@ -14,8 +14,7 @@ from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_u
 from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Evaluated
-from aegish_dist.ratelimit.fair_queue import Budget
-from aegish_dist.ratelimit.protocol import NANO_USD
+from aegish_dist.ratelimit.budget import NANO_USD, Budget
 
 COST_WINDOW_S = 1.0
 """Counting costs counts a rate as well, which is not used here."""

@@ -7,10 +7,9 @@ from celery import shared_task
 from celery.exceptions import Reject
 
 from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, decode
+from aegish_dist.errors import OverBudgetError, RequeueError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
-from aegish_dist.ratelimit.errors import GivenBackError
-from aegish_dist.ratelimit.fair_queue import OverBudgetError
 
 log = get_logger(__name__)
 
@@ -28,7 +27,7 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
         raise Reject(str(error), requeue=False) from error
     try:
         await evaluator.evaluate(item, request.get(ENQUEUED_AT), request[IS_HELD])
-    except GivenBackError as error:
+    except RequeueError as error:
         raise Reject("given back", requeue=True) from error
     except OverBudgetError as error:
         # Missing in the store, where `status` shows why.

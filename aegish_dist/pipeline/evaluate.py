@@ -1,4 +1,4 @@
-"""Evaluating one item: look, wait at the gate, call, retry, record.
+"""Evaluating one item: look, wait at the limiter, call, retry, record.
 
 Runs inside a worker process, hundreds of items at once on one event loop. No transaction spans a
 call: the look-up and the insert are transactions of their own, made in groups by the caller's
@@ -23,20 +23,23 @@ from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
-from aegish_dist.errors import CatalogError, ConfigError, ProviderError
+from aegish_dist.errors import (
+    CatalogError,
+    ConfigError,
+    ItemShedError,
+    LimiterFailedError,
+    ProviderError,
+    RedeliveredError,
+    ShuttingDownError,
+    UnservedModelError,
+)
 from aegish_dist.logs import get_logger
-from aegish_dist.pipeline.expectation import Expectation
+from aegish_dist.pipeline.expectation import UsageEstimator
 from aegish_dist.pipeline.health import Health
 from aegish_dist.providers.contract import ModelClient
-from aegish_dist.ratelimit.errors import (
-    GateError,
-    PassedOnError,
-    SentBackError,
-    ShuttingDownError,
-    UnservedError,
-)
-from aegish_dist.ratelimit.fair_queue import Budget, Permit
-from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.budget import Budget
+from aegish_dist.ratelimit.fair_queue import Permit
+from aegish_dist.ratelimit.model_limiter import ModelLimiter
 
 log = get_logger(__name__)
 
@@ -55,9 +58,9 @@ class Caller:
 
     client: ModelClient
     """Speaks to the provider with the run's prompt and parameters."""
-    gate: Gate
+    limiter: ModelLimiter
     """Admits calls to this model, whatever the run."""
-    expectation: Expectation
+    expectation: UsageEstimator
     """What a call will use."""
     price: Price | None
     """The run's price list."""
@@ -155,7 +158,7 @@ class Evaluator:
             is_held: Whether the broker still counts its message as delivered to this worker.
 
         Raises:
-            GivenBackError: The worker stops or cannot call this model, the model is parked or takes
+            RequeueError: The worker stops or cannot call this model, the model is parked or takes
                 too few, or the broker passed the item on: it has to go back to its queue.
             OverBudgetError: The run has spent what it may; the item stays without a verdict.
         """
@@ -198,7 +201,7 @@ class Evaluator:
         caller = await self._serving(item, clock)
         try:
             verdict = await self._judge(caller, item, found, clock, is_held)
-        except GateError:  # a bug, which the next one to wait may meet again
+        except LimiterFailedError:  # a bug, which the next one to wait may meet again
             await self._pause(HELD_AFTER_FAILURE_S, clock)
             raise
         if verdict is not None:
@@ -213,7 +216,7 @@ class Evaluator:
                 log.error("model_not_served_here", model=item.model, problem=str(error))
             # Held a while, lest it be delivered here again at once.
             await self._pause(GIVEN_BACK_AFTER_S, clock)
-            raise UnservedError from error
+            raise UnservedModelError from error
 
     async def _judge(
         self,
@@ -226,7 +229,7 @@ class Evaluator:
         """Return the verdict; None when another worker has stored one meanwhile.
 
         Raises:
-            SentBackError: The failure says nothing about the item.
+            ItemShedError: The failure says nothing about the item.
         """
         errors: list[CallError] = []
         first_call = 0
@@ -235,8 +238,8 @@ class Evaluator:
             if permit is None:
                 return None
             if not (is_held() or self._held[item]):  # a copy may have come here again
-                caller.gate.abandon(permit)
-                raise PassedOnError
+                caller.limiter.release(permit)
+                raise RedeliveredError
             first_call = first_call or permit.number
             try:
                 completion = await self._attempt(caller, permit, found.command, clock)
@@ -249,28 +252,33 @@ class Evaluator:
             failure = Failure(
                 last.error_class, last.attempt, last.retry_after_s, permit.probe, last.status, cut
             )
-            match await self._decide(caller.gate, found.key, failure, first_call, clock):
+            match await self._decide(caller.limiter, found.key, failure, first_call, clock):
                 case GiveUp(outcome):
                     return self._given_up(outcome, clock, errors)
                 case RetryAfter(seconds):
                     await self._pause(seconds, clock)
                 case _:
-                    await caller.gate.hold(HELD_AFTER_FAILURE_S)
-                    raise SentBackError
+                    await caller.limiter.hold(HELD_AFTER_FAILURE_S)
+                    raise ItemShedError
 
     async def _decide(
-        self, gate: Gate, key: VerdictKey, failure: Failure, first_call: int, clock: _Clock
+        self,
+        limiter: ModelLimiter,
+        key: VerdictKey,
+        failure: Failure,
+        first_call: int,
+        clock: _Clock,
     ) -> GiveUp | RetryAfter | Step:
         """Gather as much evidence as the decision takes."""
         within_s = math.inf
         if failure.kind.proof is Proof.NOT_PARKED:
             # Answers of the time before the provider went silent prove nothing.
             within_s = clock.service / 2
-        evidence = gate.evidence(first_call, within_s)
+        evidence = limiter.evidence(first_call, within_s)
         jitter = self._generator.random()
         step = decide(failure, evidence, jitter)
         if step is Step.AWAIT_ANSWER:
-            evidence = await gate.watch(first_call, within_s)
+            evidence = await limiter.await_answer(first_call, within_s)
             step = decide(failure, evidence, jitter)
         if step is Step.ASK_STORE:
             in_run = await self._answered_in_run(key.run_model_id)
@@ -281,24 +289,24 @@ class Evaluator:
         self, caller: Caller, item: Item, command: str, clock: _Clock, *, called: bool
     ) -> Permit | None:
         """Wait until a call may begin; None when it need not, as the verdict exists by now."""
-        gate, expected = caller.gate, caller.expectation.of(command)
+        limiter, expected = caller.limiter, caller.expectation.of(command)
         while True:
             if not self._health.good:
                 await self._recovered(clock)
             waiting_since = time.monotonic()
-            permit = await gate.enter(item.run_id, expected, caller.budget, called=called)
+            permit = await limiter.acquire(item.run_id, expected, caller.budget, called=called)
             now = time.monotonic()
             clock.limiter += now - waiting_since
             try:
                 if now - clock.looked_up > SECOND_LOOK_AFTER_S and await self._is_done(item, clock):
-                    gate.abandon(permit)
+                    limiter.release(permit)
                     return None
             except BaseException:
-                gate.abandon(permit)
+                limiter.release(permit)
                 raise
             if self._health.good:
                 return permit
-            gate.abandon(permit)
+            limiter.release(permit)
 
     async def _is_done(self, item: Item, clock: _Clock) -> bool:
         found = await self._look_up(item)
@@ -323,7 +331,7 @@ class Evaluator:
     async def _attempt(
         self, caller: Caller, permit: Permit, command: str, clock: _Clock
     ) -> Completion:
-        gate, expectation = caller.gate, caller.expectation
+        limiter, expectation = caller.limiter, caller.expectation
         started = time.monotonic()
         try:
             completion = await caller.client.complete(command)
@@ -332,14 +340,14 @@ class Evaluator:
             kind = ErrorClass(error.error_class)
             # Of a model that is slow with many commands, deadlines come in rows.
             silent_s = clock.service / 2 if kind is ErrorClass.DEADLINE else 0.0
-            await gate.failed(permit, kind, error.retry_after_s, str(error), silent_s=silent_s)
+            await limiter.failed(permit, kind, error.retry_after_s, str(error), silent_s=silent_s)
             raise
         except BaseException:
-            gate.abandon(permit)
+            limiter.release(permit)
             raise
         clock.service = time.monotonic() - started
         tokens, cost = expectation.used(completion)
-        gate.answered(permit, tokens=tokens, cost=cost)
+        limiter.succeeded(permit, tokens=tokens, cost=cost)
         return completion
 
     async def _pause(self, seconds: float, clock: _Clock) -> None:

@@ -4,8 +4,8 @@ from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
 from aegish_dist.models.estimate import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
-from aegish_dist.ratelimit.fair_queue import Budget, Expected
-from aegish_dist.ratelimit.protocol import NANO_USD
+from aegish_dist.ratelimit.budget import NANO_USD, Budget
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 
 WEIGHT = 0.1
 """Of the newest answer in the running mean."""
@@ -13,7 +13,7 @@ MAX_ANSWER_TOKENS = 100_000
 """A longer answer counts as one of this length; some providers report nonsense."""
 
 
-class Expectation:
+class UsageEstimator:
     """Learns from the answers of one model in one run how long they are."""
 
     def __init__(self, prompt: Prompt, price: Price | None, budget: Budget | None) -> None:
@@ -29,11 +29,11 @@ class Expectation:
         self._counts_money = budget is not None
         self._answer_tokens = float(ANSWER_TOKENS)
 
-    def of(self, command: str) -> Expected:
+    def of(self, command: str) -> ExpectedUsage:
         """Return what the call for a command will probably use."""
         prompt = -(-(self._fixed + len(command)) // CHARACTERS_PER_TOKEN) + FRAMING_TOKENS
         answer = round(self._answer_tokens)
-        return Expected(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
+        return ExpectedUsage(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
 
     def used(self, completion: Completion) -> tuple[int | None, int | None]:
         """Return the tokens and the cost of an answer, each None when unknown, and learn from it.

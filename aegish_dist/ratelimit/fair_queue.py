@@ -6,28 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from aegish_dist.ratelimit.protocol import RunAsk, RunGrant
+from aegish_dist.ratelimit.budget import Budget
+from aegish_dist.ratelimit.protocol import RunLease, RunRequest
 
 IDLE_LINES = 100
 """Lines kept of runs that do nothing now; most of them have ended."""
 
 
-class OverBudgetError(Exception):
-    """Raised for an item of a run that has spent what it may; it stays without a verdict."""
-
-
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """What a run may cost, in 1e-9 USD; None: no bound."""
-
-    run_cap: int | None = None
-    """All its models together."""
-    model_cap: int | None = None
-    """Each of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedUsage:
     """What one call will probably use."""
 
     tokens: int = 0
@@ -40,9 +27,9 @@ class Expected:
 class Permit:
     """The right to make one call; it has to come back to its gate."""
 
-    line: "Line"
+    line: "RunQueue"
     """Where it was waited for."""
-    expected: Expected
+    expected: ExpectedUsage
     """What the call will probably use."""
     epoch: int
     """The epoch of the rate it was given in."""
@@ -57,13 +44,13 @@ class Waiter(NamedTuple):
 
     future: "asyncio.Future[Permit]"
     """Gets the permit."""
-    expected: Expected
+    expected: ExpectedUsage
     """What the call will probably use."""
     called: bool
     """Whether the item was called before; its attempts would be forgotten if it were sent back."""
 
 
-class Line:
+class RunQueue:
     """The waiters of one run, and its money as far as this worker knows it."""
 
     def __init__(self, run_id: str, budget: Budget | None) -> None:
@@ -81,18 +68,18 @@ class Line:
         self.stored: Mapping[str, int] | None = None
         """What each model has cost by the store, while the limiter wants to be told."""
 
-    def expect(self, expected: Expected) -> None:
+    def expect(self, expected: ExpectedUsage) -> None:
         """Note what the next call will probably cost."""
         self._estimate = expected.cost
 
-    def begin(self, expected: Expected) -> None:
+    def begin(self, expected: ExpectedUsage) -> None:
         """Count a call that begins."""
         self._calls += 1
         self._held += expected.cost
         if self.open is not None:
             self.open -= 1
 
-    def end(self, expected: Expected, cost: int) -> None:
+    def end(self, expected: ExpectedUsage, cost: int) -> None:
         """Count a call that has ended at this cost."""
         self._calls -= 1
         self._held -= expected.cost
@@ -104,12 +91,12 @@ class Line:
         untold = self.budget is not None and self._spent
         return not (self.waiters or self._calls or untold)
 
-    def ask(self) -> RunAsk | None:
+    def ask(self) -> RunRequest | None:
         """Return what to ask for, None for a run without cap or without anything to say."""
         if self.budget is None or not (self.waiters or self._held or self._spent):
             return None
         spent, self._spent = self._spent, 0
-        return RunAsk(
+        return RunRequest(
             run=self.run_id,
             waiting=len(self.waiters),
             held=self._held,
@@ -120,11 +107,11 @@ class Line:
             stored=None if self.stored is None else _purse(self.stored),
         )
 
-    def put_back(self, asked: RunAsk) -> None:
+    def put_back(self, asked: RunRequest) -> None:
         """Keep what did not arrive."""
         self._spent += asked.spent
 
-    def take(self, granted: RunGrant) -> None:
+    def take(self, granted: RunLease) -> None:
         """Note what the limiter answered."""
         self.open, self.over, self.stored = granted.permits, granted.over, None
 
@@ -133,21 +120,21 @@ def _purse(models: Mapping[str, int]) -> dict[str, Any]:
     return {"total": sum(models.values()), "models": dict(models)}
 
 
-class WaitingRoom:
+class FairQueue:
     """The lines of all runs at one gate."""
 
     def __init__(self) -> None:
         self.waiting = 0
         """Waiters over all lines."""
-        self._lines: dict[str, Line] = {}
-        self._turns: deque[Line] = deque()
+        self._lines: dict[str, RunQueue] = {}
+        self._turns: deque[RunQueue] = deque()
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[RunQueue]:
         return iter(self._lines.values())
 
-    def line(self, run_id: str, budget: Budget | None) -> Line:
+    def line(self, run_id: str, budget: Budget | None) -> RunQueue:
         """Return the line of a run, from now on the latest one."""
-        line = self._lines.pop(run_id) if run_id in self._lines else Line(run_id, budget)
+        line = self._lines.pop(run_id) if run_id in self._lines else RunQueue(run_id, budget)
         self._lines[run_id] = line
         return line
 
@@ -159,7 +146,7 @@ class WaitingRoom:
                 del self._lines[run_id]
 
     def join(
-        self, line: Line, expected: Expected, *, called: bool = False
+        self, line: RunQueue, expected: ExpectedUsage, *, called: bool = False
     ) -> "asyncio.Future[Permit]":
         """Queue up in a line."""
         future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
@@ -169,7 +156,7 @@ class WaitingRoom:
         self.waiting += 1
         return future
 
-    def leave(self, line: Line, future: "asyncio.Future[Permit]") -> Permit | None:
+    def leave(self, line: RunQueue, future: "asyncio.Future[Permit]") -> Permit | None:
         """Give up waiting; return a permit that came in the same moment."""
         if not future.cancelled():
             return future.result() if future.exception() is None else None
@@ -182,7 +169,7 @@ class WaitingRoom:
             self._turns.remove(line)
         return None
 
-    def admit(self, begin: Callable[[Line, Expected], Permit | None]) -> None:
+    def admit(self, begin: Callable[[RunQueue, ExpectedUsage], Permit | None]) -> None:
         """Give permits to the waiters, a run at a time, until none is left to give.
 
         Args:
@@ -208,7 +195,7 @@ class WaitingRoom:
             if line.waiters:
                 self._turns.append(line)
 
-    def turn_away(self, error: type[Exception], *, only: Line | None = None) -> None:
+    def turn_away(self, error: type[Exception], *, only: RunQueue | None = None) -> None:
         """Raise an error for all waiters, or for those of one line."""
         for line in [only] if only else list(self._turns):
             self._dismiss(line, list(line.waiters), error)
@@ -235,7 +222,7 @@ class WaitingRoom:
             gone = [waiter for _, its, waiter in standing[:surplus] if its is line]
             self._dismiss(line, gone, error)
 
-    def _dismiss(self, line: Line, waiters: Sequence[Waiter], error: type[Exception]) -> None:
+    def _dismiss(self, line: RunQueue, waiters: Sequence[Waiter], error: type[Exception]) -> None:
         gone = {id(waiter) for waiter in waiters}
         line.waiters = deque(waiter for waiter in line.waiters if id(waiter) not in gone)
         self.waiting -= len(gone)

@@ -10,12 +10,17 @@ import math
 from contextlib import suppress
 
 from aegish_dist.core.limits import Limits
+from aegish_dist.errors import (
+    ItemShedError,
+    LimiterFailedError,
+    LimiterUnreachableError,
+    OverBudgetError,
+)
 from aegish_dist.logs import get_logger
-from aegish_dist.ratelimit.errors import GateError, SentBackError
-from aegish_dist.ratelimit.fair_queue import Line, OverBudgetError, WaitingRoom
-from aegish_dist.ratelimit.local_lease import PROBERS, Ration
+from aegish_dist.ratelimit.fair_queue import FairQueue, RunQueue
+from aegish_dist.ratelimit.local_lease import PROBERS, LocalLease
 from aegish_dist.ratelimit.ports import Ports
-from aegish_dist.ratelimit.protocol import Ask, Grant, RunAsk, RunGrant, UnreachableError
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease, RunRequest
 from aegish_dist.ratelimit.usage_report import News
 
 log = get_logger(__name__)
@@ -30,11 +35,11 @@ JITTER = 0.1
 """Waits are longer by up to this part, so that a fleet does not come back in step."""
 
 
-class Pump:
+class LeaseRenewer:
     """Asks the limiter about one model, on behalf of its gate."""
 
     def __init__(
-        self, model: str, ports: Ports, room: WaitingRoom, ration: Ration, news: News
+        self, model: str, ports: Ports, room: FairQueue, ration: LocalLease, news: News
     ) -> None:
         """Compose a pump; it asks nothing before it is stirred.
 
@@ -72,7 +77,7 @@ class Pump:
         return self._closed.is_set()
 
     def stir(self, *, urgent: bool = False) -> None:
-        """Ask where that could help; urgent news are told at once."""
+        """LeaseRequest where that could help; urgent news are told at once."""
         self._urgent |= urgent
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -87,7 +92,7 @@ class Pump:
         return heard
 
     def close(self) -> None:
-        """Ask for nobody any more; what is untold is told."""
+        """LeaseRequest for nobody any more; what is untold is told."""
         self._closed.set()
         self._urgent = True
         self._bell.set()
@@ -102,7 +107,7 @@ class Pump:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closed.wait(), seconds)
 
-    async def still_over(self, line: Line) -> bool:
+    async def still_over(self, line: RunQueue) -> bool:
         """Return whether a run is over its cap, even if somebody has raised that meanwhile."""
         budget = await self._ports.budget(line.run_id)
         if budget is not None and budget != line.budget:
@@ -120,7 +125,7 @@ class Pump:
             try:
                 wait_s = await self._exchange()
                 retry_s = RETRY_S
-            except UnreachableError as error:
+            except LimiterUnreachableError as error:
                 if self.closed and not (self._ration.held or self._heard):
                     self._news.take()  # nobody will hear it
                     return
@@ -136,7 +141,7 @@ class Pump:
             await self._rest(wait_s * (1 + JITTER * self._ports.generator.random()))
 
     async def _exchange(self) -> float | None:
-        """Ask once; return the seconds to the next time, None when there is nothing to ask for."""
+        """Ask once; return the seconds to the next time, None when nothing is left to ask for."""
         self._urgent = False
         self._ration.ask()
         self._room.forget_idle()  # only here: while an answer is awaited, lines lack what is told
@@ -155,9 +160,9 @@ class Pump:
         self._ration.lapse()
         return None
 
-    async def _ask(self, asked: list[tuple[Line, RunAsk]]) -> Grant:
+    async def _ask(self, asked: list[tuple[RunQueue, RunRequest]]) -> Lease:
         told, now = self._news.take(), now_s()
-        ask = Ask(
+        ask = LeaseRequest(
             model=self._model,
             held=self._ration.held,
             waiting=self._room.waiting,
@@ -170,7 +175,7 @@ class Pump:
         )
         try:
             grant = await self._ports.ask(ask)
-        except UnreachableError:
+        except LimiterUnreachableError:
             self._news.put_back(told)
             for line, run in asked:
                 line.put_back(run)
@@ -178,18 +183,20 @@ class Pump:
         self._asked_at = now
         return grant
 
-    def _take(self, grant: Grant) -> None:
+    def _take(self, grant: Lease) -> None:
         if grant.parked != self._ration.parked:
             log.warning("model_parked" if grant.parked else "model_back", model=self._model)
         self._ration.take(grant, self._asked_at)
         self._news.enter_epoch(grant.epoch)
         if grant.parked:
-            self._room.send_back(SentBackError, keep=PROBERS, even_called=True)
+            self._room.send_back(ItemShedError, keep=PROBERS, even_called=True)
         elif grant.rate is not None:
             # A broker that pushes may have sent more than was asked for.
-            self._room.send_back(SentBackError, keep=2 * self._ration.supply, even_called=False)
+            self._room.send_back(
+                ItemShedError, keep=2 * self._ration.prefetch_target, even_called=False
+            )
 
-    async def _settle(self, line: Line, asked: RunAsk, granted: RunGrant) -> bool:
+    async def _settle(self, line: RunQueue, asked: RunRequest, granted: RunLease) -> bool:
         """Take note of what a run may do; return whether asking again at once is in vain."""
         if granted.unknown:
             line.put_back(asked)
@@ -223,7 +230,7 @@ class Pump:
         if error is not None:
             # A bug: those who wait go back uncalled, and the next one to come tries anew.
             log.error("gate_failed", model=self._model, exc_info=error)
-            self._room.turn_away(GateError)
+            self._room.turn_away(LimiterFailedError)
         if self._room.waiting or self._news:
             self.stir()
 

@@ -1,11 +1,11 @@
 """What the newest grant lets begin at one gate, and what of it is taken; pure."""
 
 import math
+from collections import deque
 from collections.abc import Callable
 
-from aegish_dist.ratelimit.fair_queue import Expected, Line, Permit
-from aegish_dist.ratelimit.process_semaphore import Places
-from aegish_dist.ratelimit.protocol import Grant
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage, Permit, RunQueue
+from aegish_dist.ratelimit.protocol import Lease
 
 LEASE_S = 4.0
 """How long a grant holds; shorter than the lease in the script."""
@@ -21,14 +21,40 @@ SUPPLY_S = 1.0
 """Of a throttled model, as many items wait at hand as pass in this time."""
 
 
-class Ration:
+class ProcessSemaphore:
+    """As many places as a process may have calls in flight; limiters take turns at free ones."""
+
+    def __init__(self, number: int) -> None:
+        """Open so many places."""
+        self.free = number
+        self._admitting: deque[Callable[[], None]] = deque()
+
+    def join(self, admit: Callable[[], None]) -> None:
+        """Have waiters of a gate admitted when a place is free."""
+        self._admitting.append(admit)
+
+    def take(self) -> None:
+        """Count a call that begins."""
+        self.free -= 1
+
+    def leave(self) -> None:
+        """Count a call that has ended, and let others begin."""
+        self.free += 1
+        for _ in range(len(self._admitting)):
+            if self.free <= 0:
+                return
+            self._admitting.rotate(-1)
+            self._admitting[-1]()
+
+
+class LocalLease:
     """Counts the calls that begin and end against the newest grant."""
 
-    def __init__(self, places: Places, now_s: Callable[[], float]) -> None:
+    def __init__(self, places: ProcessSemaphore, now_s: Callable[[], float]) -> None:
         """Begin without a grant: nothing may begin.
 
         Args:
-            places: Of the process, which all its gates share.
+            places: Of the process, which all its limiters share.
             now_s: The clock that grants are dated by, in seconds.
         """
         self.held = 0
@@ -39,13 +65,13 @@ class Ration:
         """Whether one of them is a probe."""
         self._places = places
         self._now_s = now_s
-        self._grant: Grant | None = None
+        self._grant: Lease | None = None
         self._asked_at = -math.inf
         self._permits = 0
         self._blocked = False
         self._freed = False
 
-    def begin(self, line: Line, expected: Expected) -> Permit | None:
+    def begin(self, line: RunQueue, expected: ExpectedUsage) -> Permit | None:
         """Let a call begin; None when none may."""
         grant = self._grant
         if grant is None or self._now_s() > self._asked_at + LEASE_S or self._places.free <= 0:
@@ -76,7 +102,7 @@ class Ration:
         if self._grant is not None and self._grant.probe:
             self._permits = 0  # a probe that did not begin is given back
 
-    def take(self, grant: Grant, asked_at: float) -> None:
+    def take(self, grant: Lease, asked_at: float) -> None:
         """Go by a new grant.
 
         Args:
@@ -115,7 +141,7 @@ class Ration:
         return grant is not None and grant.parked and grant.failed_probes >= PARKED_AFTER_PROBES
 
     @property
-    def supply(self) -> int:
+    def prefetch_target(self) -> int:
         """How many items of the model this worker should hold, those in flight included."""
         grant = self._grant
         if grant is None:
@@ -137,5 +163,5 @@ class Ration:
             return not self._blocked
         return self._freed or (self._permits <= 0 if grant.metered else not self._blocked)
 
-    def _full(self, grant: Grant) -> bool:
+    def _full(self, grant: Lease) -> bool:
         return grant.slots is not None and self.held >= grant.slots

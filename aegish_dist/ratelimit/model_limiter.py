@@ -12,17 +12,11 @@ from dataclasses import replace
 from aegish_dist.core.failures import KINDS, Evidence
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.ratelimit.errors import SentBackError, ShuttingDownError
-from aegish_dist.ratelimit.fair_queue import (
-    Budget,
-    Expected,
-    Line,
-    OverBudgetError,
-    Permit,
-    WaitingRoom,
-)
-from aegish_dist.ratelimit.lease_renewer import Pump, now_s
-from aegish_dist.ratelimit.local_lease import PROBERS, Ration
+from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError
+from aegish_dist.ratelimit.budget import Budget
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage, FairQueue, Permit, RunQueue
+from aegish_dist.ratelimit.lease_renewer import LeaseRenewer, now_s
+from aegish_dist.ratelimit.local_lease import PROBERS, LocalLease
 from aegish_dist.ratelimit.ports import Ports
 from aegish_dist.ratelimit.usage_report import News
 
@@ -34,7 +28,7 @@ IDLE_S = 2.0
 """How long no other call may be in sight before no answer is expected: fetching takes a while."""
 
 
-class Gate:
+class ModelLimiter:
     """Admits calls to one model."""
 
     def __init__(self, model: str, limits: Limits, shared: Limits, ports: Ports) -> None:
@@ -46,18 +40,18 @@ class Gate:
             shared: Of all models of its provider together.
             ports: What it needs from outside.
         """
-        self._room = WaitingRoom()
+        self._room = FairQueue()
         self._news = News()
-        self._ration = Ration(ports.places, now_s)
-        self._pump = Pump(model, ports, self._room, self._ration, self._news)
-        self.limit(limits, shared)
+        self._ration = LocalLease(ports.places, now_s)
+        self._pump = LeaseRenewer(model, ports, self._room, self._ration, self._news)
+        self.set_limits(limits, shared)
         ports.places.join(self._admit)
         self._answered_number = 0
         self._answered_at_s = -math.inf
         self._watched = 0
 
-    def limit(self, limits: Limits, shared: Limits) -> None:
-        """Ask within these limits from now on.
+    def set_limits(self, limits: Limits, shared: Limits) -> None:
+        """LeaseRequest within these limits from now on.
 
         Args:
             limits: Of the model.
@@ -65,10 +59,10 @@ class Gate:
         """
         self._pump.limits, self._pump.shared = limits, shared
 
-    async def enter(
+    async def acquire(
         self,
         run_id: str,
-        expected: Expected,
+        expected: ExpectedUsage,
         budget: Budget | None = None,
         *,
         called: bool = False,
@@ -85,7 +79,7 @@ class Gate:
             A permit that has to come back by `answered`, `failed` or `abandon`.
 
         Raises:
-            SentBackError: The model is parked, or takes far fewer calls than wait here.
+            ItemShedError: The model is parked, or takes far fewer calls than wait here.
             OverBudgetError: The run has spent what it may.
             ShuttingDownError: The gate closed.
         """
@@ -105,10 +99,10 @@ class Gate:
         except asyncio.CancelledError:
             permit = self._room.leave(line, future)
             if permit is not None:
-                self.abandon(permit)
+                self.release(permit)
             raise
 
-    def answered(self, permit: Permit, *, tokens: int | None, cost: int | None) -> None:
+    def succeeded(self, permit: Permit, *, tokens: int | None, cost: int | None) -> None:
         """Give a permit back after an answer.
 
         Args:
@@ -166,7 +160,7 @@ class Gate:
         answered = (self._answered_number > number and recent) or None
         return Evidence(self._ration.parked, self._ration.failed_probes, answered)
 
-    async def watch(self, number: int, within_s: float = math.inf) -> Evidence:
+    async def await_answer(self, number: int, within_s: float = math.inf) -> Evidence:
         """Wait until a call begun later is answered, or none is in sight that could be.
 
         Args:
@@ -199,7 +193,7 @@ class Gate:
         while not self._ration.parked and not self._pump.closed and now_s() < ends_s:
             await self._pump.open_for(WATCH_STEP_S)
 
-    def abandon(self, permit: Permit) -> None:
+    def release(self, permit: Permit) -> None:
         """Give a permit back whose call showed nothing."""
         self._news.nothing(permit.expected.tokens, probe=permit.probe)
         self._leave(permit, 0)
@@ -235,15 +229,15 @@ class Gate:
         return [line.run_id for line, is_over in zip(lines, over, strict=True) if is_over]
 
     @property
-    def supply(self) -> int:
+    def prefetch_target(self) -> int:
         """How many items of the model this worker should hold, those in flight included."""
-        return self._ration.supply + self._watched  # what is watched for needs others to be called
+        return self._ration.prefetch_target + self._watched
 
-    async def _check(self, line: Line) -> None:
+    async def _check(self, line: RunQueue) -> None:
         if self._ration.parked and self._room.waiting >= PROBERS:
             await self._pump.open_for(SENT_BACK_AFTER_S)
             if not self._pump.closed:
-                raise SentBackError
+                raise ItemShedError
         if line.over and await self._pump.still_over(line):
             raise OverBudgetError
         if self._pump.closed:

@@ -6,16 +6,9 @@ from typing import Any
 
 from aegish_dist.core.limits import Limits, RateHint
 
-NANO_USD = 1_000_000_000
-"""Money travels as whole billionths of a dollar."""
-
-
-class UnreachableError(Exception):
-    """Raised when the limiter cannot be asked now; whoever asks tries again."""
-
 
 @dataclass(slots=True)
-class Told:
+class UsageReport:
     """What has happened since a worker asked last; all of it may be told twice, and does no harm.
 
     Money told twice counts twice: the cap is then reached early, never late.
@@ -49,9 +42,9 @@ class Told:
     reason: str | None = None
     """The provider's words about the newest failure."""
 
-    def before(self, later: "Told") -> "Told":
+    def before(self, later: "UsageReport") -> "UsageReport":
         """Return the news of both, these being the older ones."""
-        return Told(
+        return UsageReport(
             epoch=later.epoch,
             answers=self.answers + later.answers,
             epoch_answers=self.epoch_answers + later.epoch_answers,
@@ -69,7 +62,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class RunAsk:
+class RunRequest:
     """A run with a cap, as one worker sees it for one model; money in 1e-9 USD."""
 
     run: str
@@ -91,7 +84,7 @@ class RunAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class LeaseRequest:
     """What one worker holds of a model, and wants."""
 
     model: str
@@ -106,16 +99,16 @@ class Ask:
     """Of the model."""
     shared: Limits
     """Of its provider."""
-    told: Told = field(default_factory=Told)
+    told: UsageReport = field(default_factory=UsageReport)
     """News."""
-    runs: Sequence[RunAsk] = ()
+    runs: Sequence[RunRequest] = ()
     """The runs with a cap."""
     probing: bool = False
     """Whether one of the calls in flight is a probe."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunGrant:
+class RunLease:
     """What a capped run may do."""
 
     run: str
@@ -127,7 +120,7 @@ class RunGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Lease:
     """What a worker may do next with a model."""
 
     epoch: int
@@ -152,5 +145,5 @@ class Grant:
     """The provider's words about the failure that parked it."""
     rate: float | None = None
     """This worker's share of the rate, calls per second; None: no limit."""
-    runs: tuple[RunGrant, ...] = ()
+    runs: tuple[RunLease, ...] = ()
     """The capped runs, in the order of the ask."""

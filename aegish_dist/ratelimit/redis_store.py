@@ -15,8 +15,8 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from aegish_dist import lua
-from aegish_dist.errors import QueueError
-from aegish_dist.ratelimit.protocol import Ask, Grant, RunGrant, UnreachableError
+from aegish_dist.errors import LimiterUnreachableError, QueueError
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease
 from aegish_dist.redis_errors import LOST, refusal_of
 
 PREFIX = "aegish:limiter:"
@@ -67,7 +67,7 @@ def _model_key(model: str) -> str:
     return f"{PREFIX}model:{model}"
 
 
-class Limiter:
+class SharedLimiter:
     """The script, and the connection it runs over; an async context manager."""
 
     def __init__(self, client: Redis, worker: str) -> None:
@@ -107,7 +107,7 @@ class Limiter:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def ask(self, ask: Ask, now_s: float | None = None) -> Grant:
+    async def lease(self, ask: LeaseRequest, now_s: float | None = None) -> Lease:
         """Tell what happened, and learn what may be done next.
 
         Args:
@@ -115,7 +115,7 @@ class Limiter:
             now_s: The time, for tests; Redis' clock when None.
 
         Raises:
-            UnreachableError: Redis cannot be asked now.
+            LimiterUnreachableError: Redis cannot be asked now.
         """
         provider = ask.model.partition("/")[0]
         keys = [_model_key(ask.model), f"{PREFIX}provider:{provider}"]
@@ -124,15 +124,15 @@ class Limiter:
         try:
             reply = await self._script(keys=keys, args=[json.dumps(_without_none(request))])
         except LOST as error:
-            raise UnreachableError(type(error).__name__) from error
+            raise LimiterUnreachableError(type(error).__name__) from error
         except exceptions.ResponseError as error:
             if refusal := refusal_of(error):
-                raise UnreachableError(refusal) from error
+                raise LimiterUnreachableError(refusal) from error
             raise
         return _grant(json.loads(reply))
 
 
-def _wire(ask: Ask) -> dict[str, Any]:
+def _wire(ask: LeaseRequest) -> dict[str, Any]:
     shared = asdict(ask.shared)
     return {
         "model": ask.model,
@@ -154,9 +154,9 @@ def _without_none(value: Any) -> Any:
     return [_without_none(each) for each in value] if isinstance(value, list) else value
 
 
-def _grant(reply: Mapping[str, Any]) -> Grant:
+def _grant(reply: Mapping[str, Any]) -> Lease:
     slots = reply.get("slots")
-    return Grant(
+    return Lease(
         epoch=int(reply["epoch"]),
         slots=None if slots is None else int(slots),
         permits=int(reply["permits"]),
@@ -169,7 +169,7 @@ def _grant(reply: Mapping[str, Any]) -> Grant:
         reason=reply.get("reason"),
         rate=reply.get("rate"),
         runs=tuple(
-            RunGrant(run["run"], int(run["permits"]), run["over"], run["unknown"])
+            RunLease(run["run"], int(run["permits"]), run["over"], run["unknown"])
             for run in reply["runs"] or ()  # Lua writes an empty list as an object
         ),
     )

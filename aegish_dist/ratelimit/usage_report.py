@@ -3,7 +3,7 @@
 from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.ratelimit.protocol import Told
+from aegish_dist.ratelimit.protocol import UsageReport
 
 REASON_LENGTH = 200
 """A provider's message is cut to this many characters on its way to the fleet."""
@@ -13,18 +13,18 @@ class News:
     """What the limiter does not know yet."""
 
     def __init__(self) -> None:
-        self._told = Told()
+        self._told = UsageReport()
         self._limit: float | None = None
 
     def __bool__(self) -> bool:
-        return self._told != Told(epoch=self._told.epoch)
+        return self._told != UsageReport(epoch=self._told.epoch)
 
-    def take(self) -> Told:
+    def take(self) -> UsageReport:
         """Return everything and begin anew."""
-        told, self._told = self._told, Told(epoch=self._told.epoch)
+        told, self._told = self._told, UsageReport(epoch=self._told.epoch)
         return told
 
-    def put_back(self, told: Told) -> None:
+    def put_back(self, told: UsageReport) -> None:
         """Keep what did not arrive."""
         self._told = told.before(self._told)
 

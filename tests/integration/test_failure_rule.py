@@ -16,16 +16,15 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
-from aegish_dist.errors import ProviderError
+from aegish_dist.errors import ProviderError, RequeueError
 from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
-from aegish_dist.pipeline.expectation import Expectation
+from aegish_dist.pipeline.expectation import UsageEstimator
 from aegish_dist.pipeline.health import Health
-from aegish_dist.ratelimit.errors import GivenBackError
-from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.local_lease import ProcessSemaphore
+from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.ports import Ports
-from aegish_dist.ratelimit.process_semaphore import Places
-from aegish_dist.ratelimit.protocol import Ask, Grant
-from aegish_dist.ratelimit.redis_store import Limiter
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
+from aegish_dist.ratelimit.redis_store import SharedLimiter
 from tests.virtual_time import START_S, run_virtually
 
 TIME_LIMIT_S = 10.0
@@ -77,7 +76,7 @@ class Fleet:
     stored: dict[Item, Evaluated] = field(default_factory=dict)
     returned: int = 0
     queue: deque[Item] = field(default_factory=deque)
-    gates: list[Gate] = field(default_factory=list)
+    limiters: list[ModelLimiter] = field(default_factory=list)
     reasons: set[str | None] = field(default_factory=set)
     tokens_per_minute: float | None = None
 
@@ -89,17 +88,19 @@ class Fleet:
         ends_s = loop.time() + seconds
         while len(self.stored) < self.items and loop.time() < ends_s:
             await asyncio.sleep(2)
-            self.reasons.update(gate.reason for gate in self.gates if gate.parked)
+            self.reasons.update(
+                model_limiter.reason for model_limiter in self.limiters if model_limiter.parked
+            )
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self, number: int, server: FakeServer) -> None:
-        limiter, loop = Limiter(FakeAsyncRedis(server=server), f"w{number}"), _loop()
+        limiter, loop = SharedLimiter(FakeAsyncRedis(server=server), f"w{number}"), _loop()
 
-        async def ask(ask: Ask) -> Grant:
+        async def ask(ask: LeaseRequest) -> Lease:
             await asyncio.sleep(0.001)
-            return await limiter.ask(ask, loop.time())
+            return await limiter.lease(ask, loop.time())
 
         async def spent(_: str) -> dict[str, int]:
             return {}
@@ -108,10 +109,12 @@ class Fleet:
             return None
 
         limits = Limits(max_in_flight=self.in_flight, tokens_per_minute=self.tokens_per_minute)
-        ports = Ports(ask, spent, budget, random.Random(number), Places(1000))
-        gate = Gate("lab/guard", limits, Limits(), ports)
-        self.gates.append(gate)
-        caller = Caller(self.provider, gate, Expectation(PROMPT, None, budget=None), None)
+        ports = Ports(ask, spent, budget, random.Random(number), ProcessSemaphore(1000))
+        model_limiter = ModelLimiter("lab/guard", limits, Limits(), ports)
+        self.limiters.append(model_limiter)
+        caller = Caller(
+            self.provider, model_limiter, UsageEstimator(PROMPT, None, budget=None), None
+        )
 
         async def caller_of(_run: str, _model: str) -> Caller:
             return caller
@@ -129,7 +132,7 @@ class Fleet:
         try:
             while True:
                 before = len(self.queue)
-                while self.queue and len(held) < min(gate.supply, self.prefetch):
+                while self.queue and len(held) < min(model_limiter.prefetch_target, self.prefetch):
                     task = loop.create_task(self._evaluate(evaluator, self.queue.popleft()))
                     held.add(task)
                     task.add_done_callback(held.discard)
@@ -141,7 +144,7 @@ class Fleet:
     async def _evaluate(self, evaluator: Evaluator, item: Item) -> None:
         try:
             await evaluator.evaluate(item, None)
-        except GivenBackError:
+        except RequeueError:
             self.returned += 1
             self.queue.append(item)
 

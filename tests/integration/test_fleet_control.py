@@ -1,4 +1,4 @@
-"""How a fleet of gates finds the limit of a provider that does not tell it, in virtual time."""
+"""How a fleet of limiters finds the limit of a provider that does not tell it, in virtual time."""
 
 import asyncio
 import random
@@ -10,12 +10,12 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from aegish_dist.core.failures import Evidence, Failure, RetryAfter, decide
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.ratelimit.fair_queue import Expected
-from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.local_lease import ProcessSemaphore
+from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.ports import Ports
-from aegish_dist.ratelimit.process_semaphore import Places
-from aegish_dist.ratelimit.protocol import Ask, Grant
-from aegish_dist.ratelimit.redis_store import Limiter
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
+from aegish_dist.ratelimit.redis_store import SharedLimiter
 from aegish_dist.simulator.bucket import RateLimit, TokenBucket
 from tests.virtual_time import START_S, run_virtually
 
@@ -45,19 +45,19 @@ class Provider:
         return answers / limit, refusals / (answers + refusals)
 
 
-async def client(gate: Gate, provider: Provider, chance: random.Random) -> None:
+async def client(model_limiter: ModelLimiter, provider: Provider, chance: random.Random) -> None:
     """Call for ever, with the retry policy of the product."""
     loop = asyncio.get_running_loop()
     attempt = 1
     while True:
-        permit = await gate.enter("run", Expected(1000))
+        permit = await model_limiter.acquire("run", ExpectedUsage(1000))
         await asyncio.sleep(0.01)
         wait_s = provider.bucket.take(loop.time())
         (provider.refused if wait_s else provider.accepted).append(loop.time() - START_S)
         if provider.tells:
-            gate.observe(RateHint(PER_MINUTE, provider.bucket.remaining))
+            model_limiter.observe(RateHint(PER_MINUTE, provider.bucket.remaining))
         if wait_s:
-            await gate.failed(permit, ErrorClass.RATE_LIMIT, wait_s, "too fast")
+            await model_limiter.failed(permit, ErrorClass.RATE_LIMIT, wait_s, "too fast")
             failure = Failure(ErrorClass.RATE_LIMIT, min(attempt, 9), wait_s)
             decision = decide(failure, Evidence(), chance.random())
             assert isinstance(decision, RetryAfter)
@@ -65,7 +65,7 @@ async def client(gate: Gate, provider: Provider, chance: random.Random) -> None:
             await asyncio.sleep(decision.seconds)
         else:
             await asyncio.sleep(chance.lognormvariate(-0.2, 0.4))
-            gate.answered(permit, tokens=1000, cost=0)
+            model_limiter.succeeded(permit, tokens=1000, cost=0)
             attempt = 1
 
 
@@ -75,11 +75,11 @@ async def watch(provider: Provider, seconds: float) -> None:
     loop = asyncio.get_running_loop()
     clients = []
     for number in range(WORKERS):
-        limiter = Limiter(FakeAsyncRedis(server=server), f"w{number}")
+        limiter = SharedLimiter(FakeAsyncRedis(server=server), f"w{number}")
 
-        async def ask(ask: Ask, limiter: Limiter = limiter) -> Grant:
+        async def ask(ask: LeaseRequest, limiter: SharedLimiter = limiter) -> Lease:
             await asyncio.sleep(0.001)
-            return await limiter.ask(ask, loop.time())
+            return await limiter.lease(ask, loop.time())
 
         async def spent(_: str) -> dict[str, int]:
             return {}
@@ -87,10 +87,15 @@ async def watch(provider: Provider, seconds: float) -> None:
         async def budget(_: str) -> None:
             return None
 
-        gate = Gate(
-            "lab/guard", Limits(), Limits(), Ports(ask, spent, budget, chance, Places(CLIENTS))
+        model_limiter = ModelLimiter(
+            "lab/guard",
+            Limits(),
+            Limits(),
+            Ports(ask, spent, budget, chance, ProcessSemaphore(CLIENTS)),
         )
-        clients += [asyncio.create_task(client(gate, provider, chance)) for _ in range(CLIENTS)]
+        clients += [
+            asyncio.create_task(client(model_limiter, provider, chance)) for _ in range(CLIENTS)
+        ]
     await asyncio.sleep(seconds)
     for task in clients:
         task.cancel()

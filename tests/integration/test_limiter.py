@@ -15,22 +15,26 @@ from redis.asyncio import Redis
 
 from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.errors import QueueError
-from aegish_dist.ratelimit.errors import ShuttingDownError
-from aegish_dist.ratelimit.fair_queue import Budget, Expected, OverBudgetError
-from aegish_dist.ratelimit.local_lease import ANY_NUMBER, PARKED_AFTER_PROBES
-from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.errors import (
+    LimiterUnreachableError,
+    OverBudgetError,
+    QueueError,
+    ShuttingDownError,
+)
+from aegish_dist.ratelimit.budget import Budget
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.local_lease import ANY_NUMBER, PARKED_AFTER_PROBES, ProcessSemaphore
+from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.ports import Ports
-from aegish_dist.ratelimit.process_semaphore import Places
-from aegish_dist.ratelimit.protocol import Ask, Grant, RunAsk, Told, UnreachableError
-from aegish_dist.ratelimit.redis_store import Limiter, probe_now
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunRequest, UsageReport
+from aegish_dist.ratelimit.redis_store import SharedLimiter, probe_now
 from tests.services import free_port
 
 START = 1_000.0
 MANY = 10_000
 FREE = Limits()
 
-Test = Callable[[Callable[[str], Limiter]], Awaitable[None]]
+Test = Callable[[Callable[[str], SharedLimiter]], Awaitable[None]]
 Play = Callable[[Test], None]
 """Plays a test that opens limiters by the names of their workers."""
 
@@ -46,10 +50,10 @@ def play(request: pytest.FixtureRequest) -> Play:
 
 
 async def _play(test: Test, connect: Callable[[], Redis]) -> None:
-    limiters: list[Limiter] = []
+    limiters: list[SharedLimiter] = []
 
-    def open_limiter(worker: str) -> Limiter:
-        limiters.append(Limiter(connect(), worker))
+    def open_limiter(worker: str) -> SharedLimiter:
+        limiters.append(SharedLimiter(connect(), worker))
         return limiters[-1]
 
     try:
@@ -67,23 +71,25 @@ def ask(
     tokens: int = 1,
     limits: Limits = FREE,
     shared: Limits = FREE,
-    told: Told | None = None,
-    runs: tuple[RunAsk, ...] = (),
+    told: UsageReport | None = None,
+    runs: tuple[RunRequest, ...] = (),
     probing: bool = False,
-) -> Ask:
+) -> LeaseRequest:
     """An ask of which a test gives only what matters."""
-    return Ask(model, held, waiting, tokens, limits, shared, told or Told(), runs, probing)
+    return LeaseRequest(
+        model, held, waiting, tokens, limits, shared, told or UsageReport(), runs, probing
+    )
 
 
 def test_requests_per_minute(play: Play) -> None:
     """Two workers together begin calls at the listed rate, after a burst of half a second."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiters = [open_limiter("a"), open_limiter("b")]
         begun = 0
         for step in range(601):
             for limiter in limiters:
-                grant = await limiter.ask(
+                grant = await limiter.lease(
                     ask(waiting=MANY, limits=Limits(requests_per_minute=600)), START + step / 10
                 )
                 assert grant.metered
@@ -96,15 +102,15 @@ def test_requests_per_minute(play: Play) -> None:
 def test_tokens_per_minute(play: Play) -> None:
     """Calls of 100 tokens pass at a hundredth of the token rate; excess tokens are made up for."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
         limits = Limits(tokens_per_minute=60_000)
 
         async def begun(first: int, last: int, excess: int) -> int:
             calls = 0
             for step in range(first, last):
-                told = Told(tokens=excess * calls_before)
-                grant = await limiter.ask(
+                told = UsageReport(tokens=excess * calls_before)
+                grant = await limiter.lease(
                     ask(waiting=MANY, tokens=100, limits=limits, told=told), START + step / 10
                 )
                 calls += grant.permits
@@ -113,7 +119,9 @@ def test_tokens_per_minute(play: Play) -> None:
         calls_before = 0
         assert await begun(0, 601, 0) == pytest.approx(600, abs=7)
         # 3,000 tokens more than expected are three seconds of the limit.
-        await limiter.ask(ask(tokens=100, limits=limits, told=Told(tokens=3000)), START + 60)
+        await limiter.lease(
+            ask(tokens=100, limits=limits, told=UsageReport(tokens=3000)), START + 60
+        )
         assert await begun(601, 901, 0) == pytest.approx(300 - 30, abs=7)
 
     play(test)
@@ -122,21 +130,23 @@ def test_tokens_per_minute(play: Play) -> None:
 def test_models_of_one_provider(play: Play) -> None:
     """Limits of a provider hold for all its models together, and for no others."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
         shared = Limits(requests_per_minute=600, max_in_flight=10)
         begun = 0
         for step in range(301):
             for model in ("lab/a", "lab/b"):
-                grant = await limiter.ask(
+                grant = await limiter.lease(
                     ask(model=model, waiting=3, shared=shared), START + step / 10
                 )
                 begun += grant.permits
         assert begun == pytest.approx(300, abs=7)
 
-        first = await limiter.ask(ask(model="lab/a", held=8, waiting=8, shared=shared), START + 31)
-        second = await limiter.ask(ask(model="lab/b", waiting=8, shared=shared), START + 31)
-        other = await limiter.ask(ask(model="other/a", waiting=8), START + 31)
+        first = await limiter.lease(
+            ask(model="lab/a", held=8, waiting=8, shared=shared), START + 31
+        )
+        second = await limiter.lease(ask(model="lab/b", waiting=8, shared=shared), START + 31)
+        other = await limiter.lease(ask(model="other/a", waiting=8), START + 31)
         assert first.slots is not None
         assert second.slots == 10 - max(8, first.slots)
         assert other.permits == 8
@@ -147,13 +157,13 @@ def test_models_of_one_provider(play: Play) -> None:
 def test_leases_of_a_dead_worker(play: Play) -> None:
     """What a worker held comes back five seconds after its last sign of life."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         dead, alive = open_limiter("dead"), open_limiter("alive")
         limits = Limits(max_in_flight=4)
-        assert (await dead.ask(ask(waiting=9, limits=limits), START)).slots == 4
+        assert (await dead.lease(ask(waiting=9, limits=limits), START)).slots == 4
 
         slots = [
-            (await alive.ask(ask(waiting=9, limits=limits), START + after)).slots
+            (await alive.lease(ask(waiting=9, limits=limits), START + after)).slots
             for after in (0, 2.5, 4.9, 5.1)
         ]
 
@@ -165,14 +175,14 @@ def test_leases_of_a_dead_worker(play: Play) -> None:
 def test_workers_share_the_calls_in_flight(play: Play) -> None:
     """Those who want more than there is get equal parts; never more are let through than may be."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limits = Limits(max_in_flight=12)
         workers = {name: open_limiter(name) for name in "abcd"}
         slots = dict.fromkeys(workers, 0)
         for step in range(5):
             for name, limiter in workers.items():
                 # Each has as many calls in flight as it may, and could use many more.
-                grant = await limiter.ask(
+                grant = await limiter.lease(
                     ask(held=slots[name], waiting=50, limits=limits), START + step
                 )
                 assert grant.slots is not None
@@ -184,7 +194,7 @@ def test_workers_share_the_calls_in_flight(play: Play) -> None:
         for step in range(5, 8):
             for name, limiter in workers.items():
                 wanted = {"held": 1} if name == "a" else {"held": slots[name], "waiting": 50}
-                grant = await limiter.ask(ask(**wanted, limits=limits), START + step)
+                grant = await limiter.lease(ask(**wanted, limits=limits), START + step)
                 slots[name] = grant.slots or 0
         assert slots["b"] + slots["c"] + slots["d"] >= 9
 
@@ -194,14 +204,14 @@ def test_workers_share_the_calls_in_flight(play: Play) -> None:
 def test_slow_start(play: Play) -> None:
     """An unknown model starts with twenty calls in flight and gets one more for each answer."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
-        first = await limiter.ask(ask(waiting=500), START)
-        second = await limiter.ask(
-            ask(held=20, waiting=480, told=Told(answers=20, alive=True)), START + 1
+        first = await limiter.lease(ask(waiting=500), START)
+        second = await limiter.lease(
+            ask(held=20, waiting=480, told=UsageReport(answers=20, alive=True)), START + 1
         )
-        third = await limiter.ask(
-            ask(held=40, waiting=440, told=Told(answers=60, alive=True)), START + 2
+        third = await limiter.lease(
+            ask(held=40, waiting=440, told=UsageReport(answers=60, alive=True)), START + 2
         )
         assert (first.slots, second.slots, third.slots) == (20, 40, 100)
         assert not third.metered
@@ -212,9 +222,9 @@ def test_slow_start(play: Play) -> None:
 def test_a_stated_concurrency_is_used_at_once(play: Play) -> None:
     """Whoever writes down how many calls a model takes has no use for a slow start."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limits = Limits(max_in_flight=100)
-        assert (await open_limiter("a").ask(ask(waiting=500, limits=limits), START)).slots == 100
+        assert (await open_limiter("a").lease(ask(waiting=500, limits=limits), START)).slots == 100
 
     play(test)
 
@@ -222,51 +232,55 @@ def test_a_stated_concurrency_is_used_at_once(play: Play) -> None:
 def test_headers_end_the_slow_start(play: Play) -> None:
     """A limit that the provider tells is kept from then on, below it while little is left."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
-        hint = Told(hint=RateHint(600, 300), alive=True)
-        known = await limiter.ask(ask(waiting=MANY, told=hint), START)
+        hint = UsageReport(hint=RateHint(600, 300), alive=True)
+        known = await limiter.lease(ask(waiting=MANY, told=hint), START)
         assert (known.slots, known.metered, known.rate) == (None, True, 10)
 
-        scarce = Told(hint=RateHint(600, 0), alive=True)
-        assert (await limiter.ask(ask(waiting=MANY, told=scarce), START + 1)).rate == 9
+        scarce = UsageReport(hint=RateHint(600, 0), alive=True)
+        assert (await limiter.lease(ask(waiting=MANY, told=scarce), START + 1)).rate == 9
 
-        plenty = Told(hint=RateHint(1e8, 1e8), alive=True)
-        assert not (await limiter.ask(ask(waiting=MANY, told=plenty), START + 2)).metered
+        plenty = UsageReport(hint=RateHint(1e8, 1e8), alive=True)
+        assert not (await limiter.lease(ask(waiting=MANY, told=plenty), START + 2)).metered
 
     play(test)
 
 
-def refused(epoch: int, number: int, **more: float) -> Told:
+def refused(epoch: int, number: int, **more: float) -> UsageReport:
     """News of so many 429s."""
-    return Told(epoch=epoch, refused=number, alive=True, pause_s=more.get("pause_s", 0.0))
+    return UsageReport(epoch=epoch, refused=number, alive=True, pause_s=more.get("pause_s", 0.0))
 
 
 def test_a_burst_of_refusals_is_one_event(play: Play) -> None:
     """However many workers report it, the rate decreases once; and again a while later."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limits = Limits(requests_per_minute=600)
         workers = [open_limiter(name) for name in "abcd"]
         for step in range(100):  # ten seconds at the full rate
-            grant = await workers[0].ask(
-                ask(waiting=99, limits=limits, told=Told(answers=1, epoch_answers=1, alive=True)),
+            grant = await workers[0].lease(
+                ask(
+                    waiting=99,
+                    limits=limits,
+                    told=UsageReport(answers=1, epoch_answers=1, alive=True),
+                ),
                 START + step / 10,
             )
         assert grant.rate == 10
 
         now = START + 10
         grants = [
-            await limiter.ask(ask(waiting=99, limits=limits, told=refused(0, 2)), now + n / 100)
+            await limiter.lease(ask(waiting=99, limits=limits, told=refused(0, 2)), now + n / 100)
             for n, limiter in enumerate(workers)
         ]
         assert {grant.epoch for grant in grants} == {1}
         rates = {round((grant.rate or 0) * (n + 1), 6) for n, grant in enumerate(grants)}
         assert rates == {9.0}
 
-        late = await workers[0].ask(ask(waiting=99, limits=limits, told=refused(0, 9)), now + 2)
+        late = await workers[0].lease(ask(waiting=99, limits=limits, told=refused(0, 9)), now + 2)
         assert late.epoch == 1
-        again = await workers[0].ask(ask(waiting=99, limits=limits, told=refused(1, 1)), now + 3)
+        again = await workers[0].lease(ask(waiting=99, limits=limits, told=refused(1, 1)), now + 3)
         assert again.epoch == 2
 
     play(test)
@@ -275,16 +289,16 @@ def test_a_burst_of_refusals_is_one_event(play: Play) -> None:
 def test_increase(play: Play) -> None:
     """After a decrease the rate comes back, step by step, with answers and not without."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
         limits = Limits(requests_per_minute=600)
-        await limiter.ask(ask(waiting=99, limits=limits), START)
-        await limiter.ask(ask(waiting=99, limits=limits, told=refused(0, 1)), START + 2)
+        await limiter.lease(ask(waiting=99, limits=limits), START)
+        await limiter.lease(ask(waiting=99, limits=limits, told=refused(0, 1)), START + 2)
         rates = []
         for step in range(1, 80):
             answers = 1 if step > 20 else 0
-            told = Told(epoch=1, answers=answers, epoch_answers=answers, alive=True)
-            grant = await limiter.ask(ask(waiting=99, limits=limits, told=told), START + 2 + step)
+            told = UsageReport(epoch=1, answers=answers, epoch_answers=answers, alive=True)
+            grant = await limiter.lease(ask(waiting=99, limits=limits, told=told), START + 2 + step)
             rates.append(grant.rate or 0)
         assert set(rates[:20]) == {rates[0]}
         assert rates[0] < 10
@@ -297,13 +311,13 @@ def test_increase(play: Play) -> None:
 def test_retry_after(play: Play) -> None:
     """The whole fleet keeps away from the model as long as the provider asks one worker to."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         told, other = open_limiter("told"), open_limiter("other")
         limits = Limits(requests_per_minute=600)
-        await told.ask(ask(waiting=9, limits=limits), START)
-        await told.ask(ask(waiting=9, limits=limits, told=refused(0, 1, pause_s=7.0)), START + 2)
+        await told.lease(ask(waiting=9, limits=limits), START)
+        await told.lease(ask(waiting=9, limits=limits, told=refused(0, 1, pause_s=7.0)), START + 2)
         permits = [
-            (await other.ask(ask(waiting=9, limits=limits), START + 2 + after)).permits
+            (await other.lease(ask(waiting=9, limits=limits), START + 2 + after)).permits
             for after in (0.1, 3, 6.9, 7.5)
         ]
         assert permits[:3] == [0, 0, 0]
@@ -315,47 +329,49 @@ def test_retry_after(play: Play) -> None:
 def test_overload_pauses_without_shrinking(play: Play) -> None:
     """A 503 stops the model for a second, at most every five; the rate stays what it was."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
         limits = Limits(requests_per_minute=600)
-        await limiter.ask(ask(waiting=9, limits=limits), START)
+        await limiter.lease(ask(waiting=9, limits=limits), START)
         seen = []
         for after, overloaded in ((0, 1), (0.9, 0), (1.1, 1), (1.2, 0), (6.0, 1)):
-            told = Told(overloaded=overloaded, failures=overloaded)
-            grant = await limiter.ask(ask(waiting=9, limits=limits, told=told), START + 10 + after)
+            told = UsageReport(overloaded=overloaded, failures=overloaded)
+            grant = await limiter.lease(
+                ask(waiting=9, limits=limits, told=told), START + 10 + after
+            )
             seen.append((grant.permits > 0, grant.rate, grant.epoch))
         assert seen == [(may, 10, 0) for may in (False, False, True, True, False)]
 
     play(test)
 
 
-DEAD = Told(failures=1)
+DEAD = UsageReport(failures=1)
 
 
 def test_breaker(play: Play) -> None:
     """Ten failures in a row over the fleet park the model; one probe at a time finds it again."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         a, b = open_limiter("a"), open_limiter("b")
         for number in range(9):
-            grant = await (a, b)[number % 2].ask(ask(waiting=5, told=DEAD), START)
+            grant = await (a, b)[number % 2].lease(ask(waiting=5, told=DEAD), START)
             assert (grant.parked, grant.permits > 0) == (False, True)
-        assert (await a.ask(ask(waiting=5, told=DEAD), START)).parked
-        early = await b.ask(ask(waiting=5), START + 1.9)
+        assert (await a.lease(ask(waiting=5, told=DEAD), START)).parked
+        early = await b.lease(ask(waiting=5), START + 1.9)
         assert (early.parked, early.permits, early.failed_probes) == (True, 0, 0)
 
-        probe, other = [await limiter.ask(ask(waiting=5), START + 2.1) for limiter in (a, b)]
+        probe, other = [await limiter.lease(ask(waiting=5), START + 2.1) for limiter in (a, b)]
         assert (probe.probe, probe.permits, other.permits) == (True, 1, 0)
 
         # In vain: the next one comes after twice the time.
-        failed = Told(failures=1, probe_failed=True)
-        assert (await a.ask(ask(waiting=4, told=failed), START + 3)).failed_probes == 1
-        assert (await b.ask(ask(waiting=5), START + 6.9)).permits == 0
-        assert (await b.ask(ask(waiting=5), START + 7.1)).probe
+        failed = UsageReport(failures=1, probe_failed=True)
+        assert (await a.lease(ask(waiting=4, told=failed), START + 3)).failed_probes == 1
+        assert (await b.lease(ask(waiting=5), START + 6.9)).permits == 0
+        assert (await b.lease(ask(waiting=5), START + 7.1)).probe
 
-        back = await b.ask(ask(waiting=4, told=Told(answers=1, alive=True)), START + 8)
+        back = await b.lease(ask(waiting=4, told=UsageReport(answers=1, alive=True)), START + 8)
         assert (back.parked, back.permits) == (False, 4)
-        assert not (await a.ask(ask(waiting=4), START + 8)).parked
+        assert not (await a.lease(ask(waiting=4), START + 8)).parked
 
     play(test)
 
@@ -363,14 +379,14 @@ def test_breaker(play: Play) -> None:
 def test_a_success_ends_the_row(play: Play) -> None:
     """Nine failures, an answer and nine more failures are no ten in a row."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
-        await limiter.ask(ask(waiting=5, told=Told(failures=9)), START)
-        grant = await limiter.ask(
-            ask(waiting=5, told=Told(answers=1, alive=True, failures=9)), START
+        await limiter.lease(ask(waiting=5, told=UsageReport(failures=9)), START)
+        grant = await limiter.lease(
+            ask(waiting=5, told=UsageReport(answers=1, alive=True, failures=9)), START
         )
         assert not grant.parked
-        assert (await limiter.ask(ask(waiting=5, told=DEAD), START)).parked
+        assert (await limiter.lease(ask(waiting=5, told=DEAD), START)).parked
 
     play(test)
 
@@ -378,16 +394,18 @@ def test_a_success_ends_the_row(play: Play) -> None:
 def test_probes_grow_rare(play: Play) -> None:
     """The wait between probes doubles up to five minutes."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
-        await limiter.ask(ask(waiting=5, told=Told(failures=10)), START)
+        await limiter.lease(ask(waiting=5, told=UsageReport(failures=10)), START)
         now, waits = START, []
         while len(waits) < 10:
             asked_at = now
-            while not (await limiter.ask(ask(waiting=5), now)).probe:
+            while not (await limiter.lease(ask(waiting=5), now)).probe:
                 now += 0.5
             waits.append(now - asked_at)
-            await limiter.ask(ask(waiting=5, told=Told(failures=1, probe_failed=True)), now)
+            await limiter.lease(
+                ask(waiting=5, told=UsageReport(failures=1, probe_failed=True)), now
+            )
         assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
     play(test)
@@ -396,22 +414,22 @@ def test_probes_grow_rare(play: Play) -> None:
 def test_a_provider_that_asks_for_a_long_wait(play: Play) -> None:
     """It is parked until then, an hour at most; late answers do not end that, a probe does."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         a, b = open_limiter("a"), open_limiter("b")
         long = replace(refused(0, 1, pause_s=900.0), reason="HTTP 429: come back later")
-        grant = await a.ask(ask(waiting=5, told=long), START)
+        grant = await a.lease(ask(waiting=5, told=long), START)
         assert (grant.parked, grant.permits, grant.reason) == (True, 0, long.reason)
         assert grant.failed_probes == PARKED_AFTER_PROBES  # said to be parked at once
-        late = await b.ask(ask(waiting=5, told=Told(answers=3, alive=True)), START + 1)
+        late = await b.lease(ask(waiting=5, told=UsageReport(answers=3, alive=True)), START + 1)
         assert (late.parked, late.permits) == (True, 0)
-        assert (await a.ask(ask(waiting=5), START + 899)).permits == 0
-        assert (await a.ask(ask(waiting=5), START + 901)).probe
-        again = await a.ask(ask(waiting=5, told=refused(0, 1, pause_s=1e9)), START + 902)
+        assert (await a.lease(ask(waiting=5), START + 899)).permits == 0
+        assert (await a.lease(ask(waiting=5), START + 901)).probe
+        again = await a.lease(ask(waiting=5, told=refused(0, 1, pause_s=1e9)), START + 902)
         assert again.parked
-        assert (await b.ask(ask(waiting=5), START + 902 + 3599)).permits == 0
-        assert (await b.ask(ask(waiting=5), START + 902 + 3601)).probe
-        alive = Told(answers=1, alive=True)
-        back = await b.ask(ask(waiting=4, told=alive), START + 902 + 3602)
+        assert (await b.lease(ask(waiting=5), START + 902 + 3599)).permits == 0
+        assert (await b.lease(ask(waiting=5), START + 902 + 3601)).probe
+        alive = UsageReport(answers=1, alive=True)
+        back = await b.lease(ask(waiting=4, told=alive), START + 902 + 3602)
         assert (back.parked, back.permits > 0, back.reason) == (False, True, None)
 
     play(test)
@@ -420,13 +438,15 @@ def test_a_provider_that_asks_for_a_long_wait(play: Play) -> None:
 def test_why_a_model_is_parked(play: Play) -> None:
     """The newest words of the provider are heard by every worker, for as long as it is parked."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         a, b = open_limiter("a"), open_limiter("b")
-        first = await a.ask(ask(waiting=5, told=Told(failures=9, reason="HTTP 500: oh")), START)
+        first = await a.lease(
+            ask(waiting=5, told=UsageReport(failures=9, reason="HTTP 500: oh")), START
+        )
         assert first.reason is None
-        await a.ask(ask(waiting=5, told=Told(failures=1, reason="HTTP 401: no")), START)
-        assert (await b.ask(ask(waiting=5), START + 1)).reason == "HTTP 401: no"
-        back = await b.ask(ask(waiting=5, told=Told(answers=1, alive=True)), START + 3)
+        await a.lease(ask(waiting=5, told=UsageReport(failures=1, reason="HTTP 401: no")), START)
+        assert (await b.lease(ask(waiting=5), START + 1)).reason == "HTTP 401: no"
+        back = await b.lease(ask(waiting=5, told=UsageReport(answers=1, alive=True)), START + 3)
         assert back.reason is None
 
     play(test)
@@ -436,33 +456,36 @@ def test_a_probe_on_request(redis_url: str) -> None:
     """The next to ask probes a parked model, once, as if it had just been parked; others go on."""
 
     async def test() -> None:
-        async with Limiter.connect(redis_url, "a") as a, Limiter.connect(redis_url, "b") as b:
+        async with (
+            SharedLimiter.connect(redis_url, "a") as a,
+            SharedLimiter.connect(redis_url, "b") as b,
+        ):
             now = START
-            await a.ask(ask(waiting=5, told=Told(failures=10)), now)
-            await b.ask(ask(model="lab/alive", waiting=5, told=Told(failures=9)), now)
+            await a.lease(ask(waiting=5, told=UsageReport(failures=10)), now)
+            await b.lease(ask(model="lab/alive", waiting=5, told=UsageReport(failures=9)), now)
             for _ in range(8):
                 now += 300
-                assert (await a.ask(ask(waiting=5), now)).probe
-                failed = Told(failures=1, probe_failed=True)
-                grant = await a.ask(ask(waiting=5, told=failed), now)
+                assert (await a.lease(ask(waiting=5), now)).probe
+                failed = UsageReport(failures=1, probe_failed=True)
+                grant = await a.lease(ask(waiting=5, told=failed), now)
             assert (grant.failed_probes, grant.permits) == (8, 0)
 
             await asyncio.to_thread(
                 probe_now, redis_url, ["lab/guard", "lab/alive", "lab/never called"]
             )
 
-            probe, other = [await limiter.ask(ask(waiting=5), now + 1) for limiter in (a, b)]
+            probe, other = [await limiter.lease(ask(waiting=5), now + 1) for limiter in (a, b)]
             assert (probe.parked, probe.failed_probes, probe.probe) == (True, 0, True)
             assert (other.probe, other.permits) == (False, 0)
-            await a.ask(ask(waiting=5, told=failed), now + 2)
-            assert not (await b.ask(ask(waiting=5), now + 3.9)).probe
-            assert (await b.ask(ask(waiting=5), now + 4.1)).probe
-            back = await b.ask(ask(waiting=4, told=Told(answers=1, alive=True)), now + 5)
+            await a.lease(ask(waiting=5, told=failed), now + 2)
+            assert not (await b.lease(ask(waiting=5), now + 3.9)).probe
+            assert (await b.lease(ask(waiting=5), now + 4.1)).probe
+            back = await b.lease(ask(waiting=4, told=UsageReport(answers=1, alive=True)), now + 5)
             assert (back.parked, back.permits) == (False, 4)
 
-            assert not (await b.ask(ask(model="lab/alive", waiting=5), now)).parked
+            assert not (await b.lease(ask(model="lab/alive", waiting=5), now)).parked
             last = ask(model="lab/alive", waiting=5, told=DEAD)
-            assert (await b.ask(last, now)).parked
+            assert (await b.lease(last, now)).parked
 
     asyncio.run(test())
 
@@ -476,12 +499,12 @@ def test_no_probe_where_no_limiter_is() -> None:
 def test_a_prober_that_dies(play: Play) -> None:
     """Its probe goes to another worker when its lease has ended."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         dead, alive = open_limiter("dead"), open_limiter("alive")
-        await dead.ask(ask(waiting=5, told=Told(failures=10)), START)
-        assert (await dead.ask(ask(waiting=5), START + 2.5)).probe
-        assert not (await alive.ask(ask(waiting=5), START + 7)).probe
-        assert (await alive.ask(ask(waiting=5), START + 8)).probe
+        await dead.lease(ask(waiting=5, told=UsageReport(failures=10)), START)
+        assert (await dead.lease(ask(waiting=5), START + 2.5)).probe
+        assert not (await alive.lease(ask(waiting=5), START + 7)).probe
+        assert (await alive.lease(ask(waiting=5), START + 8)).probe
 
     play(test)
 
@@ -489,15 +512,15 @@ def test_a_prober_that_dies(play: Play) -> None:
 def test_a_probe_without_a_place(play: Play) -> None:
     """A worker too busy to begin its probe leaves it to the next one to ask."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         busy, other = open_limiter("busy"), open_limiter("other")
-        await busy.ask(ask(waiting=5, told=Told(failures=10)), START)
-        assert (await busy.ask(ask(waiting=5), START + 2.5)).probe
-        assert not (await other.ask(ask(waiting=5), START + 2.6)).probe
-        assert not (await busy.ask(ask(waiting=5), START + 2.7)).probe
-        assert (await other.ask(ask(waiting=5), START + 2.8)).probe
-        await other.ask(ask(held=1, waiting=4, probing=True), START + 3)
-        assert not (await busy.ask(ask(waiting=5), START + 3.1)).probe
+        await busy.lease(ask(waiting=5, told=UsageReport(failures=10)), START)
+        assert (await busy.lease(ask(waiting=5), START + 2.5)).probe
+        assert not (await other.lease(ask(waiting=5), START + 2.6)).probe
+        assert not (await busy.lease(ask(waiting=5), START + 2.7)).probe
+        assert (await other.lease(ask(waiting=5), START + 2.8)).probe
+        await other.lease(ask(held=1, waiting=4, probing=True), START + 3)
+        assert not (await busy.lease(ask(waiting=5), START + 3.1)).probe
 
     play(test)
 
@@ -510,9 +533,9 @@ def run_ask(
     stored: Mapping[str, object] | None = None,
     cap: int | None = 100,
     model_cap: int | None = None,
-) -> RunAsk:
+) -> RunRequest:
     """A capped run whose calls cost 10 each."""
-    return RunAsk("run", waiting, held, 10, spent, cap, model_cap, stored)
+    return RunRequest("run", waiting, held, 10, spent, cap, model_cap, stored)
 
 
 EMPTY: Mapping[str, object] = {"total": 0, "models": {}}
@@ -521,17 +544,19 @@ EMPTY: Mapping[str, object] = {"total": 0, "models": {}}
 def test_money(play: Play) -> None:
     """Calls begin while what was spent and what all workers have in flight is below the cap."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         a, b = open_limiter("a"), open_limiter("b")
 
-        async def permits(limiter: Limiter, after: float, run: RunAsk) -> tuple[int, bool]:
-            grant = await limiter.ask(
+        async def permits(
+            limiter: SharedLimiter, after: float, run: RunRequest
+        ) -> tuple[int, bool]:
+            grant = await limiter.lease(
                 ask(held=run.held // 10, waiting=run.waiting, runs=(run,)), START + after
             )
             assert not grant.runs[0].unknown
             return grant.runs[0].permits, grant.runs[0].over
 
-        assert (await a.ask(ask(waiting=10, runs=(run_ask(),)), START)).runs[0].unknown
+        assert (await a.lease(ask(waiting=10, runs=(run_ask(),)), START)).runs[0].unknown
         stored = {"total": 45, "models": {"lab/guard": 45}}
         assert await permits(a, 0, run_ask(waiting=4, stored=stored)) == (4, False)
         assert await permits(b, 0, run_ask()) == (2, False)  # 45 + 40 + 10 is still below 100
@@ -547,12 +572,12 @@ def test_money(play: Play) -> None:
 def test_money_of_each_model(play: Play) -> None:
     """One model of a run may be over its cap while the others go on."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
         seen = []
         for model, spent in (("lab/a", 100), ("lab/b", 40)):
             run = run_ask(spent=spent, cap=1000, model_cap=100, stored=EMPTY)
-            grant = await limiter.ask(ask(model=model, waiting=10, runs=(run,)), START)
+            grant = await limiter.lease(ask(model=model, waiting=10, runs=(run,)), START)
             seen.append((grant.runs[0].permits, grant.runs[0].over))
         assert seen == [(0, True), (6, False)]
 
@@ -562,11 +587,11 @@ def test_money_of_each_model(play: Play) -> None:
 def test_money_of_a_dead_worker(play: Play) -> None:
     """What it had in flight does not count for ever."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         dead, alive = open_limiter("dead"), open_limiter("alive")
-        await dead.ask(ask(waiting=10, runs=(run_ask(stored=EMPTY),)), START)
+        await dead.lease(ask(waiting=10, runs=(run_ask(stored=EMPTY),)), START)
         permits = [
-            (await alive.ask(ask(waiting=10, runs=(run_ask(),)), START + after)).runs[0].permits
+            (await alive.lease(ask(waiting=10, runs=(run_ask(),)), START + after)).runs[0].permits
             for after in (1, 5.5)
         ]
         assert permits == [0, 10]
@@ -578,17 +603,17 @@ async def budget(_: str) -> None:
     """Know of no cap."""
 
 
-def gate_on(limiter: Limiter, limits: Limits = FREE) -> Gate:
-    """A gate of the test model; the store knows of no cost."""
+def limiter_on(limiter: SharedLimiter, limits: Limits = FREE) -> ModelLimiter:
+    """A model_limiter of the test model; the store knows of no cost."""
 
     async def spent(_: str) -> dict[str, int]:
         return {}
 
-    return Gate(
+    return ModelLimiter(
         "lab/guard",
         limits,
         FREE,
-        Ports(limiter.ask, spent, budget, random.Random(1), Places(ANY_NUMBER)),
+        Ports(limiter.lease, spent, budget, random.Random(1), ProcessSemaphore(ANY_NUMBER)),
     )
 
 
@@ -597,27 +622,36 @@ def test_four_clients_with_one_purse(play: Play, actual: int) -> None:
     """However the calls interleave, a run costs no more than its cap and what was in flight."""
     cap, in_flight = 1000, 4 * 3
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
-        gates = [gate_on(open_limiter(name)) for name in "abcd"]
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
+        limiters = [limiter_on(open_limiter(name)) for name in "abcd"]
         chance = random.Random(7)
         cost = 0
 
-        async def client(gate: Gate) -> None:
+        async def client(model_limiter: ModelLimiter) -> None:
             nonlocal cost
             with suppress(OverBudgetError):
                 while True:
-                    permit = await gate.enter("run", Expected(1, 10), Budget(run_cap=cap))
+                    permit = await model_limiter.acquire(
+                        "run", ExpectedUsage(1, 10), Budget(run_cap=cap)
+                    )
                     await asyncio.sleep(chance.random() / 100)
                     cost += actual
-                    gate.answered(permit, tokens=1, cost=actual)
+                    model_limiter.succeeded(permit, tokens=1, cost=actual)
 
         await asyncio.wait_for(
-            asyncio.gather(*(client(gate) for gate in gates for _ in range(in_flight // 4))), 30
+            asyncio.gather(
+                *(
+                    client(model_limiter)
+                    for model_limiter in limiters
+                    for _ in range(in_flight // 4)
+                )
+            ),
+            30,
         )
-        for gate in gates:
-            assert await gate.over_budget() == ["run"]
-            gate.close()
-            await gate.finish()
+        for model_limiter in limiters:
+            assert await model_limiter.over_budget() == ["run"]
+            model_limiter.close()
+            await model_limiter.finish()
         assert cap <= cost <= cap + in_flight * actual
         if actual == 10:
             assert cost == cap
@@ -628,50 +662,53 @@ def test_four_clients_with_one_purse(play: Play, actual: int) -> None:
 def test_a_gate_parks_and_returns(play: Play) -> None:
     """A worker hears at once that its failure has parked the model, and lets a probe through."""
 
-    async def test(open_limiter: Callable[[str], Limiter]) -> None:
-        gate = gate_on(open_limiter("a"))
+    async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
+        model_limiter = limiter_on(open_limiter("a"))
         parked = []
         for _ in range(10):
-            permit = await gate.enter("run", Expected())
-            await gate.failed(permit, ErrorClass.AUTH, None, "HTTP 401: wrong key")
-            parked.append(gate.evidence(0).parked)
+            permit = await model_limiter.acquire("run", ExpectedUsage())
+            await model_limiter.failed(permit, ErrorClass.AUTH, None, "HTTP 401: wrong key")
+            parked.append(model_limiter.evidence(0).parked)
         assert parked == [False] * 9 + [True]
-        assert gate.supply == 2
+        assert model_limiter.prefetch_target == 2
 
-        probe = await asyncio.wait_for(gate.enter("run", Expected()), 10)
-        gate.answered(probe, tokens=None, cost=None)
-        permit = await asyncio.wait_for(gate.enter("run", Expected()), 10)
-        gate.abandon(permit)
-        gate.close()
-        await gate.finish()
+        probe = await asyncio.wait_for(model_limiter.acquire("run", ExpectedUsage()), 10)
+        model_limiter.succeeded(probe, tokens=None, cost=None)
+        permit = await asyncio.wait_for(model_limiter.acquire("run", ExpectedUsage()), 10)
+        model_limiter.release(permit)
+        model_limiter.close()
+        await model_limiter.finish()
         with pytest.raises(ShuttingDownError):
-            await gate.enter("run", Expected())
+            await model_limiter.acquire("run", ExpectedUsage())
 
     play(test)
 
 
 def test_redis_that_is_away() -> None:
-    """Asking says that it cannot be asked, and a gate waits until it can."""
+    """Asking says that it cannot be asked, and a model_limiter waits until it can."""
 
-    async def run() -> Grant:
-        async with Limiter.connect(f"redis://127.0.0.1:{free_port()}/0", "a") as limiter:
-            return await limiter.ask(ask(waiting=1))
+    async def run() -> Lease:
+        async with SharedLimiter.connect(f"redis://127.0.0.1:{free_port()}/0", "a") as limiter:
+            return await limiter.lease(ask(waiting=1))
 
-    with pytest.raises(UnreachableError):
+    with pytest.raises(LimiterUnreachableError):
         asyncio.run(run())
 
 
 def test_redis_that_takes_no_writes(redis_url: str) -> None:
     """What an administrator repairs is waited for; it is no bug that fails those who wait."""
 
-    async def run(replicas: int) -> Grant:
-        async with Redis.from_url(redis_url) as client, Limiter.connect(redis_url, "a") as limiter:
+    async def run(replicas: int) -> Lease:
+        async with (
+            Redis.from_url(redis_url) as client,
+            SharedLimiter.connect(redis_url, "a") as limiter,
+        ):
             await client.config_set("min-replicas-to-write", replicas)
             try:
-                return await limiter.ask(ask(waiting=1))
+                return await limiter.lease(ask(waiting=1))
             finally:
                 await client.config_set("min-replicas-to-write", 0)
 
-    with pytest.raises(UnreachableError, match="replicas"):
+    with pytest.raises(LimiterUnreachableError, match="replicas"):
         asyncio.run(run(1))
     assert asyncio.run(run(0)).permits == 1

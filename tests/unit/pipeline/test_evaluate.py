@@ -19,22 +19,23 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
-from aegish_dist.errors import ConfigError, ProviderError
+from aegish_dist.errors import (
+    ConfigError,
+    ItemShedError,
+    ProviderError,
+    RedeliveredError,
+    ShuttingDownError,
+    UnservedModelError,
+)
 from aegish_dist.pipeline import evaluate as evaluation
 from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
-from aegish_dist.pipeline.expectation import Expectation
+from aegish_dist.pipeline.expectation import UsageEstimator
 from aegish_dist.pipeline.health import Health
-from aegish_dist.ratelimit.errors import (
-    PassedOnError,
-    SentBackError,
-    ShuttingDownError,
-    UnservedError,
-)
-from aegish_dist.ratelimit.fair_queue import Expected
-from aegish_dist.ratelimit.model_limiter import Gate
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.local_lease import ProcessSemaphore
+from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.ports import Ports
-from aegish_dist.ratelimit.process_semaphore import Places
-from aegish_dist.ratelimit.protocol import Ask, Grant
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
 from tests.virtual_time import run_virtually
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)
@@ -96,9 +97,9 @@ class Store:
         self.recorded.append(evaluated)
 
 
-async def grant_all(ask: Ask) -> Grant:
+async def grant_all(ask: LeaseRequest) -> Lease:
     """Limit nothing."""
-    return Grant(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
+    return Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
 
 
 async def spent(_run_id: str) -> dict[str, int]:
@@ -110,14 +111,16 @@ async def budget(_: str) -> None:
     """Know of no cap."""
 
 
-def a_gate(places: int) -> Gate:
-    ports = Ports(grant_all, spent, budget, random.Random(1), Places(places))
-    return Gate(ITEM.model, Limits(), Limits(), ports)
+def a_limiter(places: int) -> ModelLimiter:
+    ports = Ports(grant_all, spent, budget, random.Random(1), ProcessSemaphore(places))
+    return ModelLimiter(ITEM.model, Limits(), Limits(), ports)
 
 
-def an_evaluator(store: Store, provider: Provider, gate: Gate | None = None) -> Evaluator:
-    expectation = Expectation(PROMPT, PRICE, budget=None)
-    model = Caller(provider, gate or a_gate(10), expectation, PRICE)
+def an_evaluator(
+    store: Store, provider: Provider, limiter: ModelLimiter | None = None
+) -> Evaluator:
+    expectation = UsageEstimator(PROMPT, PRICE, budget=None)
+    model = Caller(provider, limiter or a_limiter(10), expectation, PRICE)
 
     async def caller(run_id: str, model_id: str) -> Caller:
         assert (run_id, model_id) == (ITEM.run_id, ITEM.model)
@@ -257,7 +260,7 @@ def test_trouble_of_a_model_that_answers_nothing_is_no_verdict(
         store = Store(answers=False)
         provider = Provider(ProviderError("no", error_class=error_class))
         started = asyncio.get_running_loop().time()
-        with pytest.raises(SentBackError):
+        with pytest.raises(ItemShedError):
             await an_evaluator(store, provider).evaluate(ITEM, None)
         assert (len(provider.commands), store.recorded) == (attempts, [])
         assert asyncio.get_running_loop().time() - started >= evaluation.HELD_AFTER_FAILURE_S
@@ -321,7 +324,7 @@ def test_no_more_calls_than_places_are_in_flight() -> None:
     async def scenario() -> None:
         store, provider = Store(), Provider(BLOCK)
         provider.may_answer.clear()
-        evaluator = an_evaluator(store, provider, a_gate(3))
+        evaluator = an_evaluator(store, provider, a_limiter(3))
         tasks = [asyncio.create_task(evaluator.evaluate(item, None)) for item in items(10)]
         await eventually(lambda: provider.now == 3)
         assert evaluator.in_flight == {("0abcdefgh", "test/x"): 10}
@@ -340,12 +343,12 @@ def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
     async def scenario() -> None:
         store, provider = Store(), Provider(BLOCK)
         provider.may_answer.clear()
-        gate = a_gate(1)
-        evaluator = an_evaluator(store, provider, gate)
+        limiter = a_limiter(1)
+        evaluator = an_evaluator(store, provider, limiter)
         called, waiting = (asyncio.create_task(evaluator.evaluate(item, None)) for item in items(2))
         await provider.called.wait()
         evaluator.stop()
-        gate.close()
+        limiter.close()
         provider.may_answer.set()
         await called
         with pytest.raises(ShuttingDownError):
@@ -363,7 +366,7 @@ def test_item_that_the_broker_passed_on(copies: int) -> None:
     async def scenario() -> None:
         store, provider = Store(), Provider(BLOCK, BLOCK)
         provider.may_answer.clear()
-        evaluator = an_evaluator(store, provider, a_gate(1))
+        evaluator = an_evaluator(store, provider, a_limiter(1))
         first, passed_on = items(2)
         called = asyncio.create_task(evaluator.evaluate(first, None))
         await provider.called.wait()
@@ -376,7 +379,7 @@ def test_item_that_the_broker_passed_on(copies: int) -> None:
         await called
         ends = await asyncio.gather(*waiting, return_exceptions=True)
 
-        assert [type(end) for end in ends] == ([NoneType] * 2 if copies else [PassedOnError])
+        assert [type(end) for end in ends] == ([NoneType] * 2 if copies else [RedeliveredError])
         assert len(provider.commands) == 1 + copies
 
     asyncio.run(scenario())
@@ -418,7 +421,7 @@ def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPat
             worker="w1",
             generator=random.Random(1),
         )
-        with pytest.raises(UnservedError):
+        with pytest.raises(UnservedModelError):
             await evaluator.evaluate(ITEM, None)
 
     asyncio.run(scenario())
@@ -468,14 +471,14 @@ def test_no_call_begins_while_answers_cannot_be_stored() -> None:
 
     async def scenario() -> None:
         store, provider = Store(), Provider(BLOCK)
-        gate = a_gate(1)
-        evaluator = an_evaluator(store, provider, gate)
+        limiter = a_limiter(1)
+        evaluator = an_evaluator(store, provider, limiter)
         provider.may_answer.clear()
         tasks = [asyncio.create_task(evaluator.evaluate(item, None)) for item in items(3)]
         await provider.called.wait()
         store.health.fails("inserts")
         assert not evaluator.takes_items
-        provider.may_answer.set()  # makes room for the next one at the gate
+        provider.may_answer.set()  # makes room for the next one at the limiter
         await eventually(lambda: len(store.recorded) == 1)
         late = asyncio.create_task(evaluator.evaluate(ITEM, None))
         await asyncio.sleep(0.05)
@@ -511,20 +514,20 @@ def test_an_item_that_waited_long_is_looked_up_again(waited_s: float, calls: int
 
     async def scenario() -> None:
         store, provider = Store(), Provider(BLOCK)
-        gate = a_gate(1)
-        blocking = await gate.enter(ITEM.run_id, Expected())
-        evaluator = an_evaluator(store, provider, gate)
+        limiter = a_limiter(1)
+        blocking = await limiter.acquire(ITEM.run_id, ExpectedUsage())
+        evaluator = an_evaluator(store, provider, limiter)
         waiting = asyncio.create_task(evaluator.evaluate(ITEM, None))
         await eventually(lambda: store.looked_up == 1)
         store.found = LookUp(KEY, "rm -rf /", done=True)
         with pytest.MonkeyPatch.context() as patch:
             now = time.monotonic()
             patch.setattr(evaluation.time, "monotonic", lambda: now + waited_s)
-            gate.abandon(blocking)
+            limiter.release(blocking)
             await waiting
         assert (len(provider.commands), len(store.recorded)) == (calls, calls)
         assert store.looked_up == 2 - calls
-        gate.abandon(await asyncio.wait_for(gate.enter(ITEM.run_id, Expected()), 5))
+        limiter.release(await asyncio.wait_for(limiter.acquire(ITEM.run_id, ExpectedUsage()), 5))
 
     asyncio.run(scenario())
 

@@ -7,8 +7,9 @@ import pytest
 from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
-from aegish_dist.pipeline.expectation import Expectation
-from aegish_dist.ratelimit.fair_queue import Budget, Expected
+from aegish_dist.pipeline.expectation import UsageEstimator
+from aegish_dist.ratelimit.budget import Budget
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 
 PROMPT = Prompt("guard", "s" * 300, f"{COMMAND_SLOT}{'t' * 90}")
 PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))
@@ -17,19 +18,19 @@ CAPPED = Budget(run_cap=1)
 
 def test_the_first_call() -> None:
     """A quarter of 400 characters, 10 tokens of framing, and an answer of 60 at their prices."""
-    expected = Expectation(PROMPT, PRICE, CAPPED).of("c" * 10)
+    expected = UsageEstimator(PROMPT, PRICE, CAPPED).of("c" * 10)
 
-    assert expected == Expected(100 + 10 + 60, 110 * 2_000 + 60 * 10_000)
+    assert expected == ExpectedUsage(100 + 10 + 60, 110 * 2_000 + 60 * 10_000)
 
 
 def test_a_run_without_a_cap() -> None:
     """Nobody asks for its cost."""
-    assert Expectation(PROMPT, PRICE, None).of("c" * 10) == Expected(170, 0)
+    assert UsageEstimator(PROMPT, PRICE, None).of("c" * 10) == ExpectedUsage(170, 0)
 
 
 def test_long_answers_are_expected_again() -> None:
     """A model that reasons for 1,060 tokens is expected to write a tenth more of that each time."""
-    expectation = Expectation(PROMPT, PRICE, CAPPED)
+    expectation = UsageEstimator(PROMPT, PRICE, CAPPED)
     used = expectation.used(Completion("{}", usage=Usage(100, 1060)))
 
     assert used == (1160, 100 * 2_000 + 1060 * 10_000)
@@ -39,7 +40,7 @@ def test_long_answers_are_expected_again() -> None:
 @pytest.mark.parametrize("usage", [Usage(), Usage(input_tokens=5), Usage(output_tokens=60)])
 def test_unknown_usage(usage: Usage) -> None:
     """What a provider does not report is unknown, not zero."""
-    tokens, cost = Expectation(PROMPT, PRICE, CAPPED).used(Completion("{}", usage=usage))
+    tokens, cost = UsageEstimator(PROMPT, PRICE, CAPPED).used(Completion("{}", usage=usage))
 
     assert tokens is None
     assert (cost is None) == (usage == Usage())

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from aegish_dist.ratelimit.fair_queue import IDLE_LINES, Budget, Expected, Line, Permit, WaitingRoom
-from aegish_dist.ratelimit.protocol import RunAsk, RunGrant
+from aegish_dist.ratelimit.budget import Budget
+from aegish_dist.ratelimit.fair_queue import IDLE_LINES, ExpectedUsage, FairQueue, Permit, RunQueue
+from aegish_dist.ratelimit.protocol import RunLease, RunRequest
 
 
 class LeftError(Exception):
@@ -20,7 +21,7 @@ class Door:
         self.permits = permits
         self.runs: list[str] = []
 
-    def begin(self, line: Line, expected: Expected) -> Permit | None:
+    def begin(self, line: RunQueue, expected: ExpectedUsage) -> Permit | None:
         if self.permits == 0:
             return None
         self.permits -= 1
@@ -29,11 +30,11 @@ class Door:
         return Permit(line, expected, 0, probe=False)
 
 
-def in_room(test: Callable[[WaitingRoom], None]) -> None:
+def in_room(test: Callable[[FairQueue], None]) -> None:
     """Run a test inside an event loop."""
 
     async def run() -> None:
-        test(WaitingRoom())
+        test(FairQueue())
 
     asyncio.run(run())
 
@@ -41,12 +42,12 @@ def in_room(test: Callable[[WaitingRoom], None]) -> None:
 def test_runs_take_turns() -> None:
     """A run with many waiters does not keep another one out."""
 
-    def test(room: WaitingRoom) -> None:
+    def test(room: FairQueue) -> None:
         large, small = room.line("large", None), room.line("small", None)
         for _ in range(5):
-            room.join(large, Expected())
+            room.join(large, ExpectedUsage())
         for _ in range(2):
-            room.join(small, Expected())
+            room.join(small, ExpectedUsage())
         door = Door(6)
 
         room.admit(door.begin)
@@ -60,16 +61,16 @@ def test_runs_take_turns() -> None:
 def test_a_run_without_money_is_passed_over() -> None:
     """Others are let through meanwhile, and it keeps its place."""
 
-    def test(room: WaitingRoom) -> None:
+    def test(room: FairQueue) -> None:
         capped, free = room.line("capped", Budget(10)), room.line("free", None)
         for line in (capped, capped, free, free):
-            room.join(line, Expected())
+            room.join(line, ExpectedUsage())
         door = Door(10)
 
         room.admit(door.begin)
         assert door.runs == ["free", "free"]
 
-        capped.take(RunGrant("capped", 1, over=False, unknown=False))
+        capped.take(RunLease("capped", 1, over=False, unknown=False))
         room.admit(door.begin)
         assert door.runs == ["free", "free", "capped"]
         assert room.waiting == 1
@@ -80,9 +81,9 @@ def test_a_run_without_money_is_passed_over() -> None:
 def test_a_cancelled_waiter_takes_no_permit() -> None:
     """It leaves its line, and the next one is let through."""
 
-    def test(room: WaitingRoom) -> None:
+    def test(room: FairQueue) -> None:
         line = room.line("run", None)
-        first, second = room.join(line, Expected()), room.join(line, Expected())
+        first, second = room.join(line, ExpectedUsage()), room.join(line, ExpectedUsage())
         first.cancel()
         assert room.leave(line, first) is None
         assert room.waiting == 1
@@ -98,9 +99,9 @@ def test_a_cancelled_waiter_takes_no_permit() -> None:
 def test_a_permit_that_came_too_late() -> None:
     """Whoever was let through in the moment of leaving has a permit to give back."""
 
-    def test(room: WaitingRoom) -> None:
+    def test(room: FairQueue) -> None:
         line = room.line("run", None)
-        future = room.join(line, Expected())
+        future = room.join(line, ExpectedUsage())
         room.admit(Door(1).begin)
 
         assert room.leave(line, future) is future.result()
@@ -112,9 +113,9 @@ def test_a_permit_that_came_too_late() -> None:
 def test_the_latest_are_sent_back(even_called: bool, gone: list[int]) -> None:
     """Those who were called before may stay in their place."""
 
-    def test(room: WaitingRoom) -> None:
+    def test(room: FairQueue) -> None:
         line = room.line("run", None)
-        futures = [room.join(line, Expected(), called=number == 1) for number in range(3)]
+        futures = [room.join(line, ExpectedUsage(), called=number == 1) for number in range(3)]
 
         room.send_back(LeftError, keep=1, even_called=even_called)
 
@@ -128,11 +129,11 @@ def test_the_latest_are_sent_back(even_called: bool, gone: list[int]) -> None:
 def test_the_longest_line_is_sent_back() -> None:
     """A run with few waiters keeps them, whoever's turn it is."""
 
-    def test(room: WaitingRoom) -> None:
+    def test(room: FairQueue) -> None:
         small, large = room.line("small", None), room.line("large", None)
-        kept = [room.join(small, Expected()) for _ in range(2)]
-        room.join(large, Expected(), called=True)
-        gone = [room.join(large, Expected()) for _ in range(6)]
+        kept = [room.join(small, ExpectedUsage()) for _ in range(2)]
+        room.join(large, ExpectedUsage(), called=True)
+        gone = [room.join(large, ExpectedUsage()) for _ in range(6)]
 
         room.send_back(LeftError, keep=4, even_called=False)
 
@@ -148,9 +149,9 @@ def test_the_longest_line_is_sent_back() -> None:
 def test_one_line_is_turned_away() -> None:
     """The others go on waiting."""
 
-    def test(room: WaitingRoom) -> None:
+    def test(room: FairQueue) -> None:
         dear, cheap = room.line("dear", Budget(1)), room.line("cheap", None)
-        gone, kept = room.join(dear, Expected()), room.join(cheap, Expected())
+        gone, kept = room.join(dear, ExpectedUsage()), room.join(cheap, ExpectedUsage())
 
         room.turn_away(LeftError, only=dear)
 
@@ -164,16 +165,16 @@ def test_one_line_is_turned_away() -> None:
 def test_the_money_of_a_run() -> None:
     """What is in flight and what was spent is told, the latter once."""
 
-    def test(room: WaitingRoom) -> None:
+    def test(room: FairQueue) -> None:
         line = room.line("run", Budget(100, 50))
         assert line.ask() is None
-        line.expect(Expected(1, 7))
-        room.join(line, Expected(1, 7))
-        line.begin(Expected(1, 7))
-        line.begin(Expected(1, 7))
-        line.end(Expected(1, 7), 9)
+        line.expect(ExpectedUsage(1, 7))
+        room.join(line, ExpectedUsage(1, 7))
+        line.begin(ExpectedUsage(1, 7))
+        line.begin(ExpectedUsage(1, 7))
+        line.end(ExpectedUsage(1, 7), 9)
 
-        told = RunAsk(
+        told = RunRequest(
             "run", waiting=1, held=7, estimate=7, spent=9, cap=100, model_cap=50, stored=None
         )
         asked = line.ask()
@@ -192,16 +193,16 @@ def test_the_money_of_a_run() -> None:
 def test_ended_runs_are_forgotten() -> None:
     """Of the idle lines the latest are kept; those that wait, call or have costs to tell all are."""
 
-    def test(room: WaitingRoom) -> None:
+    def test(room: FairQueue) -> None:
         busy = {name: room.line(name, Budget(9)) for name in ("waiting", "calling", "untold")}
-        room.join(busy["waiting"], Expected())
+        room.join(busy["waiting"], ExpectedUsage())
         for name in ("calling", "untold"):
-            busy[name].begin(Expected())  # which costs nothing as far as anybody knows
-        busy["untold"].end(Expected(), 7)
+            busy[name].begin(ExpectedUsage())  # which costs nothing as far as anybody knows
+        busy["untold"].end(ExpectedUsage(), 7)
         for number in range(IDLE_LINES + 10):
             line = room.line(f"run{number}", None)
-            line.begin(Expected())
-            line.end(Expected(), 7)
+            line.begin(ExpectedUsage())
+            line.end(ExpectedUsage(), 7)
         room.line("run0", None)
 
         room.forget_idle()
@@ -211,7 +212,7 @@ def test_ended_runs_are_forgotten() -> None:
         assert kept == [*busy, *latest, "run0"]
 
         busy["untold"].ask()
-        busy["calling"].end(Expected(), 0)
+        busy["calling"].end(ExpectedUsage(), 0)
         room.forget_idle()
         assert [line.run_id for line in room] == ["waiting", *latest, "run0"]
 

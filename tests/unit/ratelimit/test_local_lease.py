@@ -4,12 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from aegish_dist.ratelimit.fair_queue import Expected, Line, Permit
-from aegish_dist.ratelimit.local_lease import ANY_NUMBER, FIRST_ITEMS, LEASE_S, PROBERS, Ration
-from aegish_dist.ratelimit.process_semaphore import Places
-from aegish_dist.ratelimit.protocol import Grant
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage, Permit, RunQueue
+from aegish_dist.ratelimit.local_lease import (
+    ANY_NUMBER,
+    FIRST_ITEMS,
+    LEASE_S,
+    PROBERS,
+    LocalLease,
+    ProcessSemaphore,
+)
+from aegish_dist.ratelimit.protocol import Lease
 
-FREE = Grant(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
+FREE = Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
 METERED = replace(FREE, metered=True, permits=3)
 PARKED = replace(FREE, metered=True, limited=True, parked=True)
 PROBE = replace(PARKED, permits=1, probe=True)
@@ -25,10 +31,10 @@ class Clock:
         return self.now_s
 
 
-def begin(ration: Ration, number: int = 10) -> list[Permit]:
+def begin(ration: LocalLease, number: int = 10) -> list[Permit]:
     """Begin as many of so many calls as may begin."""
-    line = Line("run", None)
-    return [permit for _ in range(number) if (permit := ration.begin(line, Expected()))]
+    line = RunQueue("run", None)
+    return [permit for _ in range(number) if (permit := ration.begin(line, ExpectedUsage()))]
 
 
 @pytest.mark.parametrize(
@@ -42,9 +48,9 @@ def begin(ration: Ration, number: int = 10) -> list[Permit]:
         (PROBE, 1),
     ],
 )
-def test_what_may_begin(grant: Grant, begun: int) -> None:
+def test_what_may_begin(grant: Lease, begun: int) -> None:
     """Slots bound the calls in flight, permits those that begin; without either all begin."""
-    ration = Ration(Places(100), Clock())
+    ration = LocalLease(ProcessSemaphore(100), Clock())
     assert begin(ration) == []
     ration.take(grant, asked_at=0.0)
     assert len(begin(ration)) == ration.held == begun
@@ -54,7 +60,7 @@ def test_what_may_begin(grant: Grant, begun: int) -> None:
 def test_a_lease_ends() -> None:
     """Nothing begins when a grant is too old, or given back."""
     clock = Clock()
-    ration = Ration(Places(100), clock)
+    ration = LocalLease(ProcessSemaphore(100), clock)
     ration.take(FREE, asked_at=1.0)
     clock.now_s = 1.0 + LEASE_S
     assert len(begin(ration, 1)) == 1
@@ -67,8 +73,8 @@ def test_a_lease_ends() -> None:
 
 def test_places_are_shared() -> None:
     """Two models together begin no more calls than the process has places."""
-    places, clock = Places(3), Clock()
-    first, second = Ration(places, clock), Ration(places, clock)
+    places, clock = ProcessSemaphore(3), Clock()
+    first, second = LocalLease(places, clock), LocalLease(places, clock)
     for ration in (first, second):
         ration.take(FREE, asked_at=0.0)
     (permit, _) = begin(first, 2)
@@ -79,7 +85,7 @@ def test_places_are_shared() -> None:
 
 def test_asking_before_the_time() -> None:
     """It helps when a permit may be had: something was freed, or nobody waited at the last ask."""
-    ration = Ration(Places(100), Clock())
+    ration = LocalLease(ProcessSemaphore(100), Clock())
     assert not ration.worth_asking
     ration.take(replace(FREE, slots=1), asked_at=0.0)
     (permit,) = begin(ration)
@@ -98,14 +104,14 @@ def test_asking_before_the_time() -> None:
 
 def test_an_unused_probe_is_given_back() -> None:
     """Once the limiter is asked again, it may have gone to another worker."""
-    ration = Ration(Places(100), Clock())
+    ration = LocalLease(ProcessSemaphore(100), Clock())
     ration.take(PROBE, asked_at=0.0)
     ration.ask()
     assert begin(ration) == []
 
 
 @pytest.mark.parametrize(
-    ("grant", "supply"),
+    ("grant", "prefetch_target"),
     [
         (FREE, 2 * ANY_NUMBER),
         (replace(FREE, slots=7), 14),
@@ -114,11 +120,11 @@ def test_an_unused_probe_is_given_back() -> None:
         (PARKED, PROBERS),
     ],
 )
-def test_supply(grant: Grant, supply: int) -> None:
+def test_supply(grant: Lease, prefetch_target: int) -> None:
     """A worker holds what is in flight and a second's worth of a throttled model, two at least."""
-    ration = Ration(Places(100), Clock())
-    assert ration.supply == FIRST_ITEMS
+    ration = LocalLease(ProcessSemaphore(100), Clock())
+    assert ration.prefetch_target == FIRST_ITEMS
     ration.take(METERED, asked_at=0.0)
     begin(ration, 3)
     ration.take(grant, asked_at=0.0)
-    assert ration.supply == supply
+    assert ration.prefetch_target == prefetch_target

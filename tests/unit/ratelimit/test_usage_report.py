@@ -4,7 +4,7 @@ import pytest
 
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.ratelimit.protocol import Told
+from aegish_dist.ratelimit.protocol import UsageReport
 from aegish_dist.ratelimit.usage_report import News
 
 
@@ -15,7 +15,7 @@ def test_answers() -> None:
     news.answer(3, 40)
     news.answer(2, -10)
 
-    assert news.take() == Told(epoch=3, answers=2, epoch_answers=1, alive=True, tokens=30)
+    assert news.take() == UsageReport(epoch=3, answers=2, epoch_answers=1, alive=True, tokens=30)
     assert not news
 
 
@@ -29,7 +29,7 @@ def test_refusals_of_older_epochs() -> None:
 
     news.failure(1, ErrorClass.RATE_LIMIT, None, probe=False, words="no")
     news.enter_epoch(2)
-    assert news.take() == Told(epoch=2, alive=True, reason="no")
+    assert news.take() == UsageReport(epoch=2, alive=True, reason="no")
 
 
 def test_pauses() -> None:
@@ -106,7 +106,7 @@ def test_news_that_did_not_arrive() -> None:
     news.failure(0, ErrorClass.OVERLOADED, 1.5, probe=False, words="no")
     news.put_back(lost)
 
-    assert news.take() == Told(
+    assert news.take() == UsageReport(
         answers=1,
         epoch_answers=1,
         alive=True,

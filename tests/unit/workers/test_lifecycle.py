@@ -29,7 +29,7 @@ class UnluckyStore:
 
 
 class NoGates:
-    """Gates of no model."""
+    """Limiters of no model."""
 
     parked: Mapping[str, str | None] = MappingProxyType({})
 
@@ -42,11 +42,11 @@ def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(lifecycle, "REPORT_INTERVAL_S", 0.001)
     store: Any = UnluckyStore(KeyError("?"), RuntimeError("?"))
     evaluator: Any = SimpleNamespace(in_flight={})
-    gates: Any = NoGates()
+    limiters: Any = NoGates()
     thread = DaemonThread("test")
 
     async def scenario() -> None:
-        heartbeat = asyncio.create_task(lifecycle._report(store, "w", evaluator, gates, thread))
+        heartbeat = asyncio.create_task(lifecycle._report(store, "w", evaluator, limiters, thread))
         async with asyncio.timeout(5):
             while store.reports < 2:
                 await asyncio.sleep(0.001)

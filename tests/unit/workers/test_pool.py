@@ -14,12 +14,12 @@ B1 = queue_name(B, "r1")
 
 
 class FakeGates:
-    """Gates that want so many items of each model."""
+    """Limiters that want so many items of each model."""
 
     def __init__(self, **supplies: int) -> None:
         self._supplies = supplies
 
-    def supply(self, model: str) -> int:
+    def prefetch_target(self, model: str) -> int:
         return self._supplies[model.rpartition("/")[2]]
 
 
@@ -33,7 +33,7 @@ class FakeEvaluator:
 def pool() -> Iterator[TaskPool]:
     """A pool that was not started."""
     made = TaskPool(limit=10)
-    made._gates = FakeGates(a=7, b=40)
+    made._limiters = FakeGates(a=7, b=40)
     made._evaluator = FakeEvaluator()
     yield made
     made._loop.close()
@@ -63,11 +63,11 @@ def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool) -> Non
 
 
 def test_queues_of_other_kinds_are_not_limited(pool: TaskPool) -> None:
-    """They have no gate."""
+    """They have no limiter."""
     assert pool.allowance(["elsewhere"])[0] > 1000
 
 
 def test_nothing_is_fetched_while_the_database_fails(pool: TaskPool) -> None:
-    """Its answers could not be stored; whatever the gates want, no queue gives a message."""
+    """Its answers could not be stored; whatever the limiters want, no queue gives a message."""
     pool._evaluator.takes_items = False
     assert pool.allowance([A1, B1, "elsewhere"]) == [0, 0, 0]
