@@ -27,7 +27,8 @@ from typing import Any
 
 from cluster import free_port
 
-from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.embedded import start_embedded
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 from aegish_dist.ratelimit.limiters import Limiters

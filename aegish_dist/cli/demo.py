@@ -15,7 +15,7 @@ from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.run_here import run_embedded
-from aegish_dist.pipeline.simulate import catalog_for
+from aegish_dist.pipeline.simulate import catalog_for, one_of_each_format
 from aegish_dist.pipeline.submit import Submission, create_run
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.render import render
@@ -24,12 +24,8 @@ from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.running import SimulatorThread
 
 MODELS = (
-    "baseline/always-block",
-    "baseline/always-allow",
-    "baseline/keyword",
-    "simulated/careful",
-    "simulated-anthropic/lenient",
-    "simulated-google/hasty",
+    *("baseline/always-block", "baseline/always-allow", "baseline/keyword"),
+    *one_of_each_format(),
 )
 
 
@@ -37,9 +33,9 @@ MODELS = (
 def demo() -> None:
     """Run the whole pipeline once, without keys and without a server to install.
 
-    Asks three baselines and three simulated models about the bundled datasets, on an embedded
-    PostgreSQL, and prints the report. The simulated models answer over HTTP from this machine;
-    their numbers say nothing about any real model.
+    Asks three baselines, and a simulated model in each wire format, about the bundled datasets, on
+    an embedded PostgreSQL, and prints the report. The simulated models answer over HTTP from this
+    machine; their numbers say nothing about any real model.
     """
     with SimulatorThread(SimulatorConfig()) as simulator, TemporaryDirectory() as directory:
         catalog = Path(directory) / "simulated.toml"
@@ -48,8 +44,9 @@ def demo() -> None:
             load_settings({"database_url": None, "broker_url": None, "catalog": catalog})
         )
         submission = _submission(workspace.catalog)
+        simulated = sum(spec.simulated for spec in submission.models)
         note(
-            f"asking {len(submission.models)} models (3 of them simulated) about"
+            f"asking {len(submission.models)} models ({simulated} of them simulated) about"
             f" {sum(len(d.samples) for d in submission.datasets)} commands"
         )
         run = create_run(workspace.engine, submission)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aegish_dist.cli.printing import note
 from aegish_dist.cli.tables import TextTable, note_table
-from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def retirement(model: str, facts: ModelFacts, today: date) -> str:
 
 def may_be_unserved(models: Sequence[ModelSpec]) -> bool:
     """Whether workers may lack a key or a permission for some of the models."""
-    return any(spec.wire is not WireFormat.BASELINE and not spec.simulated for spec in models)
+    return any(spec.wire.http is not None and not spec.simulated for spec in models)
 
 
 def unserved(engine: Engine, run_id: str, patience_s: float = REPORTED_WITHIN_S) -> list[str]:
@@ -116,7 +116,7 @@ def preflight(workspace: Workspace, submission: Submission, options: dict[str, A
     if options["keys_on_workers"]:
         note("no preflight: the keys are on the workers")
         return
-    asked = [s for s in submission.models if not s.simulated and s.wire is not WireFormat.BASELINE]
+    asked = [s for s in submission.models if not s.simulated and s.wire.http is not None]
     if asked:
         note(f"preflight: asking {len(asked)} models one harmless question each")
         _judge(_checks(workspace, asked, submission))

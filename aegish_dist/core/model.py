@@ -3,25 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from enum import StrEnum
 
 from aegish_dist.core.cost import Price
 from aegish_dist.core.limits import Limits
-
-
-class WireFormat(StrEnum):
-    """The protocol a model is spoken to in."""
-
-    OPENAI = "openai"
-    """OpenAI chat completions, also spoken by vLLM, Ollama, Groq, OpenRouter, ..."""
-    ANTHROPIC = "anthropic"
-    """Anthropic messages."""
-    GOOGLE = "google"
-    """Gemini generateContent."""
-    BASELINE = "baseline"
-    """No network: a rule inside this package."""
-    IMPORTED = "imported"
-    """Never called from here: its verdicts were imported."""
+from aegish_dist.core.wire import WireFormat
 
 
 @dataclass(frozen=True, slots=True)

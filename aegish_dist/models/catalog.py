@@ -12,7 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError
 from aegish_dist.inputs.regular import read_input
 from aegish_dist.models.catalog_file import CatalogFile, Keys, parse_catalog, table
@@ -223,7 +224,7 @@ def _read(path: Path) -> str:
 
 def _check_providers(providers: Mapping[str, ProviderTable], source: str) -> None:
     for name, provider in providers.items():
-        if provider.wire is not WireFormat.BASELINE and not provider.base_url:
+        if provider.wire.http is not None and not provider.base_url:
             raise CatalogError(f"{source}: [providers.{name}]: key 'base_url' is missing")
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from aegish_dist.core.addresses import host_of, is_loopback, is_metadata, origin
-from aegish_dist.core.model import Destination, WireFormat
+from aegish_dist.core.model import Destination
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models.catalog import Catalog
 from aegish_dist.models.spec import provider_base_url

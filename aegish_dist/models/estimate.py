@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
 
 CHARACTERS_PER_TOKEN = 4
@@ -107,7 +107,7 @@ def estimate(
 
 
 def _model_estimate(spec: ModelSpec, calls: Counter[int], prefix: int) -> ModelEstimate:
-    if spec.wire is WireFormat.BASELINE:
+    if spec.wire.http is None:
         return ModelEstimate(spec.id, calls.total(), 0, 0, Decimal(0), Decimal(0))
     return ModelEstimate(
         model=spec.id,

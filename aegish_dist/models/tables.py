@@ -17,7 +17,7 @@ from aegish_dist.core.addresses import host_of, is_metadata, origin
 from aegish_dist.core.checking import WrongValueError
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.limits import Limits
-from aegish_dist.core.model import WireFormat
+from aegish_dist.core.wire import WireFormat
 
 _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
 _SEGMENT = r"[A-Za-z0-9~@][A-Za-z0-9._:@+-]*"

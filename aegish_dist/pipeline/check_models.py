@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.parsing import parse
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
 from aegish_dist.models import Credentials, ModelFacts
 from aegish_dist.providers.session import ProviderSession
@@ -20,6 +21,10 @@ REFUSALS = frozenset(
     {ErrorClass.AUTH, ErrorClass.QUOTA, ErrorClass.NOT_FOUND, ErrorClass.BAD_REQUEST}
 )
 """Failures that every call of the run would meet again; the others pass, and calls are retried."""
+_OUTPUT_LIMIT_FIELDS = tuple(
+    dict.fromkeys(field for http in HTTP_FORMATS.values() for field in http.output_limit_fields)
+)
+"""Those of every format: routers pass on errors of providers that speak another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +123,19 @@ def _sent(spec: ModelSpec, parameters: CallParameters) -> Iterator[tuple[str, st
             yield field, f"drop parameters.{field} of this model in your catalog"
     if parameters.temperature is not None:
         yield "temperature", "drop --temperature"
-    for field in ("max_completion_tokens", "max_tokens", "maxOutputTokens"):
-        other = "max_tokens" if field == "max_completion_tokens" else "max_completion_tokens"
-        swap = f', or set max_tokens_field = "{other}" in your catalog'
-        is_openai = spec.wire is WireFormat.OPENAI
-        yield field, f"lower --max-output-tokens{swap if is_openai else ''}"
+    for field in _OUTPUT_LIMIT_FIELDS:
+        yield field, f"lower --max-output-tokens{_swap(spec, field)}"
     if parameters.seed is not None:
         yield "seed", 'put drop_parameters = ["seed"] for this model into your catalog'
+
+
+def _swap(spec: ModelSpec, field: str) -> str:
+    """Return how to send the output limit in another field; empty where there is no choice."""
+    known = () if spec.wire.http is None else spec.wire.http.output_limit_fields
+    if len(known) < 2:
+        return ""
+    other = next(each for each in known if each != field)
+    return f', or set max_tokens_field = "{other}" in your catalog'
 
 
 def _since(started: float) -> float:

@@ -1,45 +1,74 @@
-"""Making simulated models known: a catalog that points at a running simulator."""
+"""The catalog that points at a running simulator."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from aegish_dist.core.model import WireFormat
+from aegish_dist.core.wire import HTTP_FORMATS, WireFormat
 from aegish_dist.models import Catalog
-from aegish_dist.models.tables import provider_name
+from aegish_dist.models.tables import ProviderTable, provider_name
 from aegish_dist.simulator.personas import PERSONAS
 
-PATHS = {WireFormat.OPENAI: "/v1", WireFormat.ANTHROPIC: "", WireFormat.GOOGLE: "/v1beta"}
-"""Root of each wire format below the simulator's address."""
+DEFAULT_FORMAT = WireFormat.OPENAI
+"""Format of models whose own is not known, and of personas that the table gives no other."""
 
-_WIRE_OF_PROVIDER = {"anthropic": WireFormat.ANTHROPIC, "google": WireFormat.GOOGLE}
+
+def one_of_each_format() -> dict[str, WireFormat]:
+    """Return the id of the simulated model that stands for each wire format."""
+    return {_simulated_id(http.simulated_model, wire): wire for wire, http in HTTP_FORMATS.items()}
+
+
+def simulated_models() -> dict[str, WireFormat]:
+    """Return the id of every simulated model with its format, one of each format first."""
+    listed = {http.simulated_model for http in HTTP_FORMATS.values()}
+    others = (persona for persona in PERSONAS if persona not in listed)
+    return one_of_each_format() | {
+        _simulated_id(persona, DEFAULT_FORMAT): DEFAULT_FORMAT for persona in others
+    }
 
 
 def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
-    """Return a TOML catalog of what a simulator serves.
+    """Return a TOML catalog of the models that a simulator serves.
 
     Args:
-        url: Where it listens.
-        replayed: Canonical ids of the models whose answers it replays; the four simulated models,
-            one of them per wire format and more, when there are none.
+        url: Root of the simulator, without a trailing slash.
+        replayed: Canonical ids of the models whose recorded answers it replays; empty for the
+            simulated models.
     """
     if replayed:
-        known = Catalog.load().providers.keys()
-        foreign = dict.fromkeys(map(provider_name, replayed))
-        tables = [_provider(url, name, WireFormat.OPENAI) for name in foreign if name not in known]
-        return "\n".join(tables + [_entry(url, model, _wire_of(model)) for model in replayed])
-    wires = dict(zip(PERSONAS, (*PATHS, WireFormat.OPENAI), strict=True))
-    tables = [_provider(url, "simulated", WireFormat.OPENAI)] + [
-        _provider(url, f"simulated-{wire}", wire)
-        for wire in (WireFormat.ANTHROPIC, WireFormat.GOOGLE)
-    ]
-    entries = [_entry(url, _simulated_id(name, wire), wire) for name, wire in wires.items()]
-    return "\n".join(tables + entries)
+        known: Mapping[str, ProviderTable] = Catalog.load().providers
+        models = [(model, _format_of(provider_name(model), known)) for model in replayed]
+    else:
+        known, models = {}, list(simulated_models().items())
+    foreign = {provider_name(model): wire for model, wire in models}
+    tables = [_provider(url, name, foreign[name]) for name in foreign if name not in known]
+    return "\n".join(tables + [_entry(url, model, wire) for model, wire in models])
+
+
+def _format_of(provider: str, known: Mapping[str, ProviderTable]) -> WireFormat:
+    wire = known[provider].wire if provider in known else DEFAULT_FORMAT
+    return wire if wire in HTTP_FORMATS else DEFAULT_FORMAT
+
+
+def _simulated_id(persona: str, wire: WireFormat) -> str:
+    provider = "simulated" if wire is DEFAULT_FORMAT else f"simulated-{wire}"
+    return f"{provider}/{persona}"
 
 
 def _provider(url: str, name: str, wire: WireFormat) -> str:
     return (
-        f'[providers.{_quoted(name)}]\nwire = "{wire}"\nbase_url = "{url}{PATHS[wire]}"\n'
+        f'[providers.{_quoted(name)}]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
         'key_variable = ""\n'
     )
+
+
+def _entry(url: str, model: str, wire: WireFormat) -> str:
+    return (
+        f"[[models]]\nid = {_quoted(model)}\n"
+        f'base_url = "{_root(url, wire)}"\nsimulated = true\ndefault = false\n'
+    )
+
+
+def _root(url: str, wire: WireFormat) -> str:
+    return f"{url}{HTTP_FORMATS[wire].simulated_root}"
 
 
 def _quoted(text: str) -> str:
@@ -57,19 +86,3 @@ def _escaped(character: str) -> str:
         return character
     code = ord(character)
     return f"\\u{code:04X}" if code < 2**16 else f"\\U{code:08X}"
-
-
-def _simulated_id(persona: str, wire: WireFormat) -> str:
-    provider = "simulated" if wire is WireFormat.OPENAI else f"simulated-{wire}"
-    return f"{provider}/{persona}"
-
-
-def _wire_of(model: str) -> WireFormat:
-    return _WIRE_OF_PROVIDER.get(model.partition("/")[0], WireFormat.OPENAI)
-
-
-def _entry(url: str, model: str, wire: WireFormat) -> str:
-    return (
-        f"[[models]]\nid = {_quoted(model)}\n"
-        f'base_url = "{url}{PATHS[wire]}"\nsimulated = true\ndefault = false\n'
-    )

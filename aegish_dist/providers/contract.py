@@ -1,20 +1,23 @@
-"""The two seams of this package: what the pipeline calls, and what the transport calls."""
+"""The seams of this package: the client that the pipeline calls, and the codec of a wire format."""
 
+import json
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, cast
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.providers.request import RequestTemplate
+from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
+from aegish_dist.core.wire import WireFormat
 
 Observer = Callable[[RateHint], None]
-"""Told what each response says about the model's rate limits."""
+"""Called with the rate limits that a response states."""
 
 
 class ModelClient(Protocol):
-    """One model, prepared for one run; safe to call hundreds of times at once."""
+    """One model, prepared for one run; safe for hundreds of calls at once."""
 
     async def complete(self, command: str) -> Completion:
         """Make one attempt to have a command judged.
@@ -31,17 +34,47 @@ class ModelClient(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RequestTemplate:
+    """A POST request that lacks only the command.
+
+    Encoded once per run: the prompt is several kilobytes and the same for every sample, and
+    escaping it for each call would cost more than everything else the client does.
+    """
+
+    url: str
+    """Address of the endpoint."""
+    head: bytes
+    """The JSON body up to the command."""
+    tail: bytes
+    """The JSON body after the command."""
+
+    def parts(self, command: str) -> tuple[bytes, bytes, bytes]:
+        """Return the JSON body in parts, of which only the middle one is new.
+
+        Args:
+            command: Any Unicode, lone surrogates included.
+        """
+        return self.head, json.dumps(command)[1:-1].encode("ascii"), self.tail
+
+
 class Codec(Protocol):
-    """One wire format in pure functions: `openai`, `anthropic` and `google` are such modules."""
+    """One wire format in pure functions: the module of this package that has its name."""
 
     def encode(
         self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters
     ) -> RequestTemplate:
-        """Prepare everything of a request but the command."""
+        """Prepare everything of a request but the command.
+
+        Args:
+            spec: The model; its own parameters are laid over the default fields.
+            prompt: System text and template of the user text.
+            parameters: Generation parameters of the run.
+        """
         ...
 
     def request_headers(self, key: str | None) -> dict[str, str]:
-        """Return the headers of the wire format; no key, no credential."""
+        """Return the headers of the wire format; without a key, none that carries one."""
         ...
 
     def decode(self, payload: object, headers: Mapping[str, str]) -> Completion:
@@ -55,3 +88,36 @@ class Codec(Protocol):
             ProviderError: The payload is not an answer in this wire format, or holds an error.
         """
         ...
+
+
+def codec(wire: WireFormat) -> Codec:
+    """Return the codec of a wire format that goes over the network."""
+    return cast(Codec, import_module(f"aegish_dist.providers.{wire}"))
+
+
+def template(url: str, body: Mapping[str, object]) -> RequestTemplate:
+    """Encode a body around the last command slot in it, which is that of the user text.
+
+    Args:
+        url: Address of the endpoint.
+        body: Fields of the request, the user text last.
+    """
+    head, tail = json.dumps(body, separators=(",", ":")).rsplit(COMMAND_SLOT, 1)
+    return RequestTemplate(url, head.encode("ascii"), tail.encode("ascii"))
+
+
+def merged(defaults: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """Lay a model's own parameters over the default fields (JSON merge patch, RFC 7396).
+
+    Objects merge, a null removes, anything else replaces; nulls among the defaults drop out too.
+    """
+    result = {name: value for name, value in defaults.items() if value is not None}
+    for name, change in changes.items():
+        if change is None:
+            result.pop(name, None)
+        elif isinstance(change, Mapping):
+            inner = result.get(name)
+            result[name] = merged(inner if isinstance(inner, Mapping) else {}, change)
+        else:
+            result[name] = change
+    return result

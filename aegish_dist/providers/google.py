@@ -9,7 +9,7 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
-from aegish_dist.providers.request import RequestTemplate, merged, template
+from aegish_dist.providers.contract import RequestTemplate, merged, template
 
 STOP_KINDS = {
     "STOP": StopKind.STOP,

@@ -14,9 +14,8 @@ from aegish_dist.core.secrets import KeyMask
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.contract import Codec, Observer
+from aegish_dist.providers.contract import Codec, Observer, RequestTemplate
 from aegish_dist.providers.rate_headers import rate_hint
-from aegish_dist.providers.request import RequestTemplate
 
 MAX_BODY_BYTES = 2**20
 """Larger answers are not read to the end: a judgement takes a few hundred bytes."""

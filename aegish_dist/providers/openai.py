@@ -7,7 +7,7 @@ from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.request import RequestTemplate, merged, template
+from aegish_dist.providers.contract import RequestTemplate, merged, template
 
 STOP_KINDS = {
     "stop": StopKind.STOP,

@@ -1,4 +1,4 @@
-"""What a response's headers say about rate limits: OpenAI's and Anthropic's names; Google has none.
+"""Rate limits in the headers of a response, by the names that the table of wire formats knows.
 
 Routers and local servers copy OpenAI's names with meanings of their own, so whatever cannot be a
 limit per minute is ignored.
@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from aegish_dist.core.limits import RateHint
+from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.providers.retry_after import seconds_until
 
 MAX_PER_MINUTE = 1e9
@@ -28,12 +29,14 @@ class _Names(NamedTuple):
 
 
 _NAMES = tuple(
-    tuple(_Names(*(form.format(of=of, what=what) for what in _Names._fields)) for of in kinds)
-    for form, kinds in (
-        ("x-ratelimit-{what}-{of}", ("requests", "tokens")),
-        ("anthropic-ratelimit-{of}-{what}", ("requests", "tokens")),
+    tuple(
+        _Names(*(pattern.format(of=of, what=what) for what in _Names._fields))
+        for of in ("requests", "tokens")
     )
+    for pattern in dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS.values())
+    if pattern is not None
 )
+"""Names for requests and for tokens in each format; routers send those of another format too."""
 
 
 class _Limit(NamedTuple):

@@ -9,14 +9,14 @@ from yarl import URL
 
 from aegish_dist import __version__
 from aegish_dist.core.addresses import is_loopback
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.secret import SecretStr
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import baseline
-from aegish_dist.providers.contract import ModelClient, Observer
+from aegish_dist.providers.contract import ModelClient, Observer, codec
 from aegish_dist.providers.http import HttpClient, Route
-from aegish_dist.providers.registry import codec
 
 CONNECT_TIMEOUT_S = 30.0
 """A host that does not even accept a connection is unreachable, not slow."""
@@ -79,7 +79,7 @@ class ProviderSession:
         """
         if spec.wire is WireFormat.BASELINE:
             return baseline(spec.name)
-        if spec.wire is WireFormat.IMPORTED:
+        if spec.wire.http is None:
             raise CatalogError(f"model '{spec.id}' was imported and cannot be called")
         if self._http is None:
             raise RuntimeError("the provider session is not open")

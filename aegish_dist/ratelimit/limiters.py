@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 
 from aegish_dist.core.limits import Limits
-from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.core.model import ModelSpec
 from aegish_dist.ratelimit.budget import Budget
 from aegish_dist.ratelimit.local_lease import FIRST_ITEMS, ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
@@ -50,7 +50,7 @@ class Limiters:
             spec: The model.
             run_id: Whose; the newest run decides the limits.
         """
-        local = spec.wire is WireFormat.BASELINE
+        local = spec.wire.http is None
         limits = Limits() if local else spec.limits
         limiter = self._limiters.get(spec.id)
         if limiter is None:

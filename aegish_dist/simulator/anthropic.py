@@ -6,14 +6,13 @@ from typing import Any
 
 from aegish_dist.core.completion import StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.simulator.wire import (
+from aegish_dist.simulator.dialect import (
     Allowance,
-    Ask,
+    ChatAnswer,
+    ChatRequest,
+    ErrorAnswer,
     ErrorForm,
-    Refusal,
-    Reply,
     as_limit,
-    no_stream,
     stop_word,
     text_of,
 )
@@ -30,7 +29,7 @@ _NATIVE = {
     "pause_turn",
     "model_context_window_exceeded",
 }
-_ERRORS = {
+ERRORS: Mapping[ErrorClass, ErrorForm] = {
     ErrorClass.BAD_REQUEST: ErrorForm(400, "invalid_request_error", "Invalid request."),
     ErrorClass.AUTH: ErrorForm(401, "authentication_error", "invalid x-api-key"),
     ErrorClass.NOT_FOUND: ErrorForm(404, "not_found_error", "model: {model}"),
@@ -48,73 +47,78 @@ _ERRORS = {
 }
 
 
-class AnthropicWire:
-    """`POST /v1/messages`."""
+KEY_HEADER = "x-api-key"
+KEY_SCHEME = ""
 
-    key_header = "x-api-key"
-    key_scheme = ""
-    errors: Mapping[ErrorClass, ErrorForm] = _ERRORS
 
-    def read(self, body: dict[str, Any], model: str) -> Ask | Refusal:
-        """Validate a request body."""
-        for field in ("model", "max_tokens", "messages"):
-            if not body.get(field):
-                return Refusal(ErrorClass.BAD_REQUEST, f"{field}: Field required", field)
-        if not isinstance(body["model"], str) or not isinstance(body["messages"], list):
-            return Refusal(ErrorClass.BAD_REQUEST, "model, messages: Input should be valid")
-        if (refusal := no_stream(body, "stream: Streaming is not supported")) is not None:
-            return refusal
-        if (limit := as_limit(body["max_tokens"])) is None:
-            return Refusal(ErrorClass.BAD_REQUEST, "max_tokens: Input should be a valid integer")
-        system = body.get("system", "")
-        user, prompt_chars = "", len(text_of(system) or "")
-        for place, message in enumerate(body["messages"]):
-            text = text_of(message.get("content")) if isinstance(message, dict) else None
-            if text is None:
-                return Refusal(ErrorClass.BAD_REQUEST, f"messages.{place}.content: Field required")
-            prompt_chars += len(text)
-            if message.get("role") == "user":
-                user = text
-        return Ask(body["model"], user, prompt_chars, _cacheable_chars(system), limit)
+def route(path: str) -> str | None:
+    """Return the model in a path of this format: none, as the body names it."""
+    return "" if path.endswith("/v1/messages") else None
 
-    def answer(self, reply: Reply, call_id: str, now_s: float) -> dict[str, Any]:
-        """Return a `message` object."""
-        body: dict[str, Any] = {
-            "id": f"msg_{call_id}",
-            "type": "message",
-            "role": "assistant",
-            "model": reply.model,
-            "content": [] if reply.text is None else [{"type": "text", "text": reply.text}],
-            "stop_reason": stop_word(reply, _STOP_WORDS, _NATIVE),
-            "stop_sequence": None,
+
+def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
+    """Validate a request body."""
+    for field in ("model", "max_tokens", "messages"):
+        if not body.get(field):
+            return ErrorAnswer(ErrorClass.BAD_REQUEST, f"{field}: Field required", field)
+    if not isinstance(body["model"], str) or not isinstance(body["messages"], list):
+        return ErrorAnswer(ErrorClass.BAD_REQUEST, "model, messages: Input should be valid")
+    if body.get("stream"):
+        return ErrorAnswer(ErrorClass.BAD_REQUEST, "stream: Streaming is not supported")
+    if (limit := as_limit(body["max_tokens"])) is None:
+        return ErrorAnswer(ErrorClass.BAD_REQUEST, "max_tokens: Input should be a valid integer")
+    system = body.get("system", "")
+    user, prompt_chars = "", len(text_of(system) or "")
+    for place, message in enumerate(body["messages"]):
+        text = text_of(message.get("content")) if isinstance(message, dict) else None
+        if text is None:
+            return ErrorAnswer(ErrorClass.BAD_REQUEST, f"messages.{place}.content: Field required")
+        prompt_chars += len(text)
+        if message.get("role") == "user":
+            user = text
+    return ChatRequest(body["model"], user, prompt_chars, _cacheable_chars(system), limit)
+
+
+def answer_body(answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any]:
+    """Return a `message` object."""
+    body: dict[str, Any] = {
+        "id": f"msg_{call_id}",
+        "type": "message",
+        "role": "assistant",
+        "model": answer.model,
+        "content": [] if answer.text is None else [{"type": "text", "text": answer.text}],
+        "stop_reason": stop_word(answer, _STOP_WORDS, _NATIVE),
+        "stop_sequence": None,
+    }
+    if answer.refusal is not None:
+        body["stop_details"] = {
+            "type": "refusal",
+            "category": None,
+            "explanation": answer.refusal,
         }
-        if reply.refusal is not None:
-            body["stop_details"] = {
-                "type": "refusal",
-                "category": None,
-                "explanation": reply.refusal,
-            }
-        if (usage := _usage(reply.usage)) is not None:
-            body["usage"] = usage
-        return body
+    if (usage := _usage(answer.usage)) is not None:
+        body["usage"] = usage
+    return body
 
-    def error(self, refusal: Refusal, message: str, call_id: str) -> dict[str, Any]:
-        """Return an `error` object."""
-        return {
-            "type": "error",
-            "error": {"type": _ERRORS[refusal.error_class].type, "message": message},
-            "request_id": f"req_{call_id}",
-        }
 
-    def headers(self, call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
-        """Return request id and rate-limit headers."""
-        reset = time.gmtime(now_s + allowance.reset_s)
-        return {
-            "request-id": f"req_{call_id}",
-            "anthropic-ratelimit-requests-limit": str(allowance.limit),
-            "anthropic-ratelimit-requests-remaining": str(allowance.remaining),
-            "anthropic-ratelimit-requests-reset": time.strftime("%Y-%m-%dT%H:%M:%SZ", reset),
-        }
+def error_body(error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]:
+    """Return an `error` object."""
+    return {
+        "type": "error",
+        "error": {"type": ERRORS[error.error_class].type, "message": message},
+        "request_id": f"req_{call_id}",
+    }
+
+
+def headers(call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
+    """Return request id and rate-limit headers."""
+    reset = time.gmtime(now_s + allowance.reset_s)
+    return {
+        "request-id": f"req_{call_id}",
+        "anthropic-ratelimit-requests-limit": str(allowance.limit),
+        "anthropic-ratelimit-requests-remaining": str(allowance.remaining),
+        "anthropic-ratelimit-requests-reset": time.strftime("%Y-%m-%dT%H:%M:%SZ", reset),
+    }
 
 
 def _cacheable_chars(system: object) -> int:

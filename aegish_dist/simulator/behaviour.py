@@ -10,19 +10,19 @@ from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.simulator.bucket import TokenBucket
 from aegish_dist.simulator.chance import Draws, draw
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
+from aegish_dist.simulator.dialect import (
+    UNLIMITED,
+    Allowance,
+    ChatAnswer,
+    ChatRequest,
+    ErrorAnswer,
+    command_in,
+    usage_of,
+)
 from aegish_dist.simulator.faults import Fault
 from aegish_dist.simulator.latency import NO_LATENCY, Latency
 from aegish_dist.simulator.personas import PERSONAS, compose, persona_for
 from aegish_dist.simulator.replay import Replay
-from aegish_dist.simulator.wire import (
-    UNLIMITED,
-    Allowance,
-    Ask,
-    Refusal,
-    Reply,
-    command_in,
-    usage_of,
-)
 
 _DEFAULT_OUTPUT_TOKENS = 4096
 _ERRORS: Mapping[Fault, ErrorClass] = MappingProxyType(
@@ -38,10 +38,10 @@ _ERRORS: Mapping[Fault, ErrorClass] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Response:
     """What comes of one request."""
 
-    outcome: Reply | Refusal | None
+    outcome: ChatAnswer | ErrorAnswer | None
     """What to send; None to send nothing."""
     fault: Fault | None = None
     """The fault that struck."""
@@ -69,14 +69,14 @@ class SimulatedModel:
         self._attempts: Counter[str] = Counter()
         self._answers: Counter[str] = Counter()
 
-    def admit(self, now_s: float) -> Refusal | None:
+    def admit(self, now_s: float) -> ErrorAnswer | None:
         """Count a request against the rate limit; None when it is within.
 
         Args:
             now_s: A clock in seconds that never goes back.
         """
         wait_s = 0.0 if self._bucket is None else self._bucket.take(now_s)
-        return Refusal(ErrorClass.RATE_LIMIT, retry_after_s=wait_s) if wait_s else None
+        return ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=wait_s) if wait_s else None
 
     @property
     def allowance(self) -> Allowance:
@@ -87,23 +87,23 @@ class SimulatedModel:
         limit = int(bucket.limit.requests_per_minute)
         return Allowance(limit, bucket.remaining, bucket.full_in_s)
 
-    def turn(self, ask: Ask) -> Turn:
+    def respond(self, chat: ChatRequest) -> Response:
         """Decide what comes of a request that was admitted."""
-        command = command_in(ask.user)
+        command = command_in(chat.user)
         fault = self._next_fault(command)
         if fault is Fault.HANG:
-            return Turn(None, fault)
+            return Response(None, fault)
         if fault is not None and fault in _ERRORS:
             wait_s = self.faults.retry_after_s if fault is Fault.RATE_LIMIT else None
-            return Turn(Refusal(_ERRORS[fault], retry_after_s=wait_s), fault)
+            return Response(ErrorAnswer(_ERRORS[fault], retry_after_s=wait_s), fault)
         draws = draw(self._seed, "answer", self._name, command)
         delay_s = self._latency.at(draws.latency)
-        withheld = _withheld(ask, fault, draws)
+        withheld = _withheld(chat, fault, draws)
         if withheld is not None:
-            return Turn(withheld, fault, delay_s)
+            return Response(withheld, fault, delay_s)
         if self._takes is not None:
-            return self._replayed(ask, command, fault, delay_s)
-        return Turn(self._simulated(ask, command, draws), fault, delay_s)
+            return self._replayed(chat, command, fault, delay_s)
+        return Response(self._simulated(chat, command, draws), fault, delay_s)
 
     def _usual_latency(self) -> Latency:
         return self._persona.latency if self._takes is None else NO_LATENCY
@@ -116,7 +116,7 @@ class SimulatedModel:
         attempt = self._count(self._attempts, command)
         return self.faults.pick(draw(self._seed, "fault", self._name, command, str(attempt)).luck)
 
-    def _simulated(self, ask: Ask, command: str, draws: Draws) -> Reply:
+    def _simulated(self, chat: ChatRequest, command: str, draws: Draws) -> ChatAnswer:
         persona = self._persona
         if self._vary_repeats:
             repeat = self._count(self._answers, command)
@@ -124,19 +124,21 @@ class SimulatedModel:
             draws = afresh if repeat and afresh.luck < persona.wobble else draws
         text = compose(persona, command, draws)
         hidden = round(persona.reasoning_tokens * (0.5 + draws.length))
-        return Reply(ask.model, text, usage_of(ask, len(text), hidden))
+        return ChatAnswer(chat.model, text, usage_of(chat, len(text), hidden))
 
-    def _replayed(self, ask: Ask, command: str, fault: Fault | None, delay_s: float) -> Turn:
+    def _replayed(
+        self, chat: ChatRequest, command: str, fault: Fault | None, delay_s: float
+    ) -> Response:
         takes = self._takes.get(command) if self._takes else None
         if not takes:
-            message = f"no recording of model {ask.model} for this command"
-            return Turn(Refusal(ErrorClass.NOT_FOUND, message))
+            message = f"no recording of model {chat.model} for this command"
+            return Response(ErrorAnswer(ErrorClass.NOT_FOUND, message))
         verdict = takes[self._count(self._answers, command) % len(takes)]
         if verdict.completion is not None:
-            return Turn(_recorded(ask, verdict.completion), fault, delay_s)
+            return Response(_recorded(chat, verdict.completion), fault, delay_s)
         if verdict.outcome is Outcome.API_ERROR:
-            return Turn(Refusal(ErrorClass.SERVER, "the recorded call failed"), fault)
-        return Turn(None, Fault.HANG)
+            return Response(ErrorAnswer(ErrorClass.SERVER, "the recorded call failed"), fault)
+        return Response(None, Fault.HANG)
 
     @staticmethod
     def _count(counter: Counter[str], command: str) -> int:
@@ -145,24 +147,24 @@ class SimulatedModel:
         return counter[command] - 1
 
 
-def _withheld(ask: Ask, fault: Fault | None, draws: Draws) -> Reply | None:
-    """Return the reply of a fault that leaves no text; providers send it as none or as empty."""
+def _withheld(chat: ChatRequest, fault: Fault | None, draws: Draws) -> ChatAnswer | None:
+    """Return the answer of a fault that leaves no text; providers send it as none or as empty."""
     match fault:
         case Fault.EMPTY:
-            return Reply(ask.model, "", usage_of(ask, 0, 0))
+            return ChatAnswer(chat.model, "", usage_of(chat, 0, 0))
         case Fault.CONTENT_FILTER:
             text = None if draws.length < 0.5 else ""
-            return Reply(ask.model, text, usage_of(ask, 0, 0), StopKind.CONTENT_FILTER)
+            return ChatAnswer(chat.model, text, usage_of(chat, 0, 0), StopKind.CONTENT_FILTER)
         case Fault.TOKEN_LIMIT:
-            spent = ask.max_output_tokens or _DEFAULT_OUTPUT_TOKENS
-            return Reply(ask.model, "", usage_of(ask, 0, spent), StopKind.MAX_TOKENS)
+            spent = chat.max_output_tokens or _DEFAULT_OUTPUT_TOKENS
+            return ChatAnswer(chat.model, "", usage_of(chat, 0, spent), StopKind.MAX_TOKENS)
         case _:
             return None
 
 
-def _recorded(ask: Ask, completion: Completion) -> Reply:
-    return Reply(
-        model=completion.model or ask.model,
+def _recorded(chat: ChatRequest, completion: Completion) -> ChatAnswer:
+    return ChatAnswer(
+        model=completion.model or chat.model,
         text=completion.text,
         usage=completion.usage,
         stop_kind=completion.stop_kind,

@@ -5,12 +5,12 @@ from typing import Any
 
 from aegish_dist.core.completion import StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.simulator.wire import (
+from aegish_dist.simulator.dialect import (
     Allowance,
-    Ask,
+    ChatAnswer,
+    ChatRequest,
+    ErrorAnswer,
     ErrorForm,
-    Refusal,
-    Reply,
     as_limit,
     stop_word,
     text_of,
@@ -32,7 +32,7 @@ _NATIVE = {
     "MALFORMED_FUNCTION_CALL",
 }
 _RPC = "type.googleapis.com/google.rpc."
-_ERRORS = {
+ERRORS: Mapping[ErrorClass, ErrorForm] = {
     ErrorClass.BAD_REQUEST: ErrorForm(400, "INVALID_ARGUMENT", "Invalid request."),
     ErrorClass.AUTH: ErrorForm(
         401,
@@ -56,73 +56,80 @@ _ERRORS = {
     ),
 }
 
+_VERB, _STREAM_VERB = ":generateContent", ":streamGenerateContent"
+KEY_HEADER = "x-goog-api-key"
+KEY_SCHEME = ""
 
-STREAM_VERB = ":streamGenerateContent"
+
+def route(path: str) -> str | None:
+    """Return the model in a path of this format, with the verb of a request to stream."""
+    _, found, rest = path.partition("/v1beta/models/")
+    if found and rest.endswith(_VERB):
+        return rest.removesuffix(_VERB)
+    return rest if found and rest.endswith(_STREAM_VERB) else None
 
 
-class GoogleWire:
-    """`POST /v1beta/models/{model}:generateContent`."""
+def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
+    """Validate a request body."""
+    if model.endswith(_STREAM_VERB):
+        words = "streamGenerateContent is not supported"
+        return ErrorAnswer(ErrorClass.BAD_REQUEST, words)
+    if not model:
+        return ErrorAnswer(ErrorClass.BAD_REQUEST, "GenerateContentRequest.model: is required")
+    contents = body.get("contents")
+    if not isinstance(contents, list) or not contents:
+        return ErrorAnswer(
+            ErrorClass.BAD_REQUEST,
+            "* GenerateContentRequest.contents: contents is not specified",
+        )
+    system = body.get("systemInstruction", body.get("system_instruction"))
+    system_chars = len(_parts_text(system) or "")
+    user, prompt_chars = "", system_chars
+    for place, content in enumerate(contents):
+        text = _parts_text(content)
+        if text is None:
+            field = f"GenerateContentRequest.contents[{place}].parts"
+            return ErrorAnswer(ErrorClass.BAD_REQUEST, f"* {field}: must not be empty")
+        prompt_chars += len(text)
+        if content.get("role", "user") == "user":
+            user = text
+    return ChatRequest(
+        model, user, prompt_chars, system_chars, _limit(body.get("generationConfig"))
+    )
 
-    key_header = "x-goog-api-key"
-    key_scheme = ""
-    errors: Mapping[ErrorClass, ErrorForm] = _ERRORS
 
-    def read(self, body: dict[str, Any], model: str) -> Ask | Refusal:
-        """Validate a request body."""
-        if model.endswith(STREAM_VERB):
-            words = "streamGenerateContent is not supported"
-            return Refusal(ErrorClass.BAD_REQUEST, words)
-        if not model:
-            return Refusal(ErrorClass.BAD_REQUEST, "GenerateContentRequest.model: is required")
-        contents = body.get("contents")
-        if not isinstance(contents, list) or not contents:
-            return Refusal(
-                ErrorClass.BAD_REQUEST,
-                "* GenerateContentRequest.contents: contents is not specified",
-            )
-        system = body.get("systemInstruction", body.get("system_instruction"))
-        system_chars = len(_parts_text(system) or "")
-        user, prompt_chars = "", system_chars
-        for place, content in enumerate(contents):
-            text = _parts_text(content)
-            if text is None:
-                field = f"GenerateContentRequest.contents[{place}].parts"
-                return Refusal(ErrorClass.BAD_REQUEST, f"* {field}: must not be empty")
-            prompt_chars += len(text)
-            if content.get("role", "user") == "user":
-                user = text
-        return Ask(model, user, prompt_chars, system_chars, _limit(body.get("generationConfig")))
+def answer_body(answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any]:
+    """Return a `GenerateContentResponse`; a prompt that was blocked has no candidates."""
+    body: dict[str, Any] = {"modelVersion": answer.model, "responseId": call_id}
+    reason = stop_word(answer, _STOP_WORDS, _NATIVE)
+    blocked = answer.stop_kind is StopKind.CONTENT_FILTER and reason in _BLOCK_WORDS
+    if blocked and answer.text is None:
+        body["promptFeedback"] = {"blockReason": reason}
+        if answer.refusal is not None:
+            body["promptFeedback"]["blockReasonMessage"] = answer.refusal
+    else:
+        body["candidates"] = [_candidate(answer, reason)]
+    if (usage := _usage(answer.usage)) is not None:
+        body["usageMetadata"] = usage
+    return body
 
-    def answer(self, reply: Reply, call_id: str, now_s: float) -> dict[str, Any]:
-        """Return a `GenerateContentResponse`; a prompt that was blocked has no candidates."""
-        body: dict[str, Any] = {"modelVersion": reply.model, "responseId": call_id}
-        reason = stop_word(reply, _STOP_WORDS, _NATIVE)
-        blocked = reply.stop_kind is StopKind.CONTENT_FILTER and reason in _BLOCK_WORDS
-        if blocked and reply.text is None:
-            body["promptFeedback"] = {"blockReason": reason}
-            if reply.refusal is not None:
-                body["promptFeedback"]["blockReasonMessage"] = reply.refusal
-        else:
-            body["candidates"] = [_candidate(reply, reason)]
-        if (usage := _usage(reply.usage)) is not None:
-            body["usageMetadata"] = usage
-        return body
 
-    def error(self, refusal: Refusal, message: str, call_id: str) -> dict[str, Any]:
-        """Return an `error` object with the details a client can act on."""
-        form = _ERRORS[refusal.error_class]
-        error: dict[str, Any] = {"code": form.status, "message": message, "status": form.type}
-        if refusal.retry_after_s is not None:
-            delay = f"{refusal.retry_after_s:.3f}s"
-            error["details"] = [{"@type": f"{_RPC}RetryInfo", "retryDelay": delay}]
-        if refusal.error_class is ErrorClass.QUOTA:
-            quota = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}
-            error["details"] = [{"@type": f"{_RPC}QuotaFailure", "violations": [quota]}]
-        return {"error": error}
+def error_body(error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]:
+    """Return an `error` object with the details a client can act on."""
+    form = ERRORS[error.error_class]
+    body: dict[str, Any] = {"code": form.status, "message": message, "status": form.type}
+    if error.retry_after_s is not None:
+        delay = f"{error.retry_after_s:.3f}s"
+        body["details"] = [{"@type": f"{_RPC}RetryInfo", "retryDelay": delay}]
+    if error.error_class is ErrorClass.QUOTA:
+        quota = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}
+        body["details"] = [{"@type": f"{_RPC}QuotaFailure", "violations": [quota]}]
+    return {"error": body}
 
-    def headers(self, call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
-        """Return no headers: this provider has neither request id nor rate limits in them."""
-        return {}
+
+def headers(call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
+    """Return no headers: this provider has neither request id nor rate limits in them."""
+    return {}
 
 
 def _parts_text(content: object) -> str | None:
@@ -133,14 +140,14 @@ def _limit(config: object) -> int | None:
     return as_limit(config.get("maxOutputTokens")) if isinstance(config, dict) else None
 
 
-def _candidate(reply: Reply, reason: str | None) -> dict[str, Any]:
+def _candidate(answer: ChatAnswer, reason: str | None) -> dict[str, Any]:
     candidate: dict[str, Any] = {"index": 0, "content": {"role": "model"}}
-    if reply.text is not None:
-        candidate["content"]["parts"] = [{"text": reply.text}]
+    if answer.text is not None:
+        candidate["content"]["parts"] = [{"text": answer.text}]
     if reason is not None:
         candidate["finishReason"] = reason
-    if reply.refusal is not None:
-        candidate["finishMessage"] = reply.refusal
+    if answer.refusal is not None:
+        candidate["finishMessage"] = answer.refusal
     return candidate
 
 

@@ -5,14 +5,13 @@ from typing import Any
 
 from aegish_dist.core.completion import StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.simulator.wire import (
+from aegish_dist.simulator.dialect import (
     Allowance,
-    Ask,
+    ChatAnswer,
+    ChatRequest,
+    ErrorAnswer,
     ErrorForm,
-    Refusal,
-    Reply,
     as_limit,
-    no_stream,
     stop_word,
     text_of,
 )
@@ -24,7 +23,7 @@ _STOP_WORDS = {
 }
 _NATIVE = {*_STOP_WORDS.values(), "tool_calls", "function_call"}
 _INVALID = "invalid_request_error"
-_ERRORS = {
+ERRORS: Mapping[ErrorClass, ErrorForm] = {
     ErrorClass.BAD_REQUEST: ErrorForm(400, _INVALID, "Invalid request."),
     ErrorClass.AUTH: ErrorForm(401, _INVALID, "Incorrect API key provided.", "invalid_api_key"),
     ErrorClass.NOT_FOUND: ErrorForm(
@@ -51,84 +50,89 @@ _ERRORS = {
 }
 
 
-class OpenAIWire:
-    """`POST /v1/chat/completions`."""
+KEY_HEADER = "Authorization"
+KEY_SCHEME = "bearer"
 
-    key_header = "Authorization"
-    key_scheme = "bearer"
-    errors: Mapping[ErrorClass, ErrorForm] = _ERRORS
 
-    def read(self, body: dict[str, Any], model: str) -> Ask | Refusal:
-        """Validate a request body."""
-        model = body.get("model") or model
-        if not isinstance(model, str) or not model:
-            return Refusal(ErrorClass.BAD_REQUEST, "you must provide a model parameter", "model")
-        words = "Unsupported value: 'stream' does not support true with this model."
-        if (refusal := no_stream(body, words)) is not None:
-            return refusal
-        messages = body.get("messages")
-        if not isinstance(messages, list) or not messages:
-            return Refusal(
-                ErrorClass.BAD_REQUEST, "Missing required parameter: 'messages'.", "messages"
-            )
-        user, prompt_chars = "", 0
-        for place, message in enumerate(messages):
-            text = text_of(message.get("content")) if isinstance(message, dict) else None
-            if text is None:
-                field = f"messages[{place}].content"
-                return Refusal(ErrorClass.BAD_REQUEST, f"Invalid type for '{field}'.", field)
-            prompt_chars += len(text)
-            if message.get("role") == "user":
-                user = text
-        limit = body.get("max_completion_tokens", body.get("max_tokens"))
-        return Ask(model, user, prompt_chars, prompt_chars - len(user), as_limit(limit))
+def route(path: str) -> str | None:
+    """Return the model in a path of this format: none, as the body names it."""
+    return "" if path.endswith("/v1/chat/completions") else None
 
-    def answer(self, reply: Reply, call_id: str, now_s: float) -> dict[str, Any]:
-        """Return a `chat.completion` object."""
-        body: dict[str, Any] = {
-            "id": f"chatcmpl-{call_id}",
-            "object": "chat.completion",
-            "created": int(now_s),
-            "model": reply.model,
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {
-                        "role": "assistant",
-                        "content": reply.text,
-                        "refusal": reply.refusal,
-                    },
-                    "logprobs": None,
-                    "finish_reason": stop_word(reply, _STOP_WORDS, _NATIVE),
-                }
-            ],
-        }
-        if (usage := _usage(reply.usage)) is not None:
-            body["usage"] = usage
-        if reply.upstream is not None:
-            body["provider"] = reply.upstream
-        return body
 
-    def error(self, refusal: Refusal, message: str, call_id: str) -> dict[str, Any]:
-        """Return an `error` object."""
-        form = _ERRORS[refusal.error_class]
-        return {
-            "error": {
-                "message": message,
-                "type": form.type,
-                "param": refusal.param,
-                "code": form.code,
+def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
+    """Validate a request body."""
+    model = body.get("model") or model
+    if not isinstance(model, str) or not model:
+        return ErrorAnswer(ErrorClass.BAD_REQUEST, "you must provide a model parameter", "model")
+    words = "Unsupported value: 'stream' does not support true with this model."
+    if body.get("stream"):
+        return ErrorAnswer(ErrorClass.BAD_REQUEST, words, "stream")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return ErrorAnswer(
+            ErrorClass.BAD_REQUEST, "Missing required parameter: 'messages'.", "messages"
+        )
+    user, prompt_chars = "", 0
+    for place, message in enumerate(messages):
+        text = text_of(message.get("content")) if isinstance(message, dict) else None
+        if text is None:
+            field = f"messages[{place}].content"
+            return ErrorAnswer(ErrorClass.BAD_REQUEST, f"Invalid type for '{field}'.", field)
+        prompt_chars += len(text)
+        if message.get("role") == "user":
+            user = text
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    return ChatRequest(model, user, prompt_chars, prompt_chars - len(user), as_limit(limit))
+
+
+def answer_body(answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any]:
+    """Return a `chat.completion` object."""
+    body: dict[str, Any] = {
+        "id": f"chatcmpl-{call_id}",
+        "object": "chat.completion",
+        "created": int(now_s),
+        "model": answer.model,
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": answer.text,
+                    "refusal": answer.refusal,
+                },
+                "logprobs": None,
+                "finish_reason": stop_word(answer, _STOP_WORDS, _NATIVE),
             }
-        }
+        ],
+    }
+    if (usage := _usage(answer.usage)) is not None:
+        body["usage"] = usage
+    if answer.upstream is not None:
+        body["provider"] = answer.upstream
+    return body
 
-    def headers(self, call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
-        """Return request id and rate-limit headers."""
-        return {
-            "x-request-id": f"req_{call_id}",
-            "x-ratelimit-limit-requests": str(allowance.limit),
-            "x-ratelimit-remaining-requests": str(allowance.remaining),
-            "x-ratelimit-reset-requests": _duration(allowance.reset_s),
+
+def error_body(error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]:
+    """Return an `error` object."""
+    form = ERRORS[error.error_class]
+    return {
+        "error": {
+            "message": message,
+            "type": form.type,
+            "param": error.param,
+            "code": form.code,
         }
+    }
+
+
+def headers(call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
+    """Return request id and rate-limit headers."""
+    return {
+        "x-request-id": f"req_{call_id}",
+        "x-ratelimit-limit-requests": str(allowance.limit),
+        "x-ratelimit-remaining-requests": str(allowance.remaining),
+        "x-ratelimit-reset-requests": _duration(allowance.reset_s),
+    }
 
 
 def _usage(usage: Usage) -> dict[str, Any] | None:

@@ -19,18 +19,23 @@ from typing import Any
 from aiohttp import web
 
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.simulator.anthropic import AnthropicWire
-from aegish_dist.simulator.behaviour import SimulatedModel, Turn
+from aegish_dist.core.wire import HTTP_FORMATS
+from aegish_dist.simulator.behaviour import Response, SimulatedModel
 from aegish_dist.simulator.config import LOOPBACK_NAMES, SimulatorConfig
+from aegish_dist.simulator.dialect import (
+    UNLIMITED,
+    Allowance,
+    ChatAnswer,
+    ChatRequest,
+    Dialect,
+    ErrorAnswer,
+    dialect_of,
+)
 from aegish_dist.simulator.faults import Fault
-from aegish_dist.simulator.google import STREAM_VERB, GoogleWire
-from aegish_dist.simulator.openai import OpenAIWire
 from aegish_dist.simulator.replay import Replay
 from aegish_dist.simulator.stats import Stats
-from aegish_dist.simulator.wire import UNLIMITED, Allowance, Ask, Refusal, Reply, Wire
 
-_OPENAI, _ANTHROPIC, _GOOGLE = OpenAIWire(), AnthropicWire(), GoogleWire()
-_GOOGLE_ROOT, _GOOGLE_VERB = "/v1beta/models/", ":generateContent"
+_DIALECTS = tuple(map(dialect_of, HTTP_FORMATS))
 _PORT = re.compile(r":[0-9]{1,5}$")
 _BROKEN = frozenset({Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED})
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -44,7 +49,7 @@ class _Call:
     """One request on its way through the handler."""
 
     request: web.BaseRequest
-    wire: Wire
+    dialect: Dialect
     id: str
 
 
@@ -63,12 +68,13 @@ class Simulator:
         """Answer one HTTP request."""
         if not self._is_called(request.headers.get("Host", "")):
             return _respond(421, {"error": {"message": "this is not the host you named"}}, {})
-        wire, model = _route(request.path)
-        if wire is None:
+        found = _route(request.path)
+        if found is None:
             return self._answer_probe(request)
+        dialect, model = found
         if request.method != "POST":
             return _respond(405, {"error": {"message": f"{request.method} is not allowed"}}, {})
-        call = _Call(request, wire, f"{self._process}{next(self._serial):010x}")
+        call = _Call(request, dialect, f"{self._process}{next(self._serial):010x}")
         self.stats.enter()
         try:
             return await self._complete(call, model)
@@ -91,29 +97,29 @@ class Simulator:
         return _respond(404, {"error": {"message": f"nothing is served at {request.path}"}}, {})
 
     async def _complete(self, call: _Call, path_model: str) -> web.StreamResponse:
-        ask = self._read(call, await call.request.read(), path_model)
-        if isinstance(ask, Refusal):
-            return _refuse(call, ask, path_model, UNLIMITED)
-        model = self._model(ask.model)
-        self.stats.requests[ask.model] += 1
+        chat = self._read(call, await call.request.read(), path_model)
+        if isinstance(chat, ErrorAnswer):
+            return _refuse(call, chat, path_model, UNLIMITED)
+        model = self._model(chat.model)
+        self.stats.requests[chat.model] += 1
         throttled = model.admit(asyncio.get_running_loop().time())
         if throttled is not None:
             self.stats.throttled += 1
-            return _refuse(call, throttled, ask.model, model.allowance)
-        return await self._serve(call, ask, model)
+            return _refuse(call, throttled, chat.model, model.allowance)
+        return await self._serve(call, chat, model)
 
-    def _read(self, call: _Call, content: bytes, path_model: str) -> Ask | Refusal:
-        given = call.request.headers.get(call.wire.key_header, "").strip()
-        key = _key(given, call.wire.key_scheme)
+    def _read(self, call: _Call, content: bytes, path_model: str) -> ChatRequest | ErrorAnswer:
+        given = call.request.headers.get(call.dialect.KEY_HEADER, "").strip()
+        key = _key(given, call.dialect.KEY_SCHEME)
         if key == "invalid" or (not key and (given or self._config.require_key)):
-            return Refusal(ErrorClass.AUTH)
+            return ErrorAnswer(ErrorClass.AUTH)
         try:
             body = json.loads(content)
         except (ValueError, RecursionError):
-            return Refusal(ErrorClass.BAD_REQUEST, "The request body is not valid JSON.")
+            return ErrorAnswer(ErrorClass.BAD_REQUEST, "The request body is not valid JSON.")
         if not isinstance(body, dict):
-            return Refusal(ErrorClass.BAD_REQUEST, "The request body is not a JSON object.")
-        return call.wire.read(body, path_model)
+            return ErrorAnswer(ErrorClass.BAD_REQUEST, "The request body is not a JSON object.")
+        return call.dialect.read(body, path_model)
 
     def _model(self, name: str) -> SimulatedModel:
         model = self._models.get(name)
@@ -123,18 +129,20 @@ class Simulator:
             self._models[name] = model
         return model
 
-    async def _serve(self, call: _Call, ask: Ask, model: SimulatedModel) -> web.StreamResponse:
-        turn = model.turn(ask)
-        if turn.fault is not None:
-            self.stats.faults[turn.fault] += 1
-        if turn.outcome is None:
+    async def _serve(
+        self, call: _Call, chat: ChatRequest, model: SimulatedModel
+    ) -> web.StreamResponse:
+        response = model.respond(chat)
+        if response.fault is not None:
+            self.stats.faults[response.fault] += 1
+        if response.outcome is None:
             await asyncio.sleep(model.faults.hang_s)
             return await _break_off(call, b"", reset=True)
-        if isinstance(turn.outcome, Refusal):
-            return _refuse(call, turn.outcome, ask.model, model.allowance)
-        if turn.delay_s:
-            await asyncio.sleep(turn.delay_s)
-        return await _deliver(call, turn, turn.outcome, model.allowance)
+        if isinstance(response.outcome, ErrorAnswer):
+            return _refuse(call, response.outcome, chat.model, model.allowance)
+        if response.delay_s:
+            await asyncio.sleep(response.delay_s)
+        return await _deliver(call, response, response.outcome, model.allowance)
 
 
 def _key(given: str, scheme: str) -> str:
@@ -145,32 +153,27 @@ def _key(given: str, scheme: str) -> str:
     return key.strip() if word.lower() == scheme else ""
 
 
-def _route(path: str) -> tuple[Wire | None, str]:
-    """Return the wire a path belongs to, and the model if the path names it."""
-    if path.endswith("/v1/chat/completions"):
-        return _OPENAI, ""
-    if path.endswith("/v1/messages"):
-        return _ANTHROPIC, ""
-    _, found, rest = path.partition(_GOOGLE_ROOT)
-    if found and rest.endswith(_GOOGLE_VERB):
-        return _GOOGLE, rest.removesuffix(_GOOGLE_VERB)
-    if found and rest.endswith(STREAM_VERB):
-        return _GOOGLE, rest
-    return None, ""
+def _route(path: str) -> tuple[Dialect, str] | None:
+    """Return the dialect a path belongs to, and the model if the path names it."""
+    for dialect in _DIALECTS:
+        model = dialect.route(path)
+        if model is not None:
+            return dialect, model
+    return None
 
 
 async def _deliver(
-    call: _Call, turn: Turn, reply: Reply, allowance: Allowance
+    call: _Call, response: Response, answer: ChatAnswer, allowance: Allowance
 ) -> web.StreamResponse:
     now_s = time.time()
-    headers = call.wire.headers(call.id, allowance, now_s)
-    body = call.wire.answer(reply, call.id, now_s)
-    if turn.fault not in _BROKEN:
+    headers = call.dialect.headers(call.id, allowance, now_s)
+    body = call.dialect.answer_body(answer, call.id, now_s)
+    if response.fault not in _BROKEN:
         return _respond(200, body, headers)
     content = _encode(body).encode()
-    if turn.fault is Fault.MALFORMED:
+    if response.fault is Fault.MALFORMED:
         return web.Response(body=content[: len(content) // 2], headers=headers | _JSON)
-    return await _break_off(call, content, reset=turn.fault is Fault.RESET)
+    return await _break_off(call, content, reset=response.fault is Fault.RESET)
 
 
 async def _break_off(call: _Call, content: bytes, *, reset: bool) -> web.StreamResponse:
@@ -191,14 +194,14 @@ async def _break_off(call: _Call, content: bytes, *, reset: bool) -> web.StreamR
     return response
 
 
-def _refuse(call: _Call, refusal: Refusal, model: str, allowance: Allowance) -> web.Response:
-    form = call.wire.errors[refusal.error_class]
-    message = refusal.message or form.message.format(model=model)
-    headers = call.wire.headers(call.id, allowance, time.time())
-    if refusal.retry_after_s is not None:
+def _refuse(call: _Call, error: ErrorAnswer, model: str, allowance: Allowance) -> web.Response:
+    form = call.dialect.ERRORS[error.error_class]
+    message = error.message or form.message.format(model=model)
+    headers = call.dialect.headers(call.id, allowance, time.time())
+    if error.retry_after_s is not None:
         # Rounded up, so that a client which waits exactly as told is not early.
-        headers["Retry-After"] = f"{math.ceil(refusal.retry_after_s * 1000) / 1000:g}"
-    return _respond(form.status, call.wire.error(refusal, message, call.id), headers)
+        headers["Retry-After"] = f"{math.ceil(error.retry_after_s * 1000) / 1000:g}"
+    return _respond(form.status, call.dialect.error_body(error, message, call.id), headers)
 
 
 def _respond(status: int, body: dict[str, Any], headers: dict[str, str]) -> web.Response:

@@ -8,8 +8,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from aegish_dist.broker.app import create_app
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.sample import Dataset
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.datasets.bundled import load_bundled
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.submit import Submission, submit

@@ -9,12 +9,13 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.completion import Completion
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Item, Verdict
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.datasets import sample_keys, save_dataset
 from aegish_dist.db.runs import save_run
 from aegish_dist.db.tables import Base, RunModelRow

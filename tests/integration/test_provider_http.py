@@ -10,10 +10,11 @@ import pytest
 from aiohttp import web
 
 from aegish_dist.core.completion import StopKind
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.session import ProviderSession
 

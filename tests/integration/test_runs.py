@@ -10,8 +10,9 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.limits import Limits
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.datasets import (
     INSERT_CHUNK,
     list_datasets,

@@ -9,7 +9,7 @@ import pytest
 
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.limits import Limits
-from aegish_dist.core.model import WireFormat
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError
 from aegish_dist.models import Catalog, ModelFacts, missing_key
 

@@ -3,8 +3,9 @@
 from decimal import Decimal
 
 from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.models import estimate
 
 PROMPT = Prompt("p", system="s" * 90, template="Command: {command}!")  # 90 + 10 characters

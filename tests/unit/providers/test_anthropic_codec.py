@@ -5,9 +5,10 @@ import json
 import pytest
 
 from aegish_dist.core.completion import StopKind, Usage
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import anthropic
 
@@ -40,7 +41,7 @@ def message(content, stop_reason="end_turn", **fields):
 def test_request_marks_the_system_text_as_cacheable_and_has_no_seed() -> None:
     template = anthropic.encode(spec(), PROMPT, CallParameters(temperature=0.0))
     assert template.url == "https://api.anthropic.com/v1/messages"
-    assert json.loads(template.body("ls")) == {
+    assert json.loads(b"".join(template.parts("ls"))) == {
         "model": "claude-haiku-4-5",
         "max_tokens": 4096,
         "temperature": 0.0,
@@ -57,13 +58,13 @@ def test_request_marks_the_system_text_as_cacheable_and_has_no_seed() -> None:
 
 def test_an_empty_system_text_is_left_out() -> None:
     template = anthropic.encode(spec(), Prompt("bare", "", "{command}"), CallParameters())
-    assert "system" not in json.loads(template.body("ls"))
+    assert "system" not in json.loads(b"".join(template.parts("ls")))
 
 
 def test_parameters_of_the_model_are_added() -> None:
     thinking = {"type": "enabled", "budget_tokens": 1024}
     template = anthropic.encode(spec(thinking=thinking), PROMPT, CallParameters())
-    assert json.loads(template.body("ls"))["thinking"] == thinking
+    assert json.loads(b"".join(template.parts("ls")))["thinking"] == thinking
 
 
 def test_version_is_always_sent_and_the_key_in_its_own_header() -> None:

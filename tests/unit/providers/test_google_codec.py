@@ -5,9 +5,10 @@ import json
 import pytest
 
 from aegish_dist.core.completion import StopKind, Usage
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import google
 
@@ -28,7 +29,7 @@ def answer_with(*parts, finish_reason="STOP", **fields):
 def test_request_names_the_model_in_its_address() -> None:
     template = google.encode(spec(), PROMPT, CallParameters())
     assert template.url == f"{BASE_URL}/models/gemini-3-flash-preview:generateContent"
-    assert json.loads(template.body("id")) == {
+    assert json.loads(b"".join(template.parts("id"))) == {
         "systemInstruction": {"parts": [{"text": "Judge shell commands."}]},
         "generationConfig": {"maxOutputTokens": 4096, "seed": 42},
         "contents": [{"role": "user", "parts": [{"text": "Validate this command: id"}]}],
@@ -38,7 +39,7 @@ def test_request_names_the_model_in_its_address() -> None:
 def test_parameters_of_the_model_merge_into_the_generation_config() -> None:
     thinking = {"thinkingConfig": {"thinkingLevel": "low"}, "seed": None}
     template = google.encode(spec(generationConfig=thinking), PROMPT, CallParameters())
-    assert json.loads(template.body("id"))["generationConfig"] == {
+    assert json.loads(b"".join(template.parts("id")))["generationConfig"] == {
         "maxOutputTokens": 4096,
         "thinkingConfig": {"thinkingLevel": "low"},
     }

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from aegish_dist.core.completion import StopKind, Usage
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import openai
 
@@ -24,7 +25,7 @@ def spec(base_url="https://api.openai.com/v1", **parameters):
 
 def body(model, parameters=None, command="cat /etc/shadow", prompt=PROMPT):
     template = openai.encode(model, prompt, parameters or CallParameters())
-    return json.loads(template.body(command))
+    return json.loads(b"".join(template.parts(command)))
 
 
 def completion(message, finish_reason="stop", **fields):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from aegish_dist.core.prompt import Prompt
-from aegish_dist.providers.request import merged, template
+from aegish_dist.providers.contract import merged, template
 
 PROMPT = Prompt("p", 'Say "{command}" \u20ac', 'Judge:\n<c>{command}</c> "{}"')
 
@@ -29,7 +29,7 @@ def test_body_holds_the_rendered_prompt_whatever_the_command(command: str) -> No
         "max_tokens": 5,
         "messages": [{"role": "user", "content": PROMPT.template}],
     }
-    sent = json.loads(template("http://127.0.0.1/", body).body(command))
+    sent = json.loads(b"".join(template("http://127.0.0.1/", body).parts(command)))
     rendered = PROMPT.render(command)
     assert sent["messages"][0]["content"] == rendered.user
     assert sent["system"] == rendered.system

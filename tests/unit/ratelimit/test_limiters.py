@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from fakeredis import FakeAsyncRedis
 
-from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.redis_store import SharedLimiter

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.wire import WireFormat
 from aegish_dist.render import ReportData
 from aegish_dist.render.data import Failure
 

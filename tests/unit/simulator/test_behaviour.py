@@ -6,21 +6,21 @@ from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
-from aegish_dist.simulator.behaviour import SimulatedModel, Turn
+from aegish_dist.simulator.behaviour import Response, SimulatedModel
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
+from aegish_dist.simulator.dialect import ChatAnswer, ChatRequest, ErrorAnswer
 from aegish_dist.simulator.faults import Fault, FaultPlan
 from aegish_dist.simulator.latency import parse_latency
 from aegish_dist.simulator.replay import Replay
-from aegish_dist.simulator.wire import Ask, Refusal, Reply
 
 MODEL = "simulated/lenient"
 COMMANDS = [f"cat /etc/shadow # {i}" for i in range(300)]
 
 
-def ask(command: str) -> Ask:
+def ask(command: str) -> ChatRequest:
     """Return a request about a command."""
-    return Ask(MODEL, f"<command>{command}</command>", 400, 0, 99)
+    return ChatRequest(MODEL, f"<command>{command}</command>", 400, 0, 99)
 
 
 def model(config: SimulatorConfig | None = None, replay: Replay | None = None) -> SimulatedModel:
@@ -34,9 +34,9 @@ def scripted(*faults: Fault | None) -> SimulatedModel:
     return model(SimulatorConfig(models={MODEL: own}))
 
 
-def reply(turn: Turn) -> Reply:
+def reply(turn: Response) -> ChatAnswer:
     """Return the answer of a turn that has one."""
-    assert isinstance(turn.outcome, Reply)
+    assert isinstance(turn.outcome, ChatAnswer)
     return turn.outcome
 
 
@@ -48,8 +48,8 @@ def recording(verdict: Verdict, epoch: int = 1) -> Recording:
 def test_answers_do_not_depend_on_the_order_of_arrival() -> None:
     """Two models asked in opposite orders say and take the same."""
     one, other = model(), model()
-    forwards = {c: one.turn(ask(c)) for c in COMMANDS}
-    backwards = {c: other.turn(ask(c)) for c in reversed(COMMANDS)}
+    forwards = {c: one.respond(ask(c)) for c in COMMANDS}
+    backwards = {c: other.respond(ask(c)) for c in reversed(COMMANDS)}
     assert forwards == backwards
     assert len({turn.delay_s for turn in forwards.values()}) == len(COMMANDS)
 
@@ -57,11 +57,11 @@ def test_answers_do_not_depend_on_the_order_of_arrival() -> None:
 def test_repeats_are_equal_unless_they_may_vary() -> None:
     """A repeat differs only where repeats may vary, and then for some commands only."""
     fixed, free = model(), model(SimulatorConfig(vary_repeats=True))
-    first = [reply(fixed.turn(ask(c))).text for c in COMMANDS]
-    assert [reply(fixed.turn(ask(c))).text for c in COMMANDS] == first
-    assert [reply(free.turn(ask(c))).text for c in COMMANDS] == first
+    first = [reply(fixed.respond(ask(c))).text for c in COMMANDS]
+    assert [reply(fixed.respond(ask(c))).text for c in COMMANDS] == first
+    assert [reply(free.respond(ask(c))).text for c in COMMANDS] == first
     changed = sum(
-        reply(free.turn(ask(c))).text != old for c, old in zip(COMMANDS, first, strict=True)
+        reply(free.respond(ask(c))).text != old for c, old in zip(COMMANDS, first, strict=True)
     )
     assert 0 < changed < 0.15 * len(COMMANDS)
 
@@ -69,7 +69,7 @@ def test_repeats_are_equal_unless_they_may_vary() -> None:
 def test_the_seed_changes_the_answers() -> None:
     """Another seed is another set of slips."""
     texts = [
-        [reply(model(SimulatorConfig(seed=seed)).turn(ask(c))).text for c in COMMANDS]
+        [reply(model(SimulatorConfig(seed=seed)).respond(ask(c))).text for c in COMMANDS]
         for seed in (1, 2)
     ]
     assert texts[0] != texts[1]
@@ -79,38 +79,38 @@ def test_configured_latency_and_persona() -> None:
     """A model's own latency and persona replace the common ones."""
     own = ModelConfig(latency=parse_latency("constant:2"), persona="thinking")
     config = SimulatorConfig(latency=parse_latency("constant:1"), models={MODEL: own})
-    turn = model(config).turn(ask("ls"))
+    turn = model(config).respond(ask("ls"))
     assert turn.delay_s == 2
     assert (reply(turn).usage.reasoning_tokens or 0) > 0
-    assert SimulatedModel("other", config, None, 0.0).turn(ask("ls")).delay_s == 1
+    assert SimulatedModel("other", config, None, 0.0).respond(ask("ls")).delay_s == 1
 
 
 def test_faults_by_chance_strike_as_often_as_planned() -> None:
     """Half of the first attempts fail, independently of the order, and retries are drawn anew."""
     config = SimulatorConfig(faults=FaultPlan({Fault.SERVER_ERROR: 0.5}))
     one, other = model(config), model(config)
-    first = {c: one.turn(ask(c)).fault for c in COMMANDS}
-    assert {c: other.turn(ask(c)).fault for c in reversed(COMMANDS)} == first
+    first = {c: one.respond(ask(c)).fault for c in COMMANDS}
+    assert {c: other.respond(ask(c)).fault for c in reversed(COMMANDS)} == first
     struck = sum(fault is not None for fault in first.values())
     assert abs(struck - 150) < 4 * 8.7  # standard deviation sqrt(300 * 0.25)
-    assert {c: one.turn(ask(c)).fault for c in COMMANDS} != first
+    assert {c: one.respond(ask(c)).fault for c in COMMANDS} != first
 
 
 def test_a_script_is_played_once() -> None:
     """Faults come in order of arrival, then only answers."""
     actor = scripted(None, Fault.RATE_LIMIT, Fault.QUOTA, Fault.HANG)
-    turns = [actor.turn(ask("ls")) for _ in range(6)]
-    assert isinstance(turns[0].outcome, Reply)
-    assert turns[1].outcome == Refusal(ErrorClass.RATE_LIMIT, retry_after_s=2.5)
-    assert turns[2].outcome == Refusal(ErrorClass.QUOTA)
-    assert turns[3] == Turn(None, Fault.HANG)
+    turns = [actor.respond(ask("ls")) for _ in range(6)]
+    assert isinstance(turns[0].outcome, ChatAnswer)
+    assert turns[1].outcome == ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=2.5)
+    assert turns[2].outcome == ErrorAnswer(ErrorClass.QUOTA)
+    assert turns[3] == Response(None, Fault.HANG)
     assert [turn.fault for turn in turns[4:]] == [None, None]
 
 
 def test_faults_without_text() -> None:
     """Empty, filtered and exhausted answers differ in their stop reason."""
     actor = scripted(Fault.EMPTY, Fault.CONTENT_FILTER, Fault.TOKEN_LIMIT)
-    empty, filtered, cut = [reply(actor.turn(ask("ls"))) for _ in range(3)]
+    empty, filtered, cut = [reply(actor.respond(ask("ls"))) for _ in range(3)]
     assert (empty.text, empty.stop_kind) == ("", StopKind.STOP)
     assert not filtered.text
     assert filtered.stop_kind is StopKind.CONTENT_FILTER
@@ -120,14 +120,14 @@ def test_faults_without_text() -> None:
 def test_both_looks_of_a_filter_occur() -> None:
     """Some filtered commands bring no content, others an empty one."""
     actor = scripted(*[Fault.CONTENT_FILTER] * len(COMMANDS))
-    assert {reply(actor.turn(ask(c))).text for c in COMMANDS} == {None, ""}
+    assert {reply(actor.respond(ask(c))).text for c in COMMANDS} == {None, ""}
 
 
 def test_rate_limit() -> None:
     """A request over the limit is told when to come back."""
     actor = model(SimulatorConfig(rate_limit=RateLimit(120, burst=1)))
     assert actor.admit(0.0) is None
-    assert actor.admit(0.0) == Refusal(ErrorClass.RATE_LIMIT, retry_after_s=0.5)
+    assert actor.admit(0.0) == ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=0.5)
     assert (actor.allowance.limit, actor.allowance.remaining) == (120, 0)
     assert actor.admit(0.5) is None
 
@@ -139,9 +139,9 @@ def test_a_recording_is_answered_as_it_was() -> None:
         "\0\ud800 {}", "model_length", StopKind.MAX_TOKENS, usage, "why", "phi-4-x", "host"
     )
     actor = model(replay=Replay([recording(Verdict(Outcome.FORMAT_ERROR, completion))]))
-    turn = actor.turn(ask("ls"))
+    turn = actor.respond(ask("ls"))
     assert turn.delay_s == 0
-    assert turn.outcome == Reply(
+    assert turn.outcome == ChatAnswer(
         "phi-4-x", "\0\ud800 {}", usage, StopKind.MAX_TOKENS, "model_length", "why", "host"
     )
 
@@ -152,19 +152,21 @@ def test_recorded_epochs_come_in_turn() -> None:
         recording(Verdict(Outcome.FORMAT_ERROR, Completion(t)), e) for e, t in ((2, "b"), (1, "a"))
     ]
     actor = model(replay=Replay(takes))
-    assert [reply(actor.turn(ask("ls"))).text for _ in range(3)] == ["a", "b", "a"]
+    assert [reply(actor.respond(ask("ls"))).text for _ in range(3)] == ["a", "b", "a"]
 
 
 def test_recorded_failures_happen_again() -> None:
     """A recorded deadline hangs, a recorded error is an error, the rest is not found."""
     deadline = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
-    assert model(replay=Replay([recording(deadline)])).turn(ask("ls")) == Turn(None, Fault.HANG)
+    assert model(replay=Replay([recording(deadline)])).respond(ask("ls")) == Response(
+        None, Fault.HANG
+    )
     failed = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH)
-    outcome = model(replay=Replay([recording(failed)])).turn(ask("ls")).outcome
-    assert isinstance(outcome, Refusal)
+    outcome = model(replay=Replay([recording(failed)])).respond(ask("ls")).outcome
+    assert isinstance(outcome, ErrorAnswer)
     assert outcome.error_class is ErrorClass.SERVER
-    missing = model(replay=Replay([recording(failed)])).turn(ask("id")).outcome
-    assert isinstance(missing, Refusal)
+    missing = model(replay=Replay([recording(failed)])).respond(ask("id")).outcome
+    assert isinstance(missing, ErrorAnswer)
     assert missing.error_class is ErrorClass.NOT_FOUND
     assert missing.message == f"no recording of model {MODEL} for this command"
 
@@ -174,12 +176,12 @@ def test_an_injected_fault_uses_up_no_recording() -> None:
     config = SimulatorConfig(models={MODEL: ModelConfig(script=(Fault.SERVER_ERROR,))})
     takes = [recording(Verdict(Outcome.ALLOW, Completion(t)), e) for e, t in ((1, "a"), (2, "b"))]
     actor = model(config, Replay(takes))
-    assert actor.turn(ask("ls")).fault is Fault.SERVER_ERROR
-    assert reply(actor.turn(ask("ls"))).text == "a"
+    assert actor.respond(ask("ls")).fault is Fault.SERVER_ERROR
+    assert reply(actor.respond(ask("ls"))).text == "a"
 
 
 def test_simulated_answers_are_json() -> None:
     """A persona that never forgets the format answers with an action."""
     own = ModelConfig(persona="careful")
-    text = reply(model(SimulatorConfig(models={MODEL: own})).turn(ask("ls"))).text
+    text = reply(model(SimulatorConfig(models={MODEL: own})).respond(ask("ls"))).text
     assert json.loads(text or "")["action"] in {"ALLOW", "WARN", "BLOCK"}

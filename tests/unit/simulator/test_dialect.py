@@ -1,4 +1,4 @@
-"""What the wire formats have in common, and their envelopes."""
+"""The dialects: reading requests and writing envelopes."""
 
 from typing import Any
 
@@ -6,22 +6,22 @@ import pytest
 
 from aegish_dist.core.completion import StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.simulator.anthropic import AnthropicWire
-from aegish_dist.simulator.google import GoogleWire
-from aegish_dist.simulator.openai import OpenAIWire
-from aegish_dist.simulator.wire import (
+from aegish_dist.simulator import anthropic, google, openai
+from aegish_dist.simulator.dialect import (
     Allowance,
-    Ask,
-    Refusal,
-    Reply,
-    Wire,
+    ChatAnswer,
+    ChatRequest,
+    Dialect,
+    ErrorAnswer,
     command_in,
     tokens_in,
     usage_of,
 )
 
 USAGE = Usage(1_000, 50, 30, 600, 100)
-OPENAI, ANTHROPIC, GOOGLE = OpenAIWire(), AnthropicWire(), GoogleWire()
+OPENAI: Dialect = openai
+ANTHROPIC: Dialect = anthropic
+GOOGLE: Dialect = google
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_tokens_are_a_quarter_of_the_characters() -> None:
 
 def test_a_long_prefix_counts_as_cached() -> None:
     """From 1,024 tokens on the prefix is read from the cache."""
-    assert usage_of(Ask("m", "u", 4_100, 4_096), 8, 5) == Usage(1_025, 7, 5, 1_024, 0)
-    assert usage_of(Ask("m", "u", 4_096, 4_092), 8, 0) == Usage(1_024, 2, 0, 0, 0)
+    assert usage_of(ChatRequest("m", "u", 4_100, 4_096), 8, 5) == Usage(1_025, 7, 5, 1_024, 0)
+    assert usage_of(ChatRequest("m", "u", 4_096, 4_092), 8, 0) == Usage(1_024, 2, 0, 0, 0)
 
 
-VALID: list[tuple[Wire, dict[str, Any]]] = [
+VALID: list[tuple[Dialect, dict[str, Any]]] = [
     (
         OPENAI,
         {
@@ -101,17 +101,22 @@ VALID: list[tuple[Wire, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("wire", "body"), VALID)
-def test_requests_are_read_alike(wire: Wire, body: dict[str, Any]) -> None:
+def test_requests_are_read_alike(wire: Dialect, body: dict[str, Any]) -> None:
     """Each format yields model, last user text, size and limit."""
-    ask = wire.read(body, "m")
-    assert isinstance(ask, Ask)
-    assert (ask.model, ask.user, ask.prompt_chars, ask.max_output_tokens) == ("m", "abc", 14, 64)
+    chat = wire.read(body, "m")
+    assert isinstance(chat, ChatRequest)
+    assert (chat.model, chat.user, chat.prompt_chars, chat.max_output_tokens) == (
+        "m",
+        "abc",
+        14,
+        64,
+    )
 
 
 def test_cacheable_prefixes() -> None:
     """OpenAI caches all before the question, Anthropic up to its mark, Gemini the system text."""
     sizes = [wire.read(body, "m") for wire, body in VALID]
-    assert [ask.cacheable_chars for ask in sizes if isinstance(ask, Ask)] == [11, 7, 8]
+    assert [chat.cacheable_chars for chat in sizes if isinstance(chat, ChatRequest)] == [11, 7, 8]
 
 
 @pytest.mark.parametrize(
@@ -137,17 +142,17 @@ def test_cacheable_prefixes() -> None:
         (GOOGLE, "m", {"contents": ["x"]}),
     ],
 )
-def test_wrong_requests_are_refused(wire: Wire, model: str, body: dict[str, Any]) -> None:
+def test_wrong_requests_are_refused(wire: Dialect, model: str, body: dict[str, Any]) -> None:
     """A request without model, messages or text is a bad request."""
-    refusal = wire.read(body, model)
-    assert isinstance(refusal, Refusal)
-    assert refusal.error_class is ErrorClass.BAD_REQUEST
-    assert refusal.message
+    error = wire.read(body, model)
+    assert isinstance(error, ErrorAnswer)
+    assert error.error_class is ErrorClass.BAD_REQUEST
+    assert error.message
 
 
 def test_openai_answer() -> None:
     """An answer has the envelope of a chat completion."""
-    body = OPENAI.answer(Reply("m-1", "hi", USAGE, upstream="host"), "abc", 12.9)
+    body = OPENAI.answer_body(ChatAnswer("m-1", "hi", USAGE, upstream="host"), "abc", 12.9)
     assert body == {
         "id": "chatcmpl-abc",
         "object": "chat.completion",
@@ -174,7 +179,7 @@ def test_openai_answer() -> None:
 
 def test_anthropic_answer() -> None:
     """An answer has the envelope of a message, and cached tokens are counted apart."""
-    body = ANTHROPIC.answer(Reply("m-1", "hi", USAGE), "abc", 0)
+    body = ANTHROPIC.answer_body(ChatAnswer("m-1", "hi", USAGE), "abc", 0)
     assert body == {
         "id": "msg_abc",
         "type": "message",
@@ -194,7 +199,7 @@ def test_anthropic_answer() -> None:
 
 def test_google_answer() -> None:
     """An answer has the envelope of a generation, and thoughts are counted apart."""
-    body = GOOGLE.answer(Reply("m-1", "hi", USAGE), "abc", 0)
+    body = GOOGLE.answer_body(ChatAnswer("m-1", "hi", USAGE), "abc", 0)
     assert body == {
         "modelVersion": "m-1",
         "responseId": "abc",
@@ -216,15 +221,15 @@ def test_google_answer() -> None:
 
 
 def test_unreported_usage_stays_unreported() -> None:
-    """A reply without token counts has no usage field in any format."""
-    reply = Reply("m", "hi", Usage())
+    """A answer without token counts has no usage field in any format."""
+    answer = ChatAnswer("m", "hi", Usage())
     for wire, field in ((OPENAI, "usage"), (ANTHROPIC, "usage"), (GOOGLE, "usageMetadata")):
-        assert field not in wire.answer(reply, "x", 0)
+        assert field not in wire.answer_body(answer, "x", 0)
 
 
-def stop_reason(wire: Wire, reply: Reply) -> object:
+def stop_reason(wire: Dialect, answer: ChatAnswer) -> object:
     """Return the stop reason where the format has it."""
-    body = wire.answer(reply, "x", 0)
+    body = wire.answer_body(answer, "x", 0)
     if wire is OPENAI:
         return body["choices"][0]["finish_reason"]
     return body["stop_reason"] if wire is ANTHROPIC else body["candidates"][0].get("finishReason")
@@ -245,8 +250,8 @@ def test_stop_reasons_are_translated(
     kind: StopKind | None, raw: str | None, words: tuple[str | None, ...]
 ) -> None:
     """A foreign stop reason becomes the provider's own word."""
-    reply = Reply("m", "text", Usage(), kind, raw)
-    assert tuple(stop_reason(wire, reply) for wire in (OPENAI, ANTHROPIC, GOOGLE)) == words
+    answer = ChatAnswer("m", "text", Usage(), kind, raw)
+    assert tuple(stop_reason(wire, answer) for wire in (OPENAI, ANTHROPIC, GOOGLE)) == words
 
 
 @pytest.mark.parametrize(
@@ -258,30 +263,32 @@ def test_stop_reasons_are_translated(
         (GOOGLE, StopKind.CONTENT_FILTER, "PROHIBITED_CONTENT"),
     ],
 )
-def test_native_stop_reasons_are_kept(wire: Wire, kind: StopKind, raw: str) -> None:
+def test_native_stop_reasons_are_kept(wire: Dialect, kind: StopKind, raw: str) -> None:
     """A word the provider knows is returned as recorded."""
-    assert stop_reason(wire, Reply("m", "text", Usage(), kind, raw)) == raw
+    assert stop_reason(wire, ChatAnswer("m", "text", Usage(), kind, raw)) == raw
 
 
 def test_withheld_answers() -> None:
     """Each provider shows a filtered answer and its explanation in its own way."""
-    reply = Reply("m", None, Usage(), StopKind.CONTENT_FILTER, refusal="no")
-    message = OPENAI.answer(reply, "x", 0)["choices"][0]["message"]
+    answer = ChatAnswer("m", None, Usage(), StopKind.CONTENT_FILTER, refusal="no")
+    message = OPENAI.answer_body(answer, "x", 0)["choices"][0]["message"]
     assert (message["content"], message["refusal"]) == (None, "no")
-    body = ANTHROPIC.answer(reply, "x", 0)
+    body = ANTHROPIC.answer_body(answer, "x", 0)
     assert (body["content"], body["stop_details"]["explanation"]) == ([], "no")
-    blocked = GOOGLE.answer(reply, "x", 0)
+    blocked = GOOGLE.answer_body(answer, "x", 0)
     assert "candidates" not in blocked
     assert blocked["promptFeedback"] == {"blockReason": "SAFETY", "blockReasonMessage": "no"}
-    cut = GOOGLE.answer(Reply("m", "", Usage(), StopKind.CONTENT_FILTER, refusal="no"), "x", 0)
+    cut = GOOGLE.answer_body(
+        ChatAnswer("m", "", Usage(), StopKind.CONTENT_FILTER, refusal="no"), "x", 0
+    )
     assert cut["candidates"][0]["finishReason"] == "SAFETY"
     assert cut["candidates"][0]["finishMessage"] == "no"
 
 
 def test_error_envelopes() -> None:
     """Each provider words an error in its own envelope."""
-    refusal = Refusal(ErrorClass.RATE_LIMIT, retry_after_s=1.5)
-    assert OPENAI.error(refusal, "slow", "x") == {
+    error = ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=1.5)
+    assert OPENAI.error_body(error, "slow", "x") == {
         "error": {
             "message": "slow",
             "type": "requests",
@@ -289,14 +296,14 @@ def test_error_envelopes() -> None:
             "code": "rate_limit_exceeded",
         }
     }
-    assert ANTHROPIC.error(refusal, "slow", "x") == {
+    assert ANTHROPIC.error_body(error, "slow", "x") == {
         "type": "error",
         "error": {"type": "rate_limit_error", "message": "slow"},
         "request_id": "req_x",
     }
-    error = GOOGLE.error(refusal, "slow", "x")["error"]
-    assert (error["code"], error["status"]) == (429, "RESOURCE_EXHAUSTED")
-    assert error["details"][0]["retryDelay"] == "1.500s"
+    body = GOOGLE.error_body(error, "slow", "x")["error"]
+    assert (body["code"], body["status"]) == (429, "RESOURCE_EXHAUSTED")
+    assert body["details"][0]["retryDelay"] == "1.500s"
 
 
 def test_rate_limit_headers() -> None:

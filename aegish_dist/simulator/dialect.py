@@ -1,11 +1,13 @@
-"""What the three wire formats have in common: a question, an answer, a refusal."""
+"""The dialects of the simulated provider: the records and helpers that all of them share."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 from aegish_dist.core.completion import StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.wire import WireFormat
 
 _OPENING, _CLOSING = "<command>", "</command>"
 _LEAD = "Validate this command: "
@@ -14,7 +16,7 @@ _CACHEABLE_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ChatRequest:
     """A valid request."""
 
     model: str
@@ -30,7 +32,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ErrorAnswer:
     """A request that gets an error instead of an answer."""
 
     error_class: ErrorClass
@@ -44,7 +46,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ChatAnswer:
     """An answer, before it is put into an envelope."""
 
     model: str
@@ -52,11 +54,11 @@ class Reply:
     text: str | None
     """None where the provider sends no content at all, empty where it sends an empty one."""
     usage: Usage
-    """Tokens; a reply without input and output tokens reports no usage."""
+    """Tokens; an answer without input and output tokens reports no usage."""
     stop_kind: StopKind | None = StopKind.STOP
     """Why it ended."""
     stop_reason: str | None = None
-    """The provider's own word, if the reply was recorded; used where the wire knows it."""
+    """The provider's own word, if the answer was recorded; used where the format knows it."""
     refusal: str | None = None
     """Refusal or filter detail."""
     upstream: str | None = None
@@ -93,27 +95,65 @@ class ErrorForm:
     """Its code, where there is one."""
 
 
-class Wire(Protocol):
-    """One provider's protocol."""
+class Dialect(Protocol):
+    """One wire format from the server's side: the module of this package that has its name."""
 
-    key_header: str
+    KEY_HEADER: str
     """Request header that carries the key."""
-    key_scheme: str
-    """Text before the key in it, in lower case; empty where the key stands alone."""
-    errors: Mapping[ErrorClass, ErrorForm]
-    """Every class of `Refusal`."""
+    KEY_SCHEME: str
+    """Word before the key in it, in lower case; empty where the key stands alone."""
+    ERRORS: Mapping[ErrorClass, ErrorForm]
+    """Form of each class of `ErrorAnswer`."""
 
-    def read(self, body: dict[str, Any], model: str) -> Ask | Refusal:
-        """Validate a request body; `model` is the name in the path, empty if it is not there."""
+    def route(self, path: str) -> str | None:
+        """Return the model that a path of this format names, empty for none.
 
-    def answer(self, reply: Reply, call_id: str, now_s: float) -> dict[str, Any]:
-        """Return the body of HTTP 200; `now_s` is Unix time."""
+        Args:
+            path: Path of a request, without its query.
 
-    def error(self, refusal: Refusal, message: str, call_id: str) -> dict[str, Any]:
-        """Return the body of an error."""
+        Returns:
+            None for a path of another format.
+        """
+
+    def read(self, body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
+        """Validate a request.
+
+        Args:
+            body: The request's JSON.
+            model: Model that the path names; empty for none.
+        """
+
+    def answer_body(self, answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any]:
+        """Return the body of HTTP 200.
+
+        Args:
+            answer: The answer.
+            call_id: Hexadecimal digits that no other call has.
+            now_s: Unix time in seconds.
+        """
+
+    def error_body(self, error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]:
+        """Return the body of an error.
+
+        Args:
+            error: The error.
+            message: Its text, the usual one filled in.
+            call_id: Hexadecimal digits that no other call has.
+        """
 
     def headers(self, call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
-        """Return request id and rate-limit headers; `now_s` is Unix time."""
+        """Return request id and rate-limit headers.
+
+        Args:
+            call_id: Hexadecimal digits that no other call has.
+            allowance: State of the model's rate limit.
+            now_s: Unix time in seconds.
+        """
+
+
+def dialect_of(wire: WireFormat) -> Dialect:
+    """Return the dialect of a wire format that goes over the network."""
+    return cast(Dialect, import_module(f"aegish_dist.simulator.{wire}"))
 
 
 def command_in(text: str) -> str:
@@ -142,25 +182,22 @@ def text_of(content: object) -> str | None:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def stop_word(reply: Reply, words: Mapping[StopKind, str], native: Collection[str]) -> str | None:
+def stop_word(
+    answer: ChatAnswer, words: Mapping[StopKind, str], native: Collection[str]
+) -> str | None:
     """Return the stop reason in a provider's own word.
 
     A recorded reason from elsewhere is translated by its kind; without a translation it stays as it
     is, since routers pass on all sorts of words.
 
     Args:
-        reply: The reply.
+        answer: The answer.
         words: The provider's word for each kind.
         native: Every word the provider knows.
     """
-    if reply.stop_kind is None or reply.stop_reason in native:
-        return reply.stop_reason
-    return words.get(reply.stop_kind, reply.stop_reason)
-
-
-def no_stream(body: dict[str, Any], words: str) -> Refusal | None:
-    """Refuse a request for server-sent events: an answer in one piece would not be understood."""
-    return Refusal(ErrorClass.BAD_REQUEST, words, "stream") if body.get("stream") else None
+    if answer.stop_kind is None or answer.stop_reason in native:
+        return answer.stop_reason
+    return words.get(answer.stop_kind, answer.stop_reason)
 
 
 def as_limit(value: object) -> int | None:
@@ -173,11 +210,11 @@ def tokens_in(chars: int) -> int:
     return -(-chars // _CHARS_PER_TOKEN)
 
 
-def usage_of(ask: Ask, output_chars: int, reasoning_tokens: int) -> Usage:
+def usage_of(chat: ChatRequest, output_chars: int, reasoning_tokens: int) -> Usage:
     """Return the tokens of a call; the cache counts as warm from the first call on."""
-    cacheable = tokens_in(ask.cacheable_chars)
+    cacheable = tokens_in(chat.cacheable_chars)
     return Usage(
-        input_tokens=tokens_in(ask.prompt_chars),
+        input_tokens=tokens_in(chat.prompt_chars),
         output_tokens=tokens_in(output_chars) + reasoning_tokens,
         reasoning_tokens=reasoning_tokens,
         cache_read_tokens=cacheable if cacheable >= _CACHEABLE_TOKENS else 0,
