@@ -64,16 +64,16 @@ class Consumer(consumer.Consumer):
 
     def hold_through(self, channel: Any) -> None:
         """Renew and settle through a channel what is held, whichever connection it came by."""
-        if not hasattr(channel.qos, "inherit"):
+        if not hasattr(channel.qos, "take_over"):
             return
         if self._holder is not None:
-            channel.qos.inherit(self._holder)
+            channel.qos.take_over(self._holder)
         self._holder = channel.qos
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Connect again, and keep what is held: its calls go on."""
         if self._holder is not None:
-            self._holder.channel.do_restore = False
+            self._holder.channel.keep_leases()
         super().on_connection_error_after_connected(exc)
 
     def stop(self) -> None:

@@ -1,8 +1,8 @@
-"""What travels through the broker, and under which names.
+"""Messages of the broker and names of queues.
 
-Each model of each run has a queue of its own. Of a model, so that a throttled one never delays
-another; of a run, because a queue is first in, first out: with one per model, a small run would
-starve behind a big one that was submitted earlier.
+Each model of each run has a queue of its own: per model, so that a throttled model never delays
+another; per run, because a queue is first in, first out, and with one queue per model a small run
+would wait for a large one that was submitted before it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ENQUEUED_AT = "enqueued_at"
 
 QUEUE_PREFIX = "aegish."
 RUN_MARK = "#"
-"""Between model and run; the last one counts, as run ids have none."""
+"""Separates model and run; the last one counts, as run ids contain none."""
 IDLE_QUEUE = "aegish-idle"
-"""A queue nothing is sent to: Celery wants at least one, and a worker may have no work yet."""
+"""A queue without messages: Celery needs at least one, and a worker may have no work yet."""
 
 
 def queue_name(model: str, run_id: str) -> str:
@@ -41,17 +41,17 @@ def queue_names(run: Run) -> list[str]:
 
 
 def pin_name(model: str) -> str:
-    """Return what stands for all queues of a model where a worker is told its queues."""
+    """Return the name that stands for all queues of a model in a worker's `-Q` option."""
     return QUEUE_PREFIX + model
 
 
 def is_pin(name: str) -> bool:
-    """Whether a name that a worker is told means queues of ours, there now or later."""
+    """Return whether a name of a worker's `-Q` option stands for queues of runs."""
     return name.startswith(QUEUE_PREFIX)
 
 
 def is_pinned(queue: str, pins: Collection[str]) -> bool:
-    """Whether pins name a queue, or its model."""
+    """Return whether pins contain a queue or the name of its model."""
     return queue in pins or queue.rpartition(RUN_MARK)[0] in pins
 
 
@@ -62,11 +62,11 @@ def model_of(queue: str) -> str | None:
 
 
 def run_queue(app: Celery, name: str) -> Queue:
-    """Return a queue bound to nothing but the broker's default exchange.
+    """Return a queue of the broker's default exchange, with the arguments that all processes use.
 
-    Whoever declares it has to do so by this: RabbitMQ refuses one that looks different.
+    RabbitMQ refuses to declare an existing queue with other arguments.
     """
-    from kombu import Queue  # noqa: PLC0415  commands that publish nothing do without
+    from kombu import Queue  # noqa: PLC0415  not every command connects
 
     arguments = app.conf.aegish_queue_arguments
     return Queue(
@@ -83,7 +83,7 @@ def decode(arguments: Sequence[object]) -> Item:
     """Read the arguments of a message.
 
     Raises:
-        ValueError: They are not what `encode` makes; a forged or foreign message.
+        ValueError: They have another form than those of `encode`; the message is forged or foreign.
     """
     # To Python, true and false are whole numbers.
     match [None if isinstance(argument, bool) else argument for argument in arguments]:

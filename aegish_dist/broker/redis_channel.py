@@ -1,8 +1,8 @@
-"""Fetching messages in batches, registered as unacknowledged in the same step.
+"""Fetching of messages in batches; the same step in Redis registers them as unacknowledged.
 
-Nothing here waits in Redis: `BRPOP` cannot register what it pops, and `BLMOVE` watches one queue.
-The channel asks again after a pause that grows while there is nothing. Queues that gave nothing the
-last time are asked less often than others: those of runs that never end may be many.
+No command waits in Redis: `BRPOP` cannot register the message that it pops, and `BLMOVE` watches
+one queue. The channel polls, with a pause that grows while the queues are empty. Queues that were
+empty at the last fetch are polled less often: open runs may have many of them.
 """
 
 import sys
@@ -12,77 +12,48 @@ from contextlib import suppress
 from functools import cached_property, partial
 from queue import Empty
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
-from kombu.exceptions import DecodeError
-from kombu.transport import redis, virtual
+from kombu.transport import redis
 from kombu.utils.json import loads
 from redis.exceptions import ResponseError
 
 from aegish_dist import lua
-from aegish_dist.broker.redis_leases import GROUP, Held, Unacked
+from aegish_dist.broker.redis_leases import MessageLeases
+from aegish_dist.broker.redis_messages import (
+    MESSAGES_PER_SCRIPT,
+    FetchedMessage,
+    Message,
+    UnackedMessage,
+    delivery_properties,
+)
 from aegish_dist.logs import get_logger
 
 log = get_logger(__name__)
 
-_TAKE = lua.load(__package__, "take")
+_FETCH = lua.load(__package__, "fetch")
 
 SHORTEST_PAUSE_S = 0.005
-"""Between fetches while there are messages: places freed meanwhile are filled by one fetch."""
+"""Between fetches while there are messages: one fetch replaces those acknowledged meanwhile."""
 LONGEST_PAUSE_S = 0.1
 """Between fetches while there are none; an idle worker takes a hundredth of a core in all."""
 
-
-REST_S = 1.0
-"""In which the rest of a broadcast comes; meanwhile the worker does nothing else."""
+BROADCAST_TIMEOUT_S = 1.0
+"""Seconds to wait for the rest of a broadcast; meanwhile the worker does nothing else."""
 
 
 def _unlimited(queues: Sequence[str]) -> list[int]:
     return [sys.maxsize] * len(queues)
 
 
-class Fetched(NamedTuple):
-    """A message that has come and is not delivered yet."""
+class Channel(redis.Channel):
+    """A channel of kombu's Redis transport that fetches batches.
 
-    queue: str
-    text: bytes
-    payload: dict[str, Any]
-
-
-class Message(virtual.Message):
-    """A message, or something forged: then Celery is told that it cannot be decoded, and drops it.
-
-    Raised in the middle of a batch, the error would end the worker, and the next one after it.
+    kombu's names are kept where it calls them: `_brpop_start` and `_brpop_read` fetch by a script.
     """
 
-    def __init__(self, payload: dict[str, Any], channel: Any = None, **kwargs: Any) -> None:
-        try:
-            super().__init__(payload, channel, **kwargs)
-            self._check()
-        except Exception:
-            self.errors = [sys.exc_info()]
-            super().__init__({"properties": _properties(payload)}, channel, **kwargs)
-            self._raw = payload
-
-    def _check(self) -> None:
-        if not (isinstance(self.headers, dict) and isinstance(self.properties, dict)):
-            raise DecodeError("headers or properties are no map")
-        if not all(isinstance(part, str) for part in (self.content_type, self.content_encoding)):
-            raise DecodeError("content type or encoding are no text")
-
-
-def _properties(payload: Any) -> dict[str, Any]:
-    match payload:
-        case {"properties": {"delivery_tag": str(), "delivery_info": dict()} as properties}:
-            return properties
-    return {"delivery_tag": "", "delivery_info": {}}
-
-
-class Channel(redis.Channel):
-    """A channel that fetches batches."""
-
     Message = Message
-    QoS = Unacked
+    QoS = MessageLeases
     from_transport_options = (
         *(
             option
@@ -96,9 +67,9 @@ class Channel(redis.Channel):
     priority_steps = (0,)
     """One list per queue; every message has the same priority."""
     allowance: Callable[[Sequence[str]], Sequence[int]] = staticmethod(_unlimited)
-    """Asked before each fetch how many more messages of each queue may come; 0 leaves it alone."""
+    """Returns, before each fetch, how many more messages of each queue to fetch at most."""
     lease_s: float = 40.0
-    """Seconds after the last renewal when a message is given back to its queue."""
+    """Seconds after the last renewal at which a message is requeued."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._unacknowledged_queues: set[str] = set()
@@ -111,11 +82,23 @@ class Channel(redis.Channel):
 
     @property
     def back_dated_s(self) -> float:
-        """How much older than it is a message is made, so that its time is up with its lease."""
+        """Seconds by which the time of registration is moved into the past.
+
+        kombu requeues a message `visibility_timeout` after that time, a lease ends after `lease_s`.
+        """
         return self.visibility_timeout - self.lease_s
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run a script and return its reply."""
+        """Run a Lua script.
+
+        Args:
+            script: Its text.
+            keys: KEYS, without the global prefix.
+            arguments: ARGV.
+
+        Returns:
+            The reply of Redis.
+        """
         with self.conn_or_acquire() as client:
             return client.execute_command(*self._eval(script, keys, arguments))
 
@@ -125,34 +108,36 @@ class Channel(redis.Channel):
 
     @cached_property
     def subclient(self) -> Any:
-        """Listener for broadcasts; it is read when something has come, and never waited for."""
+        """Listener for broadcasts. It is read when its socket is readable, and never blocks."""
         client = self._create_client(asynchronous=True).pubsub()
-        client.parse_response = partial(client.parse_response, block=False, timeout=REST_S)
+        client.parse_response = partial(
+            client.parse_response, block=False, timeout=BROADCAST_TIMEOUT_S
+        )
         return client
 
     def _size(self, queue: str) -> int:
-        # Not in a transaction, as kombu asks: a Redis whose memory is full refuses to begin one.
+        # kombu uses a transaction, which a Redis with full memory refuses to begin.
         with self.conn_or_acquire() as client:
             return int(client.llen(queue))
 
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
-        """Consume from a queue, beginning at once."""
+        """Consume from a queue; the next fetch is at once."""
         (self._unacknowledged_queues.add if no_ack else self._unacknowledged_queues.discard)(queue)
         self._fetch_at, self._pause_s = 0.0, SHORTEST_PAUSE_S
         self._empty.discard(queue)
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def _basic_cancel(self, consumer_tag: str) -> Any:
-        # What is on its way might come from the queue that is left.
-        self._give_back_fetched()
+        # A fetch under way may bring messages of the queue that is cancelled.
+        self._requeue_fetched()
         self._empty.discard(self._tag_to_queue.get(consumer_tag, ""))
         return super()._basic_cancel(consumer_tag)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if monotonic() < self._fetch_at:
             return
-        credit = self.qos.can_consume_max_estimate()  # None: without limit
-        self._room = room = GROUP if credit is None else min(credit, GROUP)
+        credit = self.qos.can_consume_max_estimate()  # None: no prefetch limit
+        self._room = room = min(MESSAGES_PER_SCRIPT, sys.maxsize if credit is None else credit)
         queues = self._due()
         allowed = dict(zip(queues, self.allowance(queues), strict=True))
         self._asked = [queue for queue, count in allowed.items() if count > 0]
@@ -165,11 +150,11 @@ class Channel(redis.Channel):
         keys = [self.unacked_key, self.unacked_index_key, *self._asked]
         self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        # A ping before it would connect again unseen, and this would be sent twice.
-        self._in_poll.send_command(*self._eval(_TAKE, keys, arguments), check_health=False)
+        # A health check before it could reconnect unnoticed, and this command would be sent twice.
+        self._in_poll.send_command(*self._eval(_FETCH, keys, arguments), check_health=False)
 
     def _due(self) -> Sequence[str]:
-        """Return the queues to ask, those that come first in front."""
+        """Return the queues to fetch from, in the order of their turns."""
         queues: Sequence[str] = self._queue_cycle.consume(len(self._active_queues))
         if monotonic() < self._ask_empty_at:
             return [queue for queue in queues if queue not in self._empty] or queues
@@ -183,18 +168,18 @@ class Channel(redis.Channel):
             self._wait_longer()
             raise Empty
         self._pause_s = SHORTEST_PAUSE_S
-        self._wait(0.0 if len(fetched) == GROUP else SHORTEST_PAUSE_S)
+        self._wait(0.0 if len(fetched) == MESSAGES_PER_SCRIPT else SHORTEST_PAUSE_S)
         self._rotate(fetched)
         try:
             while fetched:
                 queue, text, payload = fetched.popleft()
-                self.qos.registered = _properties(payload)["delivery_tag"], text
+                self.qos.expect(delivery_properties(payload)["delivery_tag"], text)
                 self.connection._deliver(payload, queue)
         finally:
-            self._give_back(fetched)
+            self._requeue(fetched)
         return True
 
-    def _read_fetched(self) -> deque[Fetched]:
+    def _read_fetched(self) -> deque[FetchedMessage]:
         connection = self.client.connection
         try:
             reply = self.client.parse_response(connection, "EVAL")
@@ -204,7 +189,7 @@ class Channel(redis.Channel):
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
-        fetched: deque[Fetched] = deque()
+        fetched: deque[FetchedMessage] = deque()
         for number, message in zip(reply[::2], reply[1::2], strict=True):
             try:
                 payload = loads(message) if number else None
@@ -213,31 +198,31 @@ class Channel(redis.Channel):
             if payload is None:
                 log.error("message_unreadable", bytes=len(message))
             else:
-                fetched.append(Fetched(self._asked[number - 1], message, payload))
+                fetched.append(FetchedMessage(self._asked[number - 1], message, payload))
         return fetched
 
-    def _note_empty(self, fetched: Sequence[Fetched]) -> None:
+    def _note_empty(self, fetched: Sequence[FetchedMessage]) -> None:
         given = {message.queue for message in fetched}
         self._empty -= given
         if len(fetched) < self._room:
             self._empty.update(queue for queue in self._asked if queue not in given)
 
-    def _rotate(self, fetched: Sequence[Fetched]) -> None:
-        # Whoever has got something goes behind all others, in the order of their last message: with
-        # few places, others would be passed over for the queue behind many empty ones.
+    def _rotate(self, fetched: Sequence[FetchedMessage]) -> None:
+        # Queues that gave messages go behind all others, in the order of their last message. With a
+        # small prefetch limit, a queue behind many empty ones would otherwise get every turn.
         latest_first = dict.fromkeys(message.queue for message in reversed(fetched))
         for queue in reversed(latest_first):
             self._queue_cycle.rotate(queue)
 
-    def _give_back_fetched(self) -> None:
+    def _requeue_fetched(self) -> None:
         if self._in_poll:
             with suppress(*self.connection_errors):
-                self._give_back(self._read_fetched())
+                self._requeue(self._read_fetched())
 
-    def _give_back(self, fetched: deque[Fetched]) -> None:
+    def _requeue(self, fetched: deque[FetchedMessage]) -> None:
         if fetched:
-            self.qos.give_back(
-                Held.of(message.text)
+            self.qos.requeue(
+                UnackedMessage.of(message.text)
                 for message in fetched
                 if message.queue not in self._unacknowledged_queues
             )
@@ -250,10 +235,17 @@ class Channel(redis.Channel):
         self._fetch_at = monotonic() + seconds
         self.connection.cycle.wake_after(seconds)
 
+    def keep_leases(self) -> None:
+        """Do not requeue when this channel closes: the process works on and renews its leases.
+
+        Requeued at once, as after an orderly end, every message would lead to a second call.
+        """
+        self.do_restore = False
+
     def close(self) -> None:
-        """Settle what is open, give back what is held, and close."""
+        """Settle, requeue the messages that are held, and close."""
         if not self.closed:
-            self._give_back_fetched()
+            self._requeue_fetched()
             if self._qos is not None:
                 with suppress(*self.connection_errors, ResponseError):
                     self._qos.settle()

@@ -1,9 +1,9 @@
-"""Celery's Redis transport with batched fetches: what kombu's does, for less than half the CPU.
+"""A Redis transport for Celery that fetches batches, for less than half the CPU of kombu's own.
 
 kombu pops messages one by one, registers each as unacknowledged in a second step, and removes each
-in a third; a worker killed between the first two takes its message along. Here one script moves up
-to a batch of messages from the queues to the unacknowledged ones, and acknowledgements go out in
-groups (see `unacked`). Names and formats in Redis are kombu's.
+in a third; when a worker is killed between the first two, its message is lost. Here one script
+moves a batch of messages from the queues to the unacknowledged ones, and acknowledgements are sent
+in groups (see `redis_leases`). Names and formats in Redis are kombu's.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from aegish_dist.redis_errors import LOST, refusal_of
 log = get_logger(__name__)
 
 REFUSED_PAUSE_S = 1.0
-"""While Redis takes no writes; shorter than any lease."""
+"""Seconds between attempts while Redis takes no writes; shorter than any lease."""
 
 
 class Poller(redis.MultiChannelPoller):
@@ -32,47 +32,45 @@ class Poller(redis.MultiChannelPoller):
     def __init__(self) -> None:
         super().__init__()
         self.wake_after: Callable[[float], Any] = lambda _seconds: None
-        """Has the event loop, when there is one, come round once more after so many seconds."""
+        """Wakes the event loop after a number of seconds; without an event loop, does nothing."""
 
     def on_poll_start(self) -> None:
-        """Settle and renew, then fetch."""
-        with self._loss_noted():
+        """Settle, renew leases, then fetch."""
+        with self._failures_noted():
             for channel in list(self._channels):
                 channel.qos.settle()
                 channel.qos.renew()
             super().on_poll_start()
 
     def on_readable(self, fileno: int) -> None:
-        """Read what has come."""
-        with self._loss_noted():
+        """Read the reply or broadcast that has arrived."""
+        with self._failures_noted():
             super().on_readable(fileno)
 
     @contextmanager
-    def _loss_noted(self) -> Iterator[None]:
-        # The process outlives its connection, and works on: what it holds stays with it until its
-        # leases end. Given back at once, as at an orderly end, all of it would be called twice.
+    def _failures_noted(self) -> Iterator[None]:
         try:
             yield
         except LOST:
             for channel in self._channels:
-                channel.do_restore = False
+                channel.keep_leases()
             raise
         except ResponseError as error:
-            # Raised, it would end the worker. What was to be told is told again.
+            # Raised, it would end the worker. Every command is repeated at the next round.
             if (refusal := refusal_of(error)) is None:
                 raise
             log.warning("redis_takes_no_writes", problem=refusal, retry_in_s=REFUSED_PAUSE_S)
             sleep(REFUSED_PAUSE_S)
 
     def get(self, callback: Any, timeout: float | None = None) -> Any:
-        """Wait for something to read, but not beyond the next fetch."""
+        """Wait for something to read, at most until the next fetch."""
         waits = [channel._fetch_at - monotonic() for channel in self._channels]
         pause_s = max(0.0, min(waits, default=0.0)) or LONGEST_PAUSE_S
         return super().get(callback, pause_s if timeout is None else min(timeout, pause_s))
 
 
 class Transport(redis.Transport):
-    """The transport itself."""
+    """kombu's Redis transport with these channels and this poller."""
 
     Channel = Channel
 
@@ -90,12 +88,12 @@ class Connection(kombu.Connection):
     """A connection that uses this transport under the URL of kombu's."""
 
     def get_transport_cls(self) -> type[Transport]:
-        """Return the transport."""
+        """Return this transport."""
         return Transport
 
 
 class AMQP(amqp.AMQP):
-    """What Celery gets its connections from."""
+    """Celery's message layer with connections that use this transport."""
 
     Connection = Connection
 

@@ -22,7 +22,7 @@ from aegish_dist.broker.app import create_app
 from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import decode, model_of, queue_name
 from aegish_dist.broker.producer import publish, send
-from aegish_dist.broker.redis_leases import GROUP
+from aegish_dist.broker.redis_messages import MESSAGES_PER_SCRIPT
 from aegish_dist.core.verdict import Item
 from tests.forged import forged_messages
 from tests.services import RedisServer, wait_until
@@ -63,7 +63,9 @@ def items(count: int, model: str = A) -> list[Item]:
 class Listener:
     """A consumer that holds what it receives; it lives only while it is pumped."""
 
-    def __init__(self, app: Any, *models: str, prefetch: int = GROUP, no_ack: bool = False) -> None:
+    def __init__(
+        self, app: Any, *models: str, prefetch: int = MESSAGES_PER_SCRIPT, no_ack: bool = False
+    ) -> None:
         self.messages: list[Any] = []
         self._connection = app.connection_for_read()
         self.channel = self._connection.default_channel
@@ -144,14 +146,14 @@ def calls(server: redis.Redis, command: str) -> int:
 def test_batch_is_moved_in_one_step(redis_url: str, server: redis.Redis) -> None:
     """A full batch takes one script, the very first one included, and nothing is ever popped by BRPOP."""
     app = application(redis_url)
-    publish(app, items(GROUP))
+    publish(app, items(MESSAGES_PER_SCRIPT))
 
     with Listener(app, A) as listener:
-        wait_until(listener.has(GROUP), "the batch")
+        wait_until(listener.has(MESSAGES_PER_SCRIPT), "the batch")
 
-        assert unacked(server) == GROUP
+        assert unacked(server) == MESSAGES_PER_SCRIPT
         assert (calls(server, "rpop"), calls(server, "hset"), calls(server, "brpop")) == (1, 1, 0)
-    assert listener.received() == Counter(items(GROUP))
+    assert listener.received() == Counter(items(MESSAGES_PER_SCRIPT))
 
 
 def test_reply_that_nobody_reads(redis_url: str, server: redis.Redis) -> None:
@@ -368,10 +370,10 @@ def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> Non
         wait_until(lost.has(20), "the messages")
         lost.messages[0].ack()
         lost.messages[1].reject()
-        lost.channel.do_restore = False
+        lost.channel.keep_leases()
         lost.vanish()
         with Listener(app, A, prefetch=20) as again, Listener(app, A, prefetch=20) as third:
-            again.channel.qos.inherit(lost.channel.qos)
+            again.channel.qos.take_over(lost.channel.qos)
             until = time.monotonic() + 3 * LEASE_S
             while time.monotonic() < until:
                 again.pump()
@@ -379,7 +381,7 @@ def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> Non
             assert (again.messages, other.messages, unacked(server)) == ([], [], 18)
 
             lost.messages[2].ack()
-            third.channel.qos.inherit(again.channel.qos)
+            third.channel.qos.take_over(again.channel.qos)
             lost.messages[3].ack()
             lost.messages[4].reject(requeue=True)
             wait_until(third.has(1), "the message that was put back")

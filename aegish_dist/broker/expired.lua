@@ -1,7 +1,7 @@
--- Finds unacknowledged messages that nobody has renewed in time.
+-- Finds unacknowledged messages whose leases have expired.
 -- KEYS: the hash of unacknowledged messages, the sorted set of their tags.
--- ARGV: seconds without renewal, messages at most.
--- Returns the messages as they stand in the hash, each after its tag.
+-- ARGV: seconds without renewal after which a lease has expired, maximum number of messages.
+-- Returns tags and entries of the hash, in turn.
 local time = redis.call('TIME')
 local latest = time[1] + time[2] / 1000000 - ARGV[1]
 local reply = {}

@@ -1,8 +1,8 @@
--- Moves messages from their queues to the unacknowledged ones, in one step.
+-- Fetches messages: moves them from their queues to the unacknowledged ones, in one step.
 -- KEYS: the hash of unacknowledged messages, the sorted set of their tags, then the queues.
--- ARGV: seconds to back-date, messages at most, then for each queue messages at most and whether
---       they wait for an acknowledgement ("1") or are gone once read ("0").
--- Returns the number of the queue and the message, in turn; number 0 for what is no message.
+-- ARGV: seconds by which the time is back-dated, maximum number of messages, then for each queue
+--       its maximum number and whether its messages need an acknowledgement ("1") or not ("0").
+-- Returns the number of the queue and the message, in turn; number 0 for text that is no message.
 local time = redis.call('TIME')
 local score = time[1] + time[2] / 1000000 - ARGV[1]
 local left = tonumber(ARGV[2])
@@ -24,7 +24,7 @@ local function register(message)
   return true
 end
 
-local function take(number, count)
+local function fetch(number, count)
   local messages = redis.call('RPOP', KEYS[number + 2], count) or {}
   for _, message in ipairs(messages) do
     local kept = ARGV[2 * number + 2] == '0' or register(message)
@@ -38,14 +38,14 @@ local open, allowed = {}, {}
 for number = 1, #KEYS - 2 do
   open[number], allowed[number] = number, tonumber(ARGV[2 * number + 1])
 end
--- An equal share for each queue; what one leaves over is shared again among the others.
+-- An equal share for each queue; a share that is not used up is divided among the others.
 while left > 0 and #open > 0 do
   local share, still_open = math.max(1, math.floor(left / #open)), {}
   for _, number in ipairs(open) do
     local count = math.min(share, allowed[number], left)
-    local taken = count > 0 and take(number, count) or 0
-    left, allowed[number] = left - taken, allowed[number] - taken
-    if taken == count and allowed[number] > 0 then
+    local fetched = count > 0 and fetch(number, count) or 0
+    left, allowed[number] = left - fetched, allowed[number] - fetched
+    if fetched == count and allowed[number] > 0 then
       still_open[#still_open + 1] = number
     end
   end
