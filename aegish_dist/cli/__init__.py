@@ -125,9 +125,11 @@ def _run(arguments: list[str] | None) -> int:
 
 def _unforeseen(error: Exception) -> int:
     """Tell a database that failed, wherever it was used, from a bug."""
-    trouble = _database_trouble(error)
-    if trouble is not None:
-        note(f"error: {trouble}")
+    from aegish_dist.pipeline.workspace import store_failure  # noqa: PLC0415
+
+    expected = store_failure(error)
+    if expected is not None:
+        note(f"error: {expected}")
         return EXIT_EXPECTED
     import traceback  # noqa: PLC0415
 
@@ -137,18 +139,3 @@ def _unforeseen(error: Exception) -> int:
         "above"
     )
     return EXIT_BUG
-
-
-def _database_trouble(error: Exception) -> AegishError | None:
-    """Return what to say about a database that failed wherever it was used; None for a bug."""
-    if "psycopg" not in sys.modules:
-        return None
-    from aegish_dist.db.engine import connection_errors_in_one_line  # noqa: PLC0415
-
-    try:
-        with connection_errors_in_one_line():
-            raise error
-    except AegishError as expected:
-        return expected
-    except Exception:
-        return None

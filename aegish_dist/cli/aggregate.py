@@ -2,14 +2,14 @@
 
 import click
 
-from aegish_dist.cli.context import Workspace, without_collector
+from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.db.snapshots import Snapshot
+from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.pipeline.aggregate import ALL, rules_named
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
-from aegish_dist.pipeline.find_run import find_run
+from aegish_dist.pipeline.runs import find_run
 
 
 @click.command()
@@ -30,7 +30,7 @@ def aggregate(run_id: str, scoring: str, recount: bool, as_json: bool) -> None:
     be scored again at any time, under any rule. Models whose verdicts have not changed since the
     last snapshot are not counted again. With `--scoring all --json` a list is printed.
     """
-    workspace = Workspace()
+    workspace = open_workspace()
     rules = rules_named(scoring)
     found = find_run(workspace.engine, run_id)
     with without_collector():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import Utf8, as_json
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.tables import TextTable, print_table
@@ -32,7 +32,7 @@ def datasets() -> None:
 @as_json
 def list_(as_json: bool) -> None:
     """List the datasets that a run may name."""
-    found = known_datasets(Workspace().engine)
+    found = known_datasets(open_workspace().engine)
     if as_json:
         say_json([asdict(dataset) for dataset in found])
         return
@@ -51,7 +51,7 @@ def _row(each: RunDataset) -> tuple[str, ...]:
 @as_json
 def show(name: str, samples: int, as_json: bool) -> None:
     """Show what a dataset holds."""
-    dataset = choose_dataset(Workspace().engine, name)
+    dataset = choose_dataset(open_workspace().engine, name)
     summary, shown = _summary(dataset), dataset.samples[:samples]
     if as_json:
         say_json({**summary, "examples": [asdict(sample) for sample in shown]})
@@ -88,7 +88,7 @@ def import_() -> None:
 
 
 def _store(dataset: Dataset) -> None:
-    store_dataset(Workspace().engine, dataset)
+    store_dataset(open_workspace().engine, dataset)
     summary = _summary(dataset)
     say(
         f"{dataset.name}: {summary['samples']} samples, {summary['clusters']} binaries,"
@@ -153,6 +153,6 @@ def validate(path: Path) -> int:
 @click.argument("path", type=FILE)
 def export(name: str, path: Path) -> None:
     """Write a dataset to a .jsonl, .csv or .parquet file."""
-    dataset = choose_dataset(Workspace().engine, name)
+    dataset = choose_dataset(open_workspace().engine, name)
     export_dataset(dataset, path)
     note(f"{len(dataset.samples):,} samples written to {path}")

@@ -2,9 +2,9 @@
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.printing import note, say
-from aegish_dist.db.schema import current, drift, head, require_current, upgrade
+from aegish_dist.pipeline.schema import check_schema, schema_version, upgrade_schema
 
 
 @click.group()
@@ -15,25 +15,21 @@ def db() -> None:
 @db.command("upgrade")
 def upgrade_() -> None:
     """Bring the schema to the version this package needs."""
-    engine = Workspace().raw_engine
-    before = current(engine)
-    upgrade(engine)
-    say(f"{before or 'nothing'} -> {current(engine)}")
+    before, after = upgrade_schema(open_workspace().raw_engine)
+    say(f"{before or 'nothing'} -> {after}")
 
 
 @db.command("current")
 def current_() -> None:
     """Print the version of the schema."""
-    say(current(Workspace().raw_engine) or "nothing")
+    say(schema_version(open_workspace().raw_engine) or "nothing")
 
 
 @db.command()
 def check() -> int:
     """Check that the schema is the one this package needs."""
-    engine = Workspace().raw_engine
-    require_current(engine)
-    differences = drift(engine)
+    head, differences = check_schema(open_workspace().raw_engine)
     for difference in differences:
         say(difference)
-    note(f"at {head()}: {len(differences)} differences from the mappings")
+    note(f"at {head}: {len(differences)} differences from the mappings")
     return 1 if differences else 0

@@ -6,17 +6,18 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
 from aegish_dist.cli.progress import status_line
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.models import Catalog
+from aegish_dist.pipeline.plan import Submission
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.run_here import run_embedded
 from aegish_dist.pipeline.simulate import catalog_for, one_of_each_format
-from aegish_dist.pipeline.submit import Submission, create_run
+from aegish_dist.pipeline.submit import create_run
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.render import render
 from aegish_dist.settings import load_settings
@@ -40,7 +41,7 @@ def demo() -> None:
     with SimulatorThread(SimulatorConfig()) as simulator, TemporaryDirectory() as directory:
         catalog = Path(directory) / "simulated.toml"
         catalog.write_text(catalog_for(simulator.url))
-        workspace = Workspace(
+        workspace = open_workspace(
             load_settings({"database_url": None, "broker_url": None, "catalog": catalog})
         )
         submission = _submission(workspace.catalog)

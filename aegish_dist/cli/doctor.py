@@ -2,7 +2,7 @@
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import as_json
 from aegish_dist.cli.printing import say, say_json
 from aegish_dist.pipeline.examine import Finding, examine
@@ -15,7 +15,7 @@ def doctor(as_json: bool) -> int:
 
     The exit code is 1 when something has to be mended.
     """
-    workspace = Workspace()
+    workspace = open_workspace()
     findings = examine(
         database=lambda: workspace.raw_engine,
         app=None if workspace.settings.embedded_broker else workspace.app,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import as_each_call, as_json, call_parameters, comma_list
 from aegish_dist.cli.printing import say_json
 from aegish_dist.cli.tables import TextTable, print_table
@@ -32,7 +32,7 @@ def list_(as_json: bool) -> None:
     Any other model of a listed provider can be asked too: `openai/gpt-...`,
     `openrouter/org/model`, `ollama/name`.
     """
-    workspace = Workspace()
+    workspace = open_workspace()
     entries = workspace.catalog.entries(workspace.environ)
     if as_json:
         say_json([_document(entry, workspace.environ) for entry in entries])
@@ -67,7 +67,7 @@ def check(selection: list[str], as_json: bool, **options: Any) -> int:
 
     from aegish_dist.pipeline.check_models import check_models  # noqa: PLC0415  with aiohttp
 
-    workspace = Workspace()
+    workspace = open_workspace()
     specs = workspace.catalog.resolve(selection or "all", workspace.environ)
     prompt = load_prompt(options["prompt"], cot=options["cot"])
     parameters, facts = call_parameters(options), workspace.catalog.facts

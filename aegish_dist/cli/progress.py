@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from aegish_dist.cli.printing import errors_are_on_terminal, note
-from aegish_dist.cli.tables import terminal_console
+from aegish_dist.cli.tables import TextTable, note_table, terminal_console
+from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.status import RunStatus
 
 if TYPE_CHECKING:
@@ -47,6 +48,28 @@ def _detail(status: RunStatus) -> str:
     errors = sum(n for outcome, n in status.outcomes.items() if outcome.endswith("_ERROR"))
     rate = sum(model.rate_per_s for model in status.models)
     return f"{rate:.0f}/s, {errors} errors"
+
+
+class Shown(Observer):
+    """Shows on standard error how a use case goes on."""
+
+    def note(self, line: str) -> None:
+        """Print a line."""
+        note(line)
+
+    def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print a table."""
+        note_table(TextTable(columns, rows))
+
+    def enqueueing(self, total: int | None = None) -> AbstractContextManager[Callable[[int], None]]:
+        """Show how many items are enqueued."""
+        return enqueue_line(total)
+
+    @contextmanager
+    def watching(self) -> Iterator[Callable[[RunStatus], None]]:
+        """Show each count."""
+        with status_line() as line:
+            yield line.show
 
 
 @contextmanager

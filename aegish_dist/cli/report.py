@@ -5,13 +5,13 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import MAX_INTEGER, run_id
 from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
 from aegish_dist.core.scoring import DEFAULT_RULE, rule_named
 from aegish_dist.files import is_stream, replacing_text
-from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render import FORMATS, render
 
 
@@ -39,7 +39,7 @@ def report(run_id: str, snapshot: int | None, scoring: str, form: str, output: P
     Rates with 95 % intervals, PASS or FAIL against the targets, detection by category, error
     classes, latency and cost. Without `--snapshot` the report is of the verdicts as they are now.
     """
-    workspace = Workspace()
+    workspace = open_workspace()
     rule = rule_named(scoring)
     found = find_run(workspace.engine, run_id)
     if output is None:

@@ -2,19 +2,14 @@
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import Utf8, as_json, comma_list, run_id
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.cli.progress import enqueue_line, status_line
-from aegish_dist.core.run import Run
+from aegish_dist.cli.progress import Shown
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db.retries import Retry
-from aegish_dist.pipeline import retry as retrying
-from aegish_dist.pipeline.find_run import find_run
-from aegish_dist.pipeline.resume import load_submitted_run
-from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
-from aegish_dist.pipeline.status import RunStatus, run_status
+from aegish_dist.pipeline.retry import Retried, outcomes_named, retry_run
+from aegish_dist.pipeline.runs import find_run
 
 
 @click.command()
@@ -46,68 +41,41 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     planned a second time; `resume` enqueues it again. TIMEOUT_ERROR and FORMAT_ERROR also hold what
     a model answered without a verdict: asking that again favours models that are unreliable.
     """
-    outcomes = retrying.outcomes_named(outcome)
-    workspace = Workspace()
-    run = load_submitted_run(workspace.engine, find_run(workspace.engine, run_id))
-    planned, status = _ask_again(workspace, run, outcomes, models, wait=wait, quiet=as_json)
-    asked = 0 if planned is None else planned.items
+    outcomes = outcomes_named(outcome)
+    workspace = open_workspace()
+    found = find_run(workspace.engine, run_id)
+    follow = Shown() if as_json else _Aloud()
+    retried = retry_run(workspace, found, outcomes, models, wait=wait, observer=follow)
+    planned, status = retried.retry, retried.status
     if as_json:
-        generation = None if planned is None else planned.generation
-        missing = status.missing
         say_json(
-            {"run_id": run.run_id, "generation": generation, "asked": asked, "missing": missing}
+            {
+                "run_id": found,
+                "generation": None if planned is None else planned.generation,
+                "asked": retried.items,
+                "missing": status.missing,
+            }
         )
-    return _advise(workspace, status, asked, waited=wait or workspace.settings.embedded_broker)
-
-
-def _ask_again(
-    workspace: Workspace,
-    run: Run,
-    outcomes: frozenset[Outcome],
-    models: list[str],
-    *,
-    wait: bool,
-    quiet: bool,
-) -> tuple[Retry | None, RunStatus]:
-    if workspace.settings.embedded_broker:
-        planned = retrying.plan_retry(workspace.engine, run, outcomes, models)
-        _say_asked(run, planned, quiet=quiet)
-        with status_line() as line:
-            return planned, run_embedded(workspace.engine, workspace.app, run, line.show)
-    with enqueue_line() as published:
-        planned = retrying.retry(
-            workspace.engine,
-            workspace.app,
-            run,
-            outcomes,
-            models=models,
-            limiter_url=workspace.settings.shared_limiter_url,
-            on_progress=published,
-        )
-    _say_asked(run, planned, quiet=quiet)
-    if not wait:
-        return planned, run_status(workspace.engine, run.run_id)
-    with status_line() as line:
-        return planned, wait_for_workers(workspace.engine, workspace.app, run, line.show)
-
-
-def _say_asked(run: Run, planned: Retry | None, *, quiet: bool) -> None:
-    """Say it before the wait for the answers."""
-    if not quiet:
-        say(f"{run.run_id}: {0 if planned is None else planned.items:,} items asked again")
-
-
-def _advise(workspace: Workspace, status: RunStatus, asked: int, *, waited: bool) -> int:
-    """Say on standard error what is left; return the exit code."""
-    if not waited:
-        follow = f"follow it with: aegish-dist status --run-id {status.run_id} --watch"
-        idle = (
-            f"{status.missing:,} items of the run are still to be answered"
-            if status.missing
-            else "no verdict ended so"
-        )
-        note(follow if asked else idle)
-        return 0
-    for line in (*halted(status), *left_to_retry(status)):
+    for line in _advice(retried):
         note(line)
-    return 1 if status.missing else 0
+    return 1 if retried.waited and status.missing else 0
+
+
+class _Aloud(Shown):
+    """Says how many items are asked again, before the wait for the answers."""
+
+    def asked_again(self, run_id: str, items: int) -> None:
+        """Print it as the result."""
+        say(f"{run_id}: {items:,} items asked again")
+
+
+def _advice(retried: Retried) -> tuple[str, ...]:
+    """Return lines about what is left."""
+    status = retried.status
+    if retried.waited:
+        return (*halted(status), *left_to_retry(status))
+    if retried.items:
+        return (f"follow it with: aegish-dist status --run-id {status.run_id} --watch",)
+    if status.missing:
+        return (f"{status.missing:,} items of the run are still to be answered",)
+    return ("no verdict ended so",)

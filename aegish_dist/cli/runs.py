@@ -4,12 +4,12 @@ from dataclasses import asdict
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import MAX_INTEGER, as_json
 from aegish_dist.cli.printing import say_json
 from aegish_dist.cli.tables import TextTable, print_table
-from aegish_dist.db.engine import transaction
-from aegish_dist.db.runs import RunSummary, list_runs
+from aegish_dist.core.run import RunSummary
+from aegish_dist.pipeline.runs import recent_runs
 
 
 @click.command()
@@ -23,9 +23,7 @@ from aegish_dist.db.runs import RunSummary, list_runs
 @as_json
 def runs(limit: int, as_json: bool) -> None:
     """List the runs, newest first."""
-    workspace = Workspace()
-    with transaction(workspace.engine) as session:
-        found = list_runs(session, limit)
+    found = recent_runs(open_workspace().engine, limit)
     if as_json:
         say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
         return

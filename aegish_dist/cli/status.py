@@ -1,6 +1,5 @@
 """`aegish-dist status`: how far a run is."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -8,18 +7,15 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.cli.printing import note, output_is_terminal, say_json
 from aegish_dist.cli.progress import status_line
 from aegish_dist.cli.tables import TextTable, print_table, table_that_changes
-from aegish_dist.pipeline.find_run import find_run
-from aegish_dist.pipeline.patience import patiently
-from aegish_dist.pipeline.run_here import Counts
+from aegish_dist.pipeline.run_here import watch as watch_run
+from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.status import ModelStatus, RunStatus, State, run_status
-
-WATCH_INTERVAL_S = 1.0
 
 
 @click.command()
@@ -28,7 +24,7 @@ WATCH_INTERVAL_S = 1.0
 @as_json
 def status(run_id: str, watch: bool, as_json: bool) -> None:
     """Show how far a run is: verdicts by model and outcome, speed, cost, time left."""
-    workspace = Workspace()
+    workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     current = run_status(workspace.engine, found)
     if as_json:
@@ -38,13 +34,8 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
         print_table(_table(current))
         _advise(current, embedded=workspace.settings.embedded_broker)
         return
-    counts = Counts(lambda: patiently(lambda: run_status(workspace.engine, found)))
-    current = counts.look(quiet=False) or current
     with _shown(current) as show:
-        while not counts.has_ended(current):
-            time.sleep(WATCH_INTERVAL_S)
-            current = counts.look(quiet=False) or current
-            show(current)
+        current = watch_run(workspace.engine, current, show)
     if not output_is_terminal():
         print_table(_table(current))
     _advise(current, embedded=workspace.settings.embedded_broker)

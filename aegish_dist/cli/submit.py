@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.context import Workspace
+from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import (
     Utf8,
@@ -16,28 +16,14 @@ from aegish_dist.cli.options import (
     cost_cap,
     usd,
 )
-from aegish_dist.cli.preflight import (
-    may_be_unserved,
-    preflight,
-    require_keys,
-    unserved,
-    warn_by_catalog,
-)
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.cli.progress import enqueue_line, status_line
-from aegish_dist.core.run import Run
-from aegish_dist.datasets.bundled import bundled_names
-from aegish_dist.errors import ConfigError
-from aegish_dist.models import Estimate
-from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
-from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
+from aegish_dist.cli.progress import Shown
+from aegish_dist.pipeline.plan import Request
+from aegish_dist.pipeline.start_run import Started, first_reports, start_run
 from aegish_dist.pipeline.status import RunStatus
-from aegish_dist.pipeline.submit import Submission, create_run
-from aegish_dist.pipeline.submit import submit as submit_run
-from aegish_dist.prompts.loading import load_prompt
 
-ASSUMED_CALL_S = 2.0
-
+_TAKEN_OVER = (*("limit", "epochs", "prompt", "cot", "name", "keys_on_workers", "dry_run", "wait"),)
+"""Options that are fields of a request under the same name."""
 
 EXAMPLES = """\b
 Examples:
@@ -104,128 +90,59 @@ def submit(**options: Any) -> int:
     is worked on here until it is complete; on a cluster the command returns as soon as everything
     is enqueued.
     """
-    workspace = Workspace()
-    submission = _plan(workspace, options)
-    estimate = submission.estimate()
-    _require_prices(estimate, options)
-    require_keys(workspace, submission.models, options)
-    warn_by_catalog(workspace, submission)
-    if not (options["dry_run"] or workspace.settings.embedded_broker):
-        _check_broker(workspace)
-    _announce(submission, estimate, workspace.settings.concurrency)
-    if options["dry_run"]:
-        if options["as_json"]:
-            say_json(_document(None, submission, estimate))
-        return 0
-    preflight(workspace, submission, options)
-    run, status = _start(workspace, submission, wait=options["wait"])
+    workspace = open_workspace()
+    started = start_run(workspace, _request(options), Shown())
     if options["as_json"]:
-        say_json(_document(run, submission, estimate))
-    else:
-        say(run.run_id)
-    if status is None and may_be_unserved(submission.models):
-        for line in unserved(workspace.engine, run.run_id):
+        say_json(_document(started))
+    elif started.run is not None:
+        say(started.run.run_id)
+    if started.run is None:
+        return 0
+    if started.status is None and (reports := first_reports(workspace, started)) is not None:
+        for line in halted(reports):
             note(line)
-    _advise(run, status)
-    return 1 if status is not None and status.missing else 0
+    _advise(started.run.run_id, started.status)
+    return 1 if started.status is not None and started.status.missing else 0
 
 
-def _check_broker(workspace: Workspace) -> None:
-    from aegish_dist.broker.connection import check_broker  # noqa: PLC0415  a dry run does without
-
-    check_broker(workspace.app)
-
-
-def _plan(workspace: Workspace, options: dict[str, Any]) -> Submission:
-    models = workspace.catalog.resolve(options["models"], workspace.environ)
-    prompt = load_prompt(options["prompt"], cot=options["cot"])
-    chosen = [
-        choose_dataset(workspace.engine, name)
-        for name in dict.fromkeys(options["datasets"] or bundled_names())
-    ]
-    require_categories(chosen, options["categories"])
-    datasets = tuple(narrow(each, options["categories"], options["limit"]) for each in chosen)
-    parameters = replace(
-        call_parameters(options),
-        max_cost_usd=usd(options["max_cost"]),
-        max_cost_per_model_usd=usd(options["max_cost_per_model"]),
-    )
-    return Submission(models, datasets, prompt, parameters, options["epochs"], options["name"])
-
-
-def _require_prices(estimate: Estimate, options: dict[str, Any]) -> None:
-    if estimate.unpriced and (options["max_cost"] or options["max_cost_per_model"]):
-        raise ConfigError(
-            f"the cost of {', '.join(estimate.unpriced)} cannot be bounded, its price is unknown:"
-            " give it one in your catalog, or leave it out"
-        )
-
-
-def _announce(submission: Submission, estimate: Estimate, calls: int) -> None:
-    samples = sum(len(dataset.samples) for dataset in submission.datasets)
-    note(
-        f"{submission.tasks:,} calls: {len(submission.models)} models x {samples:,} samples"
-        f" x {submission.epochs} epochs"
-    )
-    note(
-        f"estimated: {estimate.input_tokens:,} input and {estimate.output_tokens:,} output tokens,"
-        f" ${estimate.known_cost_usd:.2f}{_if_cached(estimate)}{_unpriced(estimate)},"
-        f" at least {_duration_s(submission, calls):.0f} s with one worker process"
+def _request(options: dict[str, Any]) -> Request:
+    return Request(
+        models=options["models"],
+        parameters=replace(
+            call_parameters(options),
+            max_cost_usd=usd(options["max_cost"]),
+            max_cost_per_model_usd=usd(options["max_cost_per_model"]),
+        ),
+        datasets=options["datasets"],
+        categories=options["categories"],
+        preflight=not options["skip_preflight"],
+        **{name: options[name] for name in _TAKEN_OVER},
     )
 
 
-def _if_cached(estimate: Estimate) -> str:
-    if estimate.cached_cost_usd == estimate.known_cost_usd:
-        return ""
-    return f" (${estimate.cached_cost_usd:.2f} if the prompt is cached)"
-
-
-def _unpriced(estimate: Estimate) -> str:
-    return f" plus {', '.join(estimate.unpriced)} at unknown price" if estimate.unpriced else ""
-
-
-def _duration_s(submission: Submission, calls: int) -> float:
-    per_model = submission.tasks / len(submission.models)
-    of_one = max(per_model / min(spec.max_in_flight or calls, calls) for spec in submission.models)
-    return max(of_one, submission.tasks / calls) * ASSUMED_CALL_S
-
-
-def _start(
-    workspace: Workspace, submission: Submission, *, wait: bool
-) -> tuple[Run, RunStatus | None]:
-    if workspace.settings.embedded_broker:
-        run = create_run(workspace.engine, submission)
-        with status_line() as line:
-            return run, run_embedded(workspace.engine, workspace.app, run, line.show)
-    with enqueue_line(submission.tasks) as published:
-        run = submit_run(workspace.engine, workspace.app, submission, published)
-    if not wait:
-        return run, None
-    with status_line() as line:
-        return run, wait_for_workers(workspace.engine, workspace.app, run, line.show)
-
-
-def _advise(run: Run, status: RunStatus | None) -> None:
+def _advise(run_id: str, status: RunStatus | None) -> None:
     if status is None:
-        note(f"follow it with: aegish-dist status --run-id {run.run_id} --watch")
-    elif status.ended and status.missing:
+        note(f"follow it with: aegish-dist status --run-id {run_id} --watch")
+        return
+    if status.ended and status.missing:
         for line in halted(status):
             note(line)
     elif status.missing:
         note(
             f"{status.missing} verdicts are missing, the log says why;"
-            f" try again with: aegish-dist resume --run-id {run.run_id}"
+            f" try again with: aegish-dist resume --run-id {run_id}"
         )
     else:
-        note(f"see the results with: aegish-dist report --run-id {run.run_id}")
-    for line in () if status is None else left_to_retry(status):
+        note(f"see the results with: aegish-dist report --run-id {run_id}")
+    for line in left_to_retry(status):
         note(line)
 
 
-def _document(run: Run | None, submission: Submission, estimate: Estimate) -> dict[str, Any]:
+def _document(started: Started) -> dict[str, Any]:
+    submission, estimate = started.submission, started.estimate
     cost = estimate.cost_usd
     return {
-        "run_id": run.run_id if run else None,
+        "run_id": started.run.run_id if started.run else None,
         "tasks": submission.tasks,
         "models": [spec.id for spec in submission.models],
         "datasets": [

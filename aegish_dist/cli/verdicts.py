@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import Workspace, without_collector
+from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import Utf8, as_json, run_id
 from aegish_dist.cli.printing import binary_output, note, say, say_json
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError, DatasetError
 from aegish_dist.files import is_stream
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.find_run import find_run
 from aegish_dist.pipeline.move_verdicts import export_file, export_lines, import_verdicts
+from aegish_dist.pipeline.runs import find_run
 
 
 @click.group()
@@ -37,7 +37,7 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
     FILES are logs of Inspect AI (.eval), verdict lines (.jsonl) or the same as .parquet. A wrong
     line stops the import, and nothing of it is kept.
     """
-    workspace = Workspace()
+    workspace = open_workspace()
     price_of = partial(_list_price, workspace.catalog) if price else None
     with without_collector():
         stored = import_verdicts(workspace.engine, files, name, price_of)
@@ -79,7 +79,7 @@ def recover_(files: tuple[Path, ...]) -> None:
     """
     from aegish_dist.pipeline.spool import recover  # noqa: PLC0415
 
-    engine = Workspace().engine
+    engine = open_workspace().engine
     for path in files:
         found = recover(engine, path)
         note(f"{path}: {found.stored:,} answers stored, {found.present:,} were there already")
@@ -98,7 +98,7 @@ def export(run_id: str, output: Path | None) -> None:
 
     One JSON object per line; importing them gives the same run.
     """
-    engine = Workspace().engine
+    engine = open_workspace().engine
     found = find_run(engine, run_id)
     if output is None:
         with binary_output() as stream:

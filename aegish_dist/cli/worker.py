@@ -4,9 +4,10 @@ It becomes another program, so all that both would import is left to that one.
 """
 
 import os
-import sys
 
 import click
+
+from aegish_dist.pipeline.start_worker import worker_command
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -25,11 +26,5 @@ def worker(models: str | None, concurrency: int | None, celery_options: tuple[st
     """
     # An allocator per thread keeps 2 MB to itself; these threads take turns anyway.
     os.environ.setdefault("MALLOC_ARENA_MAX", "1")
-    arguments = [sys.executable, "-m", "workers"]
-    if models:
-        from aegish_dist.broker.messages import pin_name  # noqa: PLC0415
-
-        arguments += ["-Q", ",".join(pin_name(model.strip()) for model in models.split(","))]
-    if concurrency:
-        arguments += ["-c", str(concurrency)]
-    os.execv(sys.executable, [*arguments, *celery_options])  # noqa: S606  # nosec B606 # our own interpreter
+    command = worker_command(models, concurrency, celery_options)
+    os.execv(command[0], command)  # noqa: S606  # nosec B606 # our own interpreter

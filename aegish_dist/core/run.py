@@ -93,3 +93,22 @@ class Run:
     def planned(self, model: str) -> int:
         """Return how many verdicts a model owes."""
         return sum(dataset.samples for dataset in self.datasets_of(model)) * self.epochs
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of the list of runs."""
+
+    run_id: str
+    name: str
+    """Name that the user gave; may be empty."""
+    origin: str
+    """`submit` or `import`."""
+    created_at: datetime
+    models: int
+    """How many models the run asks."""
+    samples: int
+    """Over all datasets."""
+    epochs: int
+    verdicts: int
+    """Stored so far."""

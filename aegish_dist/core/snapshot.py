@@ -4,8 +4,9 @@ Only JSON types, and nothing that depends on the order of its input: the same ve
 bytes under `json.dumps(..., sort_keys=True)`.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +16,42 @@ from aegish_dist.core.statistics import Estimate
 from aegish_dist.core.tally import Latency
 
 JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictSet:
+    """The identity of a set of verdicts."""
+
+    verdicts: int
+    verdicts_hash: str
+    """Sixteen hexadecimal digits that change with any verdict's identity or outcome. They are made
+    of contents, so another store gives the same verdicts the same ones."""
+    parser_versions: str
+    """Comma-separated."""
+    local_hash: str = ""
+    """As `verdicts_hash`, but of keys of this store: found in half the time. Empty of several
+    models together, and in snapshots that were made before it was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One stored aggregation."""
+
+    snapshot_id: int
+    run_id: str
+    scoring: str
+    scoring_version: int
+    metrics_version: int
+    """Of the formulas; 0 in snapshots that were made before it was kept."""
+    parser_versions: str
+    verdicts: int
+    verdicts_hash: str
+    code_version: str
+    created_at: datetime
+    document: Mapping[str, Any]
+    """`models` and `ranking` of the machine interface."""
+    identities: Mapping[str, VerdictSet]
+    """By model, the verdicts its entry was made of; of old snapshots unknown."""
 
 
 def snapshot_parts(models: Iterable[ModelMetrics]) -> dict[str, list[JsonObject]]:

@@ -8,24 +8,10 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
+from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.readers import Readers
 from aegish_dist.db.tally_sql import CONTENT
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictSet:
-    """The identity of a set of verdicts."""
-
-    verdicts: int
-    verdicts_hash: str
-    """Sixteen hexadecimal digits that change with any verdict's identity or outcome. They are made
-    of contents, so another store gives the same verdicts the same ones."""
-    parser_versions: str
-    """Comma-separated."""
-    local_hash: str = ""
-    """As `verdicts_hash`, but of keys of this store: found in half the time. Empty of several
-    models together, and in snapshots that were made before it was kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, Destination, ModelSpec
 from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Run
+from aegish_dist.core.run import Run, RunSummary
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
 from aegish_dist.db.retries import UNANSWERED
@@ -56,20 +55,6 @@ _MISSING_OF_RETRY = text(
     ORDER BY 1, 3, 2
     """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """One line of the list of runs."""
-
-    run_id: str
-    name: str
-    origin: str
-    created_at: datetime
-    models: int
-    samples: int
-    epochs: int
-    verdicts: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,39 +1,17 @@
 """Snapshots in the store: append-only."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.identity import VerdictSet
+from aegish_dist.core.snapshot import Snapshot, VerdictSet
 from aegish_dist.db.tables import SnapshotMetricRow, SnapshotRow
 
 NUMBERS = ("value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters")
 CATEGORY_METRIC = "malicious_detection_rate"
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One stored aggregation."""
-
-    snapshot_id: int
-    run_id: str
-    scoring: str
-    scoring_version: int
-    metrics_version: int
-    """Of the formulas; 0 in snapshots that were made before it was kept."""
-    parser_versions: str
-    verdicts: int
-    verdicts_hash: str
-    code_version: str
-    created_at: datetime
-    document: Mapping[str, Any]
-    """`models` and `ranking` of the machine interface."""
-    identities: Mapping[str, VerdictSet]
-    """By model, the verdicts its entry was made of; of old snapshots unknown."""
 
 
 def save_snapshot(

@@ -16,9 +16,10 @@ from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ACTIONS
+from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
 from aegish_dist.db.codes import finding_of
-from aegish_dist.db.identity import Share, VerdictSet, identity_of, unchanged_models
+from aegish_dist.db.identity import Share, identity_of, unchanged_models
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tally_sql import CELLS_OF_MANY_EPOCHS, COUNTS

@@ -9,11 +9,11 @@ from aegish_dist import __version__
 from aegish_dist.core.metrics import METRICS_VERSION, measure
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import RULES, ScoringRule, rule_named
-from aegish_dist.core.snapshot import JsonObject, model_entry, rank_entries
+from aegish_dist.core.snapshot import JsonObject, Snapshot, VerdictSet, model_entry, rank_entries
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.identity import VerdictSet, is_unchanged, joint_identity
+from aegish_dist.db.identity import is_unchanged, joint_identity
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.snapshots import Snapshot, find_snapshot, save_snapshot
+from aegish_dist.db.snapshots import find_snapshot, save_snapshot
 from aegish_dist.db.tally import count_models
 from aegish_dist.errors import ReportError
 

@@ -8,12 +8,11 @@ from sqlalchemy import Engine
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.snapshot import JsonObject
+from aegish_dist.core.snapshot import JsonObject, Snapshot
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.snapshots import Snapshot
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.pipeline.aggregate import current_snapshot, snapshot_numbered
 from aegish_dist.pipeline.status import over_budget

@@ -6,6 +6,8 @@ Celery takes 0.1 s to import: what needs it does so itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
@@ -13,29 +15,66 @@ from sqlalchemy import Engine
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.runs import load_run
-from aegish_dist.errors import StoreError
+from aegish_dist.db.runs import load_parameters, save_parameters
+from aegish_dist.errors import ConfigError
+from aegish_dist.pipeline.observer import Observer
+from aegish_dist.pipeline.run_here import run_embedded
+from aegish_dist.pipeline.runs import load_submitted_run
+from aegish_dist.pipeline.status import RunStatus, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 
 if TYPE_CHECKING:
     from celery import Celery
 
+    from aegish_dist.pipeline.workspace import Workspace
 
-def load_submitted_run(engine: Engine, run_id: str) -> Run:
-    """Return a run whose models can be asked.
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A run that goes on."""
+
+    status: RunStatus
+    """After the work of an embedded worker, or after enqueueing."""
+    enqueued: int | None
+    """Items enqueued for workers elsewhere; None when the run was worked on in this process."""
+
+    @property
+    def missing(self) -> int:
+        """Verdicts that the run still lacks."""
+        return self.status.missing if self.enqueued is None else self.enqueued
+
+
+def resume_run(
+    workspace: Workspace,
+    run_id: str,
+    run_cap: Decimal | None = None,
+    model_cap: Decimal | None = None,
+    observer: Observer | None = None,
+) -> Resumed:
+    """Enqueue whatever of a run has no verdict; without a broker, work on it here to its end.
 
     Args:
-        engine: The store.
+        workspace: The store and the queue.
         run_id: A full run id.
+        run_cap: As in `raise_caps`.
+        model_cap: As in `raise_caps`.
+        observer: Follows the work.
 
     Raises:
-        StoreError: The run was imported: there is no prompt to ask with.
+        ConfigError: A cap cannot be raised so.
+        StoreError: The run was imported, or the database cannot be reached.
+        QueueError: The broker cannot be reached, or takes no messages.
     """
-    with transaction(engine) as session:
-        run = load_run(session, run_id)
-    if run.prompt is None:
-        raise StoreError(f"run {run_id} was imported: its models cannot be asked from here")
-    return run
+    follow = observer or Observer()
+    raise_caps(workspace.engine, run_id, run_cap, model_cap)
+    run = load_submitted_run(workspace.engine, run_id)
+    if workspace.settings.embedded_broker:
+        with follow.watching() as show:
+            return Resumed(run_embedded(workspace.engine, workspace.app, run, show), None)
+    limiter_url = workspace.settings.shared_limiter_url
+    with follow.enqueueing() as published:
+        enqueued = resume(workspace.engine, workspace.app, run, limiter_url, published)
+    return Resumed(run_status(workspace.engine, run_id), enqueued)
 
 
 def resume(
@@ -78,3 +117,43 @@ def probe_parked(run: Run, limiter_url: str | None) -> None:
 
     if limiter_url is not None:
         probe_now(limiter_url, [spec.id for spec in run.models])
+
+
+def raise_caps(
+    engine: Engine, run_id: str, run_cap: Decimal | None, model_cap: Decimal | None
+) -> None:
+    """Store higher caps of a run; workers read them before they leave an item over budget.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        run_cap: What the run may cost, in USD; None leaves it as it is.
+        model_cap: The same for each of its models.
+
+    Raises:
+        ConfigError: The run has no such cap, or one that is as high.
+    """
+    if run_cap is model_cap is None:
+        return
+    with transaction(engine) as session:
+        (parameters,) = load_parameters(session, [run_id])
+        if parameters is None:
+            raise ConfigError(f"run {run_id} was imported: it costs nothing")
+        raised = replace(
+            parameters,
+            max_cost_usd=_higher("--max-cost", parameters.max_cost_usd, run_cap),
+            max_cost_per_model_usd=_higher(
+                "--max-cost-per-model", parameters.max_cost_per_model_usd, model_cap
+            ),
+        )
+        save_parameters(session, run_id, raised)
+
+
+def _higher(option: str, cap: Decimal | None, wanted: Decimal | None) -> Decimal | None:
+    if wanted is None:
+        return cap
+    if cap is None:
+        raise ConfigError(f"the run was submitted without {option}: nothing holds it back")
+    if wanted <= cap:
+        raise ConfigError(f"the run's {option} is ${cap:f} already: name a higher one")
+    return wanted

@@ -9,6 +9,7 @@ Celery takes 0.1 s to import: what needs it does so itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
@@ -19,11 +20,84 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.retries import Retry, save_retry
 from aegish_dist.db.runs import open_models
 from aegish_dist.errors import ConfigError, QueueError, StoreError
+from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.resume import probe_parked
+from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
+from aegish_dist.pipeline.runs import load_submitted_run
+from aegish_dist.pipeline.status import RunStatus, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from aegish_dist.pipeline.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """A run some of whose items are asked again."""
+
+    retry: Retry | None
+    """None when there was nothing to ask again."""
+    status: RunStatus
+    """After the wait for the answers, else after enqueueing."""
+    waited: bool
+    """Whether the answers were waited for."""
+
+    @property
+    def items(self) -> int:
+        """Items that are asked again."""
+        return 0 if self.retry is None else self.retry.items
+
+
+def retry_run(
+    workspace: Workspace,
+    run_id: str,
+    outcomes: Collection[Outcome],
+    models: Sequence[str] = (),
+    *,
+    wait: bool = False,
+    observer: Observer | None = None,
+) -> Retried:
+    """Ask again what ended in some outcomes; without a broker, work on it here to its end.
+
+    Args:
+        workspace: The store and the queue.
+        run_id: A full run id.
+        outcomes: Of the newest verdict of an item.
+        models: Only these models of the run; all when empty.
+        wait: Whether to wait for workers elsewhere.
+        observer: Follows the work.
+
+    Raises:
+        StoreError: The run was imported, does not ask one of the models, or the database cannot
+            be reached.
+        QueueError: The broker cannot be reached.
+    """
+    follow = observer or Observer()
+    run = load_submitted_run(workspace.engine, run_id)
+    if workspace.settings.embedded_broker:
+        planned = plan_retry(workspace.engine, run, outcomes, models)
+        follow.asked_again(run_id, planned.items if planned else 0)
+        with follow.watching() as show:
+            status = run_embedded(workspace.engine, workspace.app, run, show)
+            return Retried(planned, status, waited=True)
+    with follow.enqueueing() as published:
+        planned = retry(
+            workspace.engine,
+            workspace.app,
+            run,
+            outcomes,
+            models=models,
+            limiter_url=workspace.settings.shared_limiter_url,
+            on_progress=published,
+        )
+    follow.asked_again(run_id, planned.items if planned else 0)
+    if not wait:
+        return Retried(planned, run_status(workspace.engine, run_id), waited=False)
+    with follow.watching() as show:
+        status = wait_for_workers(workspace.engine, workspace.app, run, show)
+        return Retried(planned, status, waited=True)
 
 
 def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:

@@ -8,22 +8,29 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run
-from aegish_dist.errors import QueueError
-from aegish_dist.pipeline.patience import patiently
+from aegish_dist.errors import QueueError, StoreAwayError
 from aegish_dist.pipeline.status import RunStatus, State, items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 
 if TYPE_CHECKING:
     from celery import Celery
 
+T = TypeVar("T")
+
 POLL_S = 0.25
+"""Seconds between two looks at the worker or the queues."""
+WATCH_INTERVAL_S = 1.0
+"""Seconds between two counts of a run that is only watched, at least."""
+RETRY_S = 0.5
+"""Seconds between two attempts to reach a database or a broker that is away."""
 PATIENCE_S = 60.0
+"""Seconds to outlast a restart of either, or to wait for a worker that takes items."""
 COUNTS_PER_S = 0.02
 """Seconds of counting per second of waiting at most: a large run takes seconds to count."""
 LONGEST_PAUSE_S = 60.0
@@ -162,3 +169,43 @@ def wait_for_workers(
         elif status is not None and time.monotonic() - moving_at > patience_s:
             return status
         time.sleep(POLL_S)
+
+
+def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], None]) -> RunStatus:
+    """Count a run again and again until it is complete or nothing moves by itself.
+
+    Args:
+        engine: The store.
+        first: A count of the run.
+        on_status: Called about every second with the latest count.
+
+    Returns:
+        The last count.
+
+    Raises:
+        StoreAwayError: The database was away for a minute.
+    """
+    counts = Counts(lambda: patiently(lambda: run_status(engine, first.run_id)))
+    status = counts.look(quiet=False) or first
+    while not counts.has_ended(status):
+        time.sleep(WATCH_INTERVAL_S)
+        status = counts.look(quiet=False) or status
+        on_status(status)
+    return status
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Call, and again for up to a minute while the database or the broker is away.
+
+    Raises:
+        StoreAwayError: The database was away for all of it.
+        QueueError: The broker was.
+    """
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except (QueueError, StoreAwayError):
+            if time.monotonic() > until:
+                raise
+        time.sleep(RETRY_S)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,41 +14,16 @@ from sqlalchemy import Engine
 
 from aegish_dist import __version__
 from aegish_dist.broker.messages import queue_names
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, new_run_id
-from aegish_dist.core.sample import Dataset
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import missing_items, open_models, save_run
 from aegish_dist.errors import QueueError, StoreError
-from aegish_dist.models import Estimate, estimate
 from aegish_dist.pipeline.datasets import describe
+from aegish_dist.pipeline.plan import Submission
 
 if TYPE_CHECKING:
     from celery import Celery
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """What a user asks for, complete and checked, before anything is stored or spent."""
-
-    models: tuple[ModelSpec, ...]
-    datasets: tuple[Dataset, ...]
-    prompt: Prompt
-    parameters: CallParameters
-    epochs: int
-    name: str = ""
-
-    @property
-    def tasks(self) -> int:
-        """Items that will be enqueued."""
-        return len(self.models) * self.epochs * sum(len(d.samples) for d in self.datasets)
-
-    def estimate(self) -> Estimate:
-        """Return the expected tokens and cost."""
-        lengths = [len(sample.command) for d in self.datasets for sample in d.samples]
-        return estimate(self.models, self.prompt, lengths, self.epochs)
 
 
 def create_run(engine: Engine, submission: Submission) -> Run:

@@ -26,7 +26,8 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.db.runs import missing_items
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.submit import Submission, enqueue_missing, submit
+from aegish_dist.pipeline.plan import Submission
+from aegish_dist.pipeline.submit import enqueue_missing, submit
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.ratelimit.redis_store import probe_now
 from tests.chaos.provider import Provider

@@ -13,7 +13,8 @@ from aegish_dist.core.sample import Dataset
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.datasets.bundled import load_bundled
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.submit import Submission, submit
+from aegish_dist.pipeline.plan import Submission
+from aegish_dist.pipeline.submit import submit
 from aegish_dist.prompts.loading import load_prompt
 from tests.e2e.cluster import DEADLINE_S, Cluster, run
 from tests.services import wait_until

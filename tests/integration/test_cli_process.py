@@ -130,7 +130,7 @@ def test_a_bug_is_told_apart(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("unforeseen")
 
-    monkeypatch.setattr("aegish_dist.cli.runs.list_runs", broken)
+    monkeypatch.setattr("aegish_dist.cli.runs.recent_runs", broken)
     done = CommandLine(capsys)("runs")
     assert (done.code, done.out) == (3, "")
     assert "ZeroDivisionError: unforeseen" in done.err

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.cli.preflight import retirement
 from aegish_dist.models import ModelFacts
+from aegish_dist.pipeline.preflight import retirement
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import row_counts
 

@@ -26,7 +26,8 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.runs import load_run, missing_items, open_queues, resolve_run_id
 from aegish_dist.errors import QueueError, StoreError
-from aegish_dist.pipeline.submit import Submission, enqueue_missing, submit
+from aegish_dist.pipeline.plan import Submission
+from aegish_dist.pipeline.submit import enqueue_missing, submit
 from tests.half_open import HalfOpenProxy
 from tests.integration.stored_runs import (
     BLOCKED,

@@ -20,8 +20,8 @@ from aegish_dist.db.tables import RetryRow, RunModelRow
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.aggregate import aggregate
-from aegish_dist.pipeline.resume import load_submitted_run
 from aegish_dist.pipeline.retry import outcomes_named, plan_retry
+from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import State, retry_command, run_status
 from tests.integration.stored_runs import (
     BLOCKED,

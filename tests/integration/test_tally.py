@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.core.tally import (
     Cell,
     ConfidenceCell,
@@ -24,7 +25,7 @@ from aegish_dist.core.tally import (
     find,
 )
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
-from aegish_dist.db.identity import VerdictSet, joint_identity
+from aegish_dist.db.identity import joint_identity
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tally import count_models, tally
 from aegish_dist.db.tally_sql import PARTS

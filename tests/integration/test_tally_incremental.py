@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import Timing, Verdict
 from aegish_dist.db import per_model
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.snapshots import Snapshot
 from aegish_dist.db.tables import CallErrorRow, RunRow, SnapshotRow, VerdictRow
 from aegish_dist.db.tally import tally
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot

@@ -3,12 +3,12 @@
 import pytest
 
 from aegish_dist.errors import AegishError, QueueError, StoreAwayError, StoreError
-from aegish_dist.pipeline import patience
+from aegish_dist.pipeline import run_here
 
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "RETRY_S", 0.0)
+    monkeypatch.setattr(run_here, "RETRY_S", 0.0)
 
 
 def calls(*outcomes: AegishError | str) -> tuple[list[int], object]:
@@ -29,17 +29,17 @@ def test_a_restart() -> None:
     """Whatever is away for a moment is asked again."""
     made, call = calls(StoreAwayError("away"), QueueError("away"), "here")
 
-    assert patience.patiently(call) == "here"  # type: ignore[arg-type]
+    assert run_here.patiently(call) == "here"  # type: ignore[arg-type]
     assert len(made) == 3
 
 
 def test_a_lasting_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a minute the last error is raised."""
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(run_here, "PATIENCE_S", 0.0)
     _, call = calls(StoreAwayError("away"))
 
     with pytest.raises(StoreAwayError):
-        patience.patiently(call)  # type: ignore[arg-type]
+        run_here.patiently(call)  # type: ignore[arg-type]
 
 
 def test_what_does_not_pass() -> None:
@@ -47,5 +47,5 @@ def test_what_does_not_pass() -> None:
     made, call = calls(StoreError("no such run"))
 
     with pytest.raises(StoreError):
-        patience.patiently(call)  # type: ignore[arg-type]
+        run_here.patiently(call)  # type: ignore[arg-type]
     assert len(made) == 1

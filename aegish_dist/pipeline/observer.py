@@ -1,0 +1,40 @@
+"""What a use case reports while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aegish_dist.pipeline.status import RunStatus
+
+
+class Observer:
+    """Follows a use case; by itself it does nothing, and subclasses override what they show."""
+
+    def note(self, line: str) -> None:
+        """Take one line about what is planned, or what went wrong without stopping the work."""
+
+    def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Take a note of several rows.
+
+        Args:
+            columns: The headings.
+            rows: As many cells in each.
+        """
+
+    def asked_again(self, run_id: str, items: int) -> None:
+        """Take how many items of a run a retry asks again."""
+
+    def enqueueing(self, total: int | None = None) -> AbstractContextManager[Callable[[int], None]]:
+        """Give a callback for the number of items enqueued so far.
+
+        Args:
+            total: Items there will be; None when they are not counted beforehand.
+        """
+        return nullcontext(lambda _: None)
+
+    def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:
+        """Give a callback for each count of a run that is worked on."""
+        return nullcontext(lambda _: None)

@@ -1,0 +1,161 @@
+"""Planning a run: from what a user asks for to what is asked of whom, and at what price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.sample import Dataset
+from aegish_dist.datasets.bundled import bundled_names
+from aegish_dist.errors import ConfigError
+from aegish_dist.models import Estimate, estimate
+from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
+from aegish_dist.prompts.loading import load_prompt
+
+if TYPE_CHECKING:
+    from aegish_dist.pipeline.workspace import Workspace
+
+ASSUMED_CALL_S = 2.0
+"""Seconds that a call is taken to last, for the least duration of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A run in the words of a user: nothing of it is looked up yet."""
+
+    models: tuple[str, ...]
+    """Model ids, `all` or `available`."""
+    parameters: CallParameters
+    """Sent with each call, and the caps on the cost."""
+    datasets: tuple[str, ...] = ()
+    """Names, `NAME@RUN` for those of a run; the bundled ones when empty."""
+    categories: tuple[str, ...] = ()
+    """Categories of malicious samples to keep; all when empty."""
+    limit: int | None = None
+    """Samples of each dataset at most; None for all."""
+    epochs: int = 1
+    """Times that every sample is asked, at least 1."""
+    prompt: str = "guard"
+    """Name of a bundled prompt, or a file."""
+    cot: bool = False
+    """Whether the prompt asks for step-by-step reasoning first."""
+    name: str = ""
+    """Name of the run; may be empty."""
+    keys_on_workers: bool = False
+    """Whether the API keys are elsewhere, so that a missing one stops nothing here."""
+    preflight: bool = True
+    """Whether each model is asked one harmless question beforehand."""
+    dry_run: bool = False
+    """Whether to stop after the plan."""
+    wait: bool = False
+    """Whether to wait for workers elsewhere to end the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A run before anything is stored or spent, complete and checked."""
+
+    models: tuple[ModelSpec, ...]
+    """Resolved against the catalog."""
+    datasets: tuple[Dataset, ...]
+    """Already narrowed."""
+    prompt: Prompt
+    """Of every call."""
+    parameters: CallParameters
+    """Of every call."""
+    epochs: int
+    """Times that every sample is asked, at least 1."""
+    name: str = ""
+    """Name of the run; may be empty."""
+
+    @property
+    def samples(self) -> int:
+        """Samples over all datasets."""
+        return sum(len(dataset.samples) for dataset in self.datasets)
+
+    @property
+    def tasks(self) -> int:
+        """Items that will be enqueued."""
+        return len(self.models) * self.epochs * self.samples
+
+    def estimate(self) -> Estimate:
+        """Return the expected tokens and cost."""
+        lengths = [len(sample.command) for d in self.datasets for sample in d.samples]
+        return estimate(self.models, self.prompt, lengths, self.epochs)
+
+    def shortest_s(self, calls: int) -> float:
+        """Return the least duration with one worker process, in seconds.
+
+        Args:
+            calls: Calls that it has in flight at most, over all models.
+        """
+        per_model = self.tasks / len(self.models)
+        slowest = max(per_model / min(spec.max_in_flight or calls, calls) for spec in self.models)
+        return max(slowest, self.tasks / calls) * ASSUMED_CALL_S
+
+
+def plan_run(workspace: Workspace, request: Request) -> Submission:
+    """Look up all that a request names.
+
+    Args:
+        workspace: Where the catalog and the datasets are.
+        request: A run in the words of a user.
+
+    Raises:
+        CatalogError: A model is unknown.
+        DatasetError: A dataset or a category is unknown, nothing is left of one, or the prompt
+            cannot be read.
+    """
+    models = workspace.catalog.resolve(request.models, workspace.environ)
+    prompt = load_prompt(request.prompt, cot=request.cot)
+    names = dict.fromkeys(request.datasets or bundled_names())
+    chosen = [choose_dataset(workspace.engine, name) for name in names]
+    require_categories(chosen, request.categories)
+    datasets = tuple(narrow(each, request.categories, request.limit) for each in chosen)
+    return Submission(models, datasets, prompt, request.parameters, request.epochs, request.name)
+
+
+def require_prices(estimated: Estimate, parameters: CallParameters) -> None:
+    """Refuse a cap on the cost of models whose price is unknown.
+
+    Raises:
+        ConfigError: There is such a model.
+    """
+    capped = parameters.max_cost_usd or parameters.max_cost_per_model_usd
+    if estimated.unpriced and capped:
+        raise ConfigError(
+            f"the cost of {', '.join(estimated.unpriced)} cannot be bounded, its price is unknown:"
+            " give it one in your catalog, or leave it out"
+        )
+
+
+def summary(submission: Submission, estimated: Estimate, calls: int) -> tuple[str, str]:
+    """Return two lines about the size of a run and its expected cost and duration.
+
+    Args:
+        submission: The run.
+        estimated: Its tokens and cost.
+        calls: Calls that a worker process has in flight at most.
+    """
+    size = (
+        f"{submission.tasks:,} calls: {len(submission.models)} models x {submission.samples:,}"
+        f" samples x {submission.epochs} epochs"
+    )
+    cost = (
+        f"estimated: {estimated.input_tokens:,} input and {estimated.output_tokens:,} output"
+        f" tokens, ${estimated.known_cost_usd:.2f}{_if_cached(estimated)}{_unpriced(estimated)},"
+        f" at least {submission.shortest_s(calls):.0f} s with one worker process"
+    )
+    return size, cost
+
+
+def _if_cached(estimated: Estimate) -> str:
+    if estimated.cached_cost_usd == estimated.known_cost_usd:
+        return ""
+    return f" (${estimated.cached_cost_usd:.2f} if the prompt is cached)"
+
+
+def _unpriced(estimated: Estimate) -> str:
+    return f" plus {', '.join(estimated.unpriced)} at unknown price" if estimated.unpriced else ""

@@ -1,0 +1,162 @@
+"""Before a run spends money: missing keys, models that retire, and one question to each model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
+
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aegish_dist.models import ModelFacts
+    from aegish_dist.pipeline.check_models import ModelCheck
+    from aegish_dist.pipeline.observer import Observer
+    from aegish_dist.pipeline.plan import Request, Submission
+    from aegish_dist.pipeline.workspace import Workspace
+
+WARN_DAYS = 60
+"""Days before its retirement from which a model is warned about."""
+
+
+def require_keys(
+    workspace: Workspace, models: Sequence[ModelSpec], request: Request, observer: Observer
+) -> None:
+    """Refuse models that cannot be called from here, in a table when there are several.
+
+    Args:
+        workspace: Holds the keys.
+        models: The models of the run.
+        request: Says whether the keys may be elsewhere.
+        observer: Gets the table, and the problem where it stops nothing.
+
+    Raises:
+        ConfigError: There are such models, and they will be called from here.
+    """
+    refusals = [
+        (spec.id, refusal)
+        for spec in models
+        if (refusal := workspace.credentials.refusal(spec.destination)) is not None
+    ]
+    if not refusals:
+        return
+    if len(refusals) == 1:
+        problem = ": ".join(refusals[0])
+    else:
+        observer.note_table(("Model", "Cannot be called from here"), refusals)
+        problem = f"{len(refusals)} of {len(models)} models cannot be called from here"
+    if request.dry_run or request.keys_on_workers:
+        observer.note(problem)
+        return
+    raise ConfigError(
+        f"{problem}. Set the keys, leave those models out (`--models available` selects the"
+        " others), or say --keys-on-workers"
+    )
+
+
+def warn_by_catalog(workspace: Workspace, submission: Submission, observer: Observer) -> None:
+    """Note which models have retired or soon will, and which take no temperature.
+
+    Args:
+        workspace: Holds the catalog.
+        submission: The run.
+        observer: Gets a line for each.
+    """
+    today = datetime.now(UTC).date()
+    for spec in submission.models:
+        facts = workspace.catalog.facts(spec.id)
+        warning = retirement(spec.id, facts, today)
+        if warning:
+            observer.note(warning)
+        if not facts.takes(spec, submission.parameters):
+            observer.note(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
+
+
+def retirement(model: str, facts: ModelFacts, today: date) -> str:
+    """Return the warning about a model's retirement.
+
+    Args:
+        model: Canonical model id.
+        facts: The catalog's facts about it.
+        today: In UTC.
+
+    Returns:
+        One line; empty when none is announced, or it is more than `WARN_DAYS` days away.
+    """
+    if facts.retires is None:
+        return ""
+    days = (facts.retires - today).days
+    if days <= 0:
+        return f"{model} was retired on {facts.retires}: its calls will fail"
+    when = "tomorrow" if days == 1 else f"in {days} days"
+    return f"{model} ends on {facts.retires}, {when}" if days <= WARN_DAYS else ""
+
+
+def calls_a_provider(spec: ModelSpec) -> bool:
+    """Whether a model is asked over the network for real, and so may lack a key or a permission."""
+    return spec.wire.http is not None and not spec.simulated
+
+
+def preflight(
+    workspace: Workspace, submission: Submission, request: Request, observer: Observer
+) -> None:
+    """Ask each model that costs money or may refuse one harmless question, as the run would.
+
+    Args:
+        workspace: Holds the keys and the catalog.
+        submission: The run.
+        request: Says whether to ask at all.
+        observer: Gets the progress, and failures that stop nothing.
+
+    Raises:
+        ConfigError: Some models refuse; nothing is stored yet.
+    """
+    if not request.preflight:
+        return
+    if request.keys_on_workers:
+        observer.note("no preflight: the keys are on the workers")
+        return
+    asked = list(filter(calls_a_provider, submission.models))
+    if asked:
+        observer.note(f"preflight: asking {len(asked)} models one harmless question each")
+        _require_answers(_checks(workspace, asked, submission), observer)
+
+
+def _checks(
+    workspace: Workspace, asked: Sequence[ModelSpec], submission: Submission
+) -> list[ModelCheck]:
+    import asyncio  # noqa: PLC0415
+
+    from aegish_dist.pipeline.check_models import check_models  # noqa: PLC0415  with aiohttp
+
+    return asyncio.run(
+        check_models(
+            asked,
+            submission.prompt,
+            submission.parameters,
+            workspace.credentials,
+            workspace.catalog.facts,
+        )
+    )
+
+
+def _require_answers(checks: Sequence[ModelCheck], observer: Observer) -> None:
+    for each in checks:
+        if not each.ok and not each.refused:
+            observer.note(f"preflight: {each.model}: {each.detail}; the run asks it all the same")
+    refused = [each for each in checks if each.refused]
+    if not refused:
+        return
+    if len(refused) == 1:
+        [only] = refused
+        problem = f"{only.model} refuses this run: {only.detail}"
+        problem += f"; {only.remedy}" if only.remedy else ""
+    else:
+        rows = [(each.model, each.detail, each.remedy) for each in refused]
+        observer.note_table(("Model", "Refuses this run", "What to change"), rows)
+        problem = f"{len(refused)} of {len(checks)} models refuse this run"
+    raise ConfigError(
+        f"{problem.rstrip('.')}. Nothing was stored: change that, leave them out, or say"
+        " --skip-preflight"
+    )

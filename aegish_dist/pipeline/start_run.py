@@ -1,0 +1,112 @@
+"""Starting a run: plan it, check that its models answer, store it, and have it worked on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aegish_dist.core.run import Run
+from aegish_dist.models import Estimate
+from aegish_dist.pipeline.observer import Observer
+from aegish_dist.pipeline.plan import Request, Submission, plan_run, require_prices, summary
+from aegish_dist.pipeline.preflight import (
+    calls_a_provider,
+    preflight,
+    require_keys,
+    warn_by_catalog,
+)
+from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
+from aegish_dist.pipeline.status import RunStatus, State, run_status
+from aegish_dist.pipeline.submit import create_run, submit
+
+if TYPE_CHECKING:
+    from aegish_dist.pipeline.workspace import Workspace
+
+REPORTED_WITHIN_S = 3.0
+"""Seconds in which living workers report the models of a new run that they may not call."""
+POLL_S = 0.25
+"""Seconds between two looks at what they report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run that was planned, and unless only that was wanted, stored and enqueued."""
+
+    submission: Submission
+    """All that is asked of whom."""
+    estimate: Estimate
+    """Its expected tokens and cost."""
+    run: Run | None
+    """As stored; None of a dry run."""
+    status: RunStatus | None
+    """After the work; None when it was not waited for."""
+
+
+def start_run(workspace: Workspace, request: Request, observer: Observer | None = None) -> Started:
+    """Start a run, and without a broker work on it here to its end.
+
+    Args:
+        workspace: The store, the queue and the catalog.
+        request: A run in the words of a user.
+        observer: Follows the work.
+
+    Raises:
+        AegishError: Something that is named is unknown, a model cannot be called or refuses the
+            run, or the database or the broker cannot be reached. A message that names a run says
+            that it is stored; otherwise nothing is.
+    """
+    follow = observer or Observer()
+    submission = plan_run(workspace, request)
+    estimated = submission.estimate()
+    require_prices(estimated, request.parameters)
+    require_keys(workspace, submission.models, request, follow)
+    warn_by_catalog(workspace, submission, follow)
+    if not (request.dry_run or workspace.settings.embedded_broker):
+        from aegish_dist.broker.connection import check_broker  # noqa: PLC0415  a dry run needs none
+
+        check_broker(workspace.app)
+    for line in summary(submission, estimated, workspace.settings.concurrency):
+        follow.note(line)
+    if request.dry_run:
+        return Started(submission, estimated, None, None)
+    preflight(workspace, submission, request, follow)
+    run, status = _work(workspace, submission, follow, wait=request.wait)
+    return Started(submission, estimated, run, status)
+
+
+def _work(
+    workspace: Workspace, submission: Submission, follow: Observer, *, wait: bool
+) -> tuple[Run, RunStatus | None]:
+    if workspace.settings.embedded_broker:
+        run = create_run(workspace.engine, submission)
+        with follow.watching() as show:
+            return run, run_embedded(workspace.engine, workspace.app, run, show)
+    with follow.enqueueing(submission.tasks) as published:
+        run = submit(workspace.engine, workspace.app, submission, published)
+    if not wait:
+        return run, None
+    with follow.watching() as show:
+        return run, wait_for_workers(workspace.engine, workspace.app, run, show)
+
+
+def first_reports(workspace: Workspace, started: Started) -> RunStatus | None:
+    """Return the status of an enqueued run once living workers have said what they may not call.
+
+    Args:
+        workspace: The store.
+        started: A run that was just enqueued.
+
+    Returns:
+        The status, after `REPORTED_WITHIN_S` seconds at most; None where no model of the run needs
+        a key or a permission.
+    """
+    if started.run is None or not any(map(calls_a_provider, started.submission.models)):
+        return None
+    deadline = time.monotonic() + REPORTED_WITHIN_S
+    while True:
+        status = run_status(workspace.engine, started.run.run_id)
+        waiting = [m for m in status.models if m.state is State.WAITING and m.reason is None]
+        if not (waiting and status.workers) or time.monotonic() > deadline:
+            return status
+        time.sleep(POLL_S)

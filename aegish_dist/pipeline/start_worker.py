@@ -1,0 +1,24 @@
+"""Starting a worker process: the command that the present process becomes."""
+
+import sys
+from collections.abc import Sequence
+
+
+def worker_command(
+    models: str | None, concurrency: int | None, celery_options: Sequence[str]
+) -> list[str]:
+    """Return the program and the arguments of a worker.
+
+    Args:
+        models: Canonical ids, comma-separated, of the models to serve; None for all with work.
+        concurrency: Calls in flight at most, at least 1; None for the setting's.
+        celery_options: Passed on as they are.
+    """
+    command = [sys.executable, "-m", "workers"]
+    if models:
+        from aegish_dist.broker.messages import pin_name  # noqa: PLC0415
+
+        command += ["-Q", ",".join(pin_name(model.strip()) for model in models.split(","))]
+    if concurrency:
+        command += ["-c", str(concurrency)]
+    return [*command, *celery_options]

@@ -1,0 +1,119 @@
+"""The surroundings of a use case: store, queue and model catalog, opened on first use.
+
+Each part is imported where it is opened, so that a command pays for nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from aegish_dist.errors import AegishError
+from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from sqlalchemy import Engine
+
+    from aegish_dist.models import Catalog, Credentials
+
+PRICES = "list-prices.json"
+"""Name of the file in the cache folder that keeps list prices."""
+
+
+class Workspace:
+    """The store, the queue and the catalog that the settings name, or the embedded ones."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        """Checked settings of this process."""
+
+    @cached_property
+    def database_url(self) -> str:
+        """URL of the store; starts the embedded server when none is configured."""
+        if self.settings.database_url is not None:
+            return self.settings.database_url.get_secret_value()
+        from aegish_dist.db.embedded import start_embedded  # noqa: PLC0415
+
+        return start_embedded(self.settings.home)
+
+    @cached_property
+    def raw_engine(self) -> Engine:
+        """The store, whatever its schema."""
+        from aegish_dist.db.engine import open_engine  # noqa: PLC0415
+
+        return open_engine(self.database_url)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The store at this version's schema; the embedded one is migrated on the way."""
+        from aegish_dist.db.schema import require_current, upgrade  # noqa: PLC0415
+
+        if self.settings.embedded_database:
+            upgrade(self.raw_engine)
+        else:
+            require_current(self.raw_engine)
+        return self.raw_engine
+
+    @cached_property
+    def app(self) -> Celery:
+        """The queue."""
+        from aegish_dist.broker.app import create_app  # noqa: PLC0415
+
+        url = self.settings.broker_url
+        return create_app(
+            EMBEDDED_BROKER_URL if url is None else url.get_secret_value(),
+            database_url=self.database_url,
+            limiter_url=self.settings.shared_limiter_url,
+            concurrency=self.settings.concurrency,
+            shutdown_grace_s=self.settings.shutdown_grace_s,
+            queue_type=self.settings.queue_type,
+            stock_transport=self.settings.stock_transport,
+            catalog=self.settings.catalog,
+            spool=self.settings.spool_folder,
+        )
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The model catalog with the user's own laid over it."""
+        from aegish_dist.models import Catalog  # noqa: PLC0415
+
+        return Catalog.load(self.settings.catalog, self.settings.cache / PRICES)
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        """The keys of this environment, and the addresses that each may be sent to."""
+        from aegish_dist.models import Credentials  # noqa: PLC0415
+
+        return Credentials.of(self.catalog, self.environ)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment, for keys and base URLs."""
+        return dict(os.environ)
+
+    def close(self) -> None:
+        """Disconnect from the store."""
+        if "raw_engine" in vars(self):
+            self.raw_engine.dispose()
+
+
+def store_failure(error: Exception) -> AegishError | None:
+    """Return the expected failure behind an error of the database driver; None for a bug.
+
+    Args:
+        error: An exception that no use case has translated.
+    """
+    if "psycopg" not in sys.modules:
+        return None
+    from aegish_dist.db.engine import connection_errors_in_one_line  # noqa: PLC0415
+
+    try:
+        with connection_errors_in_one_line():
+            raise error
+    except AegishError as expected:
+        return expected
+    except Exception:
+        return None
