@@ -35,6 +35,29 @@ class DatasetError(AegishError):
         super().__init__(f"{where}: {problem}")
 
 
+class InputError(ValueError):
+    """Raised by `inputs` when a file or a value in it cannot be used, before its source is added.
+
+    No `AegishError`: the reader of each kind of file turns it into an error of its own.
+
+    Attributes:
+        what: The problem, as the rest of a sentence that begins with the field.
+        line: The 1-based line, None when the file as a whole is meant.
+        field: Keys that lead to the value, joined by dots; None when there is no single one.
+        found: The type of what was found instead, empty when that is not the problem.
+    """
+
+    def __init__(
+        self, what: str, *, line: int | None = None, field: str | None = None, found: str = ""
+    ) -> None:
+        self.what = what
+        self.line = line
+        self.field = field
+        self.found = found
+        where = "" if line is None else f"line {line}: "
+        super().__init__(f"{where}{what}" if field is None else f"{where}key '{field}': {what}")
+
+
 class CatalogError(AegishError):
     """Raised when the model catalog is malformed or does not know a model."""
 

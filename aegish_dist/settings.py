@@ -16,9 +16,9 @@ import msgspec
 import platformdirs
 from msgspec import Meta
 
-from aegish_dist.core.checking import WrongValueError, problem
 from aegish_dist.core.secret import SecretStr
-from aegish_dist.errors import ConfigError
+from aegish_dist.errors import ConfigError, InputError
+from aegish_dist.inputs.checking import checked
 
 PREFIX = "AEGISH_DIST_"
 OF_COMPOSE = ("_PASSWORD", "_IMAGE", "_PORT")
@@ -108,13 +108,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Check what the types alone do not tell."""
         broker, limiter = _text(self.broker_url), _text(self.limiter_url)
         if broker is not None and (wrong := _wrong_in_broker(broker)):
-            raise WrongValueError(
-                "broker_url",
-                f"{wrong}: use redis://HOST:6379/0 or amqp://USER:PASSWORD@HOST:5672//",
-            )
+            usual = "redis://HOST:6379/0 or amqp://USER:PASSWORD@HOST:5672//"
+            raise InputError(f"{wrong}: use {usual}", field="broker_url")
         if limiter is not None and (wrong := _wrong_in_broker(limiter, REDIS_SCHEMES)):
             wrong = wrong.replace("a broker", "a Redis")
-            raise WrongValueError("limiter_url", f"{wrong}: use redis://HOST:6379/1")
+            raise InputError(f"{wrong}: use redis://HOST:6379/1", field="limiter_url")
         if broker is not None and self.database_url is None:
             raise ValueError(
                 f"{PREFIX}BROKER_URL is set but {PREFIX}DATABASE_URL is not: workers elsewhere "
@@ -157,12 +155,10 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
         if name.startswith(PREFIX) and value.strip()
     }
     try:
-        return msgspec.convert(
-            {**values, **(overrides or {})}, Settings, strict=False, dec_hook=_from_text
-        )
-    except msgspec.ValidationError as error:
-        name, what = problem(error, Settings)
-        raise ConfigError(f"{PREFIX}{name.upper()}: {what}" if name else what) from None
+        return checked({**values, **(overrides or {})}, Settings, from_text=True, build=_from_text)
+    except InputError as error:
+        name = f"{PREFIX}{error.field.upper()}: " if error.field else ""
+        raise ConfigError(f"{name}{error.what}") from None
 
 
 def _refuse_unknown() -> None:

@@ -12,7 +12,7 @@ from aegish_dist.cli.options import as_each_call, as_json, call_parameters, comm
 from aegish_dist.cli.printing import say_json
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.cost import Price, Rate
-from aegish_dist.models import CatalogEntry, missing_key
+from aegish_dist.models import ListedModel, missing_key
 from aegish_dist.prompts.loading import load_prompt
 
 if TYPE_CHECKING:
@@ -33,20 +33,20 @@ def list_(as_json: bool) -> None:
     `openrouter/org/model`, `ollama/name`.
     """
     workspace = open_workspace()
-    entries = workspace.catalog.entries(workspace.environ)
+    listed = workspace.catalog.entries(workspace.environ)
     if as_json:
-        say_json([_document(entry, workspace.environ) for entry in entries])
+        say_json([_document(model, workspace.environ) for model in listed])
         return
     today = datetime.now(UTC).date()
     rows = [
         (
-            entry.spec.id,
-            _in_all(entry, today),
-            _price(entry.spec.price),
-            _key(entry, workspace.environ),
-            "" if entry.facts.retires is None else entry.facts.retires.isoformat(),
+            model.spec.id,
+            _in_all(model, today),
+            _price(model.spec.price),
+            _key(model, workspace.environ),
+            "" if model.entry.retires is None else model.entry.retires.isoformat(),
         )
-        for entry in entries
+        for model in listed
     ]
     print_table(TextTable(("Model", "In all", "$ per million in / out", "Key", "Retires"), rows))
 
@@ -70,8 +70,8 @@ def check(selection: list[str], as_json: bool, **options: Any) -> int:
     workspace = open_workspace()
     specs = workspace.catalog.resolve(selection or "all", workspace.environ)
     prompt = load_prompt(options["prompt"], cot=options["cot"])
-    parameters, facts = call_parameters(options), workspace.catalog.facts
-    checks = asyncio.run(check_models(specs, prompt, parameters, workspace.credentials, facts))
+    parameters, entry = call_parameters(options), workspace.catalog.entry
+    checks = asyncio.run(check_models(specs, prompt, parameters, workspace.credentials, entry))
     if as_json:
         say_json([_check_document(each) for each in checks])
     else:
@@ -99,17 +99,17 @@ def _check_document(each: ModelCheck) -> dict[str, object]:
     }
 
 
-def _in_all(entry: CatalogEntry, today: date) -> str:
-    if entry.facts.retired(today):
-        return "retired" if entry.default else ""
-    return "yes" if entry.default else ""
+def _in_all(model: ListedModel, today: date) -> str:
+    if model.entry.retired(today):
+        return "retired" if model.entry.default else ""
+    return "yes" if model.entry.default else ""
 
 
-def _key(entry: CatalogEntry, environ: dict[str, str]) -> str:
-    if entry.spec.key_variable is None:
+def _key(model: ListedModel, environ: dict[str, str]) -> str:
+    if model.spec.key_variable is None:
         return "none needed"
-    missing = missing_key(entry.spec, environ)
-    return f"{missing} is not set" if missing else f"{entry.spec.key_variable} is set"
+    missing = missing_key(model.spec, environ)
+    return f"{missing} is not set" if missing else f"{model.spec.key_variable} is set"
 
 
 def _price(price: Price | None) -> str:
@@ -124,19 +124,19 @@ def _rate(rate: Rate) -> str:
     return f"{rate.base.normalize():f}" + ("+" if rate.tiers else "")
 
 
-def _document(entry: CatalogEntry, environ: dict[str, str]) -> dict[str, object]:
-    spec, price = entry.spec, entry.spec.price
+def _document(model: ListedModel, environ: dict[str, str]) -> dict[str, object]:
+    spec, entry, price = model.spec, model.entry, model.spec.price
     return {
         "model": spec.id,
-        "provider": entry.provider,
+        "provider": spec.provider,
         "wire": spec.wire,
         "default": entry.default,
         "reference": entry.reference,
         "base_url": spec.base_url,
         "key_variable": spec.key_variable,
         "key_set": missing_key(spec, environ) is None,
-        "retires": None if entry.facts.retires is None else entry.facts.retires.isoformat(),
-        "takes_temperature": entry.facts.takes_temperature,
+        "retires": None if entry.retires is None else entry.retires.isoformat(),
+        "takes_temperature": entry.takes_temperature,
         "input_usd_per_million": None if price is None else float(price.input.base),
         "output_usd_per_million": None if price is None else float(price.output.base),
         "usd_per_call": None if price is None or price.per_call is None else float(price.per_call),

@@ -12,7 +12,7 @@ from aegish_dist.cli.printing import note
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import ConfigError
 from aegish_dist.files import replacing_text
-from aegish_dist.models.tables import is_model_id
+from aegish_dist.models.entries import is_model_id
 from aegish_dist.pipeline.simulate import catalog_for
 from aegish_dist.recordings import read_recordings
 from aegish_dist.simulator.bucket import RateLimit

@@ -7,7 +7,7 @@ from pathlib import Path
 from aegish_dist.core.sample import Dataset, Sample
 from aegish_dist.datasets.validation import Problem, Severity, problems
 from aegish_dist.errors import DatasetError
-from aegish_dist.inputs.regular import read_input
+from aegish_dist.inputs.files import read_input
 
 MAX_TABLE_BYTES = 64 * 2**20
 """Of a file with a dataset; the bundled ones have a tenth of a MiB."""

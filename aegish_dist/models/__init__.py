@@ -4,19 +4,20 @@ Plain values in, `core.model.ModelSpec` out. Nothing here calls a provider or re
 by itself.
 """
 
-from aegish_dist.models.catalog import Catalog, CatalogEntry, ModelFacts
+from aegish_dist.models.catalog import Catalog, ListedModel
 from aegish_dist.models.credentials import CatalogCredentials, Credentials
+from aegish_dist.models.entries import ModelEntry
 from aegish_dist.models.estimate import Estimate, ModelEstimate, estimate
-from aegish_dist.models.keys import missing_key
+from aegish_dist.models.spec import missing_key
 
 __all__ = [
     "Catalog",
     "CatalogCredentials",
-    "CatalogEntry",
     "Credentials",
     "Estimate",
+    "ListedModel",
+    "ModelEntry",
     "ModelEstimate",
-    "ModelFacts",
     "estimate",
     "missing_key",
 ]

@@ -18,8 +18,8 @@ from aegish_dist.core.model import Destination
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models.catalog import Catalog
+from aegish_dist.models.entries import RESERVED_PREFIX, ProviderEntry, provider_name
 from aegish_dist.models.spec import provider_base_url
-from aegish_dist.models.tables import RESERVED_PREFIX, ProviderTable, provider_name
 
 REMEDY = "see docs/security.md for AEGISH_DIST_CATALOG"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
@@ -171,7 +171,7 @@ def _pairs(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[tuple[_Pair
             yield _Pair(variable, where), provider.plain_http or model.plain_http
 
 
-def _base_urls(name: str, provider: ProviderTable, environ: Mapping[str, str]) -> Iterator[str]:
+def _base_urls(name: str, provider: ProviderEntry, environ: Mapping[str, str]) -> Iterator[str]:
     yield provider.base_url
     with suppress(CatalogError):
         yield provider_base_url(name, provider, environ)

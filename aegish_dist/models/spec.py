@@ -1,4 +1,4 @@
-"""From the tables of a model and its provider to the `ModelSpec` that a run keeps."""
+"""From the entries of a model and its provider to the `ModelSpec` that a run keeps."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,20 +7,20 @@ from aegish_dist.core.addresses import host_of, is_loopback
 from aegish_dist.core.cost import Price
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import CatalogError
+from aegish_dist.models.entries import ModelEntry, ProviderEntry, api_root, provider_name
 from aegish_dist.models.price_cache import PriceOf
-from aegish_dist.models.tables import ModelTable, ProviderTable, api_root, provider_name
 
 _BASE_URL_VARIABLES = {"openai": "OPENAI_BASE_URL"}
 
 
 def model_spec(
-    model: ModelTable, provider: ProviderTable, environ: Mapping[str, str], price_of: PriceOf
+    model: ModelEntry, provider: ProviderEntry, environ: Mapping[str, str], price_of: PriceOf
 ) -> ModelSpec:
     """Combine a model, its provider and the environment; the more specific one wins.
 
     Args:
-        model: The model's table, empty but for the id when the catalog does not list it.
-        provider: The table of its provider.
+        model: Its entry, empty but for the id when the catalog does not list it.
+        provider: The entry of its provider.
         environ: Environment variables.
         price_of: Looks up the list price of a model without one of its own.
 
@@ -48,7 +48,7 @@ def model_spec(
 
 
 def _price(
-    model: ModelTable, provider: ProviderTable, name: str, price_of: PriceOf
+    model: ModelEntry, provider: ProviderEntry, name: str, price_of: PriceOf
 ) -> Price | None:
     """Return the price by the catalog, or else the list price, with the cache's least length."""
     price_list = provider.genai_prices or provider_name(model.id)
@@ -58,7 +58,7 @@ def _price(
     return None if price is None else replace(price, cache_from_tokens=least)
 
 
-def provider_base_url(provider_id: str, provider: ProviderTable, environ: Mapping[str, str]) -> str:
+def provider_base_url(provider_id: str, provider: ProviderEntry, environ: Mapping[str, str]) -> str:
     """Return a provider's base URL, or the one that the environment gives in its place.
 
     Raises:
@@ -75,7 +75,7 @@ def provider_base_url(provider_id: str, provider: ProviderTable, environ: Mappin
 
 
 def _key_variable(
-    model: ModelTable, provider: ProviderTable, base_url: str, environ: Mapping[str, str]
+    model: ModelEntry, provider: ProviderEntry, base_url: str, environ: Mapping[str, str]
 ) -> str | None:
     """A server on this machine gets the key when there is one, and does without otherwise."""
     variable = provider.key_variable
@@ -84,3 +84,13 @@ def _key_variable(
     if is_loopback(host_of(base_url)) and not environ.get(variable, "").strip():
         return None
     return variable
+
+
+def missing_key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
+    """Name the environment variable that a model needs and that is unset or blank.
+
+    Returns:
+        None when nothing is missing: the variable is set, or no key is needed.
+    """
+    variable = spec.key_variable
+    return variable if variable and not environ.get(variable, "").strip() else None

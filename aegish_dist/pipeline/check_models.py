@@ -13,7 +13,7 @@ from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
-from aegish_dist.models import Credentials, ModelFacts
+from aegish_dist.models import Credentials, ModelEntry
 from aegish_dist.providers.session import ProviderSession
 
 PROBE_COMMAND = "echo ok"
@@ -49,7 +49,7 @@ async def check_models(
     prompt: Prompt,
     parameters: CallParameters,
     credentials: Credentials,
-    facts: Callable[[str], ModelFacts],
+    entry: Callable[[str], ModelEntry],
 ) -> list[ModelCheck]:
     """Ask every model about one harmless command, all at once, without retries.
 
@@ -58,21 +58,21 @@ async def check_models(
         prompt: Of the run.
         parameters: Of the run, the deadline of a call among them.
         credentials: The keys, and where they may go.
-        facts: What the catalog knows about a model of that id; what it refuses is not asked.
+        entry: Returns the catalog entry of a model id; a model is not asked what it refuses by it.
     """
     async with ProviderSession() as providers:
 
         async def check(spec: ModelSpec) -> ModelCheck:
-            return _foreseen(spec, parameters, facts(spec.id)) or await _asked(
+            return _foreseen(spec, parameters, entry(spec.id)) or await _asked(
                 providers, spec, prompt, parameters, credentials
             )
 
         return list(await asyncio.gather(*map(check, specs)))
 
 
-def _foreseen(spec: ModelSpec, parameters: CallParameters, facts: ModelFacts) -> ModelCheck | None:
+def _foreseen(spec: ModelSpec, parameters: CallParameters, entry: ModelEntry) -> ModelCheck | None:
     """Return the refusal that the catalog foretells, None for none."""
-    if facts.takes(spec, parameters):
+    if entry.takes(spec, parameters):
         return None
     return ModelCheck(
         spec.id,

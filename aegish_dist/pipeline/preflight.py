@@ -10,7 +10,7 @@ from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import ConfigError
 
 if TYPE_CHECKING:
-    from aegish_dist.models import ModelFacts
+    from aegish_dist.models import ModelEntry
     from aegish_dist.pipeline.check_models import ModelCheck
     from aegish_dist.pipeline.observer import Observer
     from aegish_dist.pipeline.plan import Request, Submission
@@ -65,32 +65,31 @@ def warn_by_catalog(workspace: Workspace, submission: Submission, observer: Obse
     """
     today = datetime.now(UTC).date()
     for spec in submission.models:
-        facts = workspace.catalog.facts(spec.id)
-        warning = retirement(spec.id, facts, today)
+        entry = workspace.catalog.entry(spec.id)
+        warning = retirement(entry, today)
         if warning:
             observer.note(warning)
-        if not facts.takes(spec, submission.parameters):
+        if not entry.takes(spec, submission.parameters):
             observer.note(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
 
 
-def retirement(model: str, facts: ModelFacts, today: date) -> str:
+def retirement(model: ModelEntry, today: date) -> str:
     """Return the warning about a model's retirement.
 
     Args:
-        model: Canonical model id.
-        facts: The catalog's facts about it.
+        model: Its entry in the catalog.
         today: In UTC.
 
     Returns:
         One line; empty when none is announced, or it is more than `WARN_DAYS` days away.
     """
-    if facts.retires is None:
+    if model.retires is None:
         return ""
-    days = (facts.retires - today).days
+    days = (model.retires - today).days
     if days <= 0:
-        return f"{model} was retired on {facts.retires}: its calls will fail"
+        return f"{model.id} was retired on {model.retires}: its calls will fail"
     when = "tomorrow" if days == 1 else f"in {days} days"
-    return f"{model} ends on {facts.retires}, {when}" if days <= WARN_DAYS else ""
+    return f"{model.id} ends on {model.retires}, {when}" if days <= WARN_DAYS else ""
 
 
 def calls_a_provider(spec: ModelSpec) -> bool:
@@ -136,7 +135,7 @@ def _checks(
             submission.prompt,
             submission.parameters,
             workspace.credentials,
-            workspace.catalog.facts,
+            workspace.catalog.entry,
         )
     )
 

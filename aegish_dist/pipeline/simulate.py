@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from aegish_dist.core.wire import HTTP_FORMATS, WireFormat
 from aegish_dist.models import Catalog
-from aegish_dist.models.tables import ProviderTable, provider_name
+from aegish_dist.models.entries import ProviderEntry, provider_name
 from aegish_dist.simulator.personas import PERSONAS
 
 DEFAULT_FORMAT = WireFormat.OPENAI
@@ -34,7 +34,7 @@ def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
             simulated models.
     """
     if replayed:
-        known: Mapping[str, ProviderTable] = Catalog.load().providers
+        known: Mapping[str, ProviderEntry] = Catalog.load().providers
         models = [(model, _format_of(provider_name(model), known)) for model in replayed]
     else:
         known, models = {}, list(simulated_models().items())
@@ -43,7 +43,7 @@ def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
     return "\n".join(tables + [_entry(url, model, wire) for model, wire in models])
 
 
-def _format_of(provider: str, known: Mapping[str, ProviderTable]) -> WireFormat:
+def _format_of(provider: str, known: Mapping[str, ProviderEntry]) -> WireFormat:
     wire = known[provider].wire if provider in known else DEFAULT_FORMAT
     return wire if wire in HTTP_FORMATS else DEFAULT_FORMAT
 

@@ -5,10 +5,13 @@ import os.path
 from importlib.resources import files
 from pathlib import Path
 
+from msgspec import Struct
+
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
-from aegish_dist.errors import ConfigError, DatasetError
-from aegish_dist.inputs.regular import open_input
-from aegish_dist.inputs.toml import parse_toml
+from aegish_dist.errors import ConfigError, InputError
+from aegish_dist.inputs.checking import Place, checked
+from aegish_dist.inputs.documents import parse_toml
+from aegish_dist.inputs.files import read_text
 
 TAGS_TEMPLATE = f"<command>\n{COMMAND_SLOT}\n</command>"
 """Tags tell the command from the words around it; the default."""
@@ -18,11 +21,10 @@ MAX_FILE_BYTES = 1_000_000
 """Far above any prompt; keeps a mistaken path from being read as one."""
 
 _TEMPLATES = {"guard": TAGS_TEMPLATE, "guard-sentence": SENTENCE_TEMPLATE}
-_KEYS = ("system", "template")
 
 
 def bundled_prompts() -> tuple[str, ...]:
-    """Names of the prompts that come with the package, the default one first."""
+    """Return the names of the prompts that come with the package, the default one first."""
     return tuple(_TEMPLATES)
 
 
@@ -50,6 +52,24 @@ def _bundled(name: str) -> Prompt | None:
     return None if template is None else Prompt(name, _text("guard.md"), template)
 
 
+class PromptFile(Struct, forbid_unknown_fields=True):
+    """A prompt as a TOML file gives it."""
+
+    system: str
+    """The system text."""
+    template: str = TAGS_TEMPLATE
+    """The user message, with one slot for the command."""
+
+    def __post_init__(self) -> None:
+        """Refuse a prompt that says nothing or has no place for the command."""
+        if not self.system.strip():
+            raise InputError("is empty; write the system text", field="system")
+        slots = self.template.count(COMMAND_SLOT)
+        if slots != 1:
+            problem = f"contains {COMMAND_SLOT} {slots} times; it must be there exactly once"
+            raise InputError(problem, field="template")
+
+
 def _text(resource: str) -> str:
     return files(__package__).joinpath(resource).read_text("utf-8").strip()
 
@@ -58,13 +78,13 @@ def _from_file(name: str) -> Prompt:
     if not os.path.exists(name):  # unlike Path.exists, False for a name too long for a path
         raise ConfigError(_unknown(name))
     path = Path(name)
-    text = _read(path)
-    if path.suffix.lower() == ".toml":
-        system, template = _parse_toml(text, str(path))
-    else:
-        system, template = text, TAGS_TEMPLATE
-    _check(system, template, str(path))
-    return Prompt(path.stem, system.strip(), template)
+    try:
+        text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
+        values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}
+        file = checked(values, PromptFile)
+    except InputError as error:
+        raise Place(str(path)).of(error) from None
+    return Prompt(path.stem, file.system.strip(), file.template)
 
 
 def _unknown(name: str) -> str:
@@ -74,45 +94,3 @@ def _unknown(name: str) -> str:
         f"prompt '{name}' is neither a bundled prompt nor a file: {hint}"
         f"bundled are {', '.join(_TEMPLATES)}; a file is given by its path"
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        with open_input(path) as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise DatasetError(problem, source=str(path)) from error
-    if len(raw) > MAX_FILE_BYTES:
-        problem = f"larger than {MAX_FILE_BYTES} bytes; is this a prompt?"
-        raise DatasetError(problem, source=str(path))
-    try:
-        return raw.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DatasetError("not UTF-8; save it as UTF-8", source=str(path), line=line) from error
-
-
-def _parse_toml(text: str, source: str) -> tuple[str, str]:
-    try:
-        table = parse_toml(text)
-    except ValueError as error:
-        raise DatasetError(f"not valid TOML: {error}", source=source) from error
-    for key, value in table.items():
-        if key not in _KEYS:
-            problem = f"unknown key; known are {', '.join(_KEYS)}"
-            raise DatasetError(problem, source=source, field=key)
-        if not isinstance(value, str):
-            raise DatasetError("must be a string", source=source, field=key)
-    if "system" not in table:
-        raise DatasetError("missing; it holds the system text", source=source, field="system")
-    return table["system"], table.get("template", TAGS_TEMPLATE)
-
-
-def _check(system: str, template: str, source: str) -> None:
-    if not system.strip():
-        raise DatasetError("empty; write the system text", source=source, field="system")
-    slots = template.count(COMMAND_SLOT)
-    if slots != 1:
-        problem = f"contains {COMMAND_SLOT} {slots} times; it must be there exactly once"
-        raise DatasetError(problem, source=source, field="template")

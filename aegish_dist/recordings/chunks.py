@@ -11,8 +11,8 @@ from aegish_dist.core.recording import Cells, Recording, to_cells
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict import CallError
 from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.files import open_input
 from aegish_dist.inputs.parquet import load_pyarrow
-from aegish_dist.inputs.regular import open_input
 from aegish_dist.recordings.inspect_archive import InspectArchive
 from aegish_dist.recordings.inspect_log import read_inspect_log
 from aegish_dist.recordings.plain import plain_cells, plain_sample, present, require_label

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from aegish_dist.errors import DatasetError
-from aegish_dist.inputs.regular import open_input
+from aegish_dist.inputs.files import open_input
 from aegish_dist.recordings import json_text
 from aegish_dist.recordings.fields import Fields
 from aegish_dist.recordings.zip_member import read_member

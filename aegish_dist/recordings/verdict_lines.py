@@ -8,7 +8,7 @@ from typing import IO, BinaryIO
 
 from aegish_dist.core.recording import Recording
 from aegish_dist.errors import DatasetError
-from aegish_dist.inputs.regular import open_input
+from aegish_dist.inputs.files import open_input
 from aegish_dist.recordings import json_text
 from aegish_dist.recordings.fields import Fields
 from aegish_dist.recordings.record import from_record, to_record

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aegish_dist.errors import ConfigError
-from aegish_dist.inputs.regular import read_input
-from aegish_dist.inputs.toml import parse_toml
+from aegish_dist.inputs.documents import parse_toml
+from aegish_dist.inputs.files import read_input
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script

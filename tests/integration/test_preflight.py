@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.models import ModelFacts
+from aegish_dist.models import ModelEntry
 from aegish_dist.pipeline.preflight import retirement
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import row_counts
@@ -269,5 +269,5 @@ def test_a_key_does_not_go_in_clear_to_another_machine(
 )
 def test_a_model_that_ends_is_warned_about(today: date, warning: str) -> None:
     """From sixty days before its end."""
-    assert retirement("x/y", ModelFacts(date(2026, 12, 11)), today) == warning
-    assert retirement("x/y", ModelFacts(), today) == ""
+    assert retirement(ModelEntry(id="x/y", retires=date(2026, 12, 11)), today) == warning
+    assert retirement(ModelEntry(id="x/y"), today) == ""

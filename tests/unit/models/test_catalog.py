@@ -11,7 +11,7 @@ from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError
-from aegish_dist.models import Catalog, ModelFacts, missing_key
+from aegish_dist.models import Catalog, ModelEntry, missing_key
 
 REFERENCE = (
     "openai/gpt-5.1",
@@ -42,7 +42,7 @@ def overlay(tmp_path: Path, text: str) -> Catalog:
 
 def test_the_reference_models_are_packaged(packaged: Catalog) -> None:
     """The eleven models of the reference benchmark are marked, in its order."""
-    assert tuple(e.spec.id for e in packaged.entries() if e.reference) == REFERENCE
+    assert tuple(e.spec.id for e in packaged.entries() if e.entry.reference) == REFERENCE
 
 
 EARLY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ def test_all_selects_reference_successors_and_baselines(packaged: Catalog) -> No
     """`all` holds every entry marked default, reference models and baselines among them."""
     ids = [spec.id for spec in packaged.resolve("all", {}, EARLY)]
     assert set(REFERENCE) | set(BASELINES) < set(ids)
-    assert ids == [entry.spec.id for entry in packaged.entries() if entry.default]
+    assert ids == [entry.spec.id for entry in packaged.entries() if entry.entry.default]
 
 
 def test_all_leaves_out_what_has_ended(packaged: Catalog) -> None:
@@ -63,19 +63,21 @@ def test_all_leaves_out_what_has_ended(packaged: Catalog) -> None:
     assert before - after == {"openai/gpt-5-mini", "openai/gpt-5-nano"}
     assert "google/gemini-3-pro-preview" not in before
     assert [s.id for s in packaged.resolve("openai/gpt-5-mini", {}, day)] == ["openai/gpt-5-mini"]
-    assert packaged.facts("openai/gpt-5-mini").retires == date(2026, 12, 11)
-    assert packaged.facts("openai/unlisted") == ModelFacts()
+    assert packaged.entry("openai/gpt-5-mini").retires == date(2026, 12, 11)
+    assert packaged.entry("openai/unlisted") == ModelEntry(id="openai/unlisted")
 
 
 def test_available_selects_what_has_its_key_here(packaged: Catalog) -> None:
     """Of `all`, those whose variable is set, and those that need none."""
     environ = {"ANTHROPIC_API_KEY": "k", "GOOGLE_API_KEY": " "}
     ids = {spec.id for spec in packaged.resolve("available,openai/gpt-5.1", environ, EARLY)}
-    claude = {e.spec.id for e in packaged.entries() if e.default and e.provider == "anthropic"}
+    claude = {
+        e.spec.id for e in packaged.entries() if e.entry.default and e.spec.provider == "anthropic"
+    }
     assert ids == claude | set(BASELINES) | {"openai/gpt-5.1"}
 
 
-def test_facts_of_a_model_can_be_changed(tmp_path: Path) -> None:
+def test_the_entry_of_a_model_can_be_changed(tmp_path: Path) -> None:
     """A user's file says when a model ends, whether it takes a temperature, and what it caches."""
     catalog = overlay(
         tmp_path,
@@ -97,7 +99,8 @@ def test_facts_of_a_model_can_be_changed(tmp_path: Path) -> None:
         """,
     )
     old, new = catalog.resolve("lab/old,lab/new", {})
-    assert catalog.facts("lab/old") == ModelFacts(date(2027, 1, 31), takes_temperature=False)
+    entry = catalog.entry("lab/old")
+    assert (entry.retires, entry.takes_temperature) == (date(2027, 1, 31), False)
     assert (old.max_tokens_field, new.max_tokens_field) == ("max_tokens", "max_completion_tokens")
     assert (old.price.cache_from_tokens, new.price.cache_from_tokens) == (0, 7)
     assert old.price.cache_write_1h == Rate(Decimal(4))
@@ -246,7 +249,9 @@ def test_a_users_file_is_laid_over_key_by_key(tmp_path: Path) -> None:
     chosen = [spec.id for spec in catalog.resolve("all", {})]
     assert "lab/guard" in chosen
     assert "openai/gpt-5.1" not in chosen
-    assert next(entry for entry in catalog.entries() if entry.spec.id == "openai/gpt-5.1").reference
+    assert next(
+        entry for entry in catalog.entries() if entry.spec.id == "openai/gpt-5.1"
+    ).entry.reference
 
 
 def test_limits_of_models_and_providers(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_toml_file_may_bring_its_template(tmp_path: Path) -> None:
         ("system = 'x'\ntemplate = '{command}{command}'\n", "template", "2 times"),
         ("template = '{command}'\n", "system", "missing"),
         ("system = ' '\n", "system", "empty"),
-        ("system = 1\n", "system", "must be a string"),
+        ("system = 1\n", "system", "must be text"),
         ("system = 'x'\nsytem = 'y'\n", "sytem", "known are system, template"),
         ("system = \n", None, "not valid TOML: .*line 1"),
     ],

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from aegish_dist.core.checking import WrongValueError, problem
+from aegish_dist.errors import DatasetError, InputError
+from aegish_dist.inputs.checking import Place, checked
 
 
 class Colour(StrEnum):
@@ -25,7 +26,7 @@ class Inner(msgspec.Struct, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse what the type does not tell."""
         if self.even % 2:
-            raise WrongValueError("even", "must be even")
+            raise InputError("must be even", field="even")
 
 
 class Outer(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,7 +34,7 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
 
     size: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
     share: Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None
-    name: Annotated[str, msgspec.Meta(min_length=1)] = "x"
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=20)] = "x"
     inner: Inner | None = None
     inners: list[Inner] = []
     mode: Literal["fast", "safe"] | None = None
@@ -64,14 +65,35 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
 )
 def test_a_problem_has_a_place_and_plain_words(value: Any, path: str, text: str) -> None:
     """Keys are joined by dots, and values are not repeated."""
-    with pytest.raises(msgspec.ValidationError) as caught:
-        msgspec.convert(value, Outer)
-    assert problem(caught.value, Outer) == (path, text)
+    with pytest.raises(InputError) as caught:
+        checked(value, Outer)
+    assert (caught.value.field, caught.value.what) == (path, text)
+    assert str(caught.value) == f"key '{path}': {text}"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"size": "9"}, "field 'a.size': must be a whole number, not text"),
+        ({"size": None}, "field 'a.size': must be a whole number, not null"),
+        ({"size": 1, "inner": []}, "field 'a.inner': must be an object, not a list"),
+        ({"size": 1, "inners": [1]}, "field 'a.inners[0]': must be an object, not a whole number"),
+        ({"size": 1, "name": "x" * 21}, "field 'a.name': must have at most 20 characters"),
+        ({"size": 1, "mode": "\ud800"}, "field 'a': must not contain half a surrogate pair"),
+        ([], "field 'a': must be an object, not a list"),
+    ],
+)
+def test_a_problem_of_a_record_names_file_line_and_type(value: Any, message: str) -> None:
+    """The words are JSON's, and what was found instead is told by its type alone."""
+    with pytest.raises(DatasetError) as caught:
+        Place("f.jsonl", 3).checked(value, Outer, "a")
+    assert str(caught.value) == f"f.jsonl, line 3, {message}"
 
 
 @pytest.mark.parametrize("key", ["x` - at `$.y", "a\nb", "`", "$"])
 def test_a_hostile_key_is_described_too(key: str) -> None:
     """No name of a key makes the description fail."""
-    with pytest.raises(msgspec.ValidationError) as caught:
-        msgspec.convert({"size": 1, key: 1}, Outer)
-    assert all(problem(caught.value, Outer))
+    with pytest.raises(InputError) as caught:
+        checked({"size": 1, key: 1}, Outer)
+    assert caught.value.field
+    assert caught.value.what

@@ -1,7 +1,7 @@
-"""The tables of a catalog file, and what each of their keys may hold.
+"""The entries of a catalog file: every key that a provider or a model may have, and its limits.
 
-Every key is optional, so that a user's file gives only what differs; what has to be there in the
-end is `catalog`'s business. Messages never repeat a value: people paste keys into the wrong place.
+Every key is optional, so that a user's file gives only what differs; `catalog_file` checks what has
+to be there in the end. Messages never repeat a value: people paste keys into the wrong place.
 """
 
 import math
@@ -14,10 +14,11 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from aegish_dist.core.addresses import host_of, is_metadata, origin
-from aegish_dist.core.checking import WrongValueError
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.limits import Limits
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.wire import WireFormat
+from aegish_dist.errors import InputError
 
 _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
 _SEGMENT = r"[A-Za-z0-9~@][A-Za-z0-9._:@+-]*"
@@ -42,7 +43,7 @@ def is_model_id(text: str) -> bool:
 
 
 def provider_name(model_id: str) -> str:
-    """The provider of a model id."""
+    """Return the provider of a model id."""
     return model_id.partition("/")[0]
 
 
@@ -62,7 +63,7 @@ def api_root(url: str) -> str:
 
 
 def _as_json(value: object) -> Any:
-    """TOML floats are read as Decimal, for the prices' sake; a request body wants them back."""
+    """Return a value as a request body holds it: TOML's fractions are read as Decimal."""
     match value:
         case Decimal() if math.isfinite(value):
             return float(value)
@@ -82,35 +83,37 @@ MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 PerMinute = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every key is optional: a user's file gives only what differs."""
-
-
-class PriceTable(_Table, frozen=True):
-    """A price override: token prices, or a flat one."""
+class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`price` of a model: USD per million tokens, or one price per call."""
 
     input: Usd | None = None
+    """Input tokens."""
     output: Usd | None = None
+    """Output tokens, hidden reasoning among them."""
     cache_read: Usd | None = None
+    """Input tokens read from a cache; as `input` when None."""
     cache_write: Usd | None = None
+    """Input tokens written to a cache; as `input` when None."""
     cache_write_1h: Usd | None = None
+    """Those kept for an hour; as `cache_write` when None."""
     per_call: Usd | None = None
+    """USD per call, in place of all others."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no price, and half a price."""
+        """Refuse an amount out of range, and half a price."""
         for key in self.__struct_fields__:
             value = getattr(self, key)
             if isinstance(value, Decimal) and not (
                 value.is_finite() and 0 <= value <= MAX_PRICE_USD
             ):
-                raise WrongValueError(key, f"must be from 0 to {MAX_PRICE_USD:,}")
+                raise InputError(f"must be from 0 to {MAX_PRICE_USD:,}", field=key)
         given = {key for key in self.__struct_fields__ if getattr(self, key) is not None}
         flat = given == {"per_call"}
         if not flat and (self.per_call is not None or None in (self.input, self.output)):
             raise ValueError("give both input and output, or per_call alone")
 
     def price(self) -> Price:
-        """The same as the core's record."""
+        """Return the core's record."""
         return Price(
             input=Rate(Decimal(self.input or 0)),
             output=Rate(Decimal(self.output or 0)),
@@ -125,82 +128,112 @@ def _rate(usd: int | Decimal | None) -> Rate | None:
     return None if usd is None else Rate(Decimal(usd))
 
 
-class SharedTable(_Table, frozen=True):
-    """`[providers.NAME.shared]`: limits over all models of a provider together."""
+class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits over the whole fleet; `[providers.NAME.shared]` has them over all models together."""
 
     requests_per_minute: PerMinute | None = None
+    """Calls begun."""
     tokens_per_minute: PerMinute | None = None
+    """Input and output tokens of the calls begun."""
     max_in_flight: MaxInFlight | None = None
+    """Calls at once."""
 
     def limits(self) -> Limits:
-        """The same as the core's record."""
+        """Return the core's record."""
         return Limits(self.requests_per_minute, self.tokens_per_minute, self.max_in_flight)
 
 
-class ProviderTable(_Table, frozen=True):
+class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
+    """Keys of providers and models alike; a model without a value takes its provider's."""
+
+    base_url: str = ""
+    """Root of the API, without a trailing slash."""
+    plain_http: bool = False
+    """Whether the key may go unencrypted to a host other than this machine."""
+    max_tokens_field: MaxTokensField | None = None
+    """Name of the field that bounds the output in OpenAI's wire format; None: by the host."""
+    notes: str = ""
+    """For people."""
+
+    def __post_init__(self) -> None:
+        """Check and normalise a base URL that is given."""
+        if self.base_url:
+            try:
+                force_setattr(self, "base_url", api_root(self.base_url))
+            except ValueError as error:
+                raise InputError(str(error), field="base_url") from None
+
+
+class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
     """`[providers.NAME]`."""
 
     wire: WireFormat = WireFormat.OPENAI
-    base_url: str = ""
+    """Protocol."""
     key_variable: str = ""
-    plain_http: bool = False
-    max_in_flight: MaxInFlight | None = None
-    requests_per_minute: PerMinute | None = None
-    tokens_per_minute: PerMinute | None = None
-    shared: SharedTable = SharedTable()
-    max_tokens_field: MaxTokensField | None = None
+    """Environment variable that holds the key; empty when no key is needed."""
+    shared: LimitsEntry = LimitsEntry()
+    """Limits over all its models together, where the others hold for each of them."""
     cache_from_tokens: Tokens = 0
+    """Prompts shorter than this are not cached."""
     genai_prices: str = ""
-    notes: str = ""
+    """Its name in genai-prices; the same name when empty."""
 
     def __post_init__(self) -> None:
-        """Check what its type alone does not tell."""
-        _check_base_url(self)
+        """Refuse a key in place of the name of its variable."""
+        super().__post_init__()
         if not _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable):
             problem = "must be the name of an environment variable in upper case, not a key"
-            raise WrongValueError("key_variable", problem)
+            raise InputError(problem, field="key_variable")
         if self.key_variable.startswith(RESERVED_PREFIX):
             problem = f"must not begin with {RESERVED_PREFIX}: that is a setting of this program"
-            raise WrongValueError("key_variable", problem)
+            raise InputError(problem, field="key_variable")
 
 
-class ModelTable(_Table, frozen=True):
+class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
     """`[[models]]`."""
 
     id: str
+    """PROVIDER/MODEL."""
     name: Annotated[str, Meta(min_length=1)] | None = None
+    """The model's name in requests; the id without its provider when None."""
     default: bool = False
+    """Whether `all` includes it."""
     reference: bool = False
-    base_url: str = ""
-    plain_http: bool = False
-    max_in_flight: MaxInFlight | None = None
-    requests_per_minute: PerMinute | None = None
-    tokens_per_minute: PerMinute | None = None
-    price: PriceTable | None = None
+    """Whether the reference benchmark measured it."""
+    price: PriceEntry | None = None
+    """Overrides the list price."""
     parameters: dict[str, Any] = {}
+    """Extra fields of the request body."""
     drop_parameters: list[str] = []
-    max_tokens_field: MaxTokensField | None = None
+    """Fields of the request body that the model refuses."""
     cache_from_tokens: Tokens | None = None
+    """Prompts shorter than this are not cached; as for its provider when None."""
     takes_temperature: bool = True
+    """Whether requests may state a temperature."""
     retires: date | None = None
+    """From this day on the provider answers no more; None while none is announced."""
     simulated: bool = False
-    notes: str = ""
+    """Whether the simulator answers for it."""
 
     def __post_init__(self) -> None:
-        """Check what its type alone does not tell."""
+        """Check the id, and give the parameters the form that they have in requests."""
+        super().__post_init__()
         if not is_model_id(self.id):
-            raise WrongValueError("id", "must have the form provider/model")
-        _check_base_url(self)
+            raise InputError("must have the form provider/model", field="id")
         try:
             force_setattr(self, "parameters", _as_json(self.parameters))
         except ValueError as error:
-            raise WrongValueError("parameters", error) from None
+            raise InputError(str(error), field="parameters") from None
 
+    def retired(self, day: date) -> bool:
+        """Whether the provider has ended it by a day."""
+        return self.retires is not None and self.retires <= day
 
-def _check_base_url(table: ProviderTable | ModelTable) -> None:
-    """Check and normalise a base URL that is given."""
-    if table.base_url:
-        try:
-            force_setattr(table, "base_url", api_root(table.base_url))
-        except ValueError as error:
-            raise WrongValueError("base_url", error) from None
+    def takes(self, spec: ModelSpec, parameters: CallParameters) -> bool:
+        """Whether the model takes these parameters, as far as the catalog knows."""
+        # A null among the model's own parameters removes the field, a value replaces it.
+        return (
+            self.takes_temperature
+            or parameters.temperature is None
+            or spec.parameters.get("temperature", 0) is None
+        )
