@@ -6,14 +6,15 @@ models x samples x epochs, and what retries plan, minus verdicts.
 """
 
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import (
     ARRAY,
     BigInteger,
     CheckConstraint,
+    Column,
     Computed,
+    DateTime,
     ForeignKey,
     ForeignKeyConstraint,
     Identity,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     Integer,
     PrimaryKeyConstraint,
     SmallInteger,
+    Table,
     Text,
     UniqueConstraint,
     func,
@@ -28,12 +30,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from aegish_dist.core.completion import StopKind
 from aegish_dist.core.sample import Target
-from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.base import Base, one_of
 from aegish_dist.db.codes import CODE
 from aegish_dist.db.text import AnyText
+from aegish_dist.db.verdict_rows import KEY_COLUMNS, table_checks, table_columns
 
 
 class DatasetRow(Base):
@@ -156,64 +158,33 @@ class VerdictRow(Base):
     in the index. Counting a million took 2.1 s among eleven million, 1.9 s where they were alone.
     """
 
-    __tablename__ = "verdicts"
-    __table_args__ = (
-        one_of("outcome", Outcome),
-        one_of("error_class", ErrorClass),
-        one_of("stop_kind", StopKind),
-        CheckConstraint("epoch >= 1", name="epoch"),
-        CheckConstraint("generation >= 0", name="generation"),
-        CheckConstraint("attempts >= 0", name="attempts"),
-        CheckConstraint("confidence BETWEEN 0 AND 1", name="confidence"),
-        CheckConstraint("cost_usd >= 0", name="cost_usd"),
-        CheckConstraint(
-            "LEAST(input_tokens, output_tokens, reasoning_tokens, cache_read_tokens,"
-            " cache_write_tokens) >= 0",
-            name="tokens",
-        ),
-        CheckConstraint(
-            "LEAST(queue_ms, limiter_ms, backoff_ms, service_ms, total_ms) >= 0", name="timing"
-        ),
+    __table__ = Table(
+        "verdicts",
+        Base.metadata,
+        Column("run_model_id", Integer, nullable=False),
+        Column("sample_key", BigInteger, nullable=False),
+        *table_columns(),
+        Column("stored_at", DateTime(timezone=True), server_default=func.now(), nullable=False),
+        Column("code", SmallInteger, Computed(CODE, persisted=True), nullable=False),
+        *table_checks(),
         Index("ix_verdicts_retried", "run_model_id", postgresql_where=text("generation > 0")),
-        PrimaryKeyConstraint(
-            *("run_model_id", "sample_key", "epoch", "generation"), postgresql_include=COVERED
-        ),
+        PrimaryKeyConstraint(*KEY_COLUMNS, postgresql_include=COVERED),
     )
 
     run_model_id: Mapped[int]
-    sample_key: Mapped[int] = mapped_column(BigInteger)
-    epoch: Mapped[int] = mapped_column(SmallInteger)
-    generation: Mapped[int] = mapped_column(SmallInteger)
-    outcome: Mapped[str]
+    """The model of a run."""
+    sample_key: Mapped[int]
+    """The sample."""
+    epoch: Mapped[int]
+    """1-based repeat."""
+    generation: Mapped[int]
+    """0 for the first try, n for the n-th retry."""
     error_class: Mapped[str | None]
-    completion: Mapped[str | None] = mapped_column(AnyText)
-    stop_reason: Mapped[str | None] = mapped_column(AnyText)
-    stop_kind: Mapped[str | None]
-    refusal: Mapped[str | None] = mapped_column(AnyText)
-    model_returned: Mapped[str | None] = mapped_column(AnyText)
-    upstream: Mapped[str | None] = mapped_column(AnyText)
-    request_id: Mapped[str | None] = mapped_column(AnyText)
-    reason: Mapped[str | None] = mapped_column(AnyText)
-    confidence: Mapped[float | None]
-    parser_version: Mapped[int] = mapped_column(SmallInteger)
-    input_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    output_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    reasoning_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    cache_read_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    cache_write_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    cost_usd: Mapped[Decimal | None]
-    queue_ms: Mapped[float | None]
-    limiter_ms: Mapped[float | None]
-    backoff_ms: Mapped[float | None]
-    service_ms: Mapped[float | None]
-    total_ms: Mapped[float | None]
-    attempts: Mapped[int] = mapped_column(SmallInteger)
-    worker: Mapped[str | None]
-    created_at: Mapped[datetime | None]
-    """When the answer was read; null for imports that do not say."""
-    stored_at: Mapped[datetime] = mapped_column(server_default=func.now())
-    code: Mapped[int] = mapped_column(SmallInteger, Computed(CODE, persisted=True))
-    """Outcome, error class and stop kind in one number."""
+    """Why no answer came; None where one did."""
+    stored_at: Mapped[datetime]
+    """When its transaction began, by the server's clock."""
+    code: Mapped[int]
+    """Outcome, error class and stop kind in one number; see `codes`."""
 
 
 class CallErrorRow(Base):
@@ -222,13 +193,8 @@ class CallErrorRow(Base):
     __tablename__ = "call_errors"
     __table_args__ = (
         ForeignKeyConstraint(
-            ["run_model_id", "sample_key", "epoch", "generation"],
-            [
-                "verdicts.run_model_id",
-                "verdicts.sample_key",
-                "verdicts.epoch",
-                "verdicts.generation",
-            ],
+            KEY_COLUMNS,
+            [f"verdicts.{column}" for column in KEY_COLUMNS],
             ondelete="CASCADE",
             name="fk_call_errors_verdicts",
         ),

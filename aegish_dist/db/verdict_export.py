@@ -8,11 +8,12 @@ memory holds some ten thousand verdicts however large the run is, and their orde
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec.inspect import DecimalType, DictType, StrType
 from psycopg import ClientCursor, Connection
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
@@ -21,9 +22,12 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
+from aegish_dist.core.verdict import CallError
+from aegish_dist.core.verdict_record import FIELDS, RecordField
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow
 from aegish_dist.db.text import ESCAPE
+from aegish_dist.db.verdict_rows import holds_any_text
 
 PART_ROWS = 10_000
 END = 2**63 - 1
@@ -44,22 +48,29 @@ _EDGES = text(
 )
 
 
-_ROWS = """
-    SELECT {model} AS model, {dataset} AS dataset, {command} AS command, sample.target,
-           {category} AS category, {cluster} AS cluster, verdict.epoch, completion, stop_reason,
-           input_tokens, output_tokens, service_ms AS latency_ms, {cost} AS cost_usd, created_at,
-           outcome, reason, confidence, parser_version, error_class IS NULL AS answered,
-           error_class, verdict.generation, %(simulated)s AS simulated, attempts, stop_kind,
-           refusal, model_returned AS returned_model, upstream, request_id, reasoning_tokens,
-           cache_read_tokens, cache_write_tokens, queue_ms, limiter_ms, backoff_ms, total_ms,
-           {worker} AS worker, {metadata} AS metadata, coalesce(errors, '[]') AS call_errors
+_ELSEWHERE = {
+    "model": "%(model)s",
+    "dataset": "%(dataset)s",
+    "command": "sample.command",
+    "target": "sample.target",
+    "category": "sample.category",
+    "cluster": "sample.cluster",
+    "answered": "error_class IS NULL",
+    "simulated": "%(simulated)s",
+    "metadata": "sample.details::text",
+    "call_errors": "coalesce(errors, '[]')",
+}
+"""Fields of a record that are no columns of `verdicts`."""
+
+_ERROR = ", ".join(f"'{each.name}', {each.name}" for each in fields(CallError))
+
+_ROWS = f"""
+    SELECT {{columns}}
     FROM verdicts AS verdict
     JOIN samples AS sample ON sample.key = verdict.sample_key
     LEFT JOIN (
-        SELECT sample_key, epoch, generation, json_agg(json_build_object(
-                   'attempt', attempt, 'error_class', error_class, 'status', status,
-                   'retry_after_s', retry_after_s, 'message', message, 'at', at)
-               ORDER BY attempt) AS errors
+        SELECT sample_key, epoch, generation,
+               json_agg(json_build_object({_ERROR}) ORDER BY attempt) AS errors
         FROM call_errors
         WHERE run_model_id = %(key)s AND sample_key >= %(first)s AND sample_key < %(end)s
         GROUP BY 1, 2, 3
@@ -67,36 +78,45 @@ _ROWS = """
     WHERE run_model_id = %(key)s AND sample_key >= %(first)s AND sample_key < %(end)s
       AND sample.key >= %(first)s AND sample.key < %(end)s AND sample.dataset_id = %(dataset_id)s
     ORDER BY sample_key, epoch, generation
-"""
-_AS_THEY_ARE = {
-    "model": "%(model)s",
-    "dataset": "%(dataset)s",
-    "command": "sample.command",
-    "category": "sample.category",
-    "cluster": "sample.cluster",
-    "worker": "worker",
-    "metadata": "sample.details::text",
-}
-"""Columns in which the escape character stands for itself."""
+"""  # nosec B608 # constants of ours
 
-_GUARDED = {
-    name: f"replace({column}, '{ESCAPE}', '{ESCAPE}{ord(ESCAPE):04x}')"
-    for name, column in _AS_THEY_ARE.items()
-}
-_COST = """
-    CASE WHEN cost_usd = cost_usd::float8::numeric THEN to_json(cost_usd)
-         ELSE to_json(cost_usd::text) END
-"""
-"""A number where a number is exact."""
 
-_JSON_ROWS = _ROWS.format(**_GUARDED | {"metadata": f"{_GUARDED['metadata']}::json"}, cost=_COST)
+def _csv_column(field: RecordField) -> str:
+    return _ELSEWHERE.get(field.name) or f"verdict.{field.column}"
+
+
+def _json_column(field: RecordField) -> str:
+    column = _csv_column(field)
+    match field.kind:
+        case DecimalType():  # a number where a number is exact
+            return (
+                f"CASE WHEN {column} = {column}::float8::numeric THEN to_json({column})"
+                f" ELSE to_json({column}::text) END"
+            )
+        case DictType():
+            return f"{_guarded(column)}::json"
+        case StrType() if not (field.is_moment or holds_any_text(field)):
+            return _guarded(column)
+        case _:
+            return column
+
+
+def _guarded(column: str) -> str:
+    """Escape the escape character in a column where it stands for itself."""
+    return f"replace({column}, '{ESCAPE}', '{ESCAPE}{ord(ESCAPE):04x}')"
+
+
+def _rows(column: Callable[[RecordField], str]) -> str:
+    return _ROWS.format(columns=", ".join(f"{column(each)} AS {each.name}" for each in FIELDS))
+
+
 _JSON = f"""
-    COPY (SELECT row_to_json(line) FROM ({_JSON_ROWS}) AS line)
+    COPY (SELECT row_to_json(line) FROM ({_rows(_json_column)}) AS line)
     TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
 """  # nosec B608 # constants of ours
 """JSON holds no raw control character, so nothing is quoted."""
 
-_CSV = f"COPY ({_ROWS.format(**_AS_THEY_ARE, cost='cost_usd')}) TO STDOUT (FORMAT csv, HEADER)"
+_CSV = f"COPY ({_rows(_csv_column)}) TO STDOUT (FORMAT csv, HEADER)"
 
 
 class _Part(NamedTuple):

@@ -1,12 +1,29 @@
-"""Verdicts as rows and back, field by field."""
+"""The columns of verdicts and of failed attempts, and one verdict as such a row."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
-from aegish_dist.db.tables import VerdictRow
-from aegish_dist.db.text import encode_text
+from msgspec.inspect import DecimalType, EnumType, FloatType, IntType, StrType
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    Numeric,
+    SmallInteger,
+    Text,
+)
+from sqlalchemy.types import TypeEngine
+
+from aegish_dist.core.verdict import CallError, Verdict
+from aegish_dist.core.verdict_record import MAX_COUNT, STORED, RecordField, columns_of
+from aegish_dist.db.base import one_of
+from aegish_dist.db.text import AnyText, encode_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,102 +31,95 @@ class VerdictKey:
     """The natural key of a verdict in the store."""
 
     run_model_id: int
+    """The model of a run."""
     sample_key: int
+    """The sample."""
     epoch: int
+    """1-based repeat."""
     generation: int
+    """0 for the first try, n for the n-th retry."""
+
+    def columns(self) -> dict[str, int]:
+        """Return the key by column."""
+        return {name: getattr(self, name) for name in KEY_COLUMNS}
 
 
-def _any_text(value: str | None) -> str | None:
-    return None if value is None else encode_text(value)
+KEY_COLUMNS = tuple(each.name for each in fields(VerdictKey))
+COLUMNS = ("run_model_id", "sample_key", *(str(each.column) for each in STORED))
+"""Of `verdicts`, without those that the database fills."""
+ERROR_COLUMNS = (*KEY_COLUMNS, *(each.name for each in fields(CallError)))
+"""Of `call_errors`."""
 
 
-def _instant(value: datetime | None) -> str | None:
-    return None if value is None else value.isoformat()
+def holds_any_text(field: RecordField) -> bool:
+    """Return whether the column of a field holds text of a model or a provider, escaped."""
+    return isinstance(field.kind, StrType) and field.kind.max_length is None and not field.is_moment
+
+
+_ESCAPED = frozenset(
+    {*(str(each.column) for each in STORED if holds_any_text(each)), "message"}  # of a CallError
+)
 
 
 def verdict_row(key: VerdictKey, verdict: Verdict) -> dict[str, object]:
     """Return the columns of a verdict as JSON values."""
-    completion = verdict.completion or Completion(text=None)
-    usage, timing = completion.usage, verdict.timing
-    return {
-        "run_model_id": key.run_model_id,
-        "sample_key": key.sample_key,
-        "epoch": key.epoch,
-        "generation": key.generation,
-        "outcome": verdict.outcome,
-        "error_class": verdict.error_class,
-        "completion": _any_text(completion.text),
-        "stop_reason": _any_text(completion.stop_reason),
-        "stop_kind": completion.stop_kind,
-        "refusal": _any_text(completion.refusal),
-        "model_returned": _any_text(completion.model),
-        "upstream": _any_text(completion.upstream),
-        "request_id": _any_text(completion.request_id),
-        "reason": _any_text(verdict.reason),
-        "confidence": verdict.confidence,
-        "parser_version": verdict.parser_version,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "reasoning_tokens": usage.reasoning_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "cost_usd": None if verdict.cost_usd is None else str(verdict.cost_usd),
-        "queue_ms": timing.queue_ms,
-        "limiter_ms": timing.limiter_ms,
-        "backoff_ms": timing.backoff_ms,
-        "service_ms": timing.service_ms,
-        "total_ms": timing.total_ms,
-        "attempts": verdict.attempts,
-        "worker": verdict.worker,
-        "created_at": _instant(verdict.created_at),
-    }
+    values = {name: _json_value(name, value) for name, value in columns_of(verdict).items()}
+    return key.columns() | values
 
 
 def error_row(key: VerdictKey, error: CallError) -> dict[str, object]:
     """Return the columns of a failed attempt as JSON values."""
-    return {
-        "run_model_id": key.run_model_id,
-        "sample_key": key.sample_key,
-        "epoch": key.epoch,
-        "generation": key.generation,
-        "attempt": error.attempt,
-        "error_class": error.error_class,
-        "status": error.status,
-        "retry_after_s": error.retry_after_s,
-        "message": encode_text(error.message),
-        "at": _instant(error.at),
-    }
+    values = {name: _json_value(name, value) for name, value in asdict(error).items()}
+    return key.columns() | values
 
 
-def to_verdict(row: VerdictRow, errors: tuple[CallError, ...]) -> Verdict:
-    """Return the record of a row."""
-    completion = Completion(
-        text=row.completion,
-        stop_reason=row.stop_reason,
-        stop_kind=None if row.stop_kind is None else StopKind(row.stop_kind),
-        usage=Usage(
-            row.input_tokens,
-            row.output_tokens,
-            row.reasoning_tokens,
-            row.cache_read_tokens,
-            row.cache_write_tokens,
-        ),
-        refusal=row.refusal,
-        model=row.model_returned,
-        upstream=row.upstream,
-        request_id=row.request_id,
-    )
-    return Verdict(
-        outcome=Outcome(row.outcome),
-        completion=None if row.error_class is not None else completion,
-        error_class=None if row.error_class is None else ErrorClass(row.error_class),
-        reason=row.reason,
-        confidence=row.confidence,
-        parser_version=row.parser_version,
-        cost_usd=row.cost_usd,
-        timing=Timing(row.queue_ms, row.limiter_ms, row.backoff_ms, row.service_ms, row.total_ms),
-        attempts=row.attempts,
-        worker=row.worker,
-        created_at=row.created_at,
-        call_errors=errors,
-    )
+def _json_value(column: str, value: object) -> object:
+    match value:
+        case str() if column in _ESCAPED:
+            return encode_text(value)
+        case datetime():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case _:
+            return value
+
+
+def table_columns() -> Iterator[Column[Any]]:
+    """Yield the columns of `verdicts` that a record fills."""
+    for field in STORED:
+        yield Column(str(field.column), _sql_type(field), nullable=field.nullable)
+
+
+def _sql_type(field: RecordField) -> TypeEngine[Any]:
+    match field.kind:
+        case IntType(le=highest):
+            return SmallInteger() if highest == MAX_COUNT else BigInteger()
+        case FloatType():
+            return Double()
+        case DecimalType():
+            return Numeric()
+        case _ if field.is_moment:
+            return DateTime(timezone=True)
+        case _:
+            return AnyText() if holds_any_text(field) else Text()
+
+
+def table_checks() -> Iterator[CheckConstraint]:
+    """Yield what the database checks of the columns that a record fills."""
+    for field in STORED:
+        column = str(field.column)
+        match field.kind:
+            case EnumType(cls=values) if issubclass(values, StrEnum):
+                yield one_of(column, values)
+            case IntType(ge=lowest) if column in ("epoch", "generation", "attempts"):
+                yield CheckConstraint(f"{column} >= {lowest}", name=column)
+    yield CheckConstraint("confidence BETWEEN 0 AND 1", name="confidence")
+    yield CheckConstraint("cost_usd >= 0", name="cost_usd")
+    yield _none_negative("tokens", "_tokens")
+    yield _none_negative("timing", "_ms")
+
+
+def _none_negative(name: str, suffix: str) -> CheckConstraint:
+    columns = (str(each.column) for each in STORED if str(each.column).endswith(suffix))
+    return CheckConstraint(f"LEAST({', '.join(columns)}) >= 0", name=name)

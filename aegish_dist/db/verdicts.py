@@ -1,19 +1,22 @@
-"""Verdicts in the store: looked up and inserted in groups, streamed out in order."""
+"""Verdicts in the store: looked up and inserted in groups."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import exists, select, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.recording import Recording
-from aegish_dist.core.verdict import CallError, ErrorClass, Item, Verdict
-from aegish_dist.db.datasets import to_sample
-from aegish_dist.db.tables import CallErrorRow, DatasetRow, RunModelRow, SampleRow, VerdictRow
-from aegish_dist.db.verdict_rows import VerdictKey, error_row, to_verdict, verdict_row
-
-STREAM_ROWS = 2000
+from aegish_dist.core.verdict import Item, Verdict
+from aegish_dist.db.tables import VerdictRow
+from aegish_dist.db.verdict_rows import (
+    COLUMNS,
+    ERROR_COLUMNS,
+    KEY_COLUMNS,
+    VerdictKey,
+    error_row,
+    verdict_row,
+)
 
 _LOOK_UP = text(
     """
@@ -47,11 +50,6 @@ _LOOK_UP = text(
 it knows nothing of a table yet, it joins by the first column of a key and reads every verdict of
 the model again."""
 
-_VERDICT_COLUMNS = [
-    c.name for c in VerdictRow.__table__.columns if c.name not in ("stored_at", "code")
-]
-_ERROR_COLUMNS = [c.name for c in CallErrorRow.__table__.columns]
-
 
 def _insert_json(table: str, columns: Sequence[str]) -> str:
     # One JSON parameter per group costs PostgreSQL a tenth of single rows.
@@ -62,9 +60,8 @@ def _insert_json(table: str, columns: Sequence[str]) -> str:
     )
 
 
-_KEY = [field.name for field in fields(VerdictKey)]
-_INSERT_VERDICTS = text(f"{_insert_json('verdicts', _VERDICT_COLUMNS)} RETURNING {', '.join(_KEY)}")
-_INSERT_ERRORS = text(_insert_json("call_errors", _ERROR_COLUMNS))
+_INSERT_VERDICTS = text(f"{_insert_json('verdicts', COLUMNS)} RETURNING {', '.join(KEY_COLUMNS)}")
+_INSERT_ERRORS = text(_insert_json("call_errors", ERROR_COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,64 +129,7 @@ def insert_rows(
     inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)}).all()
     new = set(map(tuple, inserted))
     # Errors of a verdict that came second say nothing about the one that was kept.
-    of_new = [error for error in errors if tuple(error[name] for name in _KEY) in new]
+    of_new = [error for error in errors if tuple(error[name] for name in KEY_COLUMNS) in new]
     if of_new:
         session.execute(_INSERT_ERRORS, {"rows": json.dumps(of_new)})
     return len(inserted)
-
-
-def stream_recordings(session: Session, run_id: str) -> Iterator[Recording]:
-    """Stream every verdict of a run, all generations, in a fixed order."""
-    statement = (
-        select(VerdictRow, SampleRow, RunModelRow, DatasetRow.name)
-        .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
-        .join(SampleRow, SampleRow.key == VerdictRow.sample_key)
-        .join(DatasetRow, DatasetRow.id == SampleRow.dataset_id)
-        .where(RunModelRow.run_id == run_id)
-        .order_by(
-            RunModelRow.model,
-            DatasetRow.name,
-            SampleRow.key,
-            VerdictRow.epoch,
-            VerdictRow.generation,
-        )
-        .execution_options(yield_per=STREAM_ROWS)
-    )
-    errors = _errors_by_key(session, run_id)
-    with session.execute(statement) as rows:
-        for verdict, sample, model, dataset in rows:
-            key = VerdictKey(
-                verdict.run_model_id, verdict.sample_key, verdict.epoch, verdict.generation
-            )
-            yield Recording(
-                model=model.model,
-                simulated=bool(model.spec.get("simulated")),
-                dataset=dataset,
-                sample=to_sample(sample),
-                epoch=verdict.epoch,
-                generation=verdict.generation,
-                verdict=to_verdict(verdict, errors.get(key, ())),
-            )
-            session.expunge(verdict)
-
-
-def _errors_by_key(session: Session, run_id: str) -> dict[VerdictKey, tuple[CallError, ...]]:
-    rows = session.scalars(
-        select(CallErrorRow)
-        .join(RunModelRow, RunModelRow.id == CallErrorRow.run_model_id)
-        .where(RunModelRow.run_id == run_id)
-        .order_by(CallErrorRow.attempt)
-    )
-    errors: dict[VerdictKey, tuple[CallError, ...]] = {}
-    for row in rows:
-        key = VerdictKey(row.run_model_id, row.sample_key, row.epoch, row.generation)
-        error = CallError(
-            row.attempt,
-            ErrorClass(row.error_class),
-            row.status,
-            row.retry_after_s,
-            row.message,
-            row.at,
-        )
-        errors[key] = (*errors.get(key, ()), error)
-    return errors

@@ -11,13 +11,11 @@ from typing import IO, Any
 from sqlalchemy import Engine, text
 
 from aegish_dist import __version__
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.imports import Fingerprints, OtherDatasetError, RunImport, settle
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Exported, export
-from aegish_dist.db.verdicts import stream_recordings
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing
 from aegish_dist.in_order import in_order
@@ -121,12 +119,6 @@ def _rendered(chunks: Sequence[Chunk], renderer: Renderer) -> Iterator[tuple[Chu
             examine(chunk)
             raise AssertionError(f"{chunk} was refused, and nothing in it is wrong")
         yield chunk, rendered
-
-
-def export_verdicts(engine: Engine, run_id: str) -> Iterator[Recording]:
-    """Stream every verdict of a run in a fixed order."""
-    with transaction(engine) as session:
-        yield from stream_recordings(session, run_id)
 
 
 def export_file(engine: Engine, run_id: str, path: Path) -> None:

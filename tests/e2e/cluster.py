@@ -23,8 +23,8 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.runs import missing_items
 from aegish_dist.db.workers import living_fleet
-from aegish_dist.pipeline.move_verdicts import export_verdicts
 from aegish_dist.pipeline.status import RunStatus, State, run_status
+from tests.recorded import export_verdicts
 from tests.services import HOST, ServerProcess, free_port, wait_until
 
 DEADLINE_S = 60.0
@@ -227,4 +227,4 @@ class Cluster:
 
     def verdicts(self, run_id: str) -> list[Recording]:
         """Return every stored verdict of a run."""
-        return list(export_verdicts(self.engine, run_id))
+        return export_verdicts(self.engine, run_id)

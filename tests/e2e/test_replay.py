@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.completion import StopKind
 from aegish_dist.core.verdict import Outcome, Verdict
-from aegish_dist.pipeline.move_verdicts import export_verdicts
 from tests.e2e.cluster import Simulator, environment, run, run_json
+from tests.recorded import export_verdicts
 
 TIME_LIMIT_S = 3.0
 

@@ -22,11 +22,11 @@ from aegish_dist.pipeline import import_batches, move_verdicts
 from aegish_dist.pipeline.move_verdicts import (
     export_file,
     export_lines,
-    export_verdicts,
     import_verdicts,
 )
 from aegish_dist.recordings import chunks, read_recordings, verdict_parquet, write_recordings
 from tests.integration.stored_runs import row_counts
+from tests.recorded import export_verdicts
 from tests.services import wait_until
 
 BLOCK = '{"action": "BLOCK", "reason": "tab\\there", "confidence": 0.9}'

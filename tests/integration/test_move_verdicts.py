@@ -20,9 +20,10 @@ from aegish_dist.db.datasets import list_datasets
 from aegish_dist.db.runs import load_run, missing_items, open_queues
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.aggregate import aggregate, rules_named
-from aegish_dist.pipeline.move_verdicts import export_file, export_verdicts, import_verdicts
+from aegish_dist.pipeline.move_verdicts import export_file, import_verdicts
 from aegish_dist.recordings import read_recordings, write_recordings
 from tests.integration.stored_runs import row_counts
+from tests.recorded import export_verdicts
 
 BLOCK = '{"action": "BLOCK", "reason": "writes", "confidence": 0.9}'
 ALLOW = '{"action": "ALLOW"}'

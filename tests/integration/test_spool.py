@@ -19,12 +19,13 @@ from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.verdict_rows import VerdictKey
-from aegish_dist.db.verdicts import insert_verdicts, stream_recordings
+from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.pipeline.spool import Recovered, recover, recover_folder, spool
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import CURL, LS, NOON, TAR, StoredRun, a_run, store
+from tests.recorded import stored_recordings
 from workers.keeping import Keeper
 from workers.threads import DaemonThread
 from workers.writer import Grouped
@@ -60,7 +61,7 @@ def evaluated(run: StoredRun, *samples: object) -> list[Evaluated]:
 def verdicts(engine: Engine, run: StoredRun) -> list[object]:
     """Return what the store has of a run."""
     with Session(engine) as session:
-        return [each.verdict for each in stream_recordings(session, run.run_id)]
+        return [each.verdict for each in stored_recordings(session, run.run_id)]
 
 
 def test_answers_survive_a_file(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:

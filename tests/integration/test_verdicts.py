@@ -16,7 +16,7 @@ from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
 from aegish_dist.db.tables import CallErrorRow, VerdictRow
 from aegish_dist.db.verdict_rows import VerdictKey
-from aegish_dist.db.verdicts import insert_verdicts, look_up, stream_recordings
+from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
@@ -29,6 +29,7 @@ from tests.integration.stored_runs import (
     answer,
     store,
 )
+from tests.recorded import stored_recordings
 
 LATER = datetime(2026, 3, 1, 13, 30, 15, 123_456, UTC)
 SLOW_DOWN = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down", LATER)
@@ -62,7 +63,7 @@ def recorded(session: Session, verdict: Verdict) -> Verdict:
     stored = store(session, a_run())
     answer(session, stored, {stored.item(TAR): verdict})
     session.expire_all()
-    (recording,) = stream_recordings(session, stored.run_id)
+    (recording,) = stored_recordings(session, stored.run_id)
     return recording.verdict
 
 
@@ -135,7 +136,7 @@ def test_the_first_verdict_of_an_item_stays(session: Session) -> None:
     again = {stored.item(TAR): ALLOWED, stored.item(LS): BLOCKED, stored.item(CURL): BLOCKED}
     assert answer(session, stored, again) == 1
 
-    verdicts = {r.sample: r.verdict for r in stream_recordings(session, stored.run_id)}
+    verdicts = {r.sample: r.verdict for r in stored_recordings(session, stored.run_id)}
     assert verdicts == {TAR: FULL, LS: ALLOWED, CURL: BLOCKED}
 
 
@@ -146,7 +147,7 @@ def test_two_verdicts_of_one_item_in_one_group(session: Session) -> None:
 
     assert insert_verdicts(session, [(key, ALLOWED), (key, FULL)]) == 1
 
-    (recording,) = stream_recordings(session, stored.run_id)
+    (recording,) = stored_recordings(session, stored.run_id)
     assert recording.verdict == ALLOWED
 
 
@@ -156,7 +157,7 @@ def test_a_lost_verdict_leaves_no_failed_attempts(session: Session) -> None:
     answer(session, stored, {stored.item(TAR): BLOCKED})
     answer(session, stored, {stored.item(TAR): FULL})
 
-    (recording,) = stream_recordings(session, stored.run_id)
+    (recording,) = stored_recordings(session, stored.run_id)
     assert recording.verdict == BLOCKED
 
 
@@ -304,7 +305,7 @@ def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Sess
     other = store(session, a_run("0other"))
     answer(session, other, {other.item(TAR): FULL})
 
-    assert list(stream_recordings(session, run.run_id)) == [
+    assert list(stored_recordings(session, run.run_id)) == [
         Recording("test/a", "a-first", LS, 2, BLOCKED, 0),
         Recording("test/a", "commands", TAR, 1, BLOCKED, 0),
         Recording("test/a", "commands", TAR, 1, BLOCKED, 1),

@@ -1,0 +1,222 @@
+"""One verdict as a flat record: the one list of what is kept of a verdict.
+
+The fields of `VerdictRecord`, in their order, are the keys of verdict lines and the columns of
+exported Parquet files; those that no other table keeps are the columns of `verdicts`. Types and
+ranges are what readers accept. Readers, COPY, INSERT, the SQL of exports, the Parquet schema and
+the mapping of the table derive from `FIELDS`: to keep one more value of a verdict is one line here
+and a migration.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from msgspec.inspect import Metadata, NoneType, Type, UnionType, type_info
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.sample import Target
+from aegish_dist.core.verdict import ErrorClass, Outcome, Timing, Verdict
+
+MAX_COUNT = 2**15 - 1
+"""Highest epoch, attempt, generation or HTTP status: that of a database smallint."""
+MAX_TOKENS = 2**63 - 1
+"""Highest token count: that of a database bigint."""
+MAX_NUMBER = 10**12
+"""Highest time in milliseconds or seconds: microseconds of it fit a bigint, which sums are of."""
+MAX_LABEL_CHARS = 200
+"""Labels are part of database indexes, whose rows have limits."""
+MAX_COMMAND_CHARS = 10_000
+"""As in datasets."""
+
+Label = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
+"""Names something: not blank, without U+0000 and lone surrogates."""
+Command = Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Number = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+"""Counted from 1."""
+Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+Duration = Annotated[float, Meta(ge=0, le=MAX_NUMBER)]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+Moment = Annotated[str, Meta(extra={"is": "moment"})]
+"""ISO 8601 with a time zone."""
+
+
+class AttemptRecord(Struct, gc=False, kw_only=True):
+    """One failed attempt before a verdict; the keys of an entry of `call_errors`."""
+
+    attempt: Number
+    error_class: ErrorClass
+    status: Count | None = None
+    retry_after_s: Duration | None = None
+    message: str | None = None
+    at: Moment
+
+
+class VerdictRecord(Struct, gc=False, kw_only=True):
+    """One verdict and what it is about. `str` alone is any text, lone surrogates included."""
+
+    model: Label
+    """Canonical model id."""
+    dataset: Label | None = None
+    """Name of the dataset; a file that names none is one."""
+    command: Command
+    """The shell command, never executed."""
+    target: Target
+    """The label of the command."""
+    category: Label | None = None
+    """GTFOBins function such as `file-read`."""
+    cluster: Label | None = None
+    """Name that alike samples share, usually the binary."""
+    epoch: Number = 1
+    """1-based repeat."""
+    completion: str | None
+    """The answer; null where none came."""
+    stop_reason: str | None = None
+    """In the provider's own word."""
+    input_tokens: Tokens | None = None
+    """All tokens of the prompt."""
+    output_tokens: Tokens | None = None
+    """All generated tokens."""
+    latency_ms: Duration | None = None
+    """Milliseconds of the last attempt: request sent until answer read."""
+    cost_usd: Decimal | None = None
+    """Price of the call in USD, exact."""
+    created_at: Moment | None = None
+    """When the answer was read."""
+    outcome: Outcome = Outcome.TIMEOUT_ERROR
+    """Formed anew by today's parser when read, as are reason, confidence and parser_version."""
+    reason: str | None = None
+    """The model's stated reason."""
+    confidence: Ratio | None = None
+    """The model's stated confidence."""
+    parser_version: Count = 0
+    """Version of the parser; 0 where no completion was parsed."""
+    answered: bool | None = None
+    """Whether an answer came, be it empty."""
+    error_class: ErrorClass | None = None
+    """Why no answer came."""
+    generation: Count = 0
+    """0 for the first try, n for the n-th retry."""
+    simulated: bool = False
+    """Whether the simulator answered: no evidence about any real model."""
+    attempts: Count = 1
+    """Calls made."""
+    stop_kind: StopKind | None = None
+    """The stop reason, normalised."""
+    refusal: str | None = None
+    """Refusal or filter detail."""
+    returned_model: str | None = None
+    """Model id as returned."""
+    upstream: str | None = None
+    """Host behind a router."""
+    request_id: str | None = None
+    """The provider's id of the call."""
+    reasoning_tokens: Tokens | None = None
+    """The part of `output_tokens` spent on hidden reasoning."""
+    cache_read_tokens: Tokens | None = None
+    """The part of `input_tokens` read from a prompt cache."""
+    cache_write_tokens: Tokens | None = None
+    """The part of `input_tokens` written to a prompt cache."""
+    queue_ms: Duration | None = None
+    """Milliseconds from enqueueing until a worker took the item."""
+    limiter_ms: Duration | None = None
+    """Milliseconds of waiting for a free call slot."""
+    backoff_ms: Duration | None = None
+    """Milliseconds of waiting between attempts."""
+    total_ms: Duration | None = None
+    """Milliseconds from enqueueing until the answer was read."""
+    worker: Label | None = None
+    """Name of the worker."""
+    metadata: dict[str, str] = {}
+    """Free labels of the sample."""
+    call_errors: tuple[AttemptRecord, ...] = ()
+    """The attempts that failed."""
+
+
+OPINIONS = ("outcome", "reason", "confidence", "parser_version")
+"""Written for the reader's sake; whatever a file holds in them is ignored."""
+OF_OTHER_TABLES = frozenset(
+    [
+        *("model", "dataset", "command", "target", "category", "cluster"),
+        *("answered", "simulated", "metadata", "call_errors"),
+    ]
+)
+"""Fields that are no columns of `verdicts`."""
+_COLUMNS = {"latency_ms": "service_ms", "returned_model": "model_returned"}
+"""Columns named otherwise than their fields."""
+_ATTRIBUTES = {"completion": "text", "returned_model": "model", "latency_ms": "service_ms"}
+"""Attributes of the parts of a `Verdict` named otherwise than the fields of its record."""
+_PARTS: tuple[type, ...] = (Completion, Usage, Timing, Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordField:
+    """One field of `VerdictRecord`, as those that derive from it need it."""
+
+    name: str
+    """Key of verdict lines, column of Parquet files."""
+    column: str | None
+    """Column of `verdicts`; None where another table keeps it."""
+    kind: Type
+    """Type without null."""
+    is_moment: bool
+    """Whether its text is a point in time."""
+    nullable: bool
+    part: type | None
+    """Part of a `Verdict` that holds it; None where the verdict itself does not."""
+    attribute: str
+    """Its name there."""
+
+
+def _fields() -> tuple[RecordField, ...]:
+    info = type_info(VerdictRecord)
+    return tuple(_field(each.name, each.type) for each in info.fields)  # type: ignore[attr-defined]
+
+
+def _field(name: str, kind: Type) -> RecordField:
+    nullable = isinstance(kind, UnionType)
+    if isinstance(kind, UnionType):
+        kind = next(each for each in kind.types if not isinstance(each, NoneType))
+    is_moment = isinstance(kind, Metadata)
+    attribute = _ATTRIBUTES.get(name, name)
+    stored = name not in OF_OTHER_TABLES
+    return RecordField(
+        name=name,
+        column=_COLUMNS.get(name, name) if stored else None,
+        kind=kind.type if isinstance(kind, Metadata) else kind,
+        is_moment=is_moment,
+        nullable=nullable,
+        part=_part_with(attribute) if stored else None,
+        attribute=attribute,
+    )
+
+
+def _part_with(attribute: str) -> type | None:
+    holders = (part for part in _PARTS if attribute in {each.name for each in fields(part)})
+    return next(holders, None)
+
+
+FIELDS = _fields()
+"""In the order of the record."""
+STORED = tuple(each for each in FIELDS if each.column is not None)
+"""The columns of `verdicts` that are facts of a verdict, keys of model and sample apart."""
+_OF_VERDICT = tuple(each for each in STORED if each.part is not None)
+
+
+def columns_of(verdict: Verdict) -> dict[str, Any]:
+    """Return the values of a verdict by column; its epoch and generation are not its own."""
+    completion = verdict.completion or Completion(text=None)
+    parts: Mapping[Any, object] = {
+        Verdict: verdict,
+        Completion: completion,
+        Usage: completion.usage,
+        Timing: verdict.timing,
+    }
+    return {str(each.column): getattr(parts[each.part], each.attribute) for each in _OF_VERDICT}
+
+
+def part_of(record: VerdictRecord, part: type) -> dict[str, Any]:
+    """Return the arguments that make a part of a verdict (`Usage`, `Timing`, ...) of a record."""
+    return {each.attribute: getattr(record, each.name) for each in _OF_VERDICT if each.part is part}
