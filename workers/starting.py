@@ -9,7 +9,7 @@ import sys
 from celery.bin.base import CLIContext
 from celery.bin.worker import worker
 
-import aegish_dist.log_lines  # noqa: F401
+import aegish_dist.logs.lines  # noqa: F401
 import workers.pool
 import workers.tasks  # noqa: F401  all three would be loaded later, after the freeze
 from aegish_dist.broker.connection import check_broker

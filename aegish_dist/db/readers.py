@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
 from aegish_dist.db.engine import transaction
-from aegish_dist.in_order import in_order
+from aegish_dist.parallel import in_order
 
 READERS = 4
 AHEAD = 2

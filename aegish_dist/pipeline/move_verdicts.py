@@ -18,10 +18,9 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Exported, export
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing
-from aegish_dist.in_order import in_order
+from aegish_dist.parallel import in_order, map_in_processes
 from aegish_dist.pipeline.import_batches import store, with_keys
 from aegish_dist.pipeline.import_chunk import PriceOf, Rendered, Renderer
-from aegish_dist.pipeline.processes import map_in_processes
 from aegish_dist.recordings import is_parquet, read_recordings
 from aegish_dist.recordings.chunks import Chunk, examine, split
 from aegish_dist.recordings.verdict_lines import in_ascii

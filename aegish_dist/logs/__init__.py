@@ -4,7 +4,7 @@ An event has a constant name and identifiers as fields, never a prompt, a comple
 Warning means that something will be tried again; error that something was given up or is a bug.
 Messages of libraries quote foreign text, so whatever reaches a terminal is made printable.
 
-structlog, and rich with it, takes 35 ms to import, and most commands log nothing: `log_lines` is
+structlog, and rich with it, takes 35 ms to import, and most commands log nothing: `lines` is
 imported when the first line is written.
 """
 
@@ -54,7 +54,7 @@ class _Logger:
         self._name = name
 
     def __getattr__(self, method: str) -> Any:
-        from aegish_dist.log_lines import event_logger  # noqa: PLC0415
+        from aegish_dist.logs.lines import event_logger  # noqa: PLC0415
 
         return getattr(event_logger(self._name), method)
 
@@ -71,7 +71,7 @@ class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         if self._formatter is None:
-            from aegish_dist.log_lines import formatter  # noqa: PLC0415
+            from aegish_dist.logs.lines import formatter  # noqa: PLC0415
 
             self._formatter = formatter(self._log_format, colors=self._colors)
         return self._formatter.format(record)
