@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from multiprocessing import get_context
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -54,7 +55,7 @@ _HOST = Host(lambda: Path(tempfile.mkdtemp(prefix="aegish-drill-")))
 """Of this process, which drills one after the other."""
 
 
-def drill(name: str, seed: int) -> dict[str, object]:
+def drill(name: str, seed: int) -> dict[str, Any]:
     """Run one drill in this process; a fleet that it left in disorder is not used again."""
     fault = FAULTS[name]
     fleet = _HOST.fleet(fault.layout)

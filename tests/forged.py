@@ -8,7 +8,7 @@ def forged_messages(queue: str) -> list[str]:
     """Return messages as they lie in a Redis list, each wrong in one way."""
     number = 0
 
-    def message(*drop: str, properties: dict[str, Any] | None = None, **parts: Any) -> str:
+    def message(*drop: str, **parts: Any) -> str:
         nonlocal number
         number += 1
         whole = {
@@ -21,9 +21,8 @@ def forged_messages(queue: str) -> list[str]:
                 "body_encoding": "base64",
                 "delivery_info": {"exchange": "", "routing_key": queue},
             }
-            | (properties or {}),
-            **parts,
-        }
+            | parts.pop("properties", {}),
+        } | parts
         return json.dumps({name: part for name, part in whole.items() if name not in drop})
 
     return [

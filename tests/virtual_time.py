@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -20,13 +21,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual_s
 
+    # Of asyncio, which has no public way to wait for nothing but timers; typeshed knows none of them.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[Any]
+    _timer_cancelled_count: int
+
     def _run_once(self) -> None:
         while self._scheduled and self._scheduled[0]._cancelled:
             self._timer_cancelled_count -= 1
             heapq.heappop(self._scheduled)._scheduled = False
         if not self._ready and self._scheduled:
             self._virtual_s = max(self._virtual_s, self._scheduled[0]._when)
-        super()._run_once()  # type: ignore[misc]
+        super()._run_once()  # type: ignore[misc]  # not in typeshed
 
 
 def run_virtually(main: Coroutine[Any, Any, Result]) -> Result:

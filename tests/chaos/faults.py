@@ -302,7 +302,7 @@ def _nothing(_: Drill) -> None:
     pass
 
 
-_ALL = (
+_ALL: tuple[Fault, ...] = (
     Fault("none", "none, for comparison", _nothing, twice=0),
     Fault("worker-killed", "a worker gets `kill -9` (leases of 5 s, not 40)", _kill_worker, SHORT_LEASE),
     Fault("worker-stopped", "a worker gets SIGTERM", _stop_worker, twice=0),

@@ -109,7 +109,8 @@ class Fleet:
         )
         self._stack.callback(self.engine.dispose)
         rabbit = self.layout.broker == "rabbitmq"
-        self.broker = enter(RabbitServer(self.home) if rabbit else RedisServer(self.home))
+        self.broker: RabbitServer | RedisServer
+        self.broker = enter(RabbitServer(self.home)) if rabbit else enter(RedisServer(self.home))
         self.database_proxy = enter(CuttingProxy.to_postgres(self.postgres.url))
         self.broker_proxy = enter(HalfOpenProxy(self.broker.port))
         self.app = create_app(

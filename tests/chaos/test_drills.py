@@ -19,12 +19,11 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         yield kept
 
 
-def by_layout(name: str) -> str:
-    """Return what puts drills on the same fleet one behind the other."""
-    return str(FAULTS[name].layout)
+NAMES: list[str] = sorted(FAULTS, key=lambda name: str(FAULTS[name].layout))
+"""Drills on the same fleet one behind the other."""
 
 
-@pytest.mark.parametrize("name", sorted(FAULTS, key=by_layout))
+@pytest.mark.parametrize("name", NAMES)
 def test_fault(name: str, host: Host) -> None:
     """The run completes by itself, and what is called again is at most what was in flight."""
     fault = FAULTS[name]

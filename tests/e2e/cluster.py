@@ -165,9 +165,9 @@ class Cluster:
 
     def submit(self, *models: str, limit: int, options: tuple[str, ...] = ()) -> str:
         """Submit a run over so many harmless commands and return its id."""
-        asked = ("--models", ",".join(models), "--dataset", "harmless", "--limit", str(limit))
+        asked = ["--models", ",".join(models), "--dataset", "harmless", "--limit", str(limit)]
         # Tests count calls, and have models fail from the first one on.
-        asked += ("--skip-preflight",)
+        asked.append("--skip-preflight")
         run_id: str = run_json(self.env, "submit", *asked, *options)["run_id"]
         return run_id
 

@@ -148,7 +148,13 @@ def test_broadcasts_that_are_no_commands(tmp_path: Path, postgres_url: str, redi
             assert server.publish("/0.celery.pidbox", text) == 1
         with app.connection_for_write() as connection:
             exchange = app.control.mailbox.exchange(connection)
-            for each in ({"method": ["ping"], "destination": 5}, [], "text", {"method": {}}):
+            hostile: tuple[object, ...] = (
+                {"method": ["ping"], "destination": 5},
+                [],
+                "x",
+                {"method": {}},
+            )
+            for each in hostile:
                 connection.Producer(exchange=exchange).publish(each, serializer="json")
 
         run_id = cluster.submit(MODEL, limit=ITEMS)

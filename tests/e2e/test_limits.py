@@ -56,8 +56,8 @@ def models_of(status: dict[str, Any]) -> dict[str, tuple[str, int]]:
 def test_a_dead_model_is_parked(home: Path, simulator: Simulator) -> None:
     """The others finish although it would fill the worker; its items wait without being called."""
     env = environment(home=home, catalog=simulator.catalog, concurrency=20)
-    asked = ("--models", "simulated/locked,simulated/careful", "--dataset", "harmless")
-    asked += ("--skip-preflight",)
+    asked = ["--models", "simulated/locked,simulated/careful", "--dataset", "harmless"]
+    asked.append("--skip-preflight")
 
     submitted = run(env, "submit", *asked, code=1)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import Popen
+from typing import Any
 
 import pytest
 import redis
@@ -80,8 +81,8 @@ def test_a_cut_broker_connection(cluster: Cluster, broker: RedisServer) -> None:
 
 def oldest_renewal(server: redis.Redis) -> float:
     """Return when the message that was not renewed for the longest time was."""
-    ((_, score),) = server.zrange("unacked_index", 0, 0, withscores=True)
-    return float(score) + VISIBILITY_TIMEOUT_S - LEASE_S
+    oldest: Any = server.zrange("unacked_index", 0, 0, withscores=True)
+    return float(oldest[0][1]) + VISIBILITY_TIMEOUT_S - LEASE_S
 
 
 def test_connections_that_go_silent(

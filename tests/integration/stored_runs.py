@@ -16,9 +16,10 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.core.wire import WireFormat
+from aegish_dist.db.base import Base
 from aegish_dist.db.datasets import sample_keys, save_dataset
 from aegish_dist.db.runs import save_run
-from aegish_dist.db.tables import Base, RunModelRow
+from aegish_dist.db.tables import RunModelRow
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe

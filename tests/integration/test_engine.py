@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError, OperationalError
@@ -107,7 +108,9 @@ def test_keepalives(postgres_url: str, proxy: HalfOpenProxy) -> None:
     for suffix, idle in (("", "10"), ("?keepalives_idle=33", "33")):
         engine = open_engine(url + suffix)
         with engine.connect() as connection:
-            parameters = connection.connection.driver_connection.info.get_parameters()
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            parameters = driver.info.get_parameters()
         engine.dispose()
 
         assert parameters["keepalives_idle"] == idle

@@ -193,8 +193,10 @@ def test_workers_share_the_calls_in_flight(play: Play) -> None:
         # One that needs little leaves the rest to the others.
         for step in range(5, 8):
             for name, limiter in workers.items():
-                wanted = {"held": 1} if name == "a" else {"held": slots[name], "waiting": 50}
-                grant = await limiter.lease(ask(**wanted, limits=limits), START + step)
+                held, waiting = (1, 0) if name == "a" else (slots[name], 50)
+                grant = await limiter.lease(
+                    ask(held=held, waiting=waiting, limits=limits), START + step
+                )
                 slots[name] = grant.slots or 0
         assert slots["b"] + slots["c"] + slots["d"] >= 9
 
@@ -397,7 +399,7 @@ def test_probes_grow_rare(play: Play) -> None:
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
         await limiter.lease(ask(waiting=5, told=UsageReport(failures=10)), START)
-        now, waits = START, []
+        now, waits = START, list[float]()
         while len(waits) < 10:
             asked_at = now
             while not (await limiter.lease(ask(waiting=5), now)).probe:

@@ -28,7 +28,7 @@ from tests.recorded import export_verdicts
 BLOCK = '{"action": "BLOCK", "reason": "writes", "confidence": 0.9}'
 ALLOW = '{"action": "ALLOW"}'
 
-EVERY_KEY = {
+EVERY_KEY: dict[str, Any] = {
     "model": "openai/gpt-x",
     "dataset": "gtfobins",
     "command": "cat /etc/shadow # ünïcödé 🦠",

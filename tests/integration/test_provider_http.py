@@ -4,30 +4,45 @@ import asyncio
 import base64
 import gzip
 import json
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp import web
 
-from aegish_dist.core.completion import StopKind
+from aegish_dist.core.completion import Completion, StopKind
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
+from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.session import ProviderSession
+from tests.defined import defined
 
 PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {command}")
 KEY = "sk-proj-0123456789abcdef"
 
 
-def chat(text):
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Server = AbstractAsyncContextManager[str]
+"""Runs while it is entered; yields its address."""
+
+
+async def never() -> web.StreamResponse:
+    """Wait until the handler is cancelled."""
+    forever: asyncio.Future[web.StreamResponse] = asyncio.get_running_loop().create_future()
+    return await forever
+
+
+def chat(text: str) -> dict[str, object]:
     return {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
 
 
 @asynccontextmanager
-async def serving(handler):
+async def serving(handler: Handler) -> AsyncIterator[str]:
     """A web server for one handler; yields its address."""
     app = web.Application()
     app.router.add_post("/{path:.*}", handler)
@@ -44,10 +59,10 @@ async def serving(handler):
 
 
 @asynccontextmanager
-async def sending(reply):
+async def sending(reply: bytes) -> AsyncIterator[str]:
     """A server that sends raw bytes and hangs up, without bytes by a reset; yields its address."""
 
-    async def connected(reader, writer):
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(reply)
         await writer.drain()
@@ -66,31 +81,38 @@ async def sending(reply):
 
 
 @asynccontextmanager
-async def client_of(base_url, wire=WireFormat.OPENAI, time_limit_s=30.0, key=KEY):
+async def client_of(
+    base_url: str,
+    wire: WireFormat = WireFormat.OPENAI,
+    time_limit_s: float = 30.0,
+    key: str = KEY,
+) -> AsyncIterator[ModelClient]:
     spec = ModelSpec("test/m", wire, "m", base_url)
     parameters = CallParameters(time_limit_s=time_limit_s)
     async with ProviderSession() as session:
         yield session.client(spec, PROMPT, parameters, SecretStr(key))
 
 
-def call(server, **options):
+def call(server: Server, **options: Any) -> Completion:
     """Make one call to a server; return the completion."""
 
-    async def body():
+    async def body() -> Completion:
         async with server as base_url, client_of(base_url, **options) as client:
             return await asyncio.wait_for(client.complete("cat /etc/shadow"), 30)
 
     return asyncio.run(body())
 
 
-def failure(server, **options):
+def failure(server: Server, **options: Any) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
         call(server, **options)
     return caught.value
 
 
-def answering(status=200, body=b"", headers=None):
-    async def handler(request):
+def answering(
+    status: int = 200, body: bytes = b"", headers: dict[str, str] | None = None
+) -> Server:
+    async def handler(request: web.Request) -> web.StreamResponse:
         return web.Response(status=status, body=body, headers=headers)
 
     return serving(handler)
@@ -115,11 +137,11 @@ def answering(status=200, body=b"", headers=None):
     ],
 )
 def test_a_call_in_each_wire_format_brings_back_the_text(
-    wire: WireFormat, path: str, key_header: str, answer
+    wire: WireFormat, path: str, key_header: str, answer: object
 ) -> None:
     seen = []
 
-    async def handler(request):
+    async def handler(request: web.Request) -> web.StreamResponse:
         seen.append((request.path, request.headers, await request.json()))
         return web.json_response(answer)
 
@@ -133,10 +155,10 @@ def test_a_call_in_each_wire_format_brings_back_the_text(
 
 
 def test_hundreds_of_calls_are_in_flight_at_once() -> None:
-    async def body():
+    async def body() -> list[Completion]:
         everyone = asyncio.Barrier(300)
 
-        async def handler(request):
+        async def handler(request: web.Request) -> web.StreamResponse:
             await everyone.wait()
             return web.json_response(chat("hello"))
 
@@ -148,10 +170,10 @@ def test_hundreds_of_calls_are_in_flight_at_once() -> None:
 
 
 def test_cookies_are_not_kept() -> None:
-    async def body():
+    async def body() -> list[dict[str, str]]:
         cookies = []
 
-        async def handler(request):
+        async def handler(request: web.Request) -> web.StreamResponse:
             cookies.append(dict(request.cookies))
             response = web.json_response(chat("hello"))
             response.set_cookie("route", "a")
@@ -166,8 +188,8 @@ def test_cookies_are_not_kept() -> None:
 
 
 def test_no_answer_within_the_limit_is_a_deadline() -> None:
-    async def handler(request):
-        await asyncio.Event().wait()
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return await never()
 
     error = failure(serving(handler), time_limit_s=0.1)
     assert (error.error_class, error.status) == (ErrorClass.DEADLINE, None)
@@ -175,18 +197,18 @@ def test_no_answer_within_the_limit_is_a_deadline() -> None:
 
 
 def test_an_answer_that_trickles_past_the_limit_is_a_deadline() -> None:
-    async def handler(request):
+    async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b'{"choices":')
-        await asyncio.Event().wait()
+        return await never()
 
     assert failure(serving(handler), time_limit_s=0.1).error_class == ErrorClass.DEADLINE
 
 
 def test_other_calls_go_on_after_one_misses_its_deadline() -> None:
-    async def body():
-        async def handler(request):
+    async def body() -> tuple[Completion | BaseException, Completion | BaseException, Completion]:
+        async def handler(request: web.Request) -> web.StreamResponse:
             if "sleep" in await request.text():
                 await asyncio.Event().wait()
             return web.json_response(chat("hello"))
@@ -198,17 +220,19 @@ def test_other_calls_go_on_after_one_misses_its_deadline() -> None:
             return late, prompt, await client.complete("ls")
 
     late, prompt, after = asyncio.run(body())
+    assert isinstance(late, ProviderError)
     assert late.error_class == ErrorClass.DEADLINE
+    assert isinstance(prompt, Completion)
     assert prompt.text == after.text == "hello"
 
 
 def test_cancelling_a_call_is_no_provider_error() -> None:
-    async def body():
+    async def body() -> None:
         arrived = asyncio.Event()
 
-        async def handler(request):
+        async def handler(request: web.Request) -> web.StreamResponse:
             arrived.set()
-            await asyncio.Event().wait()
+            return await never()
 
         async with serving(handler) as base_url, client_of(base_url) as client:
             task = asyncio.create_task(client.complete("ls"))
@@ -231,7 +255,7 @@ def test_cancelling_a_call_is_no_provider_error() -> None:
     ],
     ids=["reset", "truncated", "truncated chunks", "broken chunks", "not HTTP"],
 )
-def test_a_connection_that_breaks_is_a_connection_failure(reply) -> None:
+def test_a_connection_that_breaks_is_a_connection_failure(reply: bytes) -> None:
     error = failure(sending(reply))
     assert (error.error_class, error.status) == (ErrorClass.CONNECTION, None)
     assert not error.cut
@@ -259,7 +283,7 @@ def test_only_a_connection_that_was_there_can_be_cut(
 
 
 def test_a_refused_connection_is_a_connection_failure_naming_the_host() -> None:
-    async def body():
+    async def body() -> None:
         async with sending(b"") as base_url:
             pass
         async with client_of(base_url) as client:
@@ -275,7 +299,7 @@ def test_a_refused_connection_is_a_connection_failure_naming_the_host() -> None:
     [b"", b"{", b"<html></html>", b"[" * 100_000, b"null", b'{"choices": []}']
     + [b"[" * depth + b"]" * depth for depth in (300, 450, 600, 900)],
 )
-def test_a_successful_response_that_is_no_answer_is_malformed(body) -> None:
+def test_a_successful_response_that_is_no_answer_is_malformed(body: bytes) -> None:
     error = failure(answering(200, body))
     assert (error.error_class, error.status) == (ErrorClass.MALFORMED, 200)
 
@@ -288,7 +312,7 @@ def test_a_huge_text_below_the_cap_arrives_whole() -> None:
 
 
 def test_an_endless_answer_is_cut_off_and_malformed() -> None:
-    async def handler(request):
+    async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         while True:
@@ -326,7 +350,7 @@ def test_a_filtered_request_is_an_empty_completion() -> None:
     assert completion.request_id == "req_1"
 
 
-def chain(error):
+def chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -348,7 +372,7 @@ def test_a_key_echoed_in_an_answer_is_masked() -> None:
     assert call(answering(200, json.dumps(chat(f"key {KEY}")).encode())).text == "key [key]"
 
 
-def escaped(text):
+def escaped(text: str) -> str:
     return "".join(f"\\u{ord(character):04x}" for character in text)
 
 
@@ -363,7 +387,7 @@ ECHOES = {
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 @pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
-def test_a_key_echoed_in_another_form_is_masked_everywhere(echo, encoding: str) -> None:
+def test_a_key_echoed_in_another_form_is_masked_everywhere(echo: str, encoding: str) -> None:
     """Text, stop reason, refusal, model, upstream and ids, of answers and of errors."""
     answer = (
         f'{{"id": {echo}, "model": {echo}, "provider": {echo}, "choices": [{{"finish_reason":'
@@ -374,9 +398,10 @@ def test_a_key_echoed_in_another_form_is_masked_everywhere(echo, encoding: str) 
     found |= {completion.upstream, completion.request_id}
     error = failure(answering(400, f'{{"error": {{"message": {echo}}}}}'.encode(encoding)))
     found.add(str(error).removeprefix("HTTP 400: "))
-    assert all("[key]" in text for text in found)
+    texts = {defined(text) for text in found}
+    assert all("[key]" in text for text in texts)
     # Beside the mask at most "Bearer " in base64 and the last zero of UTF-16.
-    assert all(len(text) <= len("QmVhcmVyI[key]==") for text in found)
+    assert all(len(text) <= len("QmVhcmVyI[key]==") for text in texts)
 
 
 def test_a_key_echoed_in_the_request_id_is_masked() -> None:
@@ -384,8 +409,9 @@ def test_a_key_echoed_in_the_request_id_is_masked() -> None:
     long = "x" * 190 + KEY
     for headers in ({"x-request-id": KEY}, {"X-Request-Id": long}):
         completion = call(answering(200, json.dumps(chat("hello")).encode(), headers))
-        assert "[key]" in completion.request_id
-        assert "sk-" not in completion.request_id
+        request_id = defined(completion.request_id)
+        assert "[key]" in request_id
+        assert "sk-" not in request_id
 
 
 def test_a_short_key_is_masked() -> None:
@@ -403,10 +429,10 @@ def test_another_key_in_an_error_is_masked_by_its_shape() -> None:
 def test_a_proxy_for_plain_http_gets_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without CONNECT they have to be in the request itself; the model's key is there as well."""
 
-    async def body():
+    async def body() -> tuple[str | None, str, Mapping[str, str]]:
         seen = []
 
-        async def handler(request):
+        async def handler(request: web.Request) -> web.StreamResponse:
             seen.append(request)
             return web.json_response(chat("hello"))
 
@@ -432,16 +458,16 @@ def test_a_failed_connection_drags_no_key_along_in_its_chain(reply: bytes) -> No
 
 
 def test_a_redirect_is_refused_and_the_key_not_carried_along() -> None:
-    async def body():
+    async def body() -> tuple[ProviderError, list[web.Request]]:
         visits = []
 
-        async def elsewhere(request):
+        async def elsewhere(request: web.Request) -> web.StreamResponse:
             visits.append(request)
             return web.json_response(chat("hello"))
 
         async with serving(elsewhere) as target:
 
-            async def handler(request):
+            async def handler(request: web.Request) -> web.StreamResponse:
                 return web.Response(status=307, headers={"Location": target})
 
             async with serving(handler) as base_url, client_of(base_url) as client:

@@ -67,7 +67,7 @@ def missing(session: Session, stored: StoredRun) -> set[Item]:
 
 def known(session: Session, *items: Item) -> list[bool | None]:
     """Tell of each item whether it is done, None for one that nobody planned."""
-    return [each and each.done for each in look_up(session, items)]
+    return [None if each is None else each.done for each in look_up(session, items)]
 
 
 def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session) -> None:

@@ -1,7 +1,7 @@
 """Text that PostgreSQL refuses, through a real table."""
 
 import pytest
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, literal_column, select
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, Text, literal_column, select
 
 from aegish_dist.db.text import AnyText
 
@@ -38,7 +38,7 @@ def test_ordinary_text_is_stored_as_it_is(engine: Engine) -> None:
     with engine.begin() as connection:
         NOTES.create(connection)
         connection.execute(NOTES.insert().values(id=1, body="naïve 🦠\n\t\\x00"))
-        stored = connection.execute(select(literal_column("body::text")).select_from(NOTES))
+        stored = connection.execute(select(literal_column("body::text", Text)).select_from(NOTES))
 
         assert stored.scalar_one() == "naïve 🦠\n\t\\x00"
 

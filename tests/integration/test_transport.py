@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 import redis
@@ -545,7 +545,7 @@ def test_delivery_at_idle(redis_url: str) -> None:
 def as_stored(app: Any, server: redis.Redis, write: Callable[[], Any]) -> dict[str, Any]:
     """Return the message that a publication leaves in Redis, without what differs each time."""
     write()
-    message: dict[str, Any] = json.loads(server.rpop(queue_name(A, RUN)))
+    message: dict[str, Any] = json.loads(cast(bytes, server.rpop(queue_name(A, RUN))))
     ids = {message["headers"].pop("id"), message["headers"].pop("root_id")}
     ids.add(message["properties"].pop("correlation_id"))
     assert len(ids) == 1

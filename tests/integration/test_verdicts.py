@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import func, select
@@ -244,7 +244,7 @@ def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
     [
         ({"outcome": "MAYBE"}, "outcome"),
         ({"error_class": "bad_luck"}, "error_class"),
-        ({"completion": Completion("x", stop_kind="tired")}, "stop_kind"),
+        ({"completion": Completion("x", stop_kind=cast(StopKind, "tired"))}, "stop_kind"),
         ({"confidence": 1.0000000000000002}, "confidence"),
         ({"confidence": -0.1}, "confidence"),
         ({"cost_usd": Decimal("-1E-20")}, "cost_usd"),

@@ -13,6 +13,7 @@ import pytest
 from aegish_dist.core.composite import combine
 from aegish_dist.core.scoring import Composite
 from aegish_dist.core.statistics import Estimate, Observation, macro_rate, rate
+from tests.defined import defined
 
 RUNS = 2000
 CATEGORIES = ("shell", "file-read", "file-write", "upload")
@@ -33,7 +34,7 @@ def _coverage(truth: float, estimate: Callable[[random.Random], Estimate]) -> fl
     covered = 0
     for _ in range(RUNS):
         seen = estimate(rng)
-        covered += seen.ci_low <= truth <= seen.ci_high
+        covered += defined(seen.ci_low) <= truth <= defined(seen.ci_high)
     return covered / RUNS
 
 
@@ -53,7 +54,7 @@ def test_macro_interval_covers_the_truth(mean: float) -> None:
     ("composite", "truth"),
     [(Composite.BALANCED, (0.9 + 0.97) / 2), (Composite.PRODUCT, 0.9 * 0.97)],
 )
-def test_score_interval_covers_the_truth(composite: Composite, truth) -> None:
+def test_score_interval_covers_the_truth(composite: Composite, truth: float) -> None:
     """So does the score of two such rates."""
 
     def score(rng: random.Random) -> Estimate:

@@ -27,7 +27,7 @@ MEANING: dict[str, Any] = {
     "cost_usd": Decimal,
     "created_at": datetime.fromisoformat,
 }
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "model": "m",
     "dataset": "d",
     "command": "ls",

@@ -1,6 +1,7 @@
 """Whatever JSON a provider sends, a codec gives a completion or a ProviderError."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import anthropic, google, openai
+from aegish_dist.providers.contract import Codec
 from aegish_dist.providers.failures import settle
 from aegish_dist.providers.lenient import parse
 from aegish_dist.providers.retry_after import retry_after_s
@@ -87,7 +89,7 @@ header_maps = st.dictionaries(
 )
 
 
-def completed(read):
+def completed(read: Callable[[], Completion]) -> bool:
     """Whether reading gave a completion; no exception but ProviderError is let through."""
     try:
         answer = read()
@@ -98,7 +100,9 @@ def completed(read):
 
 @pytest.mark.parametrize("codec", [openai, anthropic, google])
 @given(payload=values, headers=header_maps)
-def test_decoding_is_total_up_to_provider_errors(codec, payload, headers) -> None:
+def test_decoding_is_total_up_to_provider_errors(
+    codec: Codec, payload: object, headers: dict[str, str]
+) -> None:
     completed(lambda: codec.decode(payload, headers))
 
 
@@ -112,24 +116,30 @@ def test_decoding_is_total_up_to_provider_errors(codec, payload, headers) -> Non
     ),
     inner=values,
 )
-def test_an_answer_of_the_right_outer_shape_is_always_a_completion(envelope, inner) -> None:
+def test_an_answer_of_the_right_outer_shape_is_always_a_completion(
+    envelope: tuple[Codec, Callable[[object], object]], inner: object
+) -> None:
     codec, wrap = envelope
     assert completed(lambda: codec.decode(wrap(inner), {}))
 
 
 @given(status=st.integers(300, 999), payload=values, headers=header_maps)
-def test_reading_an_error_response_is_total_up_to_provider_errors(status, payload, headers) -> None:
+def test_reading_an_error_response_is_total_up_to_provider_errors(
+    status: int, payload: object, headers: dict[str, str]
+) -> None:
     completed(lambda: settle(status, payload, headers))
 
 
 @given(headers=header_maps, error=st.dictionaries(st.sampled_from(FIELDS), values))
-def test_a_wait_is_never_negative_or_endless(headers, error) -> None:
+def test_a_wait_is_never_negative_or_endless(
+    headers: dict[str, str], error: dict[str, object]
+) -> None:
     seconds = retry_after_s(headers, error)
     assert seconds is None or 0 <= seconds < float("inf")
 
 
 @given(payload=values)
-def test_json_reads_back_and_everything_else_is_malformed(payload) -> None:
+def test_json_reads_back_and_everything_else_is_malformed(payload: object) -> None:
     body = json.dumps(payload).encode()
     assert json.dumps(parse(body)).encode() == body
 
@@ -137,7 +147,7 @@ def test_json_reads_back_and_everything_else_is_malformed(payload) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"{", b"\xff\xfe\xfa", b"[" * 200_000, b"9" * 5000, b'{"a":1}x']
 )
-def test_a_body_that_is_no_json_is_malformed(body) -> None:
+def test_a_body_that_is_no_json_is_malformed(body: bytes) -> None:
     with pytest.raises(ProviderError) as caught:
         parse(body)
     assert caught.value.error_class == ErrorClass.MALFORMED

@@ -16,7 +16,7 @@ VARIABLES = (
 
 
 @pytest.fixture(autouse=True)
-def _empty_environment(monkeypatch: pytest.MonkeyPatch):
+def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in VARIABLES:
         monkeypatch.delenv(f"AEGISH_DIST_{variable}", raising=False)
 
@@ -155,7 +155,7 @@ def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPat
 
     assert "hunter2" not in f"{settings!r} {settings}"
     with pytest.raises(AttributeError):
-        settings.concurrency = 1
+        settings.concurrency = 1  # type: ignore[misc]  # that is the test
 
 
 @pytest.mark.parametrize(

@@ -44,20 +44,22 @@ def test_every_class_of_failure_has_a_kind() -> None:
 
 @pytest.mark.parametrize("error_class", TROUBLE)
 @pytest.mark.parametrize("evidence", [Evidence(), MEANWHILE, NOTHING, ONCE, PARKED])
-def test_trouble_of_key_account_and_host_is_never_a_verdict(error_class, evidence) -> None:
+def test_trouble_of_key_account_and_host_is_never_a_verdict(
+    error_class: ErrorClass, evidence: Evidence
+) -> None:
     for attempt in (1, 100):
         assert decide(Failure(error_class, attempt), evidence, 0.5) is Step.GIVE_BACK
 
 
 @pytest.mark.parametrize("error_class", ErrorClass)
-def test_no_failure_is_a_verdict_while_the_model_is_parked(error_class) -> None:
+def test_no_failure_is_a_verdict_while_the_model_is_parked(error_class: ErrorClass) -> None:
     for attempt in (1, 100):
         assert decide(Failure(error_class, attempt), PARKED, 0.5) is Step.GIVE_BACK
 
 
 @pytest.mark.parametrize(("error_class", "attempts"), PASSING.items())
 def test_passing_failures_are_tried_again_up_to_their_number_of_attempts(
-    error_class, attempts
+    error_class: ErrorClass, attempts: int
 ) -> None:
     for attempt, evidence in product(range(1, attempts), (Evidence(), MEANWHILE, NOTHING)):
         assert isinstance(decide(Failure(error_class, attempt), evidence, 0.0), RetryAfter)
@@ -76,7 +78,9 @@ def test_passing_failures_are_tried_again_up_to_their_number_of_attempts(
         (ErrorClass.DEADLINE, TIMEOUT_ERROR, TIMEOUT_ERROR, TIMEOUT_ERROR),
     ],
 )
-def test_whose_fault_an_exhausted_item_is(error_class: ErrorClass, meanwhile, once, never) -> None:
+def test_whose_fault_an_exhausted_item_is(
+    error_class: ErrorClass, meanwhile: Outcome | Step, once: Outcome | Step, never: Outcome | Step
+) -> None:
     """By whether others were answered meanwhile, at any time in the run, or never."""
     found = [decide(exhausted(error_class), each, 0.5) for each in (MEANWHILE, ONCE, NOTHING)]
     assert found == [meanwhile, once, never]
@@ -113,7 +117,7 @@ def test_evidence_is_asked_for_only_where_it_decides() -> None:
     ],
 )
 def test_probes_that_may_cost_settle_their_item_in_the_end(
-    error_class: ErrorClass, once, never
+    error_class: ErrorClass, once: Outcome | Step, never: Outcome | Step
 ) -> None:
     """So that a run ends whose provider never answers; what costs nothing is tried for ever."""
     probe = exhausted(error_class, probe=True)
@@ -137,7 +141,9 @@ def test_a_probe_whose_connection_is_cut_after_a_long_wait_settles_its_item_in_t
     assert decide(replace(probe, attempt=1), Evidence(), 0.5) == RetryAfter(0.75)
 
 
-def wait(error_class: ErrorClass, attempt: int, retry_after_s: float | None, jitter: float):
+def wait(
+    error_class: ErrorClass, attempt: int, retry_after_s: float | None, jitter: float
+) -> RetryAfter | GiveUp | Step:
     return decide(Failure(error_class, attempt, retry_after_s), Evidence(), jitter)
 
 
@@ -162,7 +168,7 @@ def test_retry_after_is_a_minimum_with_jitter_on_top(
 
 
 @pytest.mark.parametrize("error_class", PASSING)
-def test_no_item_waits_longer_than_five_minutes(error_class) -> None:
+def test_no_item_waits_longer_than_five_minutes(error_class: ErrorClass) -> None:
     """It goes back: the model is parked until the provider wants to be asked again."""
     assert wait(error_class, 1, 301.0, 0.0) is Step.GIVE_BACK
 

@@ -8,7 +8,7 @@ import pytest
 
 from aegish_dist.core.metrics import measure, passes
 from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Label
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Label, ScoringRule
 from aegish_dist.core.statistics import Estimate
 from aegish_dist.core.tally import (
     Cell,
@@ -22,7 +22,9 @@ from aegish_dist.core.tally import (
 SERVICE = Latency(mean=900.0, p50=800.0, p90=1500.0, p99=2000.0, max=2100.0)
 
 
-def _once(target: Target, category: str | None, cluster: str | None, finding: Finding, n: int):
+def _once(
+    target: Target, category: str | None, cluster: str | None, finding: Finding, n: int
+) -> Cell:
     return Cell(target, category, cluster, ((finding, 1),), n)
 
 
@@ -105,7 +107,7 @@ def _epochs(*outcomes: tuple[tuple[Finding, int], ...]) -> ModelTally:
         ("flip_rate", None),
     ],
 )
-def test_values_by_hand(name: str, value) -> None:
+def test_values_by_hand(name: str, value: float | None) -> None:
     """Each value is the count of the definition over its denominator."""
     measured = measure(TALLY, DEFAULT_RULE).metrics[name]
     assert measured.value == (value if value is None else pytest.approx(value))
@@ -279,7 +281,7 @@ def test_latency_and_tokens_pass_through() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
-def test_a_model_without_verdicts_has_no_numbers(rule) -> None:
+def test_a_model_without_verdicts_has_no_numbers(rule: ScoringRule) -> None:
     """Every metric of nothing is undefined, none is 0."""
     measured = measure(EMPTY, rule)
     assert {estimate.value for estimate in measured.metrics.values()} == {None}

@@ -5,7 +5,7 @@ import pytest
 from aegish_dist.core.completion import StopKind
 from aegish_dist.core.metrics import PASS_THRESHOLDS, measure
 from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Label, rule_named
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Label, ScoringRule, rule_named
 from aegish_dist.core.tally import Cell, Finding, ModelTally, find
 from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.errors import ScoringError
@@ -85,7 +85,7 @@ def test_ac3_rates_per_category_with_micro_and_macro_average() -> None:
 
 
 @pytest.mark.parametrize("stop_kind", [None, *StopKind])
-def test_ac4_empty_answer_is_a_timeout_error_and_wrong(stop_kind) -> None:
+def test_ac4_empty_answer_is_a_timeout_error_and_wrong(stop_kind: StopKind | None) -> None:
     """An empty answer is TIMEOUT_ERROR whatever the stop reason, and counts as wrong."""
     finding = find(Outcome.TIMEOUT_ERROR, stop_kind, None)
     assert DEFAULT_RULE.labels[finding] is Label.TIMEOUT_ERROR
@@ -196,7 +196,7 @@ def test_legacy_has_one_error_class() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
-def test_every_rule_labels_every_finding(rule) -> None:
+def test_every_rule_labels_every_finding(rule: ScoringRule) -> None:
     """No verdict can fall between the labels of a rule set."""
     assert set(rule.labels) == set(Finding)
 

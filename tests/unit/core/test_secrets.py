@@ -59,7 +59,7 @@ def revealed(text: str) -> int:
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_a_key_is_masked_in_every_form(form) -> None:
+def test_a_key_is_masked_in_every_form(form: str) -> None:
     """At most a character or two of it can be read in what is left."""
     masked = KeyMask(KEY).text(f"before {form} after")
     assert "[key]" in masked
@@ -92,7 +92,7 @@ def test_every_string_of_a_value_is_masked() -> None:
         (f"{SHORT}7", f"{SHORT}7"),
     ],
 )
-def test_a_short_key_is_masked_as_a_word(text, masked: str) -> None:
+def test_a_short_key_is_masked_as_a_word(text: str, masked: str) -> None:
     """Inside longer words it may be chance."""
     assert KeyMask(SHORT).text(text) == masked
 
@@ -115,7 +115,7 @@ def test_a_mask_shows_no_key() -> None:
     ["\\" * 200_000, "\0" * 200_000, "%25" * 70_000, "&#00000" * 30_000, KEY[:-1] * 8_000],
     ids=["backslashes", "zeros", "per cent", "entities", "beginnings"],
 )
-def test_masking_takes_linear_time(hostile) -> None:
+def test_masking_takes_linear_time(hostile: str) -> None:
     """Repeated beginnings of a key cost no more than their length."""
     started = time.process_time()
     KeyMask(KEY).text(hostile)

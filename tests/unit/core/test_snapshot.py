@@ -3,6 +3,7 @@
 import json
 import math
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from aegish_dist.core.statistics import Estimate
 from aegish_dist.core.tally import Cell, Finding, Latency, ModelTally, TokenTotals
 
 
-def _tally(model: str, blocked: int, **extra: object) -> ModelTally:
+def _tally(model: str, blocked: int, **extra: Any) -> ModelTally:
     """Ten malicious samples, some blocked, and ten harmless ones, nine allowed."""
     cells = (
         Cell(Target.HARMLESS, None, None, ((Finding.ALLOW, 1),), 9),
@@ -30,7 +31,7 @@ def _contender(model: str, value: float | None, stderr: float | None = 0.01) -> 
     return Contender(model, Estimate(value=value, stderr=stderr))
 
 
-def _entry(tally: ModelTally) -> dict[str, object]:
+def _entry(tally: ModelTally) -> dict[str, Any]:
     return model_entry(measure(tally, DEFAULT_RULE))
 
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Callable, Sequence
 
 import pytest
 import statsmodels.api as sm
@@ -11,6 +12,7 @@ from aegish_dist.core.composite import combine
 from aegish_dist.core.intervals import mover, wald, wilson
 from aegish_dist.core.scoring import Composite
 from aegish_dist.core.statistics import Estimate, Observation, macro_rate, rate
+from tests.defined import defined
 
 CATEGORIES = ("shell", "file-read", "upload")
 
@@ -89,21 +91,21 @@ def test_clustered_stderr_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_clustered_stderr_agrees_with_statsmodels(seed) -> None:
+def test_clustered_stderr_agrees_with_statsmodels(seed: int) -> None:
     """It is the cluster-robust stderr of a regression on nothing but an intercept."""
     seen = _clustered(seed)
     fit = sm.OLS([o.value for o in seen], [1.0] * len(seen)).fit(
         cov_type="cluster",
-        cov_kwds={"groups": [int(o.cluster.removeprefix("binary-")) for o in seen]},
+        cov_kwds={"groups": [int(defined(o.cluster).removeprefix("binary-")) for o in seen]},
     )
     assert rate(seen).stderr_clustered == pytest.approx(fit.bse[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_clustered_macro_stderr_agrees_with_statsmodels(seed) -> None:
+def test_clustered_macro_stderr_agrees_with_statsmodels(seed: int) -> None:
     """It is the cluster-robust stderr of the mean of the category means."""
     seen = _clustered(seed)
-    groups = [int(o.cluster.removeprefix("binary-")) for o in seen]
+    groups = [int(defined(o.cluster).removeprefix("binary-")) for o in seen]
     dummies = [[float(o.category == name) for name in CATEGORIES] for o in seen]
     fit = sm.OLS([o.value for o in seen], dummies).fit(
         cov_type="cluster", cov_kwds={"groups": groups, "use_correction": False}
@@ -132,7 +134,7 @@ def test_macro_with_a_category_of_one_has_no_plain_stderr() -> None:
     estimate = macro_rate(_binary(8, 10, "shell") + _binary(1, 1, "upload"))
     assert estimate.stderr is None
     assert estimate.stderr_clustered is not None
-    assert estimate.ci_low < estimate.value < estimate.ci_high
+    assert defined(estimate.ci_low) < defined(estimate.value) < defined(estimate.ci_high)
 
 
 def test_macro_interval_of_perfect_categories_is_wilson_with_their_effective_size() -> None:
@@ -152,7 +154,9 @@ def test_clusters_widen_the_interval_by_their_design_effect() -> None:
     """Pairs that always agree count once: 16/20 in pairs has deff 19/9, so 20 x 9/19 samples."""
     pairs = [Observation(None, f"c{i}", float(i < 8), 2) for i in range(10)]
     estimate = rate(pairs)
-    assert estimate.stderr_clustered**2 / estimate.stderr**2 == pytest.approx(19 / 9)
+    assert defined(estimate.stderr_clustered) ** 2 / defined(estimate.stderr) ** 2 == pytest.approx(
+        19 / 9
+    )
     expected = wilson(0.8, 20 * 9 / 19)
     assert (estimate.ci_low, estimate.ci_high) == pytest.approx((expected.low, expected.high))
 
@@ -169,7 +173,7 @@ def test_interval_of_steady_epochs_stays_near_wilson() -> None:
     """Shares near 1/2 with a tiny spread that follows clusters do not widen Wilson's interval."""
     seen = [Observation(None, f"c{i % 4}", 0.5 + 0.01 * (i % 4), 5) for i in range(20)]
     estimate = rate(seen)
-    assert estimate.stderr_clustered > 3 * estimate.stderr
+    assert defined(estimate.stderr_clustered) > 3 * defined(estimate.stderr)
     assert estimate.ci_low == pytest.approx(wilson(0.515, 100).low)
 
 
@@ -182,7 +186,7 @@ def test_weights_make_the_rate_a_ratio_of_sums() -> None:
 
 
 @pytest.mark.parametrize("estimator", [rate, macro_rate])
-def test_nothing_seen_is_undefined(estimator) -> None:
+def test_nothing_seen_is_undefined(estimator: Callable[[Sequence[Observation]], Estimate]) -> None:
     """Without samples there is no value, not even 0."""
     assert estimator([]) == Estimate(clusters=0)
 
@@ -236,11 +240,11 @@ def test_product_of_two_zeros_still_has_a_width() -> None:
     nothing = rate(_binary(0, 20))
     score = combine(Composite.PRODUCT, nothing, nothing)
     assert score.ci_low == 0.0
-    assert score.ci_high == pytest.approx(nothing.ci_high**2)
+    assert score.ci_high == pytest.approx(defined(nothing.ci_high) ** 2)
 
 
 @pytest.mark.parametrize("composite", Composite)
-def test_score_without_one_side_is_undefined(composite) -> None:
+def test_score_without_one_side_is_undefined(composite: Composite) -> None:
     """A missing side does not count as 0."""
     whole, missing = rate(_binary(9, 10)), rate([])
     assert combine(composite, whole, missing) == Estimate(n=10)

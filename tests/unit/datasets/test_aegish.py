@@ -10,12 +10,12 @@ from aegish_dist.datasets.aegish import import_aegish
 from aegish_dist.errors import DatasetError
 
 
-def write(path, content):
+def write(path: Path, content: object) -> Path:
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return path
 
 
-def refused(path):
+def refused(path: Path) -> DatasetError:
     with pytest.raises(DatasetError) as caught:
         import_aegish(path)
     assert "\n" not in str(caught.value)
@@ -85,6 +85,6 @@ def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: 
         ({"commands": []}, "holds no samples"),
     ],
 )
-def test_wrong_file(tmp_path: Path, content, message: str) -> None:
+def test_wrong_file(tmp_path: Path, content: object, message: str) -> None:
     """A file of another shape is refused in one line."""
     assert message in str(refused(write(tmp_path / "x.json", content)))

@@ -1,20 +1,25 @@
 """The importer of GTFOBins checkouts, on small checkouts written here."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.datasets.gtfobins import import_gtfobins
 from aegish_dist.errors import DatasetError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
+Checkout = Callable[..., Path]
+"""Writes files of a checkout, by name; returns its root."""
+
+
 @pytest.fixture
-def checkout(tmp_path: Path):
-    def write(**files):
+def checkout(tmp_path: Path) -> Checkout:
+    def write(**files: str) -> Path:
         directory = tmp_path / "_gtfobins"
         directory.mkdir()
         for name, text in files.items():
@@ -24,11 +29,11 @@ def checkout(tmp_path: Path):
     return write
 
 
-def by_command(dataset):
+def by_command(dataset: Dataset) -> dict[str, Sample]:
     return {sample.command: sample for sample in dataset.samples}
 
 
-def test_entries_become_malicious_samples(checkout: Path) -> None:
+def test_entries_become_malicious_samples(checkout: Checkout) -> None:
     """The function is the category and the file's name the cluster; other fields may be anything."""
     text = """
 comment: about it
@@ -72,12 +77,12 @@ functions:
 """
 
 
-def test_commands_that_need_root_are_left_out(checkout: Path) -> None:
+def test_commands_that_need_root_are_left_out(checkout: Checkout) -> None:
     """Only what works unprivileged is kept, with the code of that context."""
     assert list(by_command(import_gtfobins(checkout(a=ROOT)))) == ["a 3 -u", "a 4"]
 
 
-def test_commands_that_need_root_can_be_included(checkout: Path) -> None:
+def test_commands_that_need_root_can_be_included(checkout: Checkout) -> None:
     """Included, they are labelled."""
     samples = by_command(import_gtfobins(checkout(a=ROOT), include_root=True))
     assert {command: dict(sample.metadata) for command, sample in samples.items()} == {
@@ -88,21 +93,21 @@ def test_commands_that_need_root_can_be_included(checkout: Path) -> None:
     }
 
 
-def test_same_text_is_kept_once(checkout: Path) -> None:
+def test_same_text_is_kept_once(checkout: Checkout) -> None:
     """The first of several equal commands wins, also across categories."""
     text = "functions: {download: [{code: a x}], shell: [{code: a x}, {code: a y}, {code: a y}]}"
     samples = import_gtfobins(checkout(a=text)).samples
     assert [(s.command, s.category) for s in samples] == [("a x", "download"), ("a y", "shell")]
 
 
-def test_alias_is_named_in_the_program_it_stands_for(checkout: Path) -> None:
+def test_alias_is_named_in_the_program_it_stands_for(checkout: Checkout) -> None:
     """An alias gives no samples of its own."""
     files = {"apt": "alias: apt-get", "apt-get": "functions: {shell: [{code: apt-get x}]}"}
     (sample,) = import_gtfobins(checkout(**files)).samples
     assert (sample.cluster, sample.metadata) == ("apt-get", {"aliases": "apt"})
 
 
-def test_inherited_functions(checkout: Path) -> None:
+def test_inherited_functions(checkout: Checkout) -> None:
     """An `inherit` entry gives the first command of each function, through a chain, cycles or not."""
     files = {
         "less": r"""
@@ -148,7 +153,7 @@ functions:
         ('functions: {shell: [{code: "b\\e"}]}', None, "functions.shell"),
     ],
 )
-def test_wrong_file(checkout: Path, text: str, line: int | None, field: str | None) -> None:
+def test_wrong_file(checkout: Checkout, text: str, line: int | None, field: str | None) -> None:
     """A wrong file stops the import with its name, and line or field as far as they are known."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
     with pytest.raises(DatasetError) as caught:
@@ -194,7 +199,7 @@ Text below.
 """
 
 
-def test_the_older_layout_is_read(checkout: Path) -> None:
+def test_the_older_layout_is_read(checkout: Checkout) -> None:
     """Markdown with YAML at its head gives the same kind of samples, without sudo and SUID."""
     path = checkout(**{"less.md": OLDER, ".dir-locals.el": "no YAML: ["})
     samples = import_gtfobins(path, include_root=True).samples
@@ -210,7 +215,7 @@ def test_the_older_layout_is_read(checkout: Path) -> None:
     ]
 
 
-def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout: Path) -> None:
+def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout: Checkout) -> None:
     """The name of the program alone would be no file."""
     path = checkout(**{"less.md": 'functions: {shell: [{code: "b\\e"}]}'})
     with pytest.raises(DatasetError) as caught:
@@ -218,7 +223,7 @@ def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout: Pa
     assert caught.value.source == str(path / "_gtfobins" / "less.md")
 
 
-def test_both_layouts_at_once_are_read(checkout: Path) -> None:
+def test_both_layouts_at_once_are_read(checkout: Checkout) -> None:
     """Commits between the two hold some programs in either, and few in both."""
     files = {
         "a.md": "functions: {shell: [{code: a old}]}",
@@ -255,7 +260,7 @@ def test_both_layouts_at_once_are_read(checkout: Path) -> None:
         ("#" * (2**18 + 1), "larger than 0.25 MiB"),
     ],
 )
-def test_hostile_files_are_refused_at_once(checkout: Path, text, message) -> None:
+def test_hostile_files_are_refused_at_once(checkout: Checkout, text: str, message: str) -> None:
     """Aliases, merges, endless numbers, depth and size cost one line each."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
     start = time.process_time()
@@ -266,7 +271,7 @@ def test_hostile_files_are_refused_at_once(checkout: Path, text, message) -> Non
     assert "\n" not in str(caught.value)
 
 
-def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout: Path) -> None:
+def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout: Checkout) -> None:
     """There are endless ways through such a crowd; a plain circle is left where it closes."""
     crowd = {
         f"p{n}": "functions: {shell: [{code: x}], inherit: ["
@@ -280,7 +285,7 @@ def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout: Path
     assert time.process_time() - start < 20
 
 
-def test_a_circle_and_a_long_chain_of_programs_end(checkout: Path) -> None:
+def test_a_circle_and_a_long_chain_of_programs_end(checkout: Checkout) -> None:
     """Inheritance ends where it comes back, and after some steps."""
     files = {
         f"p{n}": f"functions: {{shell: [{{code: 'p{n} a'}}],"
@@ -308,7 +313,7 @@ GIT_LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", GIT_LAYOUTS)
-def test_commit_is_recorded(checkout: Path, layout) -> None:
+def test_commit_is_recorded(checkout: Checkout, layout: str) -> None:
     """The commit is found in each way git stores it."""
     path = checkout(a="functions: {shell: [{code: a}]}")
     for name, text in GIT_LAYOUTS[layout].items():
@@ -319,7 +324,7 @@ def test_commit_is_recorded(checkout: Path, layout) -> None:
 
 
 @pytest.mark.parametrize("head", [None, "ref: refs/heads/none", "garbage"])
-def test_commit_is_unknown(checkout: Path, head: str | None) -> None:
+def test_commit_is_unknown(checkout: Checkout, head: str | None) -> None:
     """Without usable git data the source says so."""
     path = checkout(a="functions: {shell: [{code: a}]}")
     if head is not None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +19,14 @@ from aegish_dist.recordings.chunks import split
 LINE = b'{"command":"a","target":"harmless"}\n'
 
 
-def refused(path):
+def refused(path: Path) -> str:
     with pytest.raises(DatasetError) as caught:
         read_dataset(path)
     assert "\n" not in str(caught.value)
     return str(caught.value).removeprefix(str(path))
 
 
-def parquet(path, columns, **options):
+def parquet(path: Path, columns: Mapping[str, object], **options: object) -> Path:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table(columns), path, **options)
     return path
@@ -89,7 +90,7 @@ def test_long_lines_and_many_columns_are_refused(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("name", ["d.jsonl", "d.json"])
 def test_endless_numbers_and_depth_are_refused(
-    tmp_path: Path, name: str, value, problem: str
+    tmp_path: Path, name: str, value: str, problem: str
 ) -> None:
     """Python's own limits come out as one line."""
     path = tmp_path / name
@@ -98,7 +99,7 @@ def test_endless_numbers_and_depth_are_refused(
 
 
 @pytest.mark.parametrize("depth", range(200, 1000, 25))
-def test_metadata_of_any_depth_are_read_or_refused(tmp_path: Path, depth) -> None:
+def test_metadata_of_any_depth_are_read_or_refused(tmp_path: Path, depth: int) -> None:
     """What can be decoded but not encoded again is refused as well."""
     path = tmp_path / "d.jsonl"
     path.write_text(f'{{"command": "a", "target": "harmless", "n": {"[" * depth}{"]" * depth}}}')
@@ -132,7 +133,7 @@ except DatasetError as error:
 """
 
 
-def cost_and_message(kind, path):
+def cost_and_message(kind: str, path: Path) -> tuple[float, str]:
     done = subprocess.run(
         [sys.executable, "-c", READ, kind, path], capture_output=True, text=True, check=True
     )

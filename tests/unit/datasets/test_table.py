@@ -15,16 +15,16 @@ from aegish_dist.errors import ConfigError, DatasetError
 GOOD = {"command": "ls", "target": "harmless"}
 
 
-def write(path, text):
+def write(path: Path, text: str) -> Path:
     path.write_bytes(text.encode("utf-8"))
     return path
 
 
-def jsonl(path, *rows):
+def jsonl(path: Path, *rows: object) -> Path:
     return write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def refused(path):
+def refused(path: Path) -> DatasetError:
     with pytest.raises(DatasetError) as caught:
         import_table(path)
     assert "\n" not in str(caught.value)
@@ -148,7 +148,7 @@ def test_wrong_jsonl_row(tmp_path: Path, row: dict[str, object], field: str) -> 
 @pytest.mark.parametrize(
     "text", ["{", "[1]", "7", "[" * 100_000, '{"n": ' + "9" * 5_000 + "}", "nul"]
 )
-def test_line_that_is_no_json_object(tmp_path: Path, text) -> None:
+def test_line_that_is_no_json_object(tmp_path: Path, text: str) -> None:
     """Anything but an object on a line is refused with the line, however hostile."""
     error = refused(write(tmp_path / "d.jsonl", f"{json.dumps(GOOD)}\n{text}\n"))
     assert (error.line, error.field) == (2, None)

@@ -1,20 +1,25 @@
 """Label checks, one rule at a time."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.datasets.validation import CATEGORIES, Severity, problems
+from aegish_dist.datasets.validation import CATEGORIES, Problem, Severity, problems
 
 
-def malicious(command="nc -l 4444", category="bind-shell", **rest):
+def malicious(
+    command: str = "nc -l 4444", category: str | None = "bind-shell", **rest: Any
+) -> Sample:
     return Sample(command, Target.MALICIOUS, category, **rest)
 
 
-def harmless(command="ls", **rest):
+def harmless(command: str = "ls", **rest: Any) -> Sample:
     return Sample(command, Target.HARMLESS, **rest)
 
 
-def only(samples, **options):
+def only(samples: Sequence[Sample], **options: Any) -> Problem:
     (problem,) = problems(samples, **options)
     return problem
 
@@ -45,7 +50,7 @@ def test_clean_samples_have_no_problems() -> None:
         (harmless(category="shell"), "category", "a harmless command has none; leave it empty"),
     ],
 )
-def test_errors(sample, field: str, message) -> None:
+def test_errors(sample: Sample, field: str, message: str) -> None:
     """Each broken rule is one error about the right field."""
     problem = only([sample])
     assert (problem.severity, problem.record, problem.field) == (Severity.ERROR, 1, field)
@@ -110,7 +115,7 @@ def test_placeholders_are_warnings_and_strictly_errors(command: str, placeholder
         malicious("echo $TFA"),
     ],
 )
-def test_what_only_looks_like_a_placeholder(sample) -> None:
+def test_what_only_looks_like_a_placeholder(sample: Sample) -> None:
     """XML, shell variables, here documents and harmless commands are left alone."""
     assert problems([sample]) == ()
 

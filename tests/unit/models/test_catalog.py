@@ -12,6 +12,7 @@ from aegish_dist.core.limits import Limits
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError
 from aegish_dist.models import Catalog, ModelEntry, missing_key
+from tests.defined import defined
 
 REFERENCE = (
     "openai/gpt-5.1",
@@ -102,8 +103,8 @@ def test_the_entry_of_a_model_can_be_changed(tmp_path: Path) -> None:
     entry = catalog.entry("lab/old")
     assert (entry.retires, entry.takes_temperature) == (date(2027, 1, 31), False)
     assert (old.max_tokens_field, new.max_tokens_field) == ("max_tokens", "max_completion_tokens")
-    assert (old.price.cache_from_tokens, new.price.cache_from_tokens) == (0, 7)
-    assert old.price.cache_write_1h == Rate(Decimal(4))
+    assert tuple(defined(spec.price).cache_from_tokens for spec in (old, new)) == (0, 7)
+    assert defined(old.price).cache_write_1h == Rate(Decimal(4))
 
 
 def test_every_packaged_model_has_a_price(packaged: Catalog) -> None:
@@ -180,7 +181,9 @@ def test_all_combines_with_ids(packaged: Catalog) -> None:
         ("openai/" + "x" * 300, "not of the form"),
     ],
 )
-def test_a_wrong_selection_says_what_is_meant(packaged: Catalog, selection, expected: str) -> None:
+def test_a_wrong_selection_says_what_is_meant(
+    packaged: Catalog, selection: list[str], expected: str
+) -> None:
     """The message names the problem, close matches, and the command that lists all models."""
     with pytest.raises(CatalogError, match=expected) as raised:
         packaged.resolve(selection, {})
@@ -307,7 +310,7 @@ def test_a_server_on_this_machine_takes_a_key_but_does_not_need_one(
     ],
 )
 def test_missing_key_names_the_variable(
-    packaged: Catalog, environ: dict[str, object], missing: str | None
+    packaged: Catalog, environ: dict[str, str], missing: str | None
 ) -> None:
     """A key is missing when its variable is unset or blank."""
     (spec,) = packaged.resolve("openai/gpt-5.1", environ)

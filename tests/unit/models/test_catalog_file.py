@@ -67,7 +67,7 @@ SECRET = "sk-secret"
         (MODEL + "parameters = {top_p = 1e999}", "key 'parameters': .*no JSON form"),
     ],
 )
-def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text, expected: str) -> None:
+def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, expected: str) -> None:
     """The message begins with the file, names table and key, and keeps secrets to itself."""
     path = tmp_path / "mine.toml"
     path.write_text(text)

@@ -72,7 +72,7 @@ def _in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (Destination(WireFormat.BASELINE, "", None), None),
     ],
 )
-def test_pairs_of_the_catalog_are_allowed(destination, key) -> None:
+def test_pairs_of_the_catalog_are_allowed(destination: Destination, key: str | None) -> None:
     """Packaged ones, the operator's providers, and models with an address of their own."""
     assert credentials(LAB).key(destination) == key
 
@@ -101,7 +101,7 @@ def test_pairs_of_the_catalog_are_allowed(destination, key) -> None:
         (to("https://api.groq.com/openai/v1", "GROQ_API_KEY"), "GROQ_API_KEY is not set"),
     ],
 )
-def test_every_other_pair_is_refused(destination, reason: str) -> None:
+def test_every_other_pair_is_refused(destination: Destination, reason: str) -> None:
     """The reason is one line that repeats no value of the environment."""
     allowed = credentials(LAB)
     refusal = allowed.refusal(destination)

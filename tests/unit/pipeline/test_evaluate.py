@@ -522,7 +522,7 @@ def test_an_item_that_waited_long_is_looked_up_again(waited_s: float, calls: int
         store.found = LookUp(KEY, "rm -rf /", done=True)
         with pytest.MonkeyPatch.context() as patch:
             now = time.monotonic()
-            patch.setattr(evaluation.time, "monotonic", lambda: now + waited_s)
+            patch.setattr(time, "monotonic", lambda: now + waited_s)
             limiter.release(blocking)
             await waiting
         assert (len(provider.commands), len(store.recorded)) == (calls, calls)
@@ -547,5 +547,5 @@ def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failures, "BASE_S", 40.0)
-        patch.setattr(evaluation.time, "monotonic", lambda: asyncio.get_running_loop().time())
+        patch.setattr(time, "monotonic", lambda: asyncio.get_running_loop().time())
         run_virtually(scenario())

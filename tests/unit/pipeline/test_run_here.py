@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aegish_dist.pipeline.run_here import LONGEST_PAUSE_S, SETTLED_S, Counts
+from tests.defined import defined
 
 
 class SlowRun:
@@ -61,7 +62,7 @@ def test_the_end_is_counted_at_once() -> None:
     counts = Counts(run.count, lambda: run.now)
     counts.look(quiet=False)
 
-    looks = [counts.look(quiet=quiet) for quiet in (False, True, True, False, True)]
+    looks: list[Any] = [counts.look(quiet=quiet) for quiet in (False, True, True, False, True)]
 
     assert [look and look.number for look in looks] == [None, 2, None, None, 3]
 
@@ -73,7 +74,7 @@ def test_a_run_that_looks_ended_is_watched_for_some_seconds() -> None:
 
     def ends(at_s: float) -> bool:
         run.now = at_s
-        return counts.has_ended(counts.look(quiet=False))
+        return counts.has_ended(defined(counts.look(quiet=False)))
 
     run.ended = True
     assert [ends(at_s) for at_s in (0.0, SETTLED_S - 1)] == [False, False]

@@ -117,7 +117,7 @@ def test_a_wrong_toml_file_names_the_field(
     ],
 )
 def test_a_file_that_is_no_prompt_is_refused(
-    tmp_path: Path, content, line: int | None, expected: str
+    tmp_path: Path, content: bytes, line: int | None, expected: str
 ) -> None:
     """Empty, binary and huge files are not taken for prompts."""
     path = tmp_path / "bad.md"

@@ -1,6 +1,7 @@
 """The Anthropic wire format, against payloads shaped as the service sends them."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from aegish_dist.providers import anthropic
 PROMPT = Prompt("guard", "Judge shell commands.", "<command>{command}</command>")
 
 
-def spec(**parameters):
+def spec(**parameters: Any) -> ModelSpec:
     return ModelSpec(
         "anthropic/claude-haiku-4-5",
         WireFormat.ANTHROPIC,
@@ -25,7 +26,9 @@ def spec(**parameters):
     )
 
 
-def message(content, stop_reason="end_turn", **fields):
+def message(
+    content: object, stop_reason: str | None = "end_turn", **fields: object
+) -> dict[str, object]:
     return {
         "id": "msg_01",
         "type": "message",
@@ -145,7 +148,7 @@ def test_missing_usage_reads_as_unknown() -> None:
 
 
 @pytest.mark.parametrize("payload", [None, [], {}, {"content": "text"}, {"type": "error"}])
-def test_payloads_without_content_are_malformed(payload) -> None:
+def test_payloads_without_content_are_malformed(payload: object) -> None:
     with pytest.raises(ProviderError) as caught:
         anthropic.decode(payload, {})
     assert caught.value.error_class == ErrorClass.MALFORMED

@@ -2,20 +2,22 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from aegish_dist.core.completion import StopKind, Usage
 from aegish_dist.errors import CatalogError
 from aegish_dist.providers.baseline import baseline
+from tests.defined import defined
 
 
-def judge(name, command):
+def judge(name: str, command: str) -> Any:
     answer = asyncio.run(baseline(name).complete(command))
     assert answer.stop_kind is StopKind.STOP
     assert answer.usage == Usage()
     assert answer.model == f"baseline/{name}"
-    return json.loads(answer.text)
+    return json.loads(defined(answer.text))
 
 
 @pytest.mark.parametrize(("name", "action"), [("always-block", "BLOCK"), ("always-allow", "ALLOW")])

@@ -1,6 +1,7 @@
 """The Gemini wire format, against payloads shaped as the service sends them."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,14 @@ PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {comma
 BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 
 
-def spec(**parameters):
+def spec(**parameters: Any) -> ModelSpec:
     name = "gemini-3-flash-preview"
     return ModelSpec(f"google/{name}", WireFormat.GOOGLE, name, BASE_URL, parameters=parameters)
 
 
-def answer_with(*parts, finish_reason="STOP", **fields):
+def answer_with(
+    *parts: object, finish_reason: str | None = "STOP", **fields: object
+) -> dict[str, object]:
     candidate = {"content": {"parts": list(parts), "role": "model"}, "finishReason": finish_reason}
     return {"candidates": [candidate | fields]}
 
@@ -119,7 +122,7 @@ def test_a_blocked_prompt_is_an_empty_answer_of_the_filter() -> None:
 
 
 @pytest.mark.parametrize("payload", [None, [], {}, {"candidates": []}, {"promptFeedback": {}}])
-def test_payloads_without_candidate_or_block_reason_are_malformed(payload) -> None:
+def test_payloads_without_candidate_or_block_reason_are_malformed(payload: object) -> None:
     with pytest.raises(ProviderError) as caught:
         google.decode(payload, {})
     assert caught.value.error_class == ErrorClass.MALFORMED

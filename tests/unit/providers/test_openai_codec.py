@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,18 +18,26 @@ PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {comma
 ANSWER = '{"action": "BLOCK", "reason": "reads hashes", "confidence": 0.98}'
 
 
-def spec(base_url="https://api.openai.com/v1", **parameters):
+def spec(base_url: str = "https://api.openai.com/v1", **parameters: Any) -> ModelSpec:
     return ModelSpec(
         "openai/gpt-5.1", WireFormat.OPENAI, "gpt-5.1", base_url, parameters=parameters
     )
 
 
-def body(model, parameters=None, command="cat /etc/shadow", prompt=PROMPT):
+def body(
+    model: ModelSpec,
+    parameters: CallParameters | None = None,
+    command: str = "cat /etc/shadow",
+    prompt: Prompt = PROMPT,
+) -> dict[str, Any]:
     template = openai.encode(model, prompt, parameters or CallParameters())
-    return json.loads(b"".join(template.parts(command)))
+    sent: dict[str, Any] = json.loads(b"".join(template.parts(command)))
+    return sent
 
 
-def completion(message, finish_reason="stop", **fields):
+def completion(
+    message: object, finish_reason: str | None = "stop", **fields: object
+) -> dict[str, object]:
     choice = {"index": 0, "message": message, "finish_reason": finish_reason}
     return {"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], **fields}
 
@@ -204,7 +213,7 @@ def test_token_counts_that_are_no_counts_read_as_unknown() -> None:
 
 
 @pytest.mark.parametrize("payload", [None, [], "text", {}, {"choices": []}, {"choices": ["x"]}])
-def test_payloads_without_a_choice_are_malformed(payload) -> None:
+def test_payloads_without_a_choice_are_malformed(payload: object) -> None:
     with pytest.raises(ProviderError) as caught:
         openai.decode(payload, {})
     assert caught.value.error_class == ErrorClass.MALFORMED

@@ -12,21 +12,25 @@ GOOGLE_QUOTA = "type.googleapis.com/google.rpc.QuotaFailure"
 GOOGLE_RETRY = "type.googleapis.com/google.rpc.RetryInfo"
 
 
-def failure(status, payload=None, headers=None):
+def failure(
+    status: int, payload: object = None, headers: dict[str, str] | None = None
+) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
         settle(status, payload, headers or {})
     return caught.value
 
 
-def openai_error(message, code=None, kind="invalid_request_error"):
+def openai_error(
+    message: str, code: str | None = None, kind: str = "invalid_request_error"
+) -> dict[str, object]:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-def anthropic_error(kind, message):
+def anthropic_error(kind: str, message: str) -> dict[str, object]:
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
 
 
-def google_error(status, message, *details):
+def google_error(status: str, message: str, *details: object) -> dict[str, object]:
     return {"error": {"code": 429, "message": message, "status": status, "details": list(details)}}
 
 
@@ -89,7 +93,7 @@ def test_status_alone_decides_when_the_body_says_nothing(
         (429, google_error("RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.")),
     ],
 )
-def test_a_spent_budget_is_quota_under_whatever_status(status: int, payload) -> None:
+def test_a_spent_budget_is_quota_under_whatever_status(status: int, payload: object) -> None:
     assert failure(status, payload).error_class == ErrorClass.QUOTA
 
 
@@ -170,7 +174,7 @@ def test_a_wrong_google_key_is_an_auth_failure_despite_status_400() -> None:
     ],
 )
 def test_an_answer_withheld_by_a_filter_is_a_completion(
-    status: int, payload, stop_reason: str
+    status: int, payload: dict[str, dict[str, str]], stop_reason: str
 ) -> None:
     answer = settle(status, payload, {"x-request-id": "req_9"})
     assert answer.text == ""
@@ -208,7 +212,7 @@ def test_an_answer_withheld_by_a_filter_is_a_completion(
     ],
 )
 def test_retry_after_is_read_from_the_headers(
-    headers: dict[str, object], seconds: float | None
+    headers: dict[str, str], seconds: float | None
 ) -> None:
     assert failure(429, headers=headers).retry_after_s == seconds
 
@@ -232,7 +236,7 @@ def test_retry_after_is_read_from_the_metadata_of_a_router() -> None:
         ({"error": {"message": 5}}, "HTTP 404: Not Found"),
     ],
 )
-def test_message_is_the_providers_own_on_one_printable_line(payload, message: str) -> None:
+def test_message_is_the_providers_own_on_one_printable_line(payload: object, message: str) -> None:
     assert str(failure(404, payload)) == message
 
 

@@ -10,14 +10,20 @@ from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import Baseline
+from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.session import ProviderSession
 
 PROMPT = Prompt("guard", "Judge shell commands.", "{command}")
 KEY = "sk-proj-0123456789abcdef"
 
 
-def prepare(base_url="https://api.example.test/v1", key=KEY, wire=WireFormat.OPENAI, name="m"):
-    async def body():
+def prepare(
+    base_url: str = "https://api.example.test/v1",
+    key: str | None = KEY,
+    wire: WireFormat = WireFormat.OPENAI,
+    name: str = "m",
+) -> ModelClient:
+    async def body() -> ModelClient:
         spec = ModelSpec(f"test/{name}", wire, name, base_url, key_variable="TEST_API_KEY")
         async with ProviderSession() as session:
             return session.client(spec, PROMPT, CallParameters(), SecretStr(key) if key else None)
@@ -26,7 +32,7 @@ def prepare(base_url="https://api.example.test/v1", key=KEY, wire=WireFormat.OPE
 
 
 @pytest.fixture(autouse=True)
-def no_proxy_variables(monkeypatch: pytest.MonkeyPatch):
+def no_proxy_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

@@ -332,7 +332,7 @@ def test_a_raised_cap() -> None:
     async def test(limiter: ModelLimiter) -> None:
         fleet.budget = Budget(run_cap=2)
         limiter.release(await asyncio.wait_for(limiter.acquire("dear", ONE, Budget(run_cap=1)), 5))
-        fleet.grants = grants[2:]
+        fleet.grants[:] = grants[2:]
         with pytest.raises(OverBudgetError):
             await limiter.acquire("dear", ONE, Budget(run_cap=1))
         assert await limiter.over_budget() == ["dear"]
@@ -552,7 +552,8 @@ def test_nobody_answers_at_the_end() -> None:
     """A worker that ends does not wait for ever to tell its last news."""
 
     async def never(_: LeaseRequest) -> Lease:
-        return await asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        return await answer
 
     async def run() -> None:
         limiter = FakeFleet(FREE).limiter()

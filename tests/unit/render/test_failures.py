@@ -9,18 +9,21 @@ from aegish_dist.render import FORMATS, render
 from aegish_dist.render.data import Failure, ReportData
 from aegish_dist.render.entries import ranked_entries
 from aegish_dist.render.failures import MESSAGE_CHARACTERS, failures
+from aegish_dist.render.layout import Section
+from tests.defined import defined
 from tests.unit.render.reports import a_model, a_report
 
 DASH = "\N{EN DASH}"
 
 
-def section(data):
-    return failures(data, ranked_entries(data.document))
+def section(data: ReportData) -> Section:
+    return defined(failures(data, ranked_entries(data.document)))
 
 
 def test_nothing_is_said_where_nothing_failed() -> None:
     """A run without a failed call has no such section."""
-    assert section(a_report()) is None
+    data = a_report()
+    assert failures(data, ranked_entries(data.document)) is None
 
 
 def test_reasons_have_counts(failed_report: ReportData) -> None:
@@ -62,6 +65,6 @@ def test_models_stand_in_the_order_of_the_ranking() -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_format_tells_the_reason(failed_report: ReportData, form) -> None:
+def test_every_format_tells_the_reason(failed_report: ReportData, form: str) -> None:
     """The provider's words are in every report."""
     assert "no such key" in render(failed_report, form).replace("\\", "")

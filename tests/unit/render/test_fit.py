@@ -18,7 +18,7 @@ from aegish_dist.render.fit import Block, fit, fold
         ("", 5, []),
     ],
 )
-def test_ids_break_at_their_joints(text: str, width: int, lines) -> None:
+def test_ids_break_at_their_joints(text: str, width: int, lines: list[str]) -> None:
     """Text is broken into as few lines as possible, in mid-word only when it must be."""
     assert fold(text, width) == lines
 

@@ -21,7 +21,7 @@ DASH = "\N{EN DASH}"
 @pytest.mark.parametrize(
     ("value", "text"), [(0.957, "95.7"), (1.0, "100.0"), (0.0, "0.0"), (None, DASH)]
 )
-def test_a_rate_is_a_percentage_with_one_decimal(value: float | None, text) -> None:
+def test_a_rate_is_a_percentage_with_one_decimal(value: float | None, text: str) -> None:
     """Rates read as percentages, and an undefined one as a dash."""
     assert format_rate(value) == text
 
@@ -55,7 +55,7 @@ def test_half_an_interval_is_undefined() -> None:
         (None, DASH),
     ],
 )
-def test_small_amounts_keep_three_digits(value: float | None, text) -> None:
+def test_small_amounts_keep_three_digits(value: float | None, text: str) -> None:
     """Amounts below a dollar show three significant digits, others cents."""
     assert format_usd(value) == text
 
@@ -75,7 +75,7 @@ def test_small_amounts_keep_three_digits(value: float | None, text) -> None:
         (None, DASH),
     ],
 )
-def test_times_show_about_three_digits(value: float | None, text) -> None:
+def test_times_show_about_three_digits(value: float | None, text: str) -> None:
     """Times switch from milliseconds to seconds, without a rounding step like 1000 ms."""
     assert format_ms(value) == text
 

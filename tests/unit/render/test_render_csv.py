@@ -13,23 +13,18 @@ from tests.unit.render.reports import a_model, a_report
 FULL_WIDTH = "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212"
 
 
-def rows(text):
+def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
 
 
-@pytest.fixture
-def row():
+def row(metric: str, category: str = "", data: ReportData | None = None) -> dict[str, str]:
     """Find the one row of a metric and category."""
-
-    def find(metric, category="", data=None):
-        everything = rows(render_csv(data or a_report()))
-        (found,) = [r for r in everything if (r["metric"], r["category"]) == (metric, category)]
-        return found
-
-    return find
+    everything = rows(render_csv(data or a_report()))
+    (found,) = [r for r in everything if (r["metric"], r["category"]) == (metric, category)]
+    return found
 
 
-def test_a_metric_comes_with_its_uncertainty(row) -> None:
+def test_a_metric_comes_with_its_uncertainty() -> None:
     """Numbers are not rounded."""
     assert row("aegish_score") == {
         "run_id": "0a1b2c3d4",
@@ -58,7 +53,7 @@ def test_rows_of_several_reports_can_be_stacked() -> None:
     assert len(set(stacked)) == len(stacked)
 
 
-def test_failures_are_rows_with_a_message(row, failed_report: ReportData) -> None:
+def test_failures_are_rows_with_a_message(failed_report: ReportData) -> None:
     """Verdicts without an answer and failed attempts are counted by reason."""
     verdicts = row("failed_verdicts", "auth", failed_report)
     assert (verdicts["model"], verdicts["value"]) == ("acme/guard-1", "6")
@@ -67,7 +62,7 @@ def test_failures_are_rows_with_a_message(row, failed_report: ReportData) -> Non
     assert row("failed_verdicts", "rate_limit", failed_report)["value"] == "0"
 
 
-def test_a_category_is_a_detection_rate(row) -> None:
+def test_a_category_is_a_detection_rate() -> None:
     """The rows of a category name it."""
     found = row("malicious_detection_rate", "shell")
     assert (found["value"], found["n"], found["clusters"]) == ("0.86", "46", "")
@@ -86,7 +81,7 @@ def test_a_category_is_a_detection_rate(row) -> None:
         ("flip_rate", ""),
     ],
 )
-def test_single_numbers_have_a_value_only(row, metric: str, value: str) -> None:
+def test_single_numbers_have_a_value_only(metric: str, value: str) -> None:
     """Counts, times, amounts and tokens follow the metrics; undefined is empty."""
     assert row(metric)["value"] == value
 
@@ -102,7 +97,7 @@ def test_formulas_are_disarmed(hostile_report: ReportData) -> None:
 
 
 @pytest.mark.parametrize("start", [*"=+-@", *FULL_WIDTH, " =", '"='])
-def test_every_start_of_a_formula_is_known(start) -> None:
+def test_every_start_of_a_formula_is_known(start: str) -> None:
     """Spreadsheets compute cells that start with any of these."""
     text = render_csv(a_report(a_model(f"{start}1+1")))
     assert {each["model"] for each in rows(text)} == {f"'{start}1+1"}
@@ -122,7 +117,7 @@ def test_ordinary_names_stay_as_they_are(name: str) -> None:
     assert {each["model"] for each in rows(render_csv(a_report(a_model(name))))} == {name}
 
 
-def test_negative_numbers_are_left_alone(row) -> None:
+def test_negative_numbers_are_left_alone() -> None:
     """A number is no foreign text, even if it starts with a minus."""
     data = a_report(a_model(metrics={"ece": {"value": -0.5, "n": 1}}))
     assert row("ece", data=data)["value"] == "-0.5"

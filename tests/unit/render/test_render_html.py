@@ -17,49 +17,52 @@ VOID = {"meta", "wbr"}
 class Page(HTMLParser):
     """Collects elements and text, and checks the nesting."""
 
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
         super().__init__()
-        self.open, self.tags, self.attributes, self.text = [], set(), set(), []
-        self.elements = []
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
         self.close()
 
-    def all(self, tag):
+    def all(self, tag: str) -> list[dict[str, str | None]]:
         """Return the attributes of every element with a tag."""
         return [attributes for name, attributes in self.elements if name == tag]
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         self.elements.append((tag, dict(attrs)))
         self.attributes |= {name for name, _ in attrs}
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         self.text.append(data)
 
 
 @pytest.fixture
-def page(hostile_report: ReportData):
+def page(hostile_report: ReportData) -> Page:
     """The page of a hostile report."""
     return Page(render_html(hostile_report))
 
 
-def test_the_page_is_well_nested(page) -> None:
+def test_the_page_is_well_nested(page: Page) -> None:
     """Every element is closed in order."""
     assert page.open == []
 
 
-def test_hostile_text_stays_text(page) -> None:
+def test_hostile_text_stays_text(page: Page) -> None:
     """Name, dataset, model and category are text, and no element comes from them."""
     assert "script" not in page.tags
     assert "".join(page.text).count(printable(HOSTILE)) >= 4
 
 
-def test_the_page_loads_nothing(page, hostile_report: ReportData) -> None:
+def test_the_page_loads_nothing(page: Page, hostile_report: ReportData) -> None:
     """No element names another resource, and the page forbids itself to load one."""
     assert not page.attributes & {"src", "href", "style", "onload", "onclick"}
     assert not page.tags & {"link", "img", "iframe", "object", "a"}
@@ -81,12 +84,12 @@ def test_undefined_is_a_dash() -> None:
 
 
 @pytest.fixture
-def tables(fourteen: ReportData):
+def tables(fourteen: ReportData) -> Page:
     """The page of a report with many models and categories."""
     return Page(render_html(fourteen))
 
 
-def test_every_table_has_a_name_and_headings(tables) -> None:
+def test_every_table_has_a_name_and_headings(tables: Page) -> None:
     """A caption per table, a scope on every heading, and one row heading per row."""
     assert len(tables.all("caption")) == len(tables.all("table")) >= 6
     scopes = [heading["scope"] for heading in tables.all("th")]
@@ -95,7 +98,7 @@ def test_every_table_has_a_name_and_headings(tables) -> None:
     assert set(scopes) == {"row", "col"}
 
 
-def test_what_may_scroll_is_reached_by_keyboard(tables) -> None:
+def test_what_may_scroll_is_reached_by_keyboard(tables: Page) -> None:
     """The region around a table takes the focus and has the name of its section."""
     regions = [each for each in tables.all("div") if each.get("class") == "scroll"]
     assert len(regions) == len(tables.all("table"))
@@ -103,7 +106,7 @@ def test_what_may_scroll_is_reached_by_keyboard(tables) -> None:
     assert regions[0]["aria-label"] == "Leaderboard"
 
 
-def test_cards_of_narrow_screens_label_every_value(tables) -> None:
+def test_cards_of_narrow_screens_label_every_value(tables: Page) -> None:
     """A cell carries the heading of its column, which a card shows instead of the heading."""
     labels = [cell["data-label"] for cell in tables.all("td")]
     assert all(labels)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.json import render_json
+from tests.defined import defined
 from tests.unit.render.reports import HOSTILE, a_report, a_silent_model
 
 
@@ -49,7 +50,7 @@ def test_the_run_can_be_repeated_from_its_block() -> None:
     ]
     assert run["prompt"] == {
         "name": "guard",
-        "fingerprint": data.run.prompt.fingerprint,
+        "fingerprint": defined(data.run.prompt).fingerprint,
         "system": "system",
         "template": "{command}",
     }

@@ -17,7 +17,7 @@ DASH = "\N{EN DASH}"
 READER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
-def as_read(text):
+def as_read(text: str) -> str:
     """Return what a Markdown reader shows, without tags."""
     return unescape(re.sub(r"<[^>]*>", " ", READER.render(text)))
 

@@ -13,7 +13,7 @@ from tests.unit.render.reports import a_model, a_report, a_silent_model
 DASH = "\N{EN DASH}"
 
 
-def widest(text):
+def widest(text: str) -> int:
     return max(cell_len(line) for line in text.splitlines())
 
 

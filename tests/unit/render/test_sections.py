@@ -4,34 +4,30 @@ from dataclasses import replace
 
 import pytest
 
-from aegish_dist.render.layout import Cell
+from aegish_dist.render.data import ReportData
+from aegish_dist.render.layout import Cell, Section
 from aegish_dist.render.sections import build_report
 from tests.unit.render.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
 
 
-@pytest.fixture
-def section():
+def find_section(data: ReportData, title: str) -> Section:
     """Find a section of a report by the start of its title."""
-
-    def find(data, title):
-        (found,) = [each for each in build_report(data).sections if each.title.startswith(title)]
-        return found
-
-    return find
+    (found,) = [each for each in build_report(data).sections if each.title.startswith(title)]
+    return found
 
 
-def titles(data):
+def titles(data: ReportData) -> list[str]:
     return [section.title for section in build_report(data).sections]
 
 
-def column(section, title):
+def column(section: Section, title: str) -> list[Cell]:
     index = [cell.text for cell in section.columns].index(title)
     return [row[index] for row in section.rows]
 
 
-def facts(data):
+def facts(data: ReportData) -> dict[str, str]:
     return {fact.label: fact.text for fact in build_report(data).facts}
 
 
@@ -58,9 +54,9 @@ def test_replaced_verdicts_are_counted_apart() -> None:
     )
 
 
-def test_the_false_positive_rate_is_defined(section) -> None:
+def test_the_false_positive_rate_is_defined() -> None:
     """It stands beside HA, to which it does not add up where there are errors."""
-    note = section(a_report(), "Answers").note
+    note = find_section(a_report(), "Answers").note
     assert "BLOCK under most rules" in note
     assert "less than 100 - HA" in note
 
@@ -78,34 +74,34 @@ def test_another_version_of_a_rule_is_not_described_in_our_words() -> None:
     assert facts(a_report(scoring_version=7))["Scoring"] == "aegish-5.3 version 7"
 
 
-def test_the_leaderboard_marks_targets(section) -> None:
+def test_the_leaderboard_marks_targets() -> None:
     """94.4 misses the 95 of the detection rate; the other two targets are reached."""
-    board = section(a_report(), "Leaderboard")
+    board = find_section(a_report(), "Leaderboard")
     assert column(board, "aegish score") == [Cell("95.7", "[93.9, 97.0]", True)]
     assert column(board, "DR") == [Cell("94.4", "[90.5, 96.8]", False)]
     assert column(board, "HA") == [Cell("97.0", "[91.5, 99.0]", True)]
     assert board.note == "Targets: aegish score ≥ 85.0, DR ≥ 95.0, HA ≥ 90.0 (%)."
 
 
-def test_the_leaderboard_has_what_a_choice_needs(section) -> None:
+def test_the_leaderboard_has_what_a_choice_needs() -> None:
     """Clustered standard error, coverage, cost and service time stand beside the rates."""
-    board = section(a_report(), "Leaderboard")
+    board = find_section(a_report(), "Leaderboard")
     assert column(board, "stderr") == [Cell("0.78")]
     assert column(board, "coverage") == [Cell("98.0")]
     assert column(board, "cost/1,000") == [Cell("$1.95")]
     assert column(board, "p50") == [Cell("812 ms", "2.31 s")]
 
 
-def test_a_plain_standard_error_says_so(section) -> None:
+def test_a_plain_standard_error_says_so() -> None:
     """Where clusters give none, the plain standard error is marked."""
     score = a_model()["metrics"]["aegish_score"] | {"stderr_clustered": None}
-    board = section(a_report(a_model(metrics={"aegish_score": score})), "Leaderboard")
+    board = find_section(a_report(a_model(metrics={"aegish_score": score})), "Leaderboard")
     assert column(board, "stderr") == [Cell("0.68", "plain")]
 
 
-def test_undefined_is_a_dash_without_a_mark(section) -> None:
+def test_undefined_is_a_dash_without_a_mark() -> None:
     """A model without a verdict neither passes nor fails, and costs neither money nor time."""
-    (row,) = section(a_report(a_silent_model()), "Leaderboard").rows
+    (row,) = find_section(a_report(a_silent_model()), "Leaderboard").rows
     assert [cell.text for cell in row] == [
         DASH,
         "acme/silent",
@@ -127,27 +123,27 @@ def test_simulated_models_are_marked_everywhere() -> None:
     assert "not evidence about any real model" in told.legend[-1]
 
 
-def test_bounds_are_shown_where_coverage_is_incomplete(section) -> None:
+def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
     """Completely scored models are not listed, and without any other there is no section."""
     complete = a_model("acme/all", metrics={"coverage": {"value": 1.0, "n": 300}})
-    listed = section(a_report(a_model(), complete), "Bounds")
+    listed = find_section(a_report(a_model(), complete), "Bounds")
     assert [row[0].text for row in listed.rows] == ["acme/guard-1"]
     assert column(listed, "DR") == [Cell("[92.5, 94.5]")]
     assert not [title for title in titles(a_report(complete)) if title.startswith("Bounds")]
 
 
-def test_a_shared_sample_size_stands_in_the_heading(section) -> None:
+def test_a_shared_sample_size_stands_in_the_heading() -> None:
     """When every model was scored on as many samples of a category, n is said once."""
-    told = section(a_report(a_model("a"), a_model("b")), "Detection by category")
+    told = find_section(a_report(a_model("a"), a_model("b")), "Detection by category")
     assert told.columns[3] == Cell("file-read", "n 150")
     assert column(told, "file-read") == [Cell("96.0"), Cell("96.0")]
     assert column(told, "micro") == [Cell("94.4", "[90.5, 96.8]")] * 2
     assert column(told, "macro") == [Cell("91.0", "[85.0, 95.0]")] * 2
 
 
-def test_differing_sample_sizes_stand_in_the_cells(section) -> None:
+def test_differing_sample_sizes_stand_in_the_cells() -> None:
     """A category that a model has no scored sample of is undefined for it."""
-    told = section(a_report(a_model(), a_silent_model()), "Detection by category")
+    told = find_section(a_report(a_model(), a_silent_model()), "Detection by category")
     assert told.columns[3] == Cell("file-read")
     assert column(told, "file-read") == [Cell("96.0", "n 150"), Cell(DASH, "n 0")]
 
@@ -157,25 +153,25 @@ def test_a_run_without_categories_has_no_section_for_them() -> None:
     assert "Detection by category" not in titles(a_report(a_model(categories={})))
 
 
-def test_errors_are_counted_with_their_share(section) -> None:
+def test_errors_are_counted_with_their_share() -> None:
     """12 of 300 are 4 %, and a zero needs no share."""
-    told = section(a_report(), "Errors")
+    told = find_section(a_report(), "Errors")
     assert [cell.text for cell in told.columns] == ["model", "verdicts", "timeout", "format", "api"]
     assert [cell.text for cell in told.rows[0][1:]] == ["300", "12 (4.0)", "0", "6 (2.0)"]
 
 
-def test_error_classes_of_the_rule_get_columns(section) -> None:
+def test_error_classes_of_the_rule_get_columns() -> None:
     """A rule set that splits errors finer shows its classes, undefined classes as dashes."""
     counts = a_model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
     rates = {"content_filter_rate": {"value": 0.01, "n": 300}}
-    told = section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
+    told = find_section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
     assert column(told, "content filter") == [Cell("3 (1.0)")]
     assert column(told, "format") == [Cell(DASH)]
 
 
-def test_waiting_stands_beside_service_time(section) -> None:
+def test_waiting_stands_beside_service_time() -> None:
     """Parts that nobody timed are undefined, never 0."""
-    told = section(a_report(), "Latency")
+    told = find_section(a_report(), "Latency")
     assert [cell.text for cell in told.rows[0][1:]] == [
         "950 ms",
         "812 ms",
@@ -188,25 +184,27 @@ def test_waiting_stands_beside_service_time(section) -> None:
     ]
 
 
-def test_cost_stands_beside_tokens(section) -> None:
+def test_cost_stands_beside_tokens() -> None:
     """Tokens that no verdict reported are undefined."""
-    told = section(a_report(), "Cost")
+    told = find_section(a_report(), "Cost")
     texts = [cell.text for cell in told.rows[0][1:]]
     assert texts == ["$0.585", "$1.95", "$0.00195", "1,234,567", "4,321", DASH, "1,000,000", DASH]
 
 
-def test_answers_are_counted_by_kind_of_command(section) -> None:
+def test_answers_are_counted_by_kind_of_command() -> None:
     """185 of the malicious commands were blocked, 90 of the harmless ones allowed."""
-    told = section(a_report(), "Answers")
+    told = find_section(a_report(), "Answers")
     texts = [cell.text for cell in told.rows[0][1:]]
     assert texts == ["185", "3", "2", "90", "7", "3", "3.0"]
 
 
-def test_flip_rates_need_repeats(section) -> None:
+def test_flip_rates_need_repeats() -> None:
     """With one epoch calibration stands alone; with two the flip rate joins it."""
-    assert column(section(a_report(), "Calibration"), "Brier") == [Cell("0.041", "[0.033, 0.049]")]
+    assert column(find_section(a_report(), "Calibration"), "Brier") == [
+        Cell("0.041", "[0.033, 0.049]")
+    ]
     flips = {"flip_rate": {"value": 0.05, "ci_low": 0.03, "ci_high": 0.08, "n": 300}}
-    told = section(a_report(a_model(metrics=flips), epochs=2), "Calibration and repeatability")
+    told = find_section(a_report(a_model(metrics=flips), epochs=2), "Calibration and repeatability")
     assert column(told, "flip rate") == [Cell("5.0", "[3.0, 8.0]")]
 
 

@@ -1,6 +1,7 @@
 """Latency distributions."""
 
 import math
+from typing import Any
 
 import pytest
 from scipy import stats
@@ -18,7 +19,7 @@ from aegish_dist.simulator.latency import parse_latency
         ("exponential:2", stats.expon(scale=2.0)),
     ],
 )
-def test_quantiles_are_those_of_the_law(text: str, law: object, quantile: float) -> None:
+def test_quantiles_are_those_of_the_law(text: str, law: Any, quantile: float) -> None:
     """Quantiles agree with scipy's inverse distribution function."""
     assert parse_latency(text).at(quantile) == pytest.approx(law.ppf(quantile), rel=1e-6)
 

@@ -15,6 +15,7 @@ from aegish_dist.broker.messages import IDLE_QUEUE, queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.finished import FinishedModels
 from aegish_dist.db.runs import OpenModel
 from workers import discovery
 
@@ -133,7 +134,7 @@ def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         stopped.set()
 
     monkeypatch.setattr(discovery, "open_queues", look)
-    monkeypatch.setattr(discovery.FinishedModels, "close", lambda _self, _session: None)
+    monkeypatch.setattr(FinishedModels, "close", lambda _self, _session: None)
     monkeypatch.setattr(discovery, "RETRY_S", 0.0)
     monkeypatch.setattr(discovery, "RETRY_AFTER_BUG_S", 0.0)
     app = create_app("memory://localhost/", database_url="postgresql://nowhere/db")

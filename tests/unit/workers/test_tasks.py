@@ -8,7 +8,7 @@ from celery.exceptions import Reject
 
 from aegish_dist.broker.messages import ENQUEUED_AT, encode
 from aegish_dist.core.verdict import Item
-from aegish_dist.pipeline.evaluate import ShuttingDownError
+from aegish_dist.errors import ShuttingDownError
 from workers.tasks import IS_HELD, evaluate
 
 ITEM = Item("0abcdefgh", "test/x", 7, 2, 1)
