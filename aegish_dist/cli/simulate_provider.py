@@ -10,6 +10,7 @@ import click
 from aegish_dist.cli.options import FiniteRange
 from aegish_dist.cli.printing import note
 from aegish_dist.core.recording import Recording
+from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import ConfigError
 from aegish_dist.files import replacing_text
 from aegish_dist.models.entries import is_model_id
@@ -35,13 +36,18 @@ def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
     return chances
 
 
+FORMATS = ", ".join(f"{api.title} ({api.simulated_root or '/'})" for api in HTTP_FORMATS.values())
+HELP = f"""Serve the fake LLM provider on 127.0.0.1 until interrupted.
+
+It speaks {FORMATS}, needs no key, and answers like simulated models or with recorded completions.
+"""
 EXAMPLE = """\b
 Try it:
   aegish-dist simulate-provider --write-catalog sim.toml &
   AEGISH_DIST_CATALOG=sim.toml aegish-dist submit --models simulated/careful"""
 
 
-@click.command(epilog=EXAMPLE)
+@click.command(help=HELP, epilog=EXAMPLE)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -102,11 +108,7 @@ Try it:
     help="Write a catalog of the served models, for AEGISH_DIST_CATALOG.",
 )
 def simulate_provider(**options: Any) -> None:
-    """Serve the fake LLM provider on 127.0.0.1 until interrupted.
-
-    It speaks OpenAI chat completions (/v1), Anthropic messages and Gemini generateContent
-    (/v1beta), needs no key, and answers like four simulated models or with recorded completions.
-    """
+    """Serve the fake LLM provider on 127.0.0.1 until interrupted."""
     recordings = [each for path in options["replays"] for each in read_recordings(path)]
 
     def ready(server: SimulatorServer) -> None:

@@ -14,6 +14,8 @@ from typing import Self
 class HttpApi:
     """Facts of a wire format that more than one part of the program needs."""
 
+    title: str
+    """Name of the protocol in help texts."""
     rate_limit_headers: str | None
     """Pattern of the headers' names: `{of}` stands for `requests` or `tokens`, `{what}` for
     `limit`, `remaining` or `reset`. None when the providers send none."""
@@ -43,33 +45,34 @@ class WireFormat(StrEnum):
     OPENAI = (
         "openai",
         HttpApi(
+            title="OpenAI chat completions",
             rate_limit_headers="x-ratelimit-{what}-{of}",
             output_limit_fields=("max_completion_tokens", "max_tokens"),
             simulated_root="/v1",
             simulated_model="careful",
         ),
     )
-    """OpenAI chat completions, also spoken by vLLM, Ollama, Groq, OpenRouter, ..."""
+    """Also spoken by vLLM, Ollama, Groq, OpenRouter, ..."""
     ANTHROPIC = (
         "anthropic",
         HttpApi(
+            title="Anthropic messages",
             rate_limit_headers="anthropic-ratelimit-{of}-{what}",
             output_limit_fields=("max_tokens",),
             simulated_root="",
             simulated_model="lenient",
         ),
     )
-    """Anthropic messages."""
     GOOGLE = (
         "google",
         HttpApi(
+            title="Gemini generateContent",
             rate_limit_headers=None,
             output_limit_fields=("maxOutputTokens",),
             simulated_root="/v1beta",
             simulated_model="hasty",
         ),
     )
-    """Gemini generateContent."""
     BASELINE = ("baseline", None)
     """No network: a rule inside this package."""
     IMPORTED = ("imported", None)

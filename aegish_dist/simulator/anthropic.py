@@ -8,6 +8,7 @@ from aegish_dist.core.completion import StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator.dialect import (
     Allowance,
+    Call,
     ChatAnswer,
     ChatRequest,
     ErrorAnswer,
@@ -79,10 +80,10 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     return ChatRequest(body["model"], user, prompt_chars, _cacheable_chars(system), limit)
 
 
-def answer_body(answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any]:
+def answer_body(answer: ChatAnswer, call: Call) -> dict[str, Any]:
     """Return a `message` object."""
     body: dict[str, Any] = {
-        "id": f"msg_{call_id}",
+        "id": f"msg_{call.id}",
         "type": "message",
         "role": "assistant",
         "model": answer.model,
@@ -101,20 +102,20 @@ def answer_body(answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any
     return body
 
 
-def error_body(error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]:
+def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
     """Return an `error` object."""
     return {
         "type": "error",
-        "error": {"type": ERRORS[error.error_class].type, "message": message},
-        "request_id": f"req_{call_id}",
+        "error": {"type": ERRORS[error.error_class].type, "message": error.message},
+        "request_id": f"req_{call.id}",
     }
 
 
-def headers(call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
+def headers(allowance: Allowance, call: Call) -> dict[str, str]:
     """Return request id and rate-limit headers."""
-    reset = time.gmtime(now_s + allowance.reset_s)
+    reset = time.gmtime(call.now_s + allowance.reset_s)
     return {
-        "request-id": f"req_{call_id}",
+        "request-id": f"req_{call.id}",
         "anthropic-ratelimit-requests-limit": str(allowance.limit),
         "anthropic-ratelimit-requests-remaining": str(allowance.remaining),
         "anthropic-ratelimit-requests-reset": time.strftime("%Y-%m-%dT%H:%M:%SZ", reset),

@@ -95,6 +95,16 @@ class ErrorForm:
     """Its code, where there is one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Identity and time of one response."""
+
+    id: str
+    """Hexadecimal digits that no other call has."""
+    now_s: float
+    """Unix time in seconds."""
+
+
 class Dialect(Protocol):
     """One wire format from the server's side: the module of this package that has its name."""
 
@@ -123,32 +133,14 @@ class Dialect(Protocol):
             model: Model that the path names; empty for none.
         """
 
-    def answer_body(self, answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any]:
-        """Return the body of HTTP 200.
+    def answer_body(self, answer: ChatAnswer, call: Call) -> dict[str, Any]:
+        """Return the body of HTTP 200."""
 
-        Args:
-            answer: The answer.
-            call_id: Hexadecimal digits that no other call has.
-            now_s: Unix time in seconds.
-        """
+    def error_body(self, error: ErrorAnswer, call: Call) -> dict[str, Any]:
+        """Return the body of an error, whose message is filled in."""
 
-    def error_body(self, error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]:
-        """Return the body of an error.
-
-        Args:
-            error: The error.
-            message: Its text, the usual one filled in.
-            call_id: Hexadecimal digits that no other call has.
-        """
-
-    def headers(self, call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
-        """Return request id and rate-limit headers.
-
-        Args:
-            call_id: Hexadecimal digits that no other call has.
-            allowance: State of the model's rate limit.
-            now_s: Unix time in seconds.
-        """
+    def headers(self, allowance: Allowance, call: Call) -> dict[str, str]:
+        """Return request id and rate-limit headers."""
 
 
 def dialect_of(wire: WireFormat) -> Dialect:

@@ -7,6 +7,7 @@ from aegish_dist.core.completion import StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator.dialect import (
     Allowance,
+    Call,
     ChatAnswer,
     ChatRequest,
     ErrorAnswer,
@@ -98,9 +99,9 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     )
 
 
-def answer_body(answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any]:
+def answer_body(answer: ChatAnswer, call: Call) -> dict[str, Any]:
     """Return a `GenerateContentResponse`; a prompt that was blocked has no candidates."""
-    body: dict[str, Any] = {"modelVersion": answer.model, "responseId": call_id}
+    body: dict[str, Any] = {"modelVersion": answer.model, "responseId": call.id}
     reason = stop_word(answer, _STOP_WORDS, _NATIVE)
     blocked = answer.stop_kind is StopKind.CONTENT_FILTER and reason in _BLOCK_WORDS
     if blocked and answer.text is None:
@@ -114,10 +115,10 @@ def answer_body(answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any
     return body
 
 
-def error_body(error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]:
+def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
     """Return an `error` object with the details a client can act on."""
     form = ERRORS[error.error_class]
-    body: dict[str, Any] = {"code": form.status, "message": message, "status": form.type}
+    body: dict[str, Any] = {"code": form.status, "message": error.message, "status": form.type}
     if error.retry_after_s is not None:
         delay = f"{error.retry_after_s:.3f}s"
         body["details"] = [{"@type": f"{_RPC}RetryInfo", "retryDelay": delay}]
@@ -127,7 +128,7 @@ def error_body(error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]
     return {"error": body}
 
 
-def headers(call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
+def headers(allowance: Allowance, call: Call) -> dict[str, str]:
     """Return no headers: this provider has neither request id nor rate limits in them."""
     return {}
 

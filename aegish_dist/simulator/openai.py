@@ -7,6 +7,7 @@ from aegish_dist.core.completion import StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator.dialect import (
     Allowance,
+    Call,
     ChatAnswer,
     ChatRequest,
     ErrorAnswer,
@@ -85,12 +86,12 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     return ChatRequest(model, user, prompt_chars, prompt_chars - len(user), as_limit(limit))
 
 
-def answer_body(answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any]:
+def answer_body(answer: ChatAnswer, call: Call) -> dict[str, Any]:
     """Return a `chat.completion` object."""
     body: dict[str, Any] = {
-        "id": f"chatcmpl-{call_id}",
+        "id": f"chatcmpl-{call.id}",
         "object": "chat.completion",
-        "created": int(now_s),
+        "created": int(call.now_s),
         "model": answer.model,
         "choices": [
             {
@@ -112,12 +113,12 @@ def answer_body(answer: ChatAnswer, call_id: str, now_s: float) -> dict[str, Any
     return body
 
 
-def error_body(error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]:
+def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
     """Return an `error` object."""
     form = ERRORS[error.error_class]
     return {
         "error": {
-            "message": message,
+            "message": error.message,
             "type": form.type,
             "param": error.param,
             "code": form.code,
@@ -125,10 +126,10 @@ def error_body(error: ErrorAnswer, message: str, call_id: str) -> dict[str, Any]
     }
 
 
-def headers(call_id: str, allowance: Allowance, now_s: float) -> dict[str, str]:
+def headers(allowance: Allowance, call: Call) -> dict[str, str]:
     """Return request id and rate-limit headers."""
     return {
-        "x-request-id": f"req_{call_id}",
+        "x-request-id": f"req_{call.id}",
         "x-ratelimit-limit-requests": str(allowance.limit),
         "x-ratelimit-remaining-requests": str(allowance.remaining),
         "x-ratelimit-reset-requests": _duration(allowance.reset_s),

@@ -12,7 +12,7 @@ import re
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -25,6 +25,7 @@ from aegish_dist.simulator.config import LOOPBACK_NAMES, SimulatorConfig
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
     Allowance,
+    Call,
     ChatAnswer,
     ChatRequest,
     Dialect,
@@ -45,12 +46,17 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _Exchange:
     """One request on its way through the handler."""
 
     request: web.BaseRequest
     dialect: Dialect
     id: str
+
+    @property
+    def call(self) -> Call:
+        """Identity and time of its response."""
+        return Call(self.id, time.time())
 
 
 class Simulator:
@@ -74,10 +80,10 @@ class Simulator:
         dialect, model = found
         if request.method != "POST":
             return _respond(405, {"error": {"message": f"{request.method} is not allowed"}}, {})
-        call = _Call(request, dialect, f"{self._process}{next(self._serial):010x}")
+        exchange = _Exchange(request, dialect, f"{self._process}{next(self._serial):010x}")
         self.stats.enter()
         try:
-            return await self._complete(call, model)
+            return await self._complete(exchange, model)
         finally:
             self.stats.leave()
 
@@ -96,21 +102,23 @@ class Simulator:
             return _respond(200, self.stats.as_dict(), {})
         return _respond(404, {"error": {"message": f"nothing is served at {request.path}"}}, {})
 
-    async def _complete(self, call: _Call, path_model: str) -> web.StreamResponse:
-        chat = self._read(call, await call.request.read(), path_model)
+    async def _complete(self, exchange: _Exchange, path_model: str) -> web.StreamResponse:
+        chat = self._read(exchange, await exchange.request.read(), path_model)
         if isinstance(chat, ErrorAnswer):
-            return _refuse(call, chat, path_model, UNLIMITED)
+            return _refuse(exchange, chat, path_model, UNLIMITED)
         model = self._model(chat.model)
         self.stats.requests[chat.model] += 1
         throttled = model.admit(asyncio.get_running_loop().time())
         if throttled is not None:
             self.stats.throttled += 1
-            return _refuse(call, throttled, chat.model, model.allowance)
-        return await self._serve(call, chat, model)
+            return _refuse(exchange, throttled, chat.model, model.allowance)
+        return await self._serve(exchange, chat, model)
 
-    def _read(self, call: _Call, content: bytes, path_model: str) -> ChatRequest | ErrorAnswer:
-        given = call.request.headers.get(call.dialect.KEY_HEADER, "").strip()
-        key = _key(given, call.dialect.KEY_SCHEME)
+    def _read(
+        self, exchange: _Exchange, content: bytes, path_model: str
+    ) -> ChatRequest | ErrorAnswer:
+        given = exchange.request.headers.get(exchange.dialect.KEY_HEADER, "").strip()
+        key = _key(given, exchange.dialect.KEY_SCHEME)
         if key == "invalid" or (not key and (given or self._config.require_key)):
             return ErrorAnswer(ErrorClass.AUTH)
         try:
@@ -119,7 +127,7 @@ class Simulator:
             return ErrorAnswer(ErrorClass.BAD_REQUEST, "The request body is not valid JSON.")
         if not isinstance(body, dict):
             return ErrorAnswer(ErrorClass.BAD_REQUEST, "The request body is not a JSON object.")
-        return call.dialect.read(body, path_model)
+        return exchange.dialect.read(body, path_model)
 
     def _model(self, name: str) -> SimulatedModel:
         model = self._models.get(name)
@@ -130,19 +138,19 @@ class Simulator:
         return model
 
     async def _serve(
-        self, call: _Call, chat: ChatRequest, model: SimulatedModel
+        self, exchange: _Exchange, chat: ChatRequest, model: SimulatedModel
     ) -> web.StreamResponse:
         response = model.respond(chat)
         if response.fault is not None:
             self.stats.faults[response.fault] += 1
         if response.outcome is None:
             await asyncio.sleep(model.faults.hang_s)
-            return await _break_off(call, b"", reset=True)
+            return await _break_off(exchange, b"", reset=True)
         if isinstance(response.outcome, ErrorAnswer):
-            return _refuse(call, response.outcome, chat.model, model.allowance)
+            return _refuse(exchange, response.outcome, chat.model, model.allowance)
         if response.delay_s:
             await asyncio.sleep(response.delay_s)
-        return await _deliver(call, response, response.outcome, model.allowance)
+        return await _deliver(exchange, response, response.outcome, model.allowance)
 
 
 def _key(given: str, scheme: str) -> str:
@@ -163,25 +171,25 @@ def _route(path: str) -> tuple[Dialect, str] | None:
 
 
 async def _deliver(
-    call: _Call, response: Response, answer: ChatAnswer, allowance: Allowance
+    exchange: _Exchange, response: Response, answer: ChatAnswer, allowance: Allowance
 ) -> web.StreamResponse:
-    now_s = time.time()
-    headers = call.dialect.headers(call.id, allowance, now_s)
-    body = call.dialect.answer_body(answer, call.id, now_s)
+    call = exchange.call
+    headers = exchange.dialect.headers(allowance, call)
+    body = exchange.dialect.answer_body(answer, call)
     if response.fault not in _BROKEN:
         return _respond(200, body, headers)
     content = _encode(body).encode()
     if response.fault is Fault.MALFORMED:
         return web.Response(body=content[: len(content) // 2], headers=headers | _JSON)
-    return await _break_off(call, content, reset=response.fault is Fault.RESET)
+    return await _break_off(exchange, content, reset=response.fault is Fault.RESET)
 
 
-async def _break_off(call: _Call, content: bytes, *, reset: bool) -> web.StreamResponse:
+async def _break_off(exchange: _Exchange, content: bytes, *, reset: bool) -> web.StreamResponse:
     """Send half of a body, then close the connection or reset it."""
     response = web.StreamResponse(headers=_JSON | {"Content-Length": str(len(content))})
-    transport = call.request.transport
+    transport = exchange.request.transport
     if content:
-        await response.prepare(call.request)
+        await response.prepare(exchange.request)
         await response.write(content[: len(content) // 2])
     if transport is not None and reset:
         # Without this option an abort ends the stream in an orderly way.
@@ -194,14 +202,17 @@ async def _break_off(call: _Call, content: bytes, *, reset: bool) -> web.StreamR
     return response
 
 
-def _refuse(call: _Call, error: ErrorAnswer, model: str, allowance: Allowance) -> web.Response:
-    form = call.dialect.ERRORS[error.error_class]
-    message = error.message or form.message.format(model=model)
-    headers = call.dialect.headers(call.id, allowance, time.time())
+def _refuse(
+    exchange: _Exchange, error: ErrorAnswer, model: str, allowance: Allowance
+) -> web.Response:
+    form = exchange.dialect.ERRORS[error.error_class]
+    call = exchange.call
+    worded = replace(error, message=error.message or form.message.format(model=model))
+    headers = exchange.dialect.headers(allowance, call)
     if error.retry_after_s is not None:
-        # Rounded up, so that a client which waits exactly as told is not early.
+        # Rounded up, so that a client which waits exactly so long is not early.
         headers["Retry-After"] = f"{math.ceil(error.retry_after_s * 1000) / 1000:g}"
-    return _respond(form.status, call.dialect.error_body(error, message, call.id), headers)
+    return _respond(form.status, exchange.dialect.error_body(worded, call), headers)
 
 
 def _respond(status: int, body: dict[str, Any], headers: dict[str, str]) -> web.Response:

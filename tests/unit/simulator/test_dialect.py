@@ -9,6 +9,7 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import anthropic, google, openai
 from aegish_dist.simulator.dialect import (
     Allowance,
+    Call,
     ChatAnswer,
     ChatRequest,
     Dialect,
@@ -152,7 +153,7 @@ def test_wrong_requests_are_refused(wire: Dialect, model: str, body: dict[str, A
 
 def test_openai_answer() -> None:
     """An answer has the envelope of a chat completion."""
-    body = OPENAI.answer_body(ChatAnswer("m-1", "hi", USAGE, upstream="host"), "abc", 12.9)
+    body = OPENAI.answer_body(ChatAnswer("m-1", "hi", USAGE, upstream="host"), Call("abc", 12.9))
     assert body == {
         "id": "chatcmpl-abc",
         "object": "chat.completion",
@@ -179,7 +180,7 @@ def test_openai_answer() -> None:
 
 def test_anthropic_answer() -> None:
     """An answer has the envelope of a message, and cached tokens are counted apart."""
-    body = ANTHROPIC.answer_body(ChatAnswer("m-1", "hi", USAGE), "abc", 0)
+    body = ANTHROPIC.answer_body(ChatAnswer("m-1", "hi", USAGE), Call("abc", 0))
     assert body == {
         "id": "msg_abc",
         "type": "message",
@@ -199,7 +200,7 @@ def test_anthropic_answer() -> None:
 
 def test_google_answer() -> None:
     """An answer has the envelope of a generation, and thoughts are counted apart."""
-    body = GOOGLE.answer_body(ChatAnswer("m-1", "hi", USAGE), "abc", 0)
+    body = GOOGLE.answer_body(ChatAnswer("m-1", "hi", USAGE), Call("abc", 0))
     assert body == {
         "modelVersion": "m-1",
         "responseId": "abc",
@@ -224,12 +225,12 @@ def test_unreported_usage_stays_unreported() -> None:
     """A answer without token counts has no usage field in any format."""
     answer = ChatAnswer("m", "hi", Usage())
     for wire, field in ((OPENAI, "usage"), (ANTHROPIC, "usage"), (GOOGLE, "usageMetadata")):
-        assert field not in wire.answer_body(answer, "x", 0)
+        assert field not in wire.answer_body(answer, Call("x", 0))
 
 
 def stop_reason(wire: Dialect, answer: ChatAnswer) -> object:
     """Return the stop reason where the format has it."""
-    body = wire.answer_body(answer, "x", 0)
+    body = wire.answer_body(answer, Call("x", 0))
     if wire is OPENAI:
         return body["choices"][0]["finish_reason"]
     return body["stop_reason"] if wire is ANTHROPIC else body["candidates"][0].get("finishReason")
@@ -271,15 +272,15 @@ def test_native_stop_reasons_are_kept(wire: Dialect, kind: StopKind, raw: str) -
 def test_withheld_answers() -> None:
     """Each provider shows a filtered answer and its explanation in its own way."""
     answer = ChatAnswer("m", None, Usage(), StopKind.CONTENT_FILTER, refusal="no")
-    message = OPENAI.answer_body(answer, "x", 0)["choices"][0]["message"]
+    message = OPENAI.answer_body(answer, Call("x", 0))["choices"][0]["message"]
     assert (message["content"], message["refusal"]) == (None, "no")
-    body = ANTHROPIC.answer_body(answer, "x", 0)
+    body = ANTHROPIC.answer_body(answer, Call("x", 0))
     assert (body["content"], body["stop_details"]["explanation"]) == ([], "no")
-    blocked = GOOGLE.answer_body(answer, "x", 0)
+    blocked = GOOGLE.answer_body(answer, Call("x", 0))
     assert "candidates" not in blocked
     assert blocked["promptFeedback"] == {"blockReason": "SAFETY", "blockReasonMessage": "no"}
     cut = GOOGLE.answer_body(
-        ChatAnswer("m", "", Usage(), StopKind.CONTENT_FILTER, refusal="no"), "x", 0
+        ChatAnswer("m", "", Usage(), StopKind.CONTENT_FILTER, refusal="no"), Call("x", 0)
     )
     assert cut["candidates"][0]["finishReason"] == "SAFETY"
     assert cut["candidates"][0]["finishMessage"] == "no"
@@ -287,8 +288,8 @@ def test_withheld_answers() -> None:
 
 def test_error_envelopes() -> None:
     """Each provider words an error in its own envelope."""
-    error = ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=1.5)
-    assert OPENAI.error_body(error, "slow", "x") == {
+    error = ErrorAnswer(ErrorClass.RATE_LIMIT, "slow", retry_after_s=1.5)
+    assert OPENAI.error_body(error, Call("x", 0)) == {
         "error": {
             "message": "slow",
             "type": "requests",
@@ -296,12 +297,12 @@ def test_error_envelopes() -> None:
             "code": "rate_limit_exceeded",
         }
     }
-    assert ANTHROPIC.error_body(error, "slow", "x") == {
+    assert ANTHROPIC.error_body(error, Call("x", 0)) == {
         "type": "error",
         "error": {"type": "rate_limit_error", "message": "slow"},
         "request_id": "req_x",
     }
-    body = GOOGLE.error_body(error, "slow", "x")["error"]
+    body = GOOGLE.error_body(error, Call("x", 0))["error"]
     assert (body["code"], body["status"]) == (429, "RESOURCE_EXHAUSTED")
     assert body["details"][0]["retryDelay"] == "1.500s"
 
@@ -309,19 +310,19 @@ def test_error_envelopes() -> None:
 def test_rate_limit_headers() -> None:
     """OpenAI writes durations, Anthropic moments, Gemini nothing."""
     allowance = Allowance(limit=600, remaining=7, reset_s=90.0)
-    assert OPENAI.headers("x", allowance, 0) == {
+    assert OPENAI.headers(allowance, Call("x", 0)) == {
         "x-request-id": "req_x",
         "x-ratelimit-limit-requests": "600",
         "x-ratelimit-remaining-requests": "7",
         "x-ratelimit-reset-requests": "1m30s",
     }
-    assert ANTHROPIC.headers("x", allowance, 0) == {
+    assert ANTHROPIC.headers(allowance, Call("x", 0)) == {
         "request-id": "req_x",
         "anthropic-ratelimit-requests-limit": "600",
         "anthropic-ratelimit-requests-remaining": "7",
         "anthropic-ratelimit-requests-reset": "1970-01-01T00:01:30Z",
     }
-    assert GOOGLE.headers("x", allowance, 0) == {}
+    assert GOOGLE.headers(allowance, Call("x", 0)) == {}
 
 
 @pytest.mark.parametrize(
@@ -330,5 +331,5 @@ def test_rate_limit_headers() -> None:
 )
 def test_openai_durations(seconds: float, written: str) -> None:
     """Durations are written in minutes, seconds or milliseconds."""
-    headers = OPENAI.headers("x", Allowance(1, 1, seconds), 0)
+    headers = OPENAI.headers(Allowance(1, 1, seconds), Call("x", 0))
     assert headers["x-ratelimit-reset-requests"] == written

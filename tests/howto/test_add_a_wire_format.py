@@ -1,0 +1,98 @@
+"""`docs/how-to/add-a-wire-format.md`: a fifth wire format, followed step by step."""
+
+import json
+
+import pytest
+
+from tests.howto.walkthrough import Walkthrough
+
+OWN_MODULES = {"aegish_dist/providers/cohere.py", "aegish_dist/simulator/cohere.py"}
+TABLE_TESTS = ("tests/unit/core/test_wire.py", "tests/unit/pipeline/test_simulate.py")
+CALLS = """if True:
+    import asyncio, json
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from aegish_dist.core.model import CallParameters
+    from aegish_dist.core.secret import SecretStr
+    from aegish_dist.errors import ProviderError
+    from aegish_dist.models import Catalog
+    from aegish_dist.pipeline.simulate import catalog_for
+    from aegish_dist.prompts.loading import load_prompt
+    from aegish_dist.providers.session import ProviderSession
+    from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
+    from aegish_dist.simulator.faults import FaultPlan, parse_script
+    from aegish_dist.simulator.running import SimulatorThread
+
+    MODEL = "simulated-cohere/careful"
+    FAULTS = ["ok", "429", "quota", "404", "500", "503", "malformed", "token_limit"]
+
+    async def calls(spec):
+        prompt, parameters = load_prompt("guard"), CallParameters(time_limit_s=20)
+        async with ProviderSession() as providers:
+            for key in [*["right"] * len(FAULTS), "invalid"]:
+                client = providers.client(spec, prompt, parameters, SecretStr(key))
+                try:
+                    answer = await client.complete("ls -l")
+                    print(json.dumps({**asdict(answer), "key": key}))
+                except ProviderError as error:
+                    print(json.dumps({**vars(error), "words": str(error), "key": key}))
+
+    script = ModelConfig(script=parse_script(FAULTS), faults=FaultPlan(retry_after_s=7))
+    with SimulatorThread(SimulatorConfig(models={"careful": script})) as simulator:
+        catalog = Path("simulated.toml")
+        catalog.write_text(catalog_for(simulator.url))
+        asyncio.run(calls(*Catalog.load(catalog).resolve(MODEL, {})))
+"""
+
+
+@pytest.fixture(scope="module")
+def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
+    """Give a copy of the tree in which the page was followed."""
+    return Walkthrough("add-a-wire-format.md", tmp_path_factory.mktemp("tree"))
+
+
+def test_no_more_than_three_files_outside_its_modules_are_touched(walkthrough: Walkthrough) -> None:
+    """The format's own modules are new; the table and the catalog are edited."""
+    assert walkthrough.created == OWN_MODULES
+    assert walkthrough.edited == {"aegish_dist/core/wire.py", "aegish_dist/models/catalog.toml"}
+
+
+def test_the_entry_is_complete(walkthrough: Walkthrough) -> None:
+    """The tests of the table run for the new format, too, and so does the type check."""
+    tested = walkthrough.run("-m", "pytest", "-v", "-p", "no:cacheprovider", *TABLE_TESTS)
+    assert "test_each_format_has_a_codec_and_a_dialect[Codec-codec-cohere] PASSED" in tested
+    checked = walkthrough.run("-m", "mypy", *sorted(OWN_MODULES), timeout_s=300)
+    assert "Success" in checked
+
+
+def test_the_catalog_lists_it(walkthrough: Walkthrough) -> None:
+    """With its key, its address, and a list price."""
+    listed = json.loads(walkthrough.run("-m", "aegish_dist", "models", "list", "--json"))
+    (model,) = [each for each in listed if each["model"] == "cohere/command-a"]
+    assert (model["wire"], model["key_variable"]) == ("cohere", "CO_API_KEY")
+    assert model["base_url"] == "https://api.cohere.com/v2"
+    assert model["input_usd_per_million"] > 0
+
+
+def test_it_is_called_over_http(walkthrough: Walkthrough) -> None:
+    """An answer is decoded; 429 with its wait, 401 and all the others are classified."""
+    lines = walkthrough.run("-c", CALLS).splitlines()
+    answer, *failed, cut, refused = [json.loads(line) for line in lines]
+    assert json.loads(answer["text"])["action"] == "ALLOW"
+    assert (answer["stop_reason"], answer["stop_kind"]) == ("COMPLETE", "stop")
+    assert answer["usage"]["input_tokens"] > 100
+    assert answer["usage"]["output_tokens"] > 10
+    assert answer["request_id"]
+    classes = ["rate_limit", "quota", "not_found", "server", "overloaded", "malformed"]
+    assert [each["error_class"] for each in failed] == classes
+    assert (failed[0]["status"], failed[0]["retry_after_s"]) == (429, 7)
+    assert (cut["text"], cut["stop_kind"]) == ("", "max_tokens")
+    assert failed[0]["words"] == "HTTP 429: you are past the per minute request limit"
+    assert (refused["error_class"], refused["status"]) == ("auth", 401)
+
+
+def test_demo_asks_it(walkthrough: Walkthrough) -> None:
+    """Nothing but the table has to know."""
+    models = walkthrough.run("-c", "from aegish_dist.cli.demo import MODELS; print(*MODELS)")
+    assert "simulated-cohere/careful" in models.split()
