@@ -11,7 +11,8 @@ from aegish_dist.core.recording import Recording
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
 from aegish_dist.core.verdict_record import STORED
 from aegish_dist.db.datasets import to_sample
-from aegish_dist.db.tables import CallErrorRow, DatasetRow, RunModelRow, SampleRow, VerdictRow
+from aegish_dist.db.tables import DatasetRow, RunModelRow, SampleRow
+from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
 
 VERDICTS = VerdictRow.__table__.c
 

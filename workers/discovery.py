@@ -14,8 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from aegish_dist.broker.connection import depth
 from aegish_dist.broker.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
-from aegish_dist.db.finished import FinishedModels
-from aegish_dist.db.runs import OpenModel, open_queues
+from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
 from aegish_dist.errors import StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials, Credentials

@@ -8,8 +8,9 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.missing import open_queues
 from aegish_dist.db.progress import Progress, model_progress
-from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run, open_queues
+from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run
 from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_up
 from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials

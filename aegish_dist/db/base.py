@@ -1,8 +1,8 @@
-"""What all mappings share: names of constraints, column types, enumerations as checks."""
+"""Shared by all tables: names of constraints, column types, enumerations as checks, locks."""
 
 from datetime import datetime
 from decimal import Decimal
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, ClassVar
 
 from sqlalchemy import CheckConstraint, DateTime, Double, MetaData, Numeric, Text
@@ -30,6 +30,17 @@ class Base(DeclarativeBase):
         dict[str, Any]: JSONB,
         list[dict[str, Any]]: JSONB,
     }
+
+
+class AdvisoryLock(IntEnum):
+    """PostgreSQL's advisory locks of this package; no other program takes these numbers."""
+
+    MIGRATING = 0x61656769736801
+    """Held while the schema is changed."""
+    CLOSING = 0x61656769736802
+    """Held by the one worker that looks for finished models; the others do not wait for it."""
+    ADDING = 0x61656769736803
+    """Held by a transaction from looking whether a dataset or a prompt is there to adding it."""
 
 
 def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:

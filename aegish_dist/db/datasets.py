@@ -7,11 +7,10 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow, SampleRow
 
 INSERT_CHUNK = 1000
-ADDING_LOCK = 0x61656769736802
-"""Any number that nobody else locks; the last digits tell this package's locks apart."""
 
 
 def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int:
@@ -51,7 +50,7 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
 
 def one_at_a_time(session: Session) -> None:
     """Wait for other transactions that look whether something is there before they add it."""
-    session.execute(select(func.pg_advisory_xact_lock(ADDING_LOCK)))
+    session.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.ADDING)))
 
 
 def _insert_samples(session: Session, dataset_id: int, samples: Sequence[Sample]) -> None:

@@ -1,12 +1,18 @@
-"""Connecting to PostgreSQL."""
+"""Connecting to PostgreSQL, and the one way into a transaction.
+
+Keepalives and `tcp_user_timeout` find a peer whose kernel no longer answers. A proxy, a load
+balancer or a stopped server keeps answering them; only a time limit on the reply finds those.
+"""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
+from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.engine import make_url
@@ -14,8 +20,11 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.connection import BoundedConnection
 from aegish_dist.errors import ConfigError, StoreAwayError, StoreUnusableError
+
+RV = TypeVar("RV")
+
+CANCEL_TIMEOUT_S = 5.0
 
 EXPECTED = "use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
 
@@ -51,6 +60,45 @@ ABANDONED_AFTER_S = 15
 its connection has gone silent, and the worker's next try waits for the rows that it holds."""
 
 _ROLL_BACK_ABANDONED = "SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """A connection that waits no longer than some seconds for the next bytes of a reply."""
+
+    reply_timeout_s: float = 30.0
+    """Seconds of silence after which the connection is closed."""
+
+    def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
+        """Drive one exchange with the server.
+
+        Raises:
+            psycopg.OperationalError: The server was silent for too long. The connection is closed,
+                and the server was asked to cancel the statement, in case it still works on it.
+        """
+        return super().wait(self._bounded(gen), *args, **kwargs)
+
+    def _bounded(self, gen: PQGen[RV]) -> Generator[Any, Any, RV]:
+        silent_since = monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready:
+                    silent_since = monotonic()
+                elif monotonic() - silent_since > self.reply_timeout_s:
+                    self._give_up()
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            value: RV = end.value
+            return value
+
+    def _give_up(self) -> None:
+        with suppress(psycopg.Error):
+            self.cancel_safe(timeout=CANCEL_TIMEOUT_S)
+        self.pgconn.finish()
+        raise psycopg.OperationalError(
+            f"the server has not answered for {self.reply_timeout_s:g} s"
+        )
 
 
 def open_engine(url: str, *, pool_size: int = 5, reply_timeout_s: float | None = None) -> Engine:

@@ -17,7 +17,8 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.codes import ANSWERED, error_class_of
 from aegish_dist.db.per_model import PerModel
-from aegish_dist.db.tables import CallErrorRow, RunModelRow
+from aegish_dist.db.tables import RunModelRow
+from aegish_dist.db.verdict_tables import CallErrorRow
 
 _UNANSWERED = f"""
     SELECT code, count(*) AS verdicts FROM verdicts AS verdict

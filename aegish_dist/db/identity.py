@@ -9,8 +9,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import VerdictSet
-from aegish_dist.db.per_model import PerModel
-from aegish_dist.db.readers import Readers
+from aegish_dist.db.per_model import PerModel, Readers
 from aegish_dist.db.tally_sql import CONTENT
 
 

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.codes import OUTCOME, outcome_number
 from aegish_dist.db.per_model import SUPERSEDED
-from aegish_dist.db.tables import RetryRow, RunModelRow, RunRow, VerdictRow
+from aegish_dist.db.tables import RetryRow, RunModelRow, RunRow
+from aegish_dist.db.verdict_tables import VerdictRow
 
 UNANSWERED = """NOT EXISTS (
     SELECT FROM verdicts AS verdict

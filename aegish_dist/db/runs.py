@@ -1,60 +1,22 @@
-"""Runs in the store: what was asked of whom, and what is still missing."""
+"""Runs in the store: which models were asked about which datasets, and how."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, insert, select, text, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.model import CallParameters, Destination, ModelSpec
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunSummary
-from aegish_dist.core.verdict import Item
 from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
-from aegish_dist.db.retries import UNANSWERED
-from aegish_dist.db.tables import (
-    DatasetRow,
-    PromptRow,
-    RunDatasetRow,
-    RunModelRow,
-    RunRow,
-    VerdictRow,
-)
+from aegish_dist.db.tables import DatasetRow, PromptRow, RunDatasetRow, RunModelRow, RunRow
+from aegish_dist.db.verdict_tables import VerdictRow
 from aegish_dist.errors import StoreError
 
-STREAM_ROWS = 5000
 LATEST = "latest"
-
-_MISSING = text(
-    f"""
-    SELECT model.model, sample.key, repeat.epoch, 0 AS generation
-    FROM runs AS run
-    JOIN run_models AS model ON model.run_id = run.id
-    JOIN run_datasets AS asked ON asked.run_id = run.id
-    JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
-    CROSS JOIN generate_series(1, run.epochs) AS repeat (epoch)
-    WHERE run.id = :run AND NOT EXISTS (
-        SELECT FROM verdicts AS verdict
-        WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
-          AND verdict.epoch = repeat.epoch)
-    UNION ALL
-    SELECT model.model, retried.sample_key, retried.epoch, retried.generation
-    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
-    WHERE model.run_id = :run AND {UNANSWERED}
-    ORDER BY 1, 4, 3, 2
-    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
-)
-
-_MISSING_OF_RETRY = text(
-    f"""
-    SELECT model.model, retried.sample_key, retried.epoch, retried.generation
-    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
-    WHERE model.run_id = :run AND retried.generation = :generation AND {UNANSWERED}
-    ORDER BY 1, 3, 2
-    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +26,6 @@ class Assignment:
     spec: ModelSpec
     prompt: Prompt
     parameters: CallParameters
-
-
-@dataclass(frozen=True, slots=True)
-class OpenModel:
-    """A model of a run of which workers may find items in a queue."""
-
-    run_id: str
-    model: str
-    destination: Destination
 
 
 def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Sequence[str]) -> None:
@@ -270,44 +223,3 @@ def list_runs(session: Session, limit: int) -> list[RunSummary]:
     return [
         RunSummary(r.id, r.name, r.origin, r.created_at, m, s, r.epochs, v) for r, m, s, v in rows
     ]
-
-
-def missing_items(
-    session: Session, run_id: str, generation: int | None = None
-) -> Generator[Item, None, None]:
-    """Stream the items of a run that have no verdict: what is planned minus verdicts.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        generation: Only those that this retry planned; None for all, first tries included.
-    """
-    statement = _MISSING if generation is None else _MISSING_OF_RETRY
-    values = {"run": run_id} if generation is None else {"run": run_id, "generation": generation}
-    streamed = {"yield_per": STREAM_ROWS}
-    with session.execute(statement, values, execution_options=streamed) as rows:
-        for model, key, epoch, planned in rows:
-            yield Item(run_id, model, key, epoch, planned)
-
-
-def open_models(session: Session, run_id: str) -> None:
-    """Have the workers listen to the queues of a run's models."""
-    session.execute(
-        update(RunModelRow)
-        .where(RunModelRow.run_id == run_id, RunModelRow.queue != "")
-        .values(open=True)
-    )
-
-
-def open_queues(session: Session) -> dict[str, OpenModel]:
-    """Return the queues that workers should listen to, and whose items are in them."""
-    needs = ("wire", "base_url", "key_variable")
-    rows = session.execute(
-        select(
-            RunModelRow.queue,
-            RunModelRow.run_id,
-            RunModelRow.model,
-            *(RunModelRow.spec[need].astext for need in needs),
-        ).where(RunModelRow.open)
-    )
-    return {row[0]: OpenModel(row[1], row[2], Destination(*row[3:])) for row in rows}

@@ -13,6 +13,7 @@ from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
+from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.tables import METADATA
 from aegish_dist.errors import StoreError
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-MIGRATING_LOCK = 0x61656769736801
 LOCK_TIMEOUT_S = 10
 """Whoever waits for a table stops every worker behind it."""
 
@@ -80,7 +80,7 @@ def upgrade(engine: Engine) -> None:
     with connection_errors_in_one_line(), _blocked_by(engine), engine.begin() as connection:
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"))
         # Two at once would both find nothing and both create everything.
-        connection.execute(select(func.pg_advisory_xact_lock(MIGRATING_LOCK)))
+        connection.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.MIGRATING)))
         command.upgrade(alembic_config(connection), "head")
 
 
@@ -93,7 +93,7 @@ def _blocked_by(engine: Engine) -> Iterator[None]:
         if not isinstance(error.orig, LockNotAvailable):
             raise
         with engine.connect() as connection:
-            rows = connection.execute(_HOLDERS, {"key": MIGRATING_LOCK}).all()
+            rows = connection.execute(_HOLDERS, {"key": AdvisoryLock.MIGRATING}).all()
         holders = "; ".join(_describe(row) for row in rows) or "it has just let go"
         raise StoreError(
             f"the schema cannot be changed, another session has held it for {LOCK_TIMEOUT_S} s"

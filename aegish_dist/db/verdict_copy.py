@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.recording import CELLS, Cells
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict import CallError
-from aegish_dist.db.tables import CallErrorRow
 from aegish_dist.db.text import encode_text
 from aegish_dist.db.verdict_rows import VerdictKey, error_row
+from aegish_dist.db.verdict_tables import CallErrorRow
 
 NULL = r"\N"
 COLUMNS = ("run_model_id", "sample_key", *CELLS)

@@ -8,7 +8,6 @@ from sqlalchemy import exists, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Item, Verdict
-from aegish_dist.db.tables import VerdictRow
 from aegish_dist.db.verdict_rows import (
     COLUMNS,
     ERROR_COLUMNS,
@@ -17,6 +16,7 @@ from aegish_dist.db.verdict_rows import (
     error_row,
     verdict_row,
 )
+from aegish_dist.db.verdict_tables import VerdictRow
 
 _LOOK_UP = text(
     """

@@ -17,8 +17,8 @@ from sqlalchemy import Engine
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.missing import open_models
 from aegish_dist.db.retries import Retry, save_retry
-from aegish_dist.db.runs import open_models
 from aegish_dist.errors import ConfigError, QueueError, StoreError
 from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.resume import probe_parked

@@ -17,7 +17,8 @@ from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.runs import missing_items, open_models, save_run
+from aegish_dist.db.missing import missing_items, open_models
+from aegish_dist.db.runs import save_run
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import Submission

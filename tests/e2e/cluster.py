@@ -21,7 +21,7 @@ from aegish_dist.broker.producer import publish
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.runs import missing_items
+from aegish_dist.db.missing import missing_items
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.pipeline.status import RunStatus, State, run_status
 from tests.recorded import export_verdicts

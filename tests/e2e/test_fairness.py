@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.finished import FinishedModels
+from aegish_dist.db.missing import FinishedModels
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 

@@ -17,8 +17,9 @@ from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.statistics import Estimate
 from aegish_dist.db.snapshots import NUMBERS, find_snapshot
-from aegish_dist.db.tables import SnapshotMetricRow, VerdictRow
+from aegish_dist.db.tables import SnapshotMetricRow
 from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdict_tables import VerdictRow
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import ReportError, ScoringError
 from aegish_dist.pipeline.aggregate import (

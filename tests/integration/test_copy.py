@@ -15,8 +15,9 @@ from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.recording import Recording
 from aegish_dist.db import per_model, verdict_export
 from aegish_dist.db.datasets import one_at_a_time
-from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
+from aegish_dist.db.tables import RunModelRow, SampleRow
 from aegish_dist.db.verdict_copy import copy_verdicts
+from aegish_dist.db.verdict_tables import VerdictRow
 from aegish_dist.errors import DatasetError, StoreError
 from aegish_dist.pipeline import import_batches, move_verdicts
 from aegish_dist.pipeline.move_verdicts import (

@@ -15,8 +15,9 @@ import psutil
 import psycopg
 import pytest
 
-from aegish_dist.db.embedded import EmbeddedServer, embedded_server, embedded_version
-from aegish_dist.db.private_place import Account, make_home, require_passage
+from aegish_dist.db.embedded import embedded_server, embedded_version
+from aegish_dist.db.embedded.folders import Account, make_home, require_passage
+from aegish_dist.db.embedded.server import EmbeddedServer
 from aegish_dist.errors import StoreError
 from tests.services import wait_until
 

@@ -17,7 +17,8 @@ from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import ErrorClass, Outcome, Timing
 from aegish_dist.db.datasets import list_datasets
-from aegish_dist.db.runs import load_run, missing_items, open_queues
+from aegish_dist.db.missing import missing_items, open_queues
+from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.aggregate import aggregate, rules_named
 from aegish_dist.pipeline.move_verdicts import export_file, import_verdicts

@@ -12,10 +12,9 @@ from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Verdict
-from aegish_dist.db.finished import FinishedModels
+from aegish_dist.db.missing import FinishedModels, missing_items
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.retries import Retry, save_retry
-from aegish_dist.db.runs import missing_items
 from aegish_dist.db.tables import RetryRow, RunModelRow
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db.embedded import binaries
+from aegish_dist.db.embedded.server import binaries
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.finished import FinishedModels
+from aegish_dist.db.missing import FinishedModels
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.db.workers import report_worker

@@ -20,17 +20,14 @@ from aegish_dist.db.datasets import (
     sample_keys,
     save_dataset,
 )
-from aegish_dist.db.finished import FinishedModels
-from aegish_dist.db.runs import (
+from aegish_dist.db.missing import (
+    FinishedModels,
     OpenModel,
-    list_runs,
-    load_assignment,
-    load_run,
     missing_items,
     open_models,
     open_queues,
-    resolve_run_id,
 )
+from aegish_dist.db.runs import list_runs, load_assignment, load_run, resolve_run_id
 from aegish_dist.errors import StoreError
 from tests.integration.stored_runs import (
     ALLOWED,

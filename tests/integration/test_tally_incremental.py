@@ -17,8 +17,9 @@ from aegish_dist.core.verdict import Timing, Verdict
 from aegish_dist.db import per_model
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tables import CallErrorRow, RunRow, SnapshotRow, VerdictRow
+from aegish_dist.db.tables import RunRow, SnapshotRow
 from aegish_dist.db.tally import tally
+from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from tests.integration.stored_runs import (
     ALLOWED,

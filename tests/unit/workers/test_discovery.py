@@ -15,8 +15,7 @@ from aegish_dist.broker.messages import IDLE_QUEUE, queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.finished import FinishedModels
-from aegish_dist.db.runs import OpenModel
+from aegish_dist.db.missing import FinishedModels, OpenModel
 from workers import discovery
 
 MODEL = "discovery/guard"

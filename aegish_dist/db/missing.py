@@ -1,4 +1,6 @@
-"""Which models of open runs have all their verdicts, so that workers need no longer listen.
+"""The items of runs that have no verdict, and the models that workers listen to because of them.
+
+A model of a run is open while one of its items may wait in its queue.
 
 Verdicts are only ever added, and messages come in the order of the samples, so a search for the
 first sample that lacks one goes on where the last search ended: over a whole run each item is
@@ -6,21 +8,54 @@ looked at about once, where counting would read all verdicts each time.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select, text, update
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.model import Destination
+from aegish_dist.core.verdict import Item
+from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.retries import UNANSWERED
-from aegish_dist.db.tables import SampleRow
+from aegish_dist.db.tables import RunModelRow, SampleRow
 
 SEARCH_S = 0.3
 """How long one call goes on searching; meanwhile its worker looks for no new runs."""
 STRETCH = 5000
 """Keys of samples per statement."""
-SEARCHING_LOCK = 0x61656769736802
-"""Held by the one worker that searches; the others leave it to that one."""
+
+STREAM_ROWS = 5000
+
+_MISSING = text(
+    f"""
+    SELECT model.model, sample.key, repeat.epoch, 0 AS generation
+    FROM runs AS run
+    JOIN run_models AS model ON model.run_id = run.id
+    JOIN run_datasets AS asked ON asked.run_id = run.id
+    JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
+    CROSS JOIN generate_series(1, run.epochs) AS repeat (epoch)
+    WHERE run.id = :run AND NOT EXISTS (
+        SELECT FROM verdicts AS verdict
+        WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
+          AND verdict.epoch = repeat.epoch)
+    UNION ALL
+    SELECT model.model, retried.sample_key, retried.epoch, retried.generation
+    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
+    WHERE model.run_id = :run AND {UNANSWERED}
+    ORDER BY 1, 4, 3, 2
+    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
+)
+
+_MISSING_OF_RETRY = text(
+    f"""
+    SELECT model.model, retried.sample_key, retried.epoch, retried.generation
+    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
+    WHERE model.run_id = :run AND retried.generation = :generation AND {UNANSWERED}
+    ORDER BY 1, 3, 2
+    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
+)
+
 
 _OPEN = text(
     """
@@ -74,17 +109,74 @@ _CLOSE = text(
 
 
 @dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model of a run of which workers may find items in a queue."""
+
+    run_id: str
+    model: str
+    destination: Destination
+
+
+@dataclass(frozen=True, slots=True)
 class _OpenModel:
     id: int
     epochs: int
     datasets: Sequence[int]
 
 
+def missing_items(
+    session: Session, run_id: str, generation: int | None = None
+) -> Generator[Item, None, None]:
+    """Stream the items of a run that have no verdict: what is planned minus verdicts.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        generation: Only those that this retry planned; None for all, first tries included.
+    """
+    statement = _MISSING if generation is None else _MISSING_OF_RETRY
+    values = {"run": run_id} if generation is None else {"run": run_id, "generation": generation}
+    streamed = {"yield_per": STREAM_ROWS}
+    with session.execute(statement, values, execution_options=streamed) as rows:
+        for model, key, epoch, planned in rows:
+            yield Item(run_id, model, key, epoch, planned)
+
+
+def open_models(session: Session, run_id: str) -> None:
+    """Have the workers listen to the queues of a run's models."""
+    session.execute(
+        update(RunModelRow)
+        .where(RunModelRow.run_id == run_id, RunModelRow.queue != "")
+        .values(open=True)
+    )
+
+
+def open_queues(session: Session) -> dict[str, OpenModel]:
+    """Return the queues that workers should listen to, and whose items are in them."""
+    needs = ("wire", "base_url", "key_variable")
+    rows = session.execute(
+        select(
+            RunModelRow.queue,
+            RunModelRow.run_id,
+            RunModelRow.model,
+            *(RunModelRow.spec[need].astext for need in needs),
+        ).where(RunModelRow.open)
+    )
+    return {row[0]: OpenModel(row[1], row[2], Destination(*row[3:])) for row in rows}
+
+
 class FinishedModels:
     """Closes models that are finished; remembers up to where their items are answered."""
 
-    def __init__(self) -> None:
-        """Begin every search at the first sample."""
+    def __init__(self, *, search_s: float = SEARCH_S, stretch: int = STRETCH) -> None:
+        """Begin every search at the first sample.
+
+        Args:
+            search_s: Seconds that one call may search for; another statement is always made.
+            stretch: Keys of samples per statement, at least 1.
+        """
+        self._search_s = search_s
+        self._stretch = stretch
         self._answered: dict[int, int] = {}
         """By key of a model of a run: no sample up to this key lacks a verdict."""
 
@@ -94,13 +186,13 @@ class FinishedModels:
         Args:
             session: Transaction of the caller. While another one does this, nothing is done.
         """
-        if not session.scalar(select(func.pg_try_advisory_xact_lock(SEARCHING_LOCK))):
+        if not session.scalar(select(func.pg_try_advisory_xact_lock(AdvisoryLock.CLOSING))):
             return
         session.execute(_IN_ORDER_OF_KEYS)
         opened = [_OpenModel(*row) for row in session.execute(_OPEN)]
         self._answered = {model.id: self._answered.get(model.id, 0) for model in opened}
         last = session.scalar(select(func.max(SampleRow.key))) or 0
-        deadline = time.monotonic() + SEARCH_S
+        deadline = time.monotonic() + self._search_s
         finished = [
             model.id for model in opened if not self._misses_one(session, model, last, deadline)
         ]
@@ -113,11 +205,13 @@ class FinishedModels:
         """Search on; whether a sample lacks a verdict, or the search has not got to the end."""
         after = self._answered[model.id]
         while after < last:
-            stretch = {"after": after, "through": after + STRETCH, "datasets": model.datasets}
+            stretch = {"after": after, "through": after + self._stretch, "datasets": model.datasets}
             missing = session.scalar(
                 _FIRST_MISSING, {"model": model.id, "epochs": model.epochs, **stretch}
             )
-            after = self._answered[model.id] = after + STRETCH if missing is None else missing - 1
+            after = self._answered[model.id] = (
+                after + self._stretch if missing is None else missing - 1
+            )
             if missing is not None or (after < last and time.monotonic() > deadline):
                 return True
         return False

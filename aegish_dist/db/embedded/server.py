@@ -1,10 +1,5 @@
-"""A real PostgreSQL without an installation: the server from a wheel, on a local socket.
+"""The embedded server as one of the processes that use it sees it."""
 
-Its processes belong to no terminal: `embedded_guard` starts the server and stops it after the
-last process that uses it, also where that process was killed.
-"""
-
-import atexit
 import fcntl
 import json
 import os
@@ -19,8 +14,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from aegish_dist.db import embedded_guard
-from aegish_dist.db.private_place import (
+from aegish_dist.db.embedded import guard as embedded_guard
+from aegish_dist.db.embedded.folders import (
     SOCKET,
     Account,
     make_folder,
@@ -35,50 +30,6 @@ VERSION = 18
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 POLL_S = 0.02
-
-_servers: dict[Path, "EmbeddedServer"] = {}
-"""Of this process, by home: the locks have to outlive the caller that asked for the URL."""
-
-
-def start_embedded(home: Path) -> str:
-    """Start the embedded server, or join the one that another process of this home started.
-
-    The server ends with the last process that uses it.
-
-    Args:
-        home: Directory of the product; the data lie in `postgres` below it.
-
-    Returns:
-        The URL of its database.
-
-    Raises:
-        StoreError: The server cannot be started there.
-    """
-    return embedded_server(home).url
-
-
-def embedded_server(home: Path) -> "EmbeddedServer":
-    """Return the running server of a home; see `start_embedded`."""
-    if home not in _servers:
-        try:
-            server = EmbeddedServer(home)
-            server.start()
-        except OSError as error:
-            raise StoreError(
-                f"the embedded PostgreSQL cannot start in {home} ({error}): set AEGISH_DIST_HOME to"
-                " a writable directory, or AEGISH_DIST_DATABASE_URL to a server"
-            ) from error
-        _servers[home] = server
-        atexit.register(server.close)
-    return _servers[home]
-
-
-def embedded_version() -> str:
-    """Return the version of the server that the wheel holds, such as `18.4`."""
-    shown = subprocess.run(  # noqa: S603  # nosec B603 # a program of the wheel
-        [binaries() / "postgres", "--version"], capture_output=True, check=True, encoding="utf-8"
-    )
-    return shown.stdout.split()[-1]
 
 
 def binaries() -> Path:
@@ -113,6 +64,11 @@ class EmbeddedServer:
         return f"postgresql://postgres:@/postgres?host={quote(str(self._socket()))}"
 
     @property
+    def in_use(self) -> bool:
+        """Whether this process uses the server: between `start` and `close`."""
+        return self._users is not None
+
+    @property
     def pid(self) -> int | None:
         """Process id of the server, None when it does not run."""
         return embedded_guard.postmaster(self._data)
@@ -140,7 +96,6 @@ class EmbeddedServer:
         if self._users is None:
             return
         users, self._users = self._users, None
-        _servers.pop(next((home for home, each in _servers.items() if each is self), Path()), None)
         with users, suppress(BlockingIOError, FileNotFoundError):  # or the home is deleted
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)  # there is no other user
             fcntl.flock(users, fcntl.LOCK_UN)

@@ -2,17 +2,15 @@
 
 import threading
 
-import pytest
 from sqlalchemy import Engine, delete, func, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db import finished
-from aegish_dist.db.finished import FinishedModels
+from aegish_dist.db.base import AdvisoryLock
+from aegish_dist.db.missing import FinishedModels, open_models, open_queues
 from aegish_dist.db.retries import save_retry
-from aegish_dist.db.runs import open_models, open_queues
-from aegish_dist.db.tables import VerdictRow
+from aegish_dist.db.verdict_tables import VerdictRow
 from aegish_dist.pipeline.retry import plan_retry
 from tests.integration.stored_runs import (
     BLOCKED,
@@ -39,10 +37,9 @@ def answer_all(session: Session, stored: StoredRun) -> None:
     answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
 
 
-def test_each_item_is_looked_at_about_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_item_is_looked_at_about_once(engine: Engine) -> None:
     """Ten looks at a growing run read each verdict twice at most: to see it, and to close."""
-    monkeypatch.setattr(finished, "STRETCH", 100)
-    models = FinishedModels()
+    models = FinishedModels(stretch=100)
     with Session(engine) as session:
         without_statistics(session)
         stored = store(session, a_run(datasets=(MANY,)), (MANY,))
@@ -61,24 +58,18 @@ def test_each_item_is_looked_at_about_once(engine: Engine, monkeypatch: pytest.M
         assert read < 3.5 * len(MANY.samples)
 
 
-def test_a_search_that_takes_long_goes_on_at_the_next_look(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_takes_long_goes_on_at_the_next_look(session: Session) -> None:
     """Looking for new runs is not held up: a look ends in time, and in the end all is found."""
-    monkeypatch.setattr(finished, "STRETCH", 1)
-    monkeypatch.setattr(finished, "SEARCH_S", 0.0)
     stored = store(session, a_run())
     answer_all(session, stored)
-    models = FinishedModels()
-    before = min(stored.samples["commands"].values())
-    models._answered = {stored.models["test/a"]: before - 1}
+    models = FinishedModels(search_s=0.0, stretch=1)
 
     looks = 0
     while open_queues(session):
         models.close(session)
         looks += 1
 
-    assert looks == len(COMMANDS.samples)
+    assert looks == max(stored.samples["commands"].values())  # a key at a time, from the first
 
 
 def test_one_worker_searches_at_a_time(engine: Engine) -> None:
@@ -86,7 +77,7 @@ def test_one_worker_searches_at_a_time(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         answer_all(session, store(session, a_run()))
     with Session(engine) as first, first.begin():
-        first.execute(select(func.pg_advisory_xact_lock(finished.SEARCHING_LOCK)))
+        first.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.CLOSING)))
         with Session(engine) as second, second.begin():
             FinishedModels().close(second)
             assert open_queues(second)
