@@ -98,12 +98,17 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     prepare_output()
-    code = _run(arguments)
+    code = run(arguments)
     discard_unwritten()
     sys.exit(code)
 
 
-def _run(arguments: list[str] | None) -> int:
+def run(arguments: list[str] | None) -> int:
+    """Run a command and return the exit code; print an expected failure as one line.
+
+    Args:
+        arguments: Words of the command line, None for those of the process.
+    """
     try:
         with checked_output():
             result: Any = cli.main(arguments, prog_name="aegish-dist", standalone_mode=False)

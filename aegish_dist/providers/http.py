@@ -101,7 +101,8 @@ class HttpClient:
         self._session = session
         self._codec = codec
         self._template = template
-        self._route = route
+        self.route = route
+        """Where and how requests travel."""
         self._observe = observe
         self._mask = KeyMask(key)
 
@@ -119,7 +120,7 @@ class HttpClient:
         return self._codec.decode(self._payload(reply.body), headers)
 
     async def _post(self, body: aiohttp.Payload) -> Reply:
-        route, began_s = self._route, time.monotonic()
+        route, began_s = self.route, time.monotonic()
         try:
             async with (
                 asyncio.timeout(route.time_limit_s),

@@ -91,7 +91,8 @@ class CuttingProxy(HalfOpenProxy):
         super().__init__(target)
         self.cut_commits = False
         """Whether COMMITs reach the server while their answers are cut off."""
-        self._committing: set[Pair] = set()
+        self.committing: set[Pair] = set()
+        """Pairs whose COMMIT is on its way."""
 
     def _copy(self, pair: Pair, source: socket.socket, sink: socket.socket) -> None:
         super()._copy(pair, _Tap(self, pair, source), sink)  # type: ignore[arg-type]
@@ -107,9 +108,9 @@ class _Tap:
         data = self._source.recv(size)
         from_client = self._source is self._pair[0]
         if from_client and self._proxy.cut_commits and COMMIT in data:
-            self._proxy._committing.add(self._pair)
-        elif not from_client and self._pair in self._proxy._committing:
-            self._proxy._committing.discard(self._pair)
+            self._proxy.committing.add(self._pair)
+        elif not from_client and self._pair in self._proxy.committing:
+            self._proxy.committing.discard(self._pair)
             return b""  # it is committed, and the client does not hear of it
         return data
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.cli import _run
+from aegish_dist.cli import run
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CommandLine:
         root = logging.getLogger()
         handlers, level = root.handlers[:], root.level
         try:
-            code = _run([str(argument) for argument in arguments])
+            code = run([str(argument) for argument in arguments])
         finally:
             root.handlers[:] = handlers
             root.setLevel(level)

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from aegish_dist import __version__
-from aegish_dist.cli import SECTIONS, _run, cli
+from aegish_dist.cli import SECTIONS, cli, run
 
 HEAVY = ("aiohttp", "alembic", "celery", "pydantic", "redis", "rich", "sqlalchemy", "structlog")
 
@@ -27,7 +27,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     """Help goes to stdout with a description, and with a text for every option."""
     for path, command in commands(cli):
-        assert _run([*path, "--help"]) == 0
+        assert run([*path, "--help"]) == 0
         out, err = capsys.readouterr()
         assert err == ""
         assert out.startswith(f"Usage: aegish-dist {' '.join(path)}")
@@ -40,7 +40,7 @@ def test_summaries_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> No
     """No command is so wordy that the list of commands has to cut it short."""
     for path, command in commands(cli):
         if isinstance(command, click.Group):
-            _run([*path, "--help"])
+            run([*path, "--help"])
             _, _, listed = capsys.readouterr().out.partition("Commands:")
             summaries = [line for line in listed.splitlines() if line.strip()]
             assert summaries
@@ -49,7 +49,7 @@ def test_summaries_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_top_lists_every_command_and_where_to_start(capsys: pytest.CaptureFixture[str]) -> None:
     """The sections name all commands, and the last words say which one is first."""
-    assert _run(["--help"]) == 0
+    assert run(["--help"]) == 0
     out = capsys.readouterr().out
     for section, summaries in SECTIONS.items():
         assert f"{section}:" in out
@@ -57,27 +57,27 @@ def test_the_top_lists_every_command_and_where_to_start(capsys: pytest.CaptureFi
             assert f"  {name} " in out
             assert summary in out
     assert "Start with `aegish-dist demo`." in out
-    assert _run(["-h"]) == 0
+    assert run(["-h"]) == 0
     assert capsys.readouterr().out == out
 
 
 def test_examples_keep_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """An example can be copied as it stands."""
-    _run(["submit", "--help"])
+    run(["submit", "--help"])
     out = capsys.readouterr().out
     assert "\n    aegish-dist submit --models all --epochs 3 --dry-run\n" in out
 
 
 def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
     """`--version` prints name and version."""
-    assert _run(["--version"]) == 0
+    assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"aegish-dist, version {__version__}\n"
 
 
 def test_help_loads_nothing_heavy() -> None:
     """The command line and its help get by without the libraries that do the work."""
     program = (
-        "import sys, aegish_dist.cli as cli; cli._run(['--help']);"
+        "import sys, aegish_dist.cli as cli; cli.run(['--help']);"
         f"sys.exit(', '.join(sorted(set({HEAVY}) & set(sys.modules))))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 
 import aegish_dist
 import workers
-from aegish_dist.cli import _run, printing
+from aegish_dist.cli import printing, run
 from aegish_dist.cli.tables import TextTable, note_table, print_table, terminal_console
 from aegish_dist.errors import ClosedOutputError, OutputError
 
@@ -124,7 +124,7 @@ def test_what_was_typed_is_quoted_printably(
 ) -> None:
     """An error may quote the words of the command, and a terminal obeys none of them."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://nowhere.invalid/x")
-    assert _run([*arguments]) in (1, 2)
+    assert run([*arguments]) in (1, 2)
     out, err = capsys.readouterr()
     assert out == ""
     assert all(line.isprintable() for line in err.splitlines())
@@ -133,7 +133,7 @@ def test_what_was_typed_is_quoted_printably(
 
 def test_usage_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     """Usage, a way to help, and the error stand on lines of their own."""
-    assert _run(["report", "--format", "x\ny"]) == 2
+    assert run(["report", "--format", "x\ny"]) == 2
     usage, hint, empty, error = capsys.readouterr().err.splitlines()
     assert usage.startswith("Usage: aegish-dist report")
     assert (hint, empty) == ("Try 'aegish-dist report --help' for help.", "")
@@ -149,7 +149,7 @@ def test_a_bug_is_traced_printably(
         raise RuntimeError(HOSTILE)
 
     monkeypatch.setattr(click.Group, "main", fail)
-    assert _run([]) == 3
+    assert run([]) == 3
     err = capsys.readouterr().err
     assert "Traceback (most recent call last):\n" in err
     assert all(line.isprintable() for line in err.splitlines())

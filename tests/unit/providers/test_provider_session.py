@@ -1,6 +1,7 @@
 """Preparing clients: no request is sent here."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import Baseline
 from aegish_dist.providers.contract import ModelClient
+from aegish_dist.providers.http import HttpClient, Route
 from aegish_dist.providers.session import ProviderSession
 
 PROMPT = Prompt("guard", "Judge shell commands.", "{command}")
@@ -31,6 +33,13 @@ def prepare(
     return asyncio.run(body())
 
 
+def route(**options: Any) -> Route:
+    """Prepare a client; return where and how its requests travel."""
+    client = prepare(**options)
+    assert isinstance(client, HttpClient)
+    return client.route
+
+
 @pytest.fixture(autouse=True)
 def no_proxy_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
@@ -41,19 +50,19 @@ def no_proxy_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("wire", [WireFormat.OPENAI, WireFormat.ANTHROPIC, WireFormat.GOOGLE])
 def test_a_prepared_client_shows_its_key_nowhere(wire: WireFormat) -> None:
     client = prepare(wire=wire)
+    assert isinstance(client, HttpClient)
     assert KEY not in repr(client)
-    assert KEY not in repr(client._route)
-    assert KEY in str(dict(client._route.headers))
+    assert KEY not in repr(client.route)
+    assert KEY in str(dict(client.route.headers))
 
 
 def test_a_key_loses_the_blanks_around_it() -> None:
-    client = prepare(key=f" {KEY}\n")
-    assert client._route.headers["Authorization"] == f"Bearer {KEY}"
+    assert route(key=f" {KEY}\n").headers["Authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize("key", [None, " "])
 def test_without_a_key_no_credential_is_sent(key: str | None) -> None:
-    assert "Authorization" not in prepare(key=key)._route.headers
+    assert "Authorization" not in route(key=key).headers
 
 
 def test_a_key_that_no_header_can_carry_is_refused_without_being_shown() -> None:
@@ -79,11 +88,11 @@ def test_the_proxy_of_the_environment_is_used_and_its_password_kept_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://user:secret@proxy.test:3128")
-    route = prepare()._route
-    assert str(route.proxy) == "http://proxy.test:3128"
+    taken = route()
+    assert str(taken.proxy) == "http://proxy.test:3128"
     # base64 of "user:secret"
-    assert route.proxy_headers == {"Proxy-Authorization": "Basic dXNlcjpzZWNyZXQ="}
-    assert "dXNlcjpzZWNyZXQ=" not in repr(route)
+    assert taken.proxy_headers == {"Proxy-Authorization": "Basic dXNlcjpzZWNyZXQ="}
+    assert "dXNlcjpzZWNyZXQ=" not in repr(taken)
 
 
 @pytest.mark.parametrize(
@@ -94,13 +103,13 @@ def test_loopback_never_goes_through_a_proxy(
     monkeypatch: pytest.MonkeyPatch, base_url: str
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.test:3128")
-    assert prepare(base_url)._route.proxy is None
+    assert route(base_url=base_url).proxy is None
 
 
 def test_hosts_excluded_from_the_proxy_are_called_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.test:3128")
     monkeypatch.setenv("no_proxy", "example.test")
-    assert prepare()._route.proxy is None
+    assert route().proxy is None
 
 
 @pytest.mark.parametrize(
