@@ -10,11 +10,14 @@ from celery.utils.text import str_to_list
 from kombu.common import QoS
 
 from aegish_dist.broker.app import create_app
+from aegish_dist.broker.kombu_internals import celery_problem
 from aegish_dist.broker.messages import IDLE_QUEUE, is_pin
 from aegish_dist.errors import AegishError, ConfigError
-from aegish_dist.logs import configure_logging
+from aegish_dist.logs import configure_logging, get_logger
 from aegish_dist.settings import load_settings
 from workers.discovery import QueueDiscovery
+
+log = get_logger(__name__)
 
 SPARE_FROM_CALLS = 100
 SPARE_PER_CALL = 0.25
@@ -37,6 +40,8 @@ class QuietWorker(Worker):
         """
         if self.hostname == default_nodename(None):
             self.hostname = default_nodename(f"aegish-{os.getpid()}@")
+        if (problem := celery_problem()) is not None:
+            log.warning("celery_not_tested", problem=problem)
         super().on_before_init(**kwargs)
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
@@ -84,6 +89,7 @@ def _build() -> Celery:
             "a worker needs AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL; "
             "without them `aegish-dist submit` runs everything itself"
         )
+    configure_logging(settings.log_level or "INFO", settings.log_format)
     worker_app = create_app(
         settings.broker_url.get_secret_value(),
         database_url=settings.database_url.get_secret_value(),
@@ -98,10 +104,12 @@ def _build() -> Celery:
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].update({Prefetch, QueueDiscovery})
-    signals.setup_logging.connect(
-        lambda **_: configure_logging(settings.log_level or "INFO", settings.log_format), weak=False
-    )
+    signals.setup_logging.connect(_leave_logging_alone)
     return worker_app
+
+
+def _leave_logging_alone(**_: object) -> None:
+    """Keep Celery from configuring logging: it does so unless this signal has a receiver."""
 
 
 try:

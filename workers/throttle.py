@@ -29,7 +29,7 @@ class QueueThrottle(bootsteps.StartStopStep):
         if hasattr(channel, "allowance"):
             channel.allowance = consumer.pool.allowance
             consumer.hold_through(channel)
-        else:
+        elif consumer.hub is not None:  # without an event loop, the timer is a thread of its own
             self._timer = consumer.timer.call_repeatedly(POLL_S, self._balance, (consumer,))
 
     def stop(self, consumer: Any) -> None:

@@ -6,7 +6,11 @@ from celery import Celery
 from kombu import Queue
 
 from aegish_dist.broker.connection import tls_of
+from aegish_dist.broker.kombu_internals import TESTED_KOMBU, kombu_problem
 from aegish_dist.broker.messages import IDLE_QUEUE
+from aegish_dist.logs import get_logger
+
+log = get_logger(__name__)
 
 VISIBILITY_TIMEOUT_S = 3600
 """Seconds after which kombu's own Redis transport requeues a message that is not acknowledged.
@@ -84,13 +88,15 @@ def create_app(
         spool: Folder for answers that workers cannot store.
     """
     in_process = broker_url.startswith("memory")
-    batched = broker_url.startswith("redis") and not stock_transport
+    own_transport = not stock_transport and _has_own_transport(broker_url)
     broker_url, tls = tls_of(broker_url)
     app = Celery(
         "aegish",
         broker=broker_url,
         # By name: only a process that connects to Redis loads it.
-        amqp="aegish_dist.broker.redis_transport:AMQP" if batched else None,
+        amqp="aegish_dist.broker.redis_transport:AMQP"
+        if own_transport and not in_process
+        else None,
         set_as_current=False,
     )
     app.conf.update(
@@ -147,11 +153,27 @@ def create_app(
         broker_transport_options=_transport_options(broker_url, message_lease_s),
         broker_heartbeat=HEARTBEAT_S,
     )
-    if in_process:
+    if own_transport and in_process:
         app.conf.broker_transport = "aegish_dist.broker.embedded:Transport"
     # By name: only a worker loads it.
     app.steps["consumer"].add("workers.throttle:QueueThrottle")
     return app
+
+
+def _has_own_transport(broker_url: str) -> bool:
+    """Return whether a broker has a transport of ours that the installed kombu supports."""
+    transport = next((each for each in ("redis", "memory") if broker_url.startswith(each)), None)
+    if transport is None:
+        return False
+    problem = kombu_problem(transport)
+    if problem is not None:
+        log.warning(
+            "kombu_not_tested",
+            problem=problem,
+            consequence="kombu's own transport is used, which is slower and has no leases",
+            remedy=f"install kombu {TESTED_KOMBU[-1]}",
+        )
+    return problem is None
 
 
 def _transport_options(broker_url: str, lease_s: float) -> dict[str, object]:

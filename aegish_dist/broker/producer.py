@@ -13,6 +13,7 @@ from kombu import Producer
 from kombu.utils.json import dumps
 
 from aegish_dist.broker.connection import connected, is_redis
+from aegish_dist.broker.kombu_internals import kombu_problem
 from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, encode, queue_name, run_queue
 from aegish_dist.core.verdict import Item
 
@@ -42,7 +43,8 @@ def publish(
     published = 0
     with connected(app) as connection:
         channel = connection.default_channel
-        publisher = (_ListPublisher if is_redis(connection) else _Publisher)(app, channel)
+        lists = is_redis(connection) and kombu_problem("redis") is None
+        publisher = (_ListPublisher if lists else _Publisher)(app, channel)
         remaining = iter(items)
         while batch := list(islice(remaining, BATCH)):
             publisher.publish(batch)

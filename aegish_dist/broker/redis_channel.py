@@ -76,7 +76,7 @@ class Channel(redis.Channel):
         self._asked: Sequence[str] = ()
         self._room = 0
         self._empty: set[str] = set()
-        self._fetch_at = self._ask_empty_at = 0.0
+        self.fetch_at = self._ask_empty_at = 0.0
         self._pause_s = SHORTEST_PAUSE_S
         super().__init__(*args, **kwargs)
 
@@ -123,7 +123,7 @@ class Channel(redis.Channel):
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
         """Consume from a queue; the next fetch is at once."""
         (self._unacknowledged_queues.add if no_ack else self._unacknowledged_queues.discard)(queue)
-        self._fetch_at, self._pause_s = 0.0, SHORTEST_PAUSE_S
+        self.fetch_at, self._pause_s = 0.0, SHORTEST_PAUSE_S
         self._empty.discard(queue)
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
@@ -134,7 +134,7 @@ class Channel(redis.Channel):
         return super()._basic_cancel(consumer_tag)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        if monotonic() < self._fetch_at:
+        if monotonic() < self.fetch_at:
             return
         credit = self.qos.can_consume_max_estimate()  # None: no prefetch limit
         self._room = room = min(MESSAGES_PER_SCRIPT, sys.maxsize if credit is None else credit)
@@ -232,7 +232,7 @@ class Channel(redis.Channel):
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _wait(self, seconds: float) -> None:
-        self._fetch_at = monotonic() + seconds
+        self.fetch_at = monotonic() + seconds
         self.connection.cycle.wake_after(seconds)
 
     def keep_leases(self) -> None:

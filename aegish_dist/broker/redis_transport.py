@@ -64,7 +64,7 @@ class Poller(redis.MultiChannelPoller):
 
     def get(self, callback: Any, timeout: float | None = None) -> Any:
         """Wait for something to read, at most until the next fetch."""
-        waits = [channel._fetch_at - monotonic() for channel in self._channels]
+        waits = [channel.fetch_at - monotonic() for channel in self._channels]
         pause_s = max(0.0, min(waits, default=0.0)) or LONGEST_PAUSE_S
         return super().get(callback, pause_s if timeout is None else min(timeout, pause_s))
 
