@@ -89,7 +89,11 @@ def private(tree: ast.Module) -> set[str]:
     """Return the underscore attributes that a module uses and does not define itself."""
     found = {node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     used = {node.attr for node in found if node.attr[0] == "_" and not node.attr.startswith("__")}
-    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    own = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
     own |= {node.attr for node in of_self(tree) if isinstance(node.ctx, ast.Store)}
     own |= {
         node.target.id
