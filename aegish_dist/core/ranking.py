@@ -1,21 +1,10 @@
 """Ranking models by score, with ties shown as ties."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aegish_dist.core.intervals import Z_95
-from aegish_dist.core.statistics import Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A model and the score it is ranked by."""
-
-    model: str
-    """Canonical model id."""
-    score: Estimate
-    """Its aegish score."""
+from aegish_dist.core.estimates import Z_95, Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +21,7 @@ class Place:
     """What it is ranked by."""
 
 
-def rank(contenders: Iterable[Contender]) -> list[Place]:
+def rank(scores: Mapping[str, Estimate]) -> list[Place]:
     """Order models by descending score, then by id; undefined scores come last, unranked.
 
     A tie group starts at its leader and goes on as long as the difference to the leader is within
@@ -42,7 +31,7 @@ def rank(contenders: Iterable[Contender]) -> list[Place]:
     models whose few differences may be chance. Without a standard error nothing tells two apart.
 
     Args:
-        contenders: Models with distinct ids, in any order.
+        scores: The aegish score of each model, by canonical model id.
 
     Returns:
         One place for each model.
@@ -50,19 +39,20 @@ def rank(contenders: Iterable[Contender]) -> list[Place]:
     places: list[Place] = []
     leader: Estimate | None = None
     group = 0
-    for position, contender in enumerate(sorted(contenders, key=_order), start=1):
-        if contender.score.value is None:
-            places.append(Place(None, None, contender.model, None))
+    in_order = sorted(scores.items(), key=_order)
+    for position, (model, score) in enumerate(in_order, start=1):
+        if score.value is None:
+            places.append(Place(None, None, model, None))
             continue
-        if leader is None or not _tied(leader, contender.score):
-            leader, group = contender.score, group + 1
-        places.append(Place(position, group, contender.model, contender.score.value))
+        if leader is None or not _tied(leader, score):
+            leader, group = score, group + 1
+        places.append(Place(position, group, model, score.value))
     return places
 
 
-def _order(contender: Contender) -> tuple[bool, float, str]:
-    value = contender.score.value
-    return (value is None, -(value or 0.0), contender.model)
+def _order(scored: tuple[str, Estimate]) -> tuple[bool, float, str]:
+    model, score = scored
+    return (score.value is None, -(score.value or 0.0), model)
 
 
 def _tied(leader: Estimate, other: Estimate) -> bool:

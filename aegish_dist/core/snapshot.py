@@ -10,9 +10,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import ModelMetrics
-from aegish_dist.core.ranking import Contender, rank
-from aegish_dist.core.statistics import Estimate
+from aegish_dist.core.ranking import rank
 from aegish_dist.core.tally import Latency
 
 JsonObject = dict[str, Any]
@@ -54,29 +54,26 @@ class Snapshot:
     """By model, the verdicts its entry was made of; of old snapshots unknown."""
 
 
-def snapshot_parts(models: Iterable[ModelMetrics]) -> dict[str, list[JsonObject]]:
-    """Return the parts of a snapshot document that come from metrics.
+def snapshot_document(
+    measured: Iterable[ModelMetrics], earlier: Snapshot | None = None
+) -> dict[str, list[JsonObject]]:
+    """Return the document of a snapshot.
 
     Args:
-        models: Metrics under one rule set, in any order.
+        measured: Metrics under one rule set, in any order.
+        earlier: A snapshot that has the entries of the models that were not measured.
 
     Returns:
         `models`, sorted by id, and `ranking`, the best first.
     """
-    return rank_entries(map(model_entry, models))
-
-
-def rank_entries(entries: Iterable[JsonObject]) -> dict[str, list[JsonObject]]:
-    """Return the same parts from entries of `models`, new ones or those of an older snapshot."""
-    by_id = sorted(entries, key=lambda entry: entry["model"])
+    entries = {each.model: model_entry(each) for each in measured}
+    kept = {} if earlier is None else {e["model"]: e for e in earlier.document["models"]}
+    by_id = sorted((kept | entries).items())
+    scores = {model: Estimate(**entry["metrics"]["aegish_score"]) for model, entry in by_id}
     return {
-        "models": by_id,
-        "ranking": [asdict(place) for place in rank(map(_contender, by_id))],
+        "models": [entry for _, entry in by_id],
+        "ranking": [asdict(place) for place in rank(scores)],
     }
-
-
-def _contender(entry: JsonObject) -> Contender:
-    return Contender(entry["model"], Estimate(**entry["metrics"]["aegish_score"]))
 
 
 def model_entry(measured: ModelMetrics) -> JsonObject:

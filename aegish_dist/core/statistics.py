@@ -1,7 +1,7 @@
 """Rates over samples, with standard errors and intervals.
 
 Sources: Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640 (stderr, clusters); Wilson 1927
-(`intervals.wilson`); Kish 1965, "Survey Sampling" (design effect, effective sample size).
+(`estimates.wilson`); Kish 1965, "Survey Sampling" (design effect, effective sample size).
 
 A micro rate is the macro rate of one category, so both are computed by the same lines. Sums go
 through `math.fsum`, which rounds once: no result depends on the order of its input.
@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.intervals import wilson
+from aegish_dist.core.estimates import Estimate, wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +29,6 @@ class Observation:
     """How many samples, at least 1."""
     weight: int = 1
     """Weight of each sample: 1, or its epochs where every verdict is to count alike."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number and how sure we can be of it; what is undefined is None."""
-
-    value: float | None = None
-    """The estimate."""
-    stderr: float | None = None
-    """Standard error, samples taken as independent."""
-    stderr_clustered: float | None = None
-    """Standard error, only clusters taken as independent."""
-    ci_low: float | None = None
-    """Lower end of the 95 % confidence interval."""
-    ci_high: float | None = None
-    """Upper end of the 95 % confidence interval."""
-    n: int = 0
-    """Samples behind a rate; verdicts behind coverage, its bounds, and calibration."""
-    clusters: int | None = None
-    """Clusters behind it; None where clusters play no part."""
 
 
 def rate(observations: Iterable[Observation]) -> Estimate:

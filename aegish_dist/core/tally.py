@@ -123,6 +123,18 @@ class TokenTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class CostSummary:
+    """The cost of a model's verdicts; None when none of them is priced."""
+
+    total_usd: Decimal | None = None
+    """Sum over the priced verdicts."""
+    per_command_usd: Decimal | None = None
+    """Mean over the priced verdicts."""
+    per_1000_usd: Decimal | None = None
+    """A thousand times the mean."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelTally:
     """Everything counted about one model of a run."""
 
@@ -147,3 +159,11 @@ class ModelTally:
     """Verdicts whose cost is known."""
     replaced: int = 0
     """Verdicts that a retry has replaced: they are in no cell, and their cost counts."""
+
+    @property
+    def cost(self) -> CostSummary:
+        """Total and mean cost."""
+        if self.cost_usd is None or not self.priced_verdicts:
+            return CostSummary(total_usd=self.cost_usd)
+        per_command = self.cost_usd / self.priced_verdicts
+        return CostSummary(self.cost_usd, per_command, per_command * 1000)

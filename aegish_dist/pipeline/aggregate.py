@@ -1,15 +1,15 @@
 """Aggregating: count the verdicts once, apply the rules, append snapshots."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.metrics import METRICS_VERSION, measure
+from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import RULES, ScoringRule, rule_named
-from aegish_dist.core.snapshot import JsonObject, Snapshot, VerdictSet, model_entry, rank_entries
+from aegish_dist.core.snapshot import Snapshot, VerdictSet, snapshot_document
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.identity import is_unchanged, joint_identity
 from aegish_dist.db.runs import load_run
@@ -45,22 +45,36 @@ def aggregate(
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         earlier = {} if recount else _earlier(session, run, rules)
+        known = _known(earlier.values(), len(rules))
         identities: dict[str, VerdictSet] = {}
-        entries: dict[str, list[JsonObject]] = {rule.name: [] for rule in rules}
-        for each in count_models(session, run, _known(earlier.values(), len(rules))):
+        measured: dict[str, list[ModelMetrics]] = {rule.name: [] for rule in rules}
+        for each in count_models(session, run, known):
             identities[each.spec.id] = each.identity
-            for rule in rules:
-                entries[rule.name].append(
-                    _entry_of(earlier[rule.name], each.spec.id)
-                    if each.tally is None
-                    else model_entry(measure(each.tally, rule))
-                )
-        if not joint_identity(identities).verdicts:
+            if each.tally is not None:
+                for rule in rules:
+                    measured[rule.name].append(measure(each.tally, rule))
+        joint = joint_identity(identities)
+        if not joint.verdicts:
             raise ReportError(
                 f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "
                 "shows how far it is"
             )
-        return [_append(session, run_id, rule, identities, entries[rule.name]) for rule in rules]
+        return [
+            save_snapshot(
+                session,
+                run_id=run_id,
+                scoring=rule.name,
+                scoring_version=rule.version,
+                metrics_version=METRICS_VERSION,
+                parser_versions=joint.parser_versions,
+                verdicts=joint.verdicts,
+                verdicts_hash=joint.verdicts_hash,
+                code_version=__version__,
+                document=snapshot_document(measured[rule.name], earlier.get(rule.name)),
+                identities=identities,
+            )
+            for rule in rules
+        ]
 
 
 def _earlier(session: Session, run: Run, rules: Iterable[ScoringRule]) -> dict[str, Snapshot]:
@@ -92,33 +106,6 @@ def _known(earlier: Collection[Snapshot], rules: int) -> dict[str, VerdictSet]:
         for model, identity in first.items()
         if all(other.get(model) == identity for other in others)
     }
-
-
-def _entry_of(snapshot: Snapshot, model: str) -> JsonObject:
-    return next(entry for entry in snapshot.document["models"] if entry["model"] == model)
-
-
-def _append(
-    session: Session,
-    run_id: str,
-    rule: ScoringRule,
-    identities: Mapping[str, VerdictSet],
-    entries: Iterable[JsonObject],
-) -> Snapshot:
-    joint = joint_identity(identities)
-    return save_snapshot(
-        session,
-        run_id=run_id,
-        scoring=rule.name,
-        scoring_version=rule.version,
-        metrics_version=METRICS_VERSION,
-        parser_versions=joint.parser_versions,
-        verdicts=joint.verdicts,
-        verdicts_hash=joint.verdicts_hash,
-        code_version=__version__,
-        document=rank_entries(entries),
-        identities=identities,
-    )
 
 
 def current_snapshot(engine: Engine, run_id: str, rule: ScoringRule) -> Snapshot:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
-from aegish_dist.core.statistics import Estimate
 from aegish_dist.render.numbers import UNDEFINED
 
 

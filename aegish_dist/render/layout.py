@@ -6,7 +6,7 @@ Text in here is foreign unless it is ours: whoever draws it makes it printable a
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.statistics import Estimate
+from aegish_dist.core.estimates import Estimate
 from aegish_dist.render.entries import ModelEntry
 from aegish_dist.render.numbers import format_interval, format_rate
 

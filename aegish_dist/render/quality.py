@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import PASS_THRESHOLDS, passes
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
-from aegish_dist.core.statistics import Estimate
 from aegish_dist.render.entries import ModelEntry
 from aegish_dist.render.layout import MODEL, Cell, Field, Section, rate_cell, tabulate
 from aegish_dist.render.numbers import (
@@ -30,7 +30,7 @@ HEADLINES = {
 def leaderboard(entries: Sequence[ModelEntry]) -> Section:
     """Return the ranking with everything a choice of model needs."""
     targets = ", ".join(
-        f"{HEADLINES[name]} ≥ {format_rate(least)}" for name, least in PASS_THRESHOLDS.items()
+        f"{title} ≥ {format_rate(PASS_THRESHOLDS[name])}" for name, title in HEADLINES.items()
     )
     fields = [
         Field("#", lambda entry: entry.place),

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from aegish_dist.core.composite import combine
+from aegish_dist.core.estimates import Estimate, combine
 from aegish_dist.core.scoring import Composite
-from aegish_dist.core.statistics import Estimate, Observation, macro_rate, rate
+from aegish_dist.core.statistics import Observation, macro_rate, rate
 from tests.defined import defined
 
 RUNS = 2000

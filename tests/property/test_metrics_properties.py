@@ -7,11 +7,12 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import ModelMetrics, measure
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import RULES, ScoringRule
-from aegish_dist.core.snapshot import snapshot_parts
-from aegish_dist.core.statistics import Estimate, Observation, macro_rate, rate
+from aegish_dist.core.snapshot import snapshot_document
+from aegish_dist.core.statistics import Observation, macro_rate, rate
 from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
 from tests.defined import defined
 
@@ -144,7 +145,7 @@ def test_order_of_cells_does_not_change_a_bit(
         tuple(stated),
     )
     before, after = (
-        json.dumps(snapshot_parts([measure(each, rule)]), sort_keys=True, allow_nan=False)
+        json.dumps(snapshot_document([measure(each, rule)]), sort_keys=True, allow_nan=False)
         for each in (tally, shuffled)
     )
     assert before == after

@@ -16,7 +16,7 @@ import pytest
 from aegish_dist.core.metrics import METRICS_VERSION, measure
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import RULES
-from aegish_dist.core.snapshot import snapshot_parts
+from aegish_dist.core.snapshot import snapshot_document
 from aegish_dist.core.tally import (
     Cell,
     ConfidenceCell,
@@ -81,7 +81,7 @@ def computed() -> dict[str, Any]:
     """Return what a snapshot says about two models and a silent one, under every rule."""
     tallies = [_tally(2, 1), _tally(3, 3), ModelTally("test/silent", False, 0, 0, ())]
     parts = {
-        name: snapshot_parts(measure(tally, rule) for tally in tallies)
+        name: snapshot_document(measure(tally, rule) for tally in tallies)
         for name, rule in RULES.items()
     }
     document: dict[str, Any] = json.loads(json.dumps(parts))

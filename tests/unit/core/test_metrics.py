@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import pytest
 
+from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import measure, passes
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Label, ScoringRule
-from aegish_dist.core.statistics import Estimate
 from aegish_dist.core.tally import (
     Cell,
     ConfidenceCell,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import measure
-from aegish_dist.core.ranking import Contender, Place, rank
+from aegish_dist.core.ranking import Place, rank
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.snapshot import model_entry, snapshot_parts
-from aegish_dist.core.statistics import Estimate
+from aegish_dist.core.snapshot import model_entry, snapshot_document
 from aegish_dist.core.tally import Cell, Finding, Latency, ModelTally, TokenTotals
 
 
@@ -27,8 +27,8 @@ def _tally(model: str, blocked: int, **extra: Any) -> ModelTally:
     return ModelTally(model, False, 10, 10, cells, **extra)
 
 
-def _contender(model: str, value: float | None, stderr: float | None = 0.01) -> Contender:
-    return Contender(model, Estimate(value=value, stderr=stderr))
+def _score(value: float | None, stderr: float | None = 0.01) -> Estimate:
+    return Estimate(value=value, stderr=stderr)
 
 
 def _entry(tally: ModelTally) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_money_becomes_json_numbers() -> None:
 
 def test_models_come_by_id_and_the_ranking_by_score() -> None:
     """The list is for look-ups, the ranking for reading."""
-    parts = snapshot_parts(
+    parts = snapshot_document(
         measure(tally, DEFAULT_RULE)
         for tally in (_tally("b/weak", 2), _tally("c/strong", 9), _tally("a/middling", 6))
     )
@@ -151,7 +151,7 @@ def test_order_of_models_and_cells_does_not_show() -> None:
     ]
     first, second = (
         json.dumps(
-            snapshot_parts(measure(tally, DEFAULT_RULE) for tally in each),
+            snapshot_document(measure(tally, DEFAULT_RULE) for tally in each),
             sort_keys=True,
             allow_nan=False,
         )
@@ -162,9 +162,7 @@ def test_order_of_models_and_cells_does_not_show() -> None:
 
 def test_ranking_groups_what_the_leader_cannot_be_told_from() -> None:
     """0.95 and 0.93 are within 1.96 x 0.0141 = 0.0277, 0.92 is not and leads the next group."""
-    places = rank(
-        [_contender("c", 0.90), _contender("b", 0.93), _contender("a", 0.95), _contender("d", 0.92)]
-    )
+    places = rank({"c": _score(0.90), "b": _score(0.93), "a": _score(0.95), "d": _score(0.92)})
     assert places == [
         Place(1, 1, "a", 0.95),
         Place(2, 1, "b", 0.93),
@@ -175,26 +173,26 @@ def test_ranking_groups_what_the_leader_cannot_be_told_from() -> None:
 
 def test_ranking_prefers_the_clustered_stderr() -> None:
     """0.05 apart is a tie under clustered errors of 0.03, though not under plain ones of 0.01."""
-    wide = [
-        Contender(model, Estimate(value=value, stderr=0.01, stderr_clustered=0.03))
+    wide = {
+        model: Estimate(value=value, stderr=0.01, stderr_clustered=0.03)
         for model, value in (("a", 0.95), ("b", 0.90))
-    ]
+    }
     assert [place.tie_group for place in rank(wide)] == [1, 1]
 
 
 def test_equal_scores_go_by_id() -> None:
     """The order of equals is stable."""
-    places = rank([_contender("b", 0.5, 0.0), _contender("a", 0.5, 0.0)])
+    places = rank({"b": _score(0.5, 0.0), "a": _score(0.5, 0.0)})
     assert [(place.model, place.tie_group) for place in places] == [("a", 1), ("b", 1)]
 
 
 def test_undefined_scores_come_last_and_unranked() -> None:
     """A model without a score is below a score of 0."""
-    places = rank([_contender("a", None, None), _contender("z", 0.0)])
+    places = rank({"a": _score(None, None), "z": _score(0.0)})
     assert places == [Place(1, 1, "z", 0.0), Place(None, None, "a", None)]
 
 
 def test_unknown_stderr_separates_nothing() -> None:
     """Without a standard error there is no ground to part two models."""
-    places = rank([_contender("a", 0.9, None), _contender("b", 0.5)])
+    places = rank({"a": _score(0.9, None), "b": _score(0.5)})
     assert [place.tie_group for place in places] == [1, 1]

@@ -8,10 +8,9 @@ import pytest
 import statsmodels.api as sm
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
-from aegish_dist.core.composite import combine
-from aegish_dist.core.intervals import mover, wald, wilson
+from aegish_dist.core.estimates import Estimate, combine, mover, wald, wilson
 from aegish_dist.core.scoring import Composite
-from aegish_dist.core.statistics import Estimate, Observation, macro_rate, rate
+from aegish_dist.core.statistics import Observation, macro_rate, rate
 from tests.defined import defined
 
 CATEGORIES = ("shell", "file-read", "upload")

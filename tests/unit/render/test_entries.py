@@ -1,8 +1,8 @@
 """Reading a snapshot document."""
 
+from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
-from aegish_dist.core.statistics import Estimate
 from aegish_dist.render.entries import ModelEntry, ranked_entries
 from tests.unit.render.reports import a_model, a_report, a_silent_model
 
