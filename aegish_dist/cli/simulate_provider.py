@@ -17,9 +17,9 @@ from aegish_dist.models.entries import is_model_id
 from aegish_dist.pipeline.simulate import catalog_for
 from aegish_dist.recordings import read_recordings
 from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.faults import Fault, FaultPlan
-from aegish_dist.simulator.latency import parse_latency
 from aegish_dist.simulator.running import SimulatorServer, run_forever
 from aegish_dist.simulator.scenario import read_scenario
 

@@ -1,4 +1,4 @@
-"""What one call costs.
+"""Prices, and the cost of one call.
 
 Prices are per call, not per sum of calls: tiers depend on the size of each prompt.
 """

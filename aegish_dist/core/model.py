@@ -1,4 +1,4 @@
-"""What a worker has to know to call a model; fixed for a run at submit."""
+"""Facts that a worker needs to call a model; fixed for a run at submit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,6 +81,6 @@ class CallParameters:
     time_limit_s: float = 180.0
     """Deadline of one attempt."""
     max_cost_usd: Decimal | None = None
-    """What the run may cost before it begins no further call; None sets no bound."""
+    """Cost in USD from which the run begins no further call; None sets no bound."""
     max_cost_per_model_usd: Decimal | None = None
     """The same for each of its models."""

@@ -16,7 +16,7 @@ from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError
 from aegish_dist.models.catalog_file import read_entries
 from aegish_dist.models.entries import ModelEntry, ProviderEntry, is_model_id, provider_name
-from aegish_dist.models.price_cache import PriceOf, remembered_prices
+from aegish_dist.models.prices import PriceOf, remembered_prices
 from aegish_dist.models.spec import missing_key, model_spec
 
 ALL = "all"

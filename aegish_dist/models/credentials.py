@@ -1,7 +1,7 @@
 """Which key may go where: what the operator of this process has allowed.
 
-A run names an address and a key variable for each of its models, and anybody who can submit a run
-can name any. So a process sends a key only to an origin that its own catalog pairs with it: the
+A run names an address and a key variable for each of its models, and a process that can submit a
+run can name any. So a process sends a key only to an origin that its own catalog pairs with it: the
 packaged catalog, the one of `AEGISH_DIST_CATALOG`, and `OPENAI_BASE_URL` in its own environment.
 Calls without a key are made to origins of that catalog only, too: a worker may reach what the
 submitter cannot. In a run that is worked on in the submitting process the two catalogs are one.

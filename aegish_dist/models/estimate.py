@@ -1,4 +1,4 @@
-"""What a run will cost, roughly, before any money is spent.
+"""Estimated tokens and cost of a run, before any money is spent.
 
 An approximation, and meant to be shown as one. Per call it takes the characters of system text,
 template and command, a quarter of them rounded up, plus `FRAMING_TOKENS` as the input, and

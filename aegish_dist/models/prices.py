@@ -1,21 +1,86 @@
-"""List prices, offline, from the snapshot that genai-prices carries.
+"""List prices, offline, from the snapshot that genai-prices carries, remembered for a day.
 
-genai-prices takes 0.15 s to import, so functions import it, and `price_cache` spares most commands
-that. Its updater is never started: a run's prices depend on the installed version and the date, not
-on the network.
+genai-prices takes 0.15 s to import, half the time of a command: it brings a validation library and
+an HTTP client along, and builds the prices of a thousand models to find one. So functions import
+it, and the prices that one command has found are kept in a file for the next. Its updater is never
+started: a run's prices depend on the installed version and the date, not on the network.
 """
 
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from decimal import Decimal
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from aegish_dist import __version__
 from aegish_dist.core.cost import Price, Rate
+from aegish_dist.errors import OutputError
+from aegish_dist.files import replacing
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
 HOST_SLOT = "{host}"
-"""In a provider's name: what follows the last colon of the model's name."""
+"""In a provider's name: the text after the last colon of the model's name."""
+PriceOf = Callable[[str, str], Price | None]
+"""Takes a provider's name in genai-prices and the model's name in requests; see `list_price`."""
+
+
+class Remembered(msgspec.Struct):
+    """The file of remembered prices; used only for the same price list and the same day."""
+
+    installed: str
+    """Identity of the price list that was installed; see `installed_prices`."""
+    day: str
+    """UTC date of the prices, which change with dates."""
+    prices: dict[str, Price | None] = {}
+    """By provider and name; None for a model without a list price."""
+
+
+def installed_prices() -> str:
+    """Identify the installed price list by its file, without importing it; empty if it has none."""
+    package = find_spec("genai_prices")
+    if package is None or package.origin is None:
+        return ""
+    data = Path(package.origin).with_name("data.py")
+    try:
+        found = data.stat()
+    except OSError:
+        return ""
+    return f"{__version__} {data} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+
+
+@contextmanager
+def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
+    """Give a look-up of list prices that asks the price list only for what the file lacks.
+
+    Args:
+        path: The file; None remembers nothing. One that cannot be read or written does no harm.
+        at: When, with a time zone.
+    """
+    kept = Remembered(installed_prices(), at.astimezone(UTC).date().isoformat())
+    if not kept.installed:
+        path = None
+    if path is not None:
+        kept.prices = _read(path, kept)
+    known = len(kept.prices)
+
+    def price_of(provider: str, name: str) -> Price | None:
+        key = f"{provider} {name}"
+        if key not in kept.prices:
+            price = list_price(provider, name, at)
+            if changes_within_a_day(provider, name):
+                return price
+            kept.prices[key] = price
+        return kept.prices[key]
+
+    yield price_of
+    if path is not None and len(kept.prices) > known:
+        _write(path, kept)
 
 
 def list_price(provider: str, name: str, at: datetime) -> Price | None:
@@ -87,3 +152,19 @@ def _rate(listed: "Decimal | TieredPrices") -> Rate:
     if isinstance(listed, Decimal):
         return Rate(listed)
     return Rate(listed.base, tuple((tier.start, tier.price) for tier in listed.tiers))
+
+
+def _read(path: Path, wanted: Remembered) -> dict[str, Price | None]:
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Remembered)
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return {}
+    same = (found.installed, found.day) == (wanted.installed, wanted.day)
+    return found.prices if same else {}
+
+
+def _write(path: Path, kept: Remembered) -> None:
+    with suppress(OSError, OutputError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as stream:
+            stream.write(msgspec.json.encode(kept))

@@ -8,7 +8,7 @@ from aegish_dist.core.cost import Price
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import CatalogError
 from aegish_dist.models.entries import ModelEntry, ProviderEntry, api_root, provider_name
-from aegish_dist.models.price_cache import PriceOf
+from aegish_dist.models.prices import PriceOf
 
 _BASE_URL_VARIABLES = {"openai": "OPENAI_BASE_URL"}
 

@@ -29,9 +29,10 @@ _OUTPUT_LIMIT_FIELDS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """What came of asking one model once."""
+    """Result of asking one model once."""
 
     model: str
+    """Canonical id."""
     ok: bool
     """Whether it answered with an action."""
     detail: str
@@ -71,7 +72,7 @@ async def check_models(
 
 
 def _foreseen(spec: ModelSpec, parameters: CallParameters, entry: ModelEntry) -> ModelCheck | None:
-    """Return the refusal that the catalog foretells, None for none."""
+    """Return the refusal that the catalog predicts; None for none."""
     if entry.takes(spec, parameters):
         return None
     return ModelCheck(

@@ -1,5 +1,5 @@
-"""Calling a model: one prepared client per run and model, three wire formats, one transport.
+"""Calling a model: one prepared client for each run and model, a codec for each wire format.
 
-Codecs (`openai`, `anthropic`, `google`) are pure; `http` moves the bytes; `failures` reads what
-went wrong; `retry` decides what follows. Nothing here waits, retries or writes a verdict.
+`session` prepares clients, `http` moves the bytes, a codec (`openai`, `anthropic`, `google`) reads
+the answer, `failures` classifies errors. Nothing here waits, retries or writes a verdict.
 """

@@ -19,7 +19,13 @@ STOP_KINDS = {
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
-    """Prepare a request; the wire format has no seed."""
+    """Prepare a request; the wire format has no seed.
+
+    Args:
+        spec: The model.
+        prompt: System text and template of the user text.
+        parameters: Generation parameters of the run; the seed is left out.
+    """
     defaults = {
         "model": spec.name,
         "max_tokens": parameters.max_output_tokens,

@@ -35,7 +35,7 @@ DENYLIST = {
         "fork bomb": r":\(\)\s{0,5}\{[^}]{0,50}:\s{0,5}\|\s{0,5}:",
     }.items()
 }
-"""What the keyword guard blocks: rule name to pattern."""
+"""Rules of the keyword guard, which blocks a command that matches one: name to pattern."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.providers.retry_after import seconds_until
 
 MAX_PER_MINUTE = 1e9
-"""A larger limit is no limit but a mistake."""
+"""Largest limit that is taken for one; a larger number is a mistake."""
 MAX_RESET_S = 600.0
-"""What takes longer to recover is a limit per hour or per day (Groq's requests are): no rate."""
+"""Longest time in seconds after which a limit per minute is fully available again. One that takes
+longer is a limit per hour or per day, as Groq's of requests is."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
@@ -46,13 +47,13 @@ class _Limit(NamedTuple):
 
 
 def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
-    """Read the rate limits that a response tells.
+    """Read the rate limits that a response states.
 
     Args:
         headers: Response headers, looked up by lower-case name.
 
     Returns:
-        None when they tell nothing that makes sense.
+        None when they state no limit per minute.
     """
     for requests_names, tokens_names in _NAMES:
         requests, tokens = _limit(headers, requests_names), _limit(headers, tokens_names)

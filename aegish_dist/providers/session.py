@@ -19,11 +19,11 @@ from aegish_dist.providers.contract import ModelClient, Observer, codec
 from aegish_dist.providers.http import HttpClient, Route
 
 CONNECT_TIMEOUT_S = 30.0
-"""A host that does not even accept a connection is unreachable, not slow."""
+"""Seconds to connect; a host that accepts no connection in this time is unreachable, not slow."""
 KEEPALIVE_S = 30.0
-"""How long an idle connection is kept."""
+"""Seconds that an idle connection is kept."""
 DNS_CACHE_S = 300
-"""How long an address is remembered."""
+"""Seconds that a resolved address is kept."""
 
 
 class ProviderSession:
@@ -71,7 +71,7 @@ class ProviderSession:
             prompt: Encoded here, once; calls add only the command.
             parameters: Generation parameters and the deadline of a call.
             key: Sent in the wire format's own header; None or blank sends none.
-            observe: Told what responses say about rate limits.
+            observe: Called with the rate limits that a response states.
 
         Raises:
             CatalogError: The model's base URL cannot be called, or its baseline does not exist.

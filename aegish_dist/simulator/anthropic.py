@@ -37,7 +37,7 @@ ERRORS: Mapping[ErrorClass, ErrorForm] = {
     ErrorClass.RATE_LIMIT: ErrorForm(
         429, "rate_limit_error", "This request would exceed your organization's rate limit."
     ),
-    # This provider reports spent credit as a bad request, told apart by its words alone.
+    # This provider reports spent credit as a bad request; only the words differ.
     ErrorClass.QUOTA: ErrorForm(
         400,
         "invalid_request_error",

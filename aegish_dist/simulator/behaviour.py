@@ -1,4 +1,4 @@
-"""What a simulated model does with each request: pure decisions, counted per model."""
+"""Decisions of a simulated model about each request: no I/O and no clock of its own."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from aegish_dist.core.completion import Completion, StopKind
 from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.simulator.bucket import TokenBucket
-from aegish_dist.simulator.chance import Draws, draw
+from aegish_dist.simulator.chance import NO_LATENCY, Draws, Latency, draw
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
@@ -20,7 +20,6 @@ from aegish_dist.simulator.dialect import (
     usage_of,
 )
 from aegish_dist.simulator.faults import Fault
-from aegish_dist.simulator.latency import NO_LATENCY, Latency
 from aegish_dist.simulator.personas import PERSONAS, compose, persona_for
 from aegish_dist.simulator.replay import Replay
 
@@ -39,18 +38,18 @@ _ERRORS: Mapping[Fault, ErrorClass] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What comes of one request."""
+    """Response to one request, before it is put into a dialect's envelope."""
 
     outcome: ChatAnswer | ErrorAnswer | None
-    """What to send; None to send nothing."""
+    """Answer or error; None to send nothing."""
     fault: Fault | None = None
-    """The fault that struck."""
+    """Fault of this request; None for none."""
     delay_s: float = 0.0
-    """How long to think first."""
+    """Service time in seconds, before anything is sent."""
 
 
 class SimulatedModel:
-    """One model of the provider: its configuration, and what it has been asked so far."""
+    """One model of the provider: its configuration, and the requests counted so far."""
 
     def __init__(
         self, name: str, config: SimulatorConfig, replay: Replay | None, now_s: float
@@ -80,7 +79,7 @@ class SimulatedModel:
 
     @property
     def allowance(self) -> Allowance:
-        """What the rate-limit headers should say now."""
+        """State of the rate limit, for the headers."""
         bucket = self._bucket
         if bucket is None:
             return UNLIMITED
@@ -88,7 +87,7 @@ class SimulatedModel:
         return Allowance(limit, bucket.remaining, bucket.full_in_s)
 
     def respond(self, chat: ChatRequest) -> Response:
-        """Decide what comes of a request that was admitted."""
+        """Decide the response to a request that was admitted."""
         command = command_in(chat.user)
         fault = self._next_fault(command)
         if fault is Fault.HANG:

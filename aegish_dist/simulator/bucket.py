@@ -25,7 +25,7 @@ class RateLimit:
 
 
 class TokenBucket:
-    """Counts requests against a limit; the clock is the caller's."""
+    """Counts requests against a limit, by the clock of its caller."""
 
     def __init__(self, limit: RateLimit, now_s: float) -> None:
         self.limit = limit
@@ -45,7 +45,7 @@ class TokenBucket:
         refilled = self._tokens + (now_s - self._updated_s) * self._per_second
         self._tokens = min(float(self.limit.burst), refilled)
         self._updated_s = now_s
-        # A client that waits exactly as told must not fail on the last bit of a float.
+        # A client that waits exactly so long must not fail on the last bit of a float.
         if self._tokens >= 1 - 1e-9:
             self._tokens = max(0.0, self._tokens - 1)
             return 0.0

@@ -1,12 +1,12 @@
-"""What a simulated provider is told before it starts; the host is always 127.0.0.1."""
+"""Configuration of a simulated provider; its host is always 127.0.0.1."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.chance import Latency
 from aegish_dist.simulator.faults import Fault, FaultPlan
-from aegish_dist.simulator.latency import Latency
 from aegish_dist.simulator.personas import PERSONAS
 
 HOST = "127.0.0.1"
@@ -16,7 +16,7 @@ LOOPBACK_NAMES = frozenset({HOST, "localhost", "[::1]"})
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What differs for one model; None takes the value that holds for all."""
+    """Configuration of one model; None takes the value that holds for all."""
 
     latency: Latency | None = None
     """Service time."""
@@ -43,7 +43,7 @@ class SimulatorConfig:
     port: int = 0
     """TCP port on 127.0.0.1; 0 takes a free one."""
     require_key: bool = False
-    """Whether a request without a key is turned away; the key `invalid` always is."""
+    """Whether a request without a key is refused; the key `invalid` always is."""
     hosts: frozenset[str] = frozenset()
     """Names, beside those of the loopback address, by which clients may call it; lower case."""
     vary_repeats: bool = False
@@ -51,7 +51,7 @@ class SimulatorConfig:
     latency: Latency | None = None
     """Service time; None leaves it to each persona, and to nothing in a replay."""
     faults: FaultPlan = field(default_factory=FaultPlan)
-    """What goes wrong."""
+    """Faults and how often they strike."""
     rate_limit: RateLimit | None = None
     """Requests accepted per model; None for no limit."""
     models: Mapping[str, ModelConfig] = field(default_factory=dict)

@@ -36,13 +36,13 @@ class ErrorAnswer:
     """A request that gets an error instead of an answer."""
 
     error_class: ErrorClass
-    """Which; the wire knows status and envelope."""
+    """Class; the dialect knows status and envelope."""
     message: str | None = None
     """None for the provider's usual words."""
     param: str | None = None
     """The field at fault."""
     retry_after_s: float | None = None
-    """What the client is asked to wait."""
+    """Seconds that the client is asked to wait; None to ask nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ChatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What rate-limit headers say."""
+    """State of a rate limit, as headers state it."""
 
     limit: int
     """Requests per minute."""
@@ -203,7 +203,13 @@ def tokens_in(chars: int) -> int:
 
 
 def usage_of(chat: ChatRequest, output_chars: int, reasoning_tokens: int) -> Usage:
-    """Return the tokens of a call; the cache counts as warm from the first call on."""
+    """Return the tokens of a call; the cache counts as warm from the first call on.
+
+    Args:
+        chat: The request.
+        output_chars: Characters of the answer.
+        reasoning_tokens: Tokens of hidden reasoning.
+    """
     cacheable = tokens_in(chat.cacheable_chars)
     return Usage(
         input_tokens=tokens_in(chat.prompt_chars),

@@ -1,4 +1,4 @@
-"""What can go wrong on purpose, how often, and when."""
+"""Faults that the simulator commits on purpose: kinds, probabilities, scripts."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -51,12 +51,12 @@ _STATUS_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """How often which fault strikes."""
+    """Probabilities of the faults, and their timings."""
 
     probabilities: Mapping[Fault, float] = field(default_factory=dict)
     """Probability per attempt; together at most 1."""
     retry_after_s: float = 1.0
-    """What a 429 asks the client to wait, in seconds."""
+    """Seconds that a 429 asks the client to wait."""
     hang_s: float = 600.0
     """Seconds after which a hanging call is cut off if the client is still there."""
 

@@ -1,4 +1,4 @@
-"""A transparent guard: what a simulated model would say if it never slipped.
+"""A transparent guard: the judgement of a simulated model that never errs.
 
 A list of patterns, the first that is found decides. It reads commands as text and runs nothing.
 """
@@ -17,7 +17,7 @@ _REST = r"[^;\n]*"
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the guard thinks of a command."""
+    """Judgement of the guard about a command."""
 
     action: Outcome
     """ALLOW, WARN or BLOCK."""
@@ -93,6 +93,6 @@ _NORMAL = Judgement(Outcome.ALLOW, "it is a normal operation without lasting eff
 
 
 def judge(command: str) -> Judgement:
-    """Return what a guard that never slips says about a command."""
+    """Return the judgement about a command."""
     head = command[:JUDGED_CHARS]
     return next((judgement for pattern, judgement in _RULES if pattern.search(head)), _NORMAL)

@@ -1,15 +1,14 @@
-"""Simulated models as data: the same guard, with different ways of getting it wrong.
+"""Simulated models as data: one guard, with different error rates and habits.
 
-None of them stands for a real model; they exist so that a report has something to tell apart.
+None of them stands for a real model; they exist so that a report has models that differ.
 """
 
 import json
 from dataclasses import dataclass
 
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.simulator.chance import Draws, draw
+from aegish_dist.simulator.chance import Draws, Latency, LatencyKind, draw
 from aegish_dist.simulator.guard import Judgement, judge
-from aegish_dist.simulator.latency import Latency, LatencyKind
 
 PREFIX = "simulated/"
 
@@ -41,9 +40,9 @@ class Persona:
     confidence_high: float = 0.99
     """The most confidence it states when right."""
     doubt: float = 0.1
-    """How much lower its stated confidence is when wrong."""
+    """Difference by which its stated confidence is lower when wrong."""
     wobble: float = 0.05
-    """Probability that a repeat of a question is decided afresh."""
+    """Probability that a repeat of a question gets a decision of its own."""
 
 
 def _lognormal(median_s: float, sigma: float) -> Latency:
@@ -99,7 +98,7 @@ PERSONAS = {
 
 
 def persona_for(model: str) -> Persona:
-    """Return the persona of a model name; a stranger's follows from its name alone."""
+    """Return the persona of a model name; one that is not listed is derived from the name."""
     return PERSONAS.get(model.removeprefix(PREFIX)) or _stranger(draw(0, "persona", model))
 
 
@@ -117,7 +116,13 @@ def _stranger(draws: Draws) -> Persona:
 
 
 def compose(persona: Persona, command: str, draws: Draws) -> str:
-    """Return what the persona answers about a command, as the text of a completion."""
+    """Return the persona's answer about a command, as the text of a completion.
+
+    Args:
+        persona: The simulated model.
+        command: The command; judged as text.
+        draws: Random numbers of this answer.
+    """
     ideal = judge(command)
     action = _slip(persona, ideal, draws.skill)
     if draws.form < persona.format_error:

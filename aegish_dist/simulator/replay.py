@@ -1,4 +1,4 @@
-"""Answers again what real models once answered."""
+"""Recorded verdicts of real models, which the simulator answers with."""
 
 from collections.abc import Iterable, Mapping
 

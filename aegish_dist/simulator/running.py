@@ -17,8 +17,7 @@ from aegish_dist.core.recording import Recording
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.config import HOST, SimulatorConfig
 from aegish_dist.simulator.replay import Replay
-from aegish_dist.simulator.server import Simulator
-from aegish_dist.simulator.stats import Stats
+from aegish_dist.simulator.server import Simulator, Stats
 
 # Room for a whole fleet that connects at the same moment; the kernel caps it further.
 _BACKLOG = 4096

@@ -25,9 +25,9 @@ from aegish_dist.errors import ConfigError
 from aegish_dist.inputs.documents import parse_toml
 from aegish_dist.inputs.files import read_input
 from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.chance import Latency, parse_latency
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script
-from aegish_dist.simulator.latency import Latency, parse_latency
 
 MAX_BYTES = 2**20
 _T = TypeVar("_T")

@@ -24,9 +24,9 @@ from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.chance import NO_LATENCY
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script
-from aegish_dist.simulator.latency import NO_LATENCY
 from aegish_dist.simulator.running import SimulatorThread, start_server
 
 DEADLINE_S = 10.0

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from aegish_dist.core.cost import Price
-from aegish_dist.models.price_cache import Remembered, remembered_prices
-from aegish_dist.models.prices import list_price
+from aegish_dist.models.prices import Remembered, list_price, remembered_prices
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HAIKU = ("anthropic", "claude-haiku-4-5-20251001")

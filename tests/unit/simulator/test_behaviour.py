@@ -8,10 +8,10 @@ from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
 from aegish_dist.simulator.behaviour import Response, SimulatedModel
 from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.dialect import ChatAnswer, ChatRequest, ErrorAnswer
 from aegish_dist.simulator.faults import Fault, FaultPlan
-from aegish_dist.simulator.latency import parse_latency
 from aegish_dist.simulator.replay import Replay
 
 MODEL = "simulated/lenient"

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from aegish_dist.errors import ConfigError
-from aegish_dist.simulator.latency import parse_latency
+from aegish_dist.simulator.chance import parse_latency
 
 
 @pytest.mark.parametrize("quantile", [1e-9, 0.1, 0.5, 0.9, 1 - 1e-9])

@@ -7,9 +7,9 @@ import pytest
 
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.bucket import RateLimit
+from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.faults import Fault, FaultPlan
-from aegish_dist.simulator.latency import parse_latency
 from aegish_dist.simulator.scenario import read_scenario
 
 COMPLETE = """
