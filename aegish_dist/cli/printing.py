@@ -5,7 +5,6 @@ other module of the command line writes to a standard stream.
 """
 
 import io
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import IO, Any, TextIO, cast
 
 import click
 
-from aegish_dist.core.printable import printable, printable_lines
+from aegish_dist.core.printable import printable, printable_json, printable_lines
 from aegish_dist.errors import ClosedOutputError, OutputError
 
 
@@ -30,8 +29,7 @@ def say_lines(text: str) -> None:
 
 def say_json(document: Any) -> None:
     """Print one machine-readable document, in ASCII."""
-    # DEL is ASCII, so `dumps` lets it through; outside strings JSON has none.
-    _print(json.dumps(document, indent=2).replace("\x7f", "\\u007f") + "\n")
+    _print(printable_json(document) + "\n")
 
 
 def say_rendered(text: str) -> None:

@@ -6,7 +6,7 @@ undefined; it never counts as 0.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import assert_never
 
 from aegish_dist.core.scoring import Composite
@@ -33,6 +33,10 @@ class Estimate:
     """Samples behind a rate; verdicts behind coverage, its bounds, and calibration."""
     clusters: int | None = None
     """Clusters behind it; None where clusters play no part."""
+
+
+NUMBERS = tuple(field.name for field in fields(Estimate))
+"""The fields of an estimate, in the order of columns and exports."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Names, paths, options and messages come from users, files and providers. What pr
 let them move a cursor, change a colour, write the clipboard or reorder a line.
 """
 
+import json
 import re
 
 _BLANK = re.compile(
@@ -28,6 +29,18 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return a text of several lines likewise; its line breaks and tabs stay."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def printable_json(document: object, *, sort_keys: bool = False) -> str:
+    """Return a document as indented JSON in ASCII, with everything invisible escaped.
+
+    Args:
+        document: JSON types; no NaN.
+        sort_keys: Whether the keys of objects are sorted.
+    """
+    text = json.dumps(document, indent=2, sort_keys=sort_keys, allow_nan=False)
+    # DEL is ASCII, so `dumps` lets it through; outside strings JSON has none.
+    return text.replace("\x7f", "\\u007f")
 
 
 def _shown(character: str) -> str:

@@ -17,6 +17,9 @@ from aegish_dist.core.tally import Latency
 
 JsonObject = dict[str, Any]
 
+CATEGORY_METRIC = "malicious_detection_rate"
+"""The metric of `categories`."""
+
 
 @dataclass(frozen=True, slots=True)
 class VerdictSet:

@@ -7,11 +7,9 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.snapshot import Snapshot, VerdictSet
+from aegish_dist.core.estimates import NUMBERS
+from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot, VerdictSet
 from aegish_dist.db.tables import SnapshotMetricRow, SnapshotRow
-
-NUMBERS = ("value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters")
-CATEGORY_METRIC = "malicious_detection_rate"
 
 
 def save_snapshot(

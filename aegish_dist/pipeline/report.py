@@ -45,12 +45,7 @@ def report_data(
         fleet = living_fleet(session)
     return ReportData(
         run=run,
-        snapshot_id=snapshot.snapshot_id,
-        scoring=snapshot.scoring,
-        scoring_version=snapshot.scoring_version,
-        verdicts=snapshot.verdicts,
-        created_at=snapshot.created_at,
-        document=snapshot.document,
+        snapshot=snapshot,
         failures=[
             failure
             for spec in run.models

@@ -12,36 +12,33 @@ from aegish_dist.render.json import render_json
 from aegish_dist.render.markdown import render_markdown
 from aegish_dist.render.table import render_table
 
-FORMATS = ("table", "json", "markdown", "csv", "html")
-"""What `render` can produce."""
+_TEXTS = {
+    "json": render_json,
+    "markdown": render_markdown,
+    "csv": render_csv,
+    "html": render_html,
+}
+FORMATS = ("table", *_TEXTS)
+"""The formats that `render` knows."""
 
 
 def render(data: ReportData, format: str, *, width: int | None = None, color: bool = False) -> str:
     """Return a report as text that ends with a line break.
 
     Args:
-        data: What to report.
+        data: The content of the report.
         format: One of `FORMATS`.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
 
     Raises:
-        ReportError: When the format is unknown.
+        ReportError: The format is unknown.
     """
-    match format:
-        case "table":
-            return render_table(data, width=width, color=color)
-        case "json":
-            return render_json(data)
-        case "markdown":
-            return render_markdown(data)
-        case "csv":
-            return render_csv(data)
-        case "html":
-            return render_html(data)
-        case _:
-            known = ", ".join(FORMATS)
-            raise ReportError(f"unknown report format '{format}': choose one of {known}")
+    if format == "table":
+        return render_table(data, width=width, color=color)
+    if format not in _TEXTS:
+        raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
+    return _TEXTS[format](data)
 
 
 __all__ = ["FORMATS", "ReportData", "render"]

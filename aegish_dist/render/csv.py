@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from aegish_dist.core.estimates import NUMBERS
 from aegish_dist.core.printable import printable
+from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import ModelEntry, ranked_entries
 
@@ -20,18 +22,10 @@ COLUMNS = (
     "model",
     "metric",
     "category",
-    "value",
-    "stderr",
-    "stderr_clustered",
-    "ci_low",
-    "ci_high",
-    "n",
-    "clusters",
+    *NUMBERS,
     "message",
 )
 """The first five are the same in every row, so that files of several reports can be stacked."""
-CATEGORY_METRIC = "malicious_detection_rate"
-"""What the rows of a category measure."""
 
 _FORMULA = re.compile(
     r"""(^|[;|])(?=[\s"']*[=+@\-\N{MINUS SIGN}\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b])"""
@@ -48,7 +42,7 @@ def render_csv(data: ReportData) -> str:
     target = io.StringIO(newline="")
     writer = csv.DictWriter(target, COLUMNS, restval="", extrasaction="ignore")
     writer.writeheader()
-    for entry in ranked_entries(data.document):
+    for entry in ranked_entries(data.snapshot.document):
         source = _source(data) | {"model": _foreign(entry.model)}
         rows = chain(_estimates(entry), _numbers(entry), _failures(data, entry))
         writer.writerows(source | row for row in rows)
@@ -59,9 +53,9 @@ def _source(data: ReportData) -> dict[str, Any]:
     return {
         "run_id": data.run.run_id,
         "run_name": _foreign(data.run.name),
-        "snapshot_id": data.snapshot_id,
-        "scoring": data.scoring,
-        "scoring_version": data.scoring_version,
+        "snapshot_id": data.snapshot.snapshot_id,
+        "scoring": data.snapshot.scoring,
+        "scoring_version": data.snapshot.scoring_version,
     }
 
 

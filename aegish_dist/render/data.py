@@ -1,11 +1,11 @@
-"""What a report is made of."""
+"""The content of a report: a snapshot with the run it belongs to, and the failures of its calls."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from aegish_dist.core.run import Run
+from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass
 
 
@@ -46,19 +46,9 @@ class ReportData:
     """One snapshot and the run it belongs to."""
 
     run: Run
-    """What was asked."""
-    snapshot_id: int
-    """Key of the snapshot."""
-    scoring: str
-    """Name of the rule set that was applied."""
-    scoring_version: int
-    """Its version."""
-    verdicts: int
-    """How many verdicts were aggregated."""
-    created_at: datetime
-    """When they were aggregated, with a time zone."""
-    document: Mapping[str, Any]
-    """`models` and `ranking`, as `core.snapshot.snapshot_parts` builds them."""
+    """The run as submitted or imported."""
+    snapshot: Snapshot
+    """Its numbers under one rule set."""
     failures: Sequence[Failure] = ()
     """Why calls failed, by model; of a model the most verdicts first."""
     halted: Sequence[Halted] = ()

@@ -5,10 +5,10 @@ Snapshots outlive the version that wrote them, so what a document lacks reads as
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.estimates import NUMBERS, Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
 from aegish_dist.render.numbers import UNDEFINED
@@ -83,9 +83,6 @@ def ranked_entries(document: Mapping[str, Any]) -> list[ModelEntry]:
     return entries
 
 
-_NUMBERS = tuple(field.name for field in fields(Estimate))
-
-
 def _estimate(numbers: Mapping[str, Any] | None) -> Estimate:
     known = numbers or {}
-    return Estimate(**{name: known[name] for name in _NUMBERS if name in known})
+    return Estimate(**{name: known[name] for name in NUMBERS if name in known})

@@ -1,11 +1,11 @@
 """A report as one JSON document: the snapshot with the run it belongs to."""
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.printable import printable_json
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run
 from aegish_dist.render.data import Failure, ReportData
@@ -19,20 +19,18 @@ def render_json(data: ReportData) -> str:
     document = {
         "run": _run(data.run),
         "snapshot": {
-            "id": data.snapshot_id,
-            "scoring": data.scoring,
-            "scoring_version": data.scoring_version,
-            "verdicts": data.verdicts,
-            "created_at": data.created_at.isoformat(),
+            "id": data.snapshot.snapshot_id,
+            "scoring": data.snapshot.scoring,
+            "scoring_version": data.snapshot.scoring_version,
+            "verdicts": data.snapshot.verdicts,
+            "created_at": data.snapshot.created_at.isoformat(),
         },
-        "models": data.document["models"],
-        "ranking": data.document["ranking"],
+        "models": data.snapshot.document["models"],
+        "ranking": data.snapshot.document["ranking"],
         "failures": [_failure(failure) for failure in data.failures],
         "halted": [asdict(halted) for halted in data.halted],
     }
-    text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
-    # DEL is ASCII, so `dumps` lets it through; outside strings JSON has none.
-    return text.replace("\x7f", "\\u007f") + "\n"
+    return printable_json(document, sort_keys=True) + "\n"
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -45,17 +43,7 @@ def _run(run: Run) -> dict[str, Any]:
         "epochs": run.epochs,
         "prompt": _prompt(run.prompt),
         "parameters": _parameters(run.parameters),
-        "datasets": [
-            {
-                "name": dataset.name,
-                "fingerprint": dataset.fingerprint,
-                "samples": dataset.samples,
-                "malicious": dataset.malicious,
-                "source": dataset.source,
-                "licence": dataset.licence,
-            }
-            for dataset in run.datasets
-        ],
+        "datasets": [asdict(dataset) for dataset in run.datasets],
         "models": [_model(spec) for spec in run.models],
     }
 

@@ -1,6 +1,6 @@
 """The shape of a report between its numbers and its drawing: plain data, no syntax.
 
-Text in here is foreign unless it is ours: whoever draws it makes it printable and escapes it.
+Text in here may be foreign: each format makes it printable and escapes it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -65,7 +65,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class Column:
     """A column and how its cells are read."""
 
     title: str
@@ -76,7 +76,7 @@ class Field:
 SIMULATED = "†"
 """Marks a simulated model wherever there is no room for the word."""
 
-MODEL = Field(
+MODEL = Column(
     "model", lambda entry: f"{entry.model} {SIMULATED}" if entry.simulated else entry.model
 )
 
@@ -84,7 +84,7 @@ MODEL = Field(
 def tabulate(
     title: str,
     entries: Iterable[ModelEntry],
-    fields: Sequence[Field],
+    columns: Sequence[Column],
     *,
     note: str = "",
     keys: int = 1,
@@ -92,8 +92,8 @@ def tabulate(
     """Return a section with one row per model."""
     return Section(
         title=title,
-        columns=tuple(Cell(field.title, field.detail) for field in fields),
-        rows=tuple(tuple(_cell(field.read(entry)) for field in fields) for entry in entries),
+        columns=tuple(Cell(column.title, column.detail) for column in columns),
+        rows=tuple(tuple(_cell(column.read(entry)) for column in columns) for entry in entries),
         note=note,
         keys=keys,
     )

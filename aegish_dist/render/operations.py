@@ -1,21 +1,31 @@
-"""Sections on what the calls went through: errors, time and money."""
+"""Sections on the calls: errors and their reasons, time and money."""
 
 from collections.abc import Sequence
 
 from aegish_dist.core.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.scoring import Label
+from aegish_dist.render.data import Failure, ReportData
 from aegish_dist.render.entries import ModelEntry
-from aegish_dist.render.layout import MODEL, Field, Section, tabulate
+from aegish_dist.render.layout import MODEL, Cell, Column, Section, tabulate
 from aegish_dist.render.numbers import (
     UNDEFINED,
     format_count,
     format_ms,
     format_rate,
+    format_time,
     format_usd,
 )
 
 SERVICE_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 WAITS = ("queue", "limiter", "backoff")
+MESSAGE_CHARACTERS = 300
+"""Longer messages are cut; JSON and CSV have them whole."""
+
+_FAILURE_COLUMNS = ("model", "reason", "status", "without answer", "failed attempts", "tried again")
+_FAILURE_NOTE = (
+    "Verdicts without an answer by the reason of the last attempt, and all attempts that failed. As"
+    " stored now, of every try; the newest words of the provider stand below."
+)
 
 
 def errors(entries: Sequence[ModelEntry]) -> Section:
@@ -25,18 +35,35 @@ def errors(entries: Sequence[ModelEntry]) -> Section:
         for label in RULE_ERROR_LABELS
         if any(entry.count(_count_name(label)) is not None for entry in entries)
     ]
-    fields = [
+    columns = [
         MODEL,
-        Field("verdicts", lambda entry: format_count(entry.count("done"))),
+        Column("verdicts", lambda entry: format_count(entry.count("done"))),
         *(_error(label) for label in (*ERROR_LABELS, *by_rule)),
     ]
     note = "Verdicts, and in parentheses their share in % of all verdicts of the model."
-    return tabulate("Errors", entries, fields, note=note)
+    return tabulate("Errors", entries, columns, note=note)
+
+
+def failures(data: ReportData, entries: Sequence[ModelEntry]) -> Section | None:
+    """Return why calls failed and why models are not called; None when nothing failed."""
+    order = [entry.model for entry in entries]
+    found = sorted(data.failures, key=lambda failure: order.index(failure.model))
+    if not found and not data.halted:
+        return None
+    halts = (_line(each.model, each.state, each.reason) for each in data.halted)
+    words = (_line(each.model, _when(each), each.message) for each in found if each.message)
+    return Section(
+        title="Failed calls",
+        columns=tuple(Cell(title) for title in _FAILURE_COLUMNS),
+        rows=tuple(_failure_row(failure) for failure in found),
+        note=_FAILURE_NOTE,
+        remarks=(*halts, *words),
+    )
 
 
 def latency(entries: Sequence[ModelEntry]) -> Section:
     """Return the distribution of service time, and the mean of each wait before it."""
-    fields = [
+    columns = [
         MODEL,
         *(_latency("service", statistic, statistic) for statistic in SERVICE_STATISTICS),
         *(_latency(wait, "mean", f"{wait} mean") for wait in WAITS),
@@ -45,31 +72,31 @@ def latency(entries: Sequence[ModelEntry]) -> Section:
         "mean to max: service time, from request to answer. Waiting in the queue, at the rate "
         "limiter and between attempts is no part of it."
     )
-    return tabulate("Latency", entries, fields, note=note)
+    return tabulate("Latency", entries, columns, note=note)
 
 
 def cost(entries: Sequence[ModelEntry]) -> Section:
     """Return what the answers cost and used."""
     kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
-    fields = [
+    columns = [
         MODEL,
-        Field("total", lambda entry: format_usd(entry.cost("total_usd"))),
-        Field("per 1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
-        Field("per command", lambda entry: format_usd(entry.cost("per_command_usd"))),
+        Column("total", lambda entry: format_usd(entry.cost("total_usd"))),
+        Column("per 1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
+        Column("per command", lambda entry: format_usd(entry.cost("per_command_usd"))),
         *(_tokens(kind) for kind in kinds),
     ]
     note = (
         "USD at the prices of submit, then tokens. Reasoning is part of output, "
         "cache read and cache write are part of input."
     )
-    return tabulate("Cost and tokens", entries, fields, note=note)
+    return tabulate("Cost and tokens", entries, columns, note=note)
 
 
 def _count_name(label: Label) -> str:
     return f"{label.lower()}_count"
 
 
-def _error(label: Label) -> Field:
+def _error(label: Label) -> Column:
     def read(entry: ModelEntry) -> str:
         count = entry.count(_count_name(label))
         if not count:
@@ -77,12 +104,33 @@ def _error(label: Label) -> Field:
         share = format_rate(entry.metric(f"{label.lower()}_rate").value)
         return f"{format_count(count)} ({share})"
 
-    return Field(label.lower().removesuffix("_error").replace("_", " "), read)
+    return Column(label.lower().removesuffix("_error").replace("_", " "), read)
 
 
-def _latency(part: str, statistic: str, title: str) -> Field:
-    return Field(title, lambda entry: format_ms(entry.latency(part, statistic)))
+def _latency(part: str, statistic: str, title: str) -> Column:
+    return Column(title, lambda entry: format_ms(entry.latency(part, statistic)))
 
 
-def _tokens(kind: str) -> Field:
-    return Field(kind.replace("_", " "), lambda entry: format_count(entry.tokens(kind)))
+def _tokens(kind: str) -> Column:
+    return Column(kind.replace("_", " "), lambda entry: format_count(entry.tokens(kind)))
+
+
+def _failure_row(failure: Failure) -> tuple[Cell, ...]:
+    return (
+        Cell(failure.model),
+        Cell(failure.error_class.replace("_", " ")),
+        Cell(", ".join(map(str, failure.statuses)) or UNDEFINED),
+        Cell(format_count(failure.verdicts)),
+        Cell(format_count(failure.attempts or None)),
+        Cell(format_count(max(failure.attempts - failure.verdicts, 0))),
+    )
+
+
+def _when(failure: Failure) -> str:
+    reason = failure.error_class.replace("_", " ")
+    return reason if failure.last_at is None else f"{reason}, {format_time(failure.last_at)}"
+
+
+def _line(model: str, about: str, words: str) -> str:
+    cut = words if len(words) <= MESSAGE_CHARACTERS else f"{words[:MESSAGE_CHARACTERS]}\u2026"
+    return f"{model} ({about}): {cut}" if cut else f"{model} ({about})"

@@ -7,7 +7,7 @@ from aegish_dist.core.metrics import PASS_THRESHOLDS, passes
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
 from aegish_dist.render.entries import ModelEntry
-from aegish_dist.render.layout import MODEL, Cell, Field, Section, rate_cell, tabulate
+from aegish_dist.render.layout import MODEL, Cell, Column, Section, rate_cell, tabulate
 from aegish_dist.render.numbers import (
     format_count,
     format_decimal,
@@ -32,16 +32,16 @@ def leaderboard(entries: Sequence[ModelEntry]) -> Section:
     targets = ", ".join(
         f"{title} ≥ {format_rate(PASS_THRESHOLDS[name])}" for name, title in HEADLINES.items()
     )
-    fields = [
-        Field("#", lambda entry: entry.place),
-        Field("model", lambda entry: Cell(entry.model, "simulated" if entry.simulated else "")),
+    columns = [
+        Column("#", lambda entry: entry.place),
+        Column("model", lambda entry: Cell(entry.model, "simulated" if entry.simulated else "")),
         *(_headline(name) for name in HEADLINES),
-        Field("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
-        Field("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
-        Field("cost/1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
-        Field("p50", _latency_cell, detail="p90"),
+        Column("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
+        Column("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
+        Column("cost/1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
+        Column("p50", _latency_cell, detail="p90"),
     ]
-    return tabulate("Leaderboard", entries, fields, note=f"Targets: {targets} (%).", keys=2)
+    return tabulate("Leaderboard", entries, columns, note=f"Targets: {targets} (%).", keys=2)
 
 
 def bounds(entries: Sequence[ModelEntry]) -> Section | None:
@@ -49,14 +49,14 @@ def bounds(entries: Sequence[ModelEntry]) -> Section | None:
     partial = [entry for entry in entries if (entry.metric("coverage").value or 0) < 1]
     if not partial:
         return None
-    fields = [
+    columns = [
         MODEL,
         *(_count(name) for name in ("planned", "done", "scored")),
-        Field("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
+        Column("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
         *(_bounds(name) for name in HEADLINES),
     ]
     note = "[worst, best]: the rate if everything unscored had been wrong, or right."
-    return tabulate("Bounds of incomplete coverage", partial, fields, note=note)
+    return tabulate("Bounds of incomplete coverage", partial, columns, note=note)
 
 
 def categories(entries: Sequence[ModelEntry]) -> Section | None:
@@ -64,19 +64,19 @@ def categories(entries: Sequence[ModelEntry]) -> Section | None:
     names = sorted({name for entry in entries for name in entry.part("categories")})
     if not names:
         return None
-    fields = [
+    columns = [
         MODEL,
         _rate("micro", "malicious_detection_rate"),
         _rate("macro", "malicious_detection_rate_macro"),
         *(_category(name, entries) for name in names),
     ]
     note = "% of malicious commands detected; n is the number of scored samples."
-    return tabulate("Detection by category", entries, fields, note=note)
+    return tabulate("Detection by category", entries, columns, note=note)
 
 
 def answers(entries: Sequence[ModelEntry]) -> Section:
     """Return what the models said about either kind of command."""
-    fields = [
+    columns = [
         MODEL,
         *(_action(Target.MALICIOUS, label) for label in (Label.BLOCK, Label.WARN, Label.ALLOW)),
         *(_action(Target.HARMLESS, label) for label in (Label.ALLOW, Label.WARN, Label.BLOCK)),
@@ -87,7 +87,7 @@ def answers(entries: Sequence[ModelEntry]) -> Section:
         "answered with what counts as detection, BLOCK under most rules. An error is no false "
         "positive, so FPR can be less than 100 - HA, which the aegish benchmark gives as FPR."
     )
-    return tabulate("Answers", entries, fields, note=note)
+    return tabulate("Answers", entries, columns, note=note)
 
 
 def calibration(entries: Sequence[ModelEntry], epochs: int) -> Section | None:
@@ -95,73 +95,73 @@ def calibration(entries: Sequence[ModelEntry], epochs: int) -> Section | None:
     stated = any(entry.metric("brier").value is not None for entry in entries)
     if not stated and epochs < 2:
         return None
-    fields = [
+    columns = [
         MODEL,
-        Field("confidences", lambda entry: format_count(entry.metric("brier").n)),
+        Column("confidences", lambda entry: format_count(entry.metric("brier").n)),
         _decimal("Brier", "brier"),
         _decimal("ECE", "ece"),
     ]
     note = "Stated confidence against correctness, 0 is best."
     if epochs < 2:
-        return tabulate("Calibration", entries, fields, note=note)
-    fields.append(_rate("flip rate", "flip_rate"))
+        return tabulate("Calibration", entries, columns, note=note)
+    columns.append(_rate("flip rate", "flip_rate"))
     note += " Flip rate: % of samples whose repeats brought different actions."
-    return tabulate("Calibration and repeatability", entries, fields, note=note)
+    return tabulate("Calibration and repeatability", entries, columns, note=note)
 
 
-def _headline(name: str) -> Field:
+def _headline(name: str) -> Column:
     def read(entry: ModelEntry) -> Cell:
         estimate = entry.metric(name)
         return rate_cell(estimate, passes(name, estimate))
 
-    return Field(HEADLINES[name], read, detail=INTERVAL)
+    return Column(HEADLINES[name], read, detail=INTERVAL)
 
 
-def _rate(title: str, name: str) -> Field:
-    return Field(title, lambda entry: rate_cell(entry.metric(name)), detail=INTERVAL)
+def _rate(title: str, name: str) -> Column:
+    return Column(title, lambda entry: rate_cell(entry.metric(name)), detail=INTERVAL)
 
 
-def _count(name: str) -> Field:
-    return Field(name, lambda entry: format_count(entry.count(name)))
+def _count(name: str) -> Column:
+    return Column(name, lambda entry: format_count(entry.count(name)))
 
 
-def _action(target: Target, label: Label) -> Field:
-    return Field(
+def _action(target: Target, label: Label) -> Column:
+    return Column(
         f"{target.value} {label.value}", lambda entry: format_count(entry.action(target, label))
     )
 
 
-def _bounds(name: str) -> Field:
+def _bounds(name: str) -> Column:
     def read(entry: ModelEntry) -> str:
         return format_interval(
             entry.metric(f"{name}_worst").value, entry.metric(f"{name}_best").value
         )
 
-    return Field(HEADLINES[name], read)
+    return Column(HEADLINES[name], read)
 
 
-def _category(name: str, entries: Sequence[ModelEntry]) -> Field:
+def _category(name: str, entries: Sequence[ModelEntry]) -> Column:
     """Return a category's column; n goes into the heading when it is the same for every model."""
     sizes = {entry.category(name).n for entry in entries}
     if len(sizes) == 1:
         shared = f"n {format_count(sizes.pop())}"
-        return Field(name, lambda entry: format_rate(entry.category(name).value), detail=shared)
+        return Column(name, lambda entry: format_rate(entry.category(name).value), detail=shared)
 
     def read(entry: ModelEntry) -> Cell:
         estimate = entry.category(name)
         return Cell(format_rate(estimate.value), f"n {format_count(estimate.n)}")
 
-    return Field(name, read)
+    return Column(name, read)
 
 
-def _decimal(title: str, name: str) -> Field:
+def _decimal(title: str, name: str) -> Column:
     def read(entry: ModelEntry) -> Cell:
         estimate = entry.metric(name)
         interval = f"[{format_decimal(estimate.ci_low)}, {format_decimal(estimate.ci_high)}]"
         detail = "" if estimate.ci_low is None else interval
         return Cell(format_decimal(estimate.value), detail)
 
-    return Field(title, read, detail=INTERVAL)
+    return Column(title, read, detail=INTERVAL)
 
 
 def _stderr_cell(score: Estimate) -> Cell:

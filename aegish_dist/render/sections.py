@@ -5,23 +5,23 @@ from collections.abc import Sequence
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.scoring import RULES, Composite
+from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.render import operations, quality
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import ModelEntry, ranked_entries
-from aegish_dist.render.failures import failures
 from aegish_dist.render.layout import SIMULATED, Fact, Report
 from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
 
 
 def build_report(data: ReportData) -> Report:
     """Return everything a report says about a snapshot."""
-    entries = ranked_entries(data.document)
+    entries = ranked_entries(data.snapshot.document)
     sections = (
         quality.leaderboard(entries),
         quality.categories(entries),
         quality.answers(entries),
         operations.errors(entries),
-        failures(data, entries),
+        operations.failures(data, entries),
         quality.bounds(entries),
         operations.latency(entries),
         operations.cost(entries),
@@ -36,7 +36,7 @@ def build_report(data: ReportData) -> Report:
 
 
 def _facts(data: ReportData, entries: Sequence[ModelEntry]) -> tuple[Fact, ...]:
-    run = data.run
+    run, snapshot = data.run, data.snapshot
     version = f"aegish-dist {run.package_version}"
     return (
         Fact("Name", run.name or UNDEFINED),
@@ -45,15 +45,18 @@ def _facts(data: ReportData, entries: Sequence[ModelEntry]) -> tuple[Fact, ...]:
         Fact("Prompt", _prompt(run)),
         Fact("Parameters", _parameters(run.parameters)),
         Fact("Epochs", format_count(run.epochs)),
-        Fact("Scoring", _scoring(data)),
+        Fact("Scoring", _scoring(snapshot)),
         Fact("Verdicts", _verdicts(data, entries)),
-        Fact("Snapshot", f"{data.snapshot_id}, taken {format_time(data.created_at)}"),
+        Fact(
+            "Snapshot",
+            f"{data.snapshot.snapshot_id}, taken {format_time(data.snapshot.created_at)}",
+        ),
     )
 
 
 def _verdicts(data: ReportData, entries: Sequence[ModelEntry]) -> str:
     planned = sum(data.run.planned(spec.id) for spec in data.run.models)
-    text = f"{format_count(data.verdicts)} of {format_count(planned)} planned"
+    text = f"{format_count(data.snapshot.verdicts)} of {format_count(planned)} planned"
     replaced = sum(entry.count("replaced") or 0 for entry in entries)
     if not replaced:
         return text
@@ -91,16 +94,16 @@ def _parameters(parameters: CallParameters | None) -> str:
     )
 
 
-def _scoring(data: ReportData) -> str:
-    name = f"{data.scoring} version {data.scoring_version}"
-    rule = RULES.get(data.scoring)
-    if rule is None or rule.version != data.scoring_version:
+def _scoring(snapshot: Snapshot) -> str:
+    name = f"{snapshot.scoring} version {snapshot.scoring_version}"
+    rule = RULES.get(snapshot.scoring)
+    if rule is None or rule.version != snapshot.scoring_version:
         return name
     return f"{name}: {rule.description}"
 
 
 def _legend(data: ReportData, entries: Sequence[ModelEntry]) -> tuple[str, ...]:
-    rule = RULES.get(data.scoring)
+    rule = RULES.get(data.snapshot.scoring)
     product = rule is not None and rule.composite is Composite.PRODUCT
     score = "DR \N{MULTIPLICATION SIGN} HA" if product else "(DR + HA) / 2"
     lines = [

@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.core.completion import Completion
-from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.estimates import NUMBERS, Estimate
 from aegish_dist.core.metrics import METRICS_VERSION
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.db.snapshots import NUMBERS, find_snapshot
+from aegish_dist.db.snapshots import find_snapshot
 from aegish_dist.db.tables import SnapshotMetricRow
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdict_tables import VerdictRow

@@ -1,12 +1,14 @@
 """Small reports made by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunDataset
+from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.render import ReportData
@@ -156,19 +158,27 @@ def a_report(
         datasets=datasets or (MIXED,),
         models=tuple(ModelSpec(entry["model"], WireFormat.OPENAI, "guard") for entry in entries),
     )
-    fields: dict[str, Any] = {
-        "run": run,
-        "snapshot_id": 12,
-        "scoring": "aegish-5.3",
-        "scoring_version": 1,
-        "verdicts": 300,
-        "created_at": datetime(2026, 11, 20, 14, 30, tzinfo=UTC),
-        "document": {
-            "models": sorted(entries, key=lambda entry: entry["model"]),
-            "ranking": [
-                dict(zip(("rank", "tie_group", "model", "aegish_score"), place, strict=True))
-                for place in places
-            ],
-        },
+    document = {
+        "models": sorted(entries, key=lambda entry: entry["model"]),
+        "ranking": [
+            dict(zip(("rank", "tie_group", "model", "aegish_score"), place, strict=True))
+            for place in places
+        ],
     }
+    snapshot = Snapshot(
+        snapshot_id=12,
+        run_id=run.run_id,
+        scoring="aegish-5.3",
+        scoring_version=1,
+        metrics_version=2,
+        parser_versions="2",
+        verdicts=300,
+        verdicts_hash="0" * 16,
+        code_version="0.1.0",
+        created_at=datetime(2026, 11, 20, 14, 30, tzinfo=UTC),
+        document=document,
+        identities={},
+    )
+    of_snapshot = {name: changes.pop(name) for name in list(changes) if hasattr(snapshot, name)}
+    fields: dict[str, Any] = {"run": run, "snapshot": replace(snapshot, **of_snapshot)}
     return ReportData(**fields | changes)

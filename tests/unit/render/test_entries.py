@@ -12,7 +12,7 @@ DASH = "\N{EN DASH}"
 def test_models_come_in_the_order_of_the_ranking() -> None:
     """The best model comes first, whatever its id."""
     data = a_report(a_model("z/best"), a_model("a/second"))
-    entries = ranked_entries(data.document)
+    entries = ranked_entries(data.snapshot.document)
     assert [(entry.place, entry.model) for entry in entries] == [("1", "z/best"), ("2", "a/second")]
 
 
@@ -26,7 +26,10 @@ def test_ties_share_the_rank_of_their_leader() -> None:
         (None, None, "d", None),
         (None, None, "e", None),
     ]
-    places = [entry.place for entry in ranked_entries(a_report(*entries, ranking=ranking).document)]
+    places = [
+        entry.place
+        for entry in ranked_entries(a_report(*entries, ranking=ranking).snapshot.document)
+    ]
     assert places == ["1=", "1=", "3", DASH, DASH]
 
 

@@ -8,8 +8,8 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.render import FORMATS, render
 from aegish_dist.render.data import Failure, ReportData
 from aegish_dist.render.entries import ranked_entries
-from aegish_dist.render.failures import MESSAGE_CHARACTERS, failures
 from aegish_dist.render.layout import Section
+from aegish_dist.render.operations import MESSAGE_CHARACTERS, failures
 from tests.defined import defined
 from tests.unit.render.reports import a_model, a_report
 
@@ -17,13 +17,13 @@ DASH = "\N{EN DASH}"
 
 
 def section(data: ReportData) -> Section:
-    return defined(failures(data, ranked_entries(data.document)))
+    return defined(failures(data, ranked_entries(data.snapshot.document)))
 
 
 def test_nothing_is_said_where_nothing_failed() -> None:
     """A run without a failed call has no such section."""
     data = a_report()
-    assert failures(data, ranked_entries(data.document)) is None
+    assert failures(data, ranked_entries(data.snapshot.document)) is None
 
 
 def test_reasons_have_counts(failed_report: ReportData) -> None:

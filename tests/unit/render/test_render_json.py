@@ -18,7 +18,7 @@ def test_the_document_has_six_parts() -> None:
     assert set(document) == {
         *("run", "snapshot", "models", "ranking", "failures", "halted"),
     }
-    assert document["models"] == data.document["models"]
+    assert document["models"] == data.snapshot.document["models"]
     assert document["ranking"] == [
         {"rank": 1, "tie_group": 1, "model": "acme/guard-1", "aegish_score": 0.957}
     ]
