@@ -7,22 +7,19 @@ Every part is a process of its own, so that its CPU time can be told apart. Ever
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psutil
-from measuring import POLL_S, cpu_s, ended_cpu_s, memory_mb
+from measuring import cpu_s, ended_cpu_s, memory_mb
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -30,31 +27,11 @@ from aegish_dist.db.embedded import start_embedded
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.simulator.personas import PERSONAS
+from tests.services import START_TIMEOUT_S, accepts_connections, free_port, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = tuple(PERSONAS)
 """Names that the simulated provider knows, in the order in which benchmarks take them."""
-START_TIMEOUT_S = 60.0
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
-    """Wait until something is so.
-
-    Raises:
-        TimeoutError: It is not so in time.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no {what} within {timeout_s:g} s")
-        time.sleep(POLL_S)
 
 
 def product(*arguments: str) -> tuple[str, ...]:
@@ -71,12 +48,7 @@ class Parts:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End everything that was started."""
         self._stack.close()
 
@@ -118,7 +90,9 @@ class Simulators(Parts):
             self.start(*product("simulate-provider", "--port", str(port), *self._options))
             for port in self._ports
         ]
-        wait_for(lambda: all(map(reachable, self._ports)), "simulated provider")
+        wait_until(
+            lambda: all(map(accepts_connections, self._ports)), "a provider", START_TIMEOUT_S
+        )
         return self
 
     def cpu_s(self) -> float:
@@ -201,7 +175,7 @@ class Cluster(Parts):
             "AEGISH_DIST_CONCURRENCY": str(self._concurrency),
             "AEGISH_DIST_SHUTDOWN_GRACE_S": "1",
         }
-        wait_for(lambda: reachable(redis_port), "Redis")
+        wait_until(lambda: accepts_connections(redis_port), "Redis", START_TIMEOUT_S)
         self.run("db", "upgrade")
         self.start_workers(self._first_workers)
         self.wait_for_workers()
@@ -224,7 +198,9 @@ class Cluster(Parts):
 
     def wait_for_workers(self) -> None:
         """Wait until every worker process has reported."""
-        wait_for(lambda: self._living_workers() >= len(self.workers), "living workers")
+        wait_until(
+            lambda: self._living_workers() >= len(self.workers), "living workers", START_TIMEOUT_S
+        )
 
     def _living_workers(self) -> int:
         with Session(self._engine) as session:
@@ -290,9 +266,3 @@ class Cluster(Parts):
     def stored(self, run_id: str) -> int:
         """Return how many verdicts of a run are stored."""
         return sum(each.verdicts for each in self.progress(run_id).values())
-
-
-def reachable(port: int) -> bool:
-    """Whether something listens on the port."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

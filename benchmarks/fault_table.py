@@ -10,7 +10,6 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -23,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.chaos.drill import Drill, Result
 from tests.chaos.faults import FAULTS

@@ -25,14 +25,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster import free_port
-
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.embedded import start_embedded
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.redis_store import SharedLimiter
+from tests.services import free_port
 
 PER_MINUTE = 1200
 BURST = 20

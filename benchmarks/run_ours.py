@@ -3,8 +3,10 @@
 import time
 from collections.abc import Sequence
 
-from cluster import Cluster, Simulators, wait_for
+from cluster import Cluster, Simulators
 from measuring import Watch
+
+from tests.services import wait_until
 
 RUN_TIMEOUT_S = 3600.0
 
@@ -58,8 +60,8 @@ def run_ours(
         if cold:
             cluster.start_workers()
         run_id, producer_s = cluster.submit(*options)
-        wait_for(lambda: watch.all_arrived, f"{planned} calls", RUN_TIMEOUT_S)
-        wait_for(lambda: cluster.stored(run_id) >= planned, f"{planned} verdicts", RUN_TIMEOUT_S)
+        wait_until(lambda: watch.all_arrived, f"{planned} calls", RUN_TIMEOUT_S)
+        wait_until(lambda: cluster.stored(run_id) >= planned, f"{planned} verdicts", RUN_TIMEOUT_S)
         wall_s = time.monotonic() - watch.started
         spent = {name: total - before[name] for name, total in cluster.cpu().items()}
     spent["producer"] = producer_s

@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from cluster import MODELS, Cluster, Simulators, wait_for
+from cluster import MODELS, Cluster, Simulators
 from material import Material
 from measuring import Watch, medians, number, print_table, ratio
 from run_ours import RUN_TIMEOUT_S, measured, run_ours
+
+from tests.services import wait_until
 
 PER_WORKER = 500
 K = TypeVar("K")
@@ -72,8 +74,8 @@ def filled_queue(plan: Plan, workers: int, latency_s: float) -> dict[str, float]
             memory=cluster.memory_mb,
         )
         with watch:
-            wait_for(lambda: watch.all_arrived, f"{planned} calls", RUN_TIMEOUT_S)
-            wait_for(lambda: cluster.stored(run_id) >= planned, "all verdicts", RUN_TIMEOUT_S)
+            wait_until(lambda: watch.all_arrived, f"{planned} calls", RUN_TIMEOUT_S)
+            wait_until(lambda: cluster.stored(run_id) >= planned, "all verdicts", RUN_TIMEOUT_S)
             wall_s = time.monotonic() - watch.started
             after, served = cluster.cpu(), simulators.cpu_s() - served
         spent = sum(after.values()) - idle_s

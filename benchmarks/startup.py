@@ -17,8 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import click
-from cluster import MODELS, Cluster, Simulators, product, wait_for
+from cluster import MODELS, Cluster, Simulators, product
 from measuring import cpu_s, ended_cpu_s, number, print_table
+
+from tests.services import START_TIMEOUT_S, wait_until
 
 BASELINE = (sys.executable, "-c", "import click, psycopg, sqlalchemy.orm")
 COMMANDS = (
@@ -74,7 +76,7 @@ def first_call(cluster: Cluster, simulators: Simulators) -> dict[str, float]:
     while calls(simulators) == before:
         time.sleep(POLL_S)
     row = {"1st call s": time.monotonic() - started, "CPU s": cpu_s(worker)}
-    wait_for(lambda: cluster.stored(run_id) >= planned, "all verdicts")
+    wait_until(lambda: cluster.stored(run_id) >= planned, "all verdicts", START_TIMEOUT_S)
     row["memory MB"] = worker.memory_info().rss / 1e6
     worker.terminate()
     worker.wait()

@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -15,7 +13,7 @@ from sqlalchemy import Engine, make_url, text
 from aegish_dist.db import schema
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
-from tests.services import RabbitServer, RedisServer
+from tests.services import RabbitServer, RedisServer, short_home
 
 _SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_BASE_URL")
 
@@ -70,12 +68,16 @@ class _Postgres:
 @pytest.fixture(scope="session")
 def _postgres() -> Iterator[_Postgres]:
     with ExitStack() as stack:
-        # Not in pytest's directory, which is closed to the user that serves where this is root.
-        home = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-        stack.callback(shutil.rmtree, home)
-        server = stack.enter_context(closing(embedded_server(home)))
+        server = stack.enter_context(closing(embedded_server(stack.enter_context(short_home()))))
         with closing(_Postgres(server.url)) as postgres:
             yield postgres
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home without a database."""
+    with short_home() as made:
+        yield made
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pytest
@@ -33,6 +33,20 @@ def require_binary(*candidates: str) -> str:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@contextmanager
+def short_home() -> Iterator[Path]:
+    """A home of the embedded PostgreSQL, removed at the end.
+
+    Its path is short, because the socket lies in it; it is not in pytest's folder, which is closed
+    to the user that serves where this is root.
+    """
+    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
 
 
 def free_port() -> int:
@@ -179,12 +193,7 @@ class RedisServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -287,10 +296,5 @@ class RabbitServer:
             raise
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

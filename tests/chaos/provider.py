@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from concurrent.futures import Future
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
@@ -99,12 +98,7 @@ class Provider:
         self.port = self._ready.result(30)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
 

@@ -1,14 +1,11 @@
 """PostgreSQL and the brokers of a drill: servers that can be killed, stopped and spoken to."""
 
 import os
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psutil
@@ -18,7 +15,7 @@ from aegish_dist.db import schema
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
 from tests.half_open import HalfOpenProxy
-from tests.services import wait_until
+from tests.services import short_home, wait_until
 
 COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
 """The message by which psycopg commits: PostgreSQL's simple query."""
@@ -30,23 +27,18 @@ class Postgres:
     """A migrated PostgreSQL of its own; runs for the length of a `with`."""
 
     def __enter__(self) -> Self:
-        # Not in pytest's directory, which is closed to the user that serves where this is root.
-        self._home = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-        self._server = embedded_server(self._home)
+        with ExitStack() as stack:
+            self._server = embedded_server(stack.enter_context(short_home()))
+            stack.callback(self._server.close)
+            self._stack = stack.pop_all()
         self.url = self._server.url
         engine = open_engine(self.url)
         schema.upgrade(engine)
         engine.dispose()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._server.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def run(self, *statements: str) -> list[Any]:
         """Run statements as the administrator, whatever the server refuses others."""

@@ -2,27 +2,14 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-
-import pytest
 
 from aegish_dist.cli.demo import MODELS
 from tests.e2e.cluster import DEADLINE_S, Simulator, aegish_dist, environment, run, run_json
 from tests.services import wait_until
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A home without a database; a short path, because PostgreSQL's socket lies in it."""
-    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-    yield made
-    shutil.rmtree(made)
 
 
 def test_submit(home: Path) -> None:

@@ -1,8 +1,6 @@
 """Models that fail, throttle or cost too much, and what becomes of the rest of the run."""
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -27,14 +25,6 @@ id = "simulated/dear"
 simulated = true
 price = { per_call = 0.01 }
 """
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A home without a database; a short path, because PostgreSQL's socket lies in it."""
-    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-    yield made
-    shutil.rmtree(made)
 
 
 @pytest.fixture

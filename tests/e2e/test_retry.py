@@ -1,7 +1,5 @@
 """Asking again what ended in an outcome, with and without a broker."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,14 +30,6 @@ def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Clust
     """A cluster without a worker."""
     with Cluster(tmp_path, postgres_url, redis_url) as started:
         yield started
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A home without a database; a short path, because PostgreSQL's socket lies in it."""
-    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-    yield made
-    shutil.rmtree(made)
 
 
 def speak(simulator: Simulator) -> None:

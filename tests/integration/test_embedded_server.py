@@ -1,12 +1,10 @@
 """The embedded PostgreSQL: whose it is, who can get at it, and when it ends."""
 
 import os
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +17,7 @@ from aegish_dist.db.embedded import embedded_server, embedded_version
 from aegish_dist.db.embedded.folders import Account, make_home, require_passage
 from aegish_dist.db.embedded.server import EmbeddedServer
 from aegish_dist.errors import StoreError
-from tests.services import wait_until
+from tests.services import short_home, wait_until
 
 USER = """
 import sys, time
@@ -35,9 +33,8 @@ STRANGER = Account(54_321, 54_321)
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
     """A home that several tests use one after the other, which spares them making its files."""
-    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-    yield made
-    shutil.rmtree(made)
+    with short_home() as made:
+        yield made
 
 
 @pytest.fixture
@@ -139,19 +136,16 @@ def test_a_server_that_was_killed_is_started_again(server: EmbeddedServer) -> No
 
 def test_a_home_with_a_long_name_has_its_socket_in_a_private_folder() -> None:
     """No other user can enter that folder, and it is gone with the server."""
-    top = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-    top.chmod(0o711)
-    with closing(embedded_server(top / ("long-" * 20))) as server:
-        folder = Path(server.url.partition("host=")[2])
+    with short_home() as top:
+        top.chmod(0o711)
+        long = top / ("long-" * 20)
+        with closing(embedded_server(long)) as server:
+            folder = Path(server.url.partition("host=")[2])
 
-        assert answers(server)
-        assert mode(folder) == 0o700
-        assert folder.stat().st_uid in (
-            os.geteuid(),
-            (top / ("long-" * 20) / "postgres").stat().st_uid,
-        )
-    assert not folder.exists()
-    shutil.rmtree(top)
+            assert answers(server)
+            assert mode(folder) == 0o700
+            assert folder.stat().st_uid in (os.geteuid(), (long / "postgres").stat().st_uid)
+        assert not folder.exists()
 
 
 def test_folders_above_the_home_stay_as_they_are(tmp_path: Path) -> None:
@@ -205,13 +199,12 @@ def test_the_version_is_known_without_a_server() -> None:
 
 def test_a_first_start_that_was_killed_is_no_obstacle() -> None:
     """The next process waits for what is left of it, and makes the files anew."""
-    top = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-    user = subprocess.Popen([sys.executable, "-c", USER, str(top)], stdout=subprocess.DEVNULL)
-    wait_until((top / "postgres.new").exists, "the files to be begun", 20)
-    user.kill()
-    user.wait()
+    with short_home() as top:
+        user = subprocess.Popen([sys.executable, "-c", USER, str(top)], stdout=subprocess.DEVNULL)
+        wait_until((top / "postgres.new").exists, "the files to be begun", 20)
+        user.kill()
+        user.wait()
 
-    with closing(embedded_server(top)) as server:
-        assert answers(server)
-        assert not (top / "postgres.new").exists()
-    shutil.rmtree(top)
+        with closing(embedded_server(top)) as server:
+            assert answers(server)
+            assert not (top / "postgres.new").exists()

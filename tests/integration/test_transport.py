@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, cast
 
 import pytest
@@ -82,12 +81,7 @@ class Listener:
         self._consumer.consume()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def pump(self, seconds: float = PUMP_S) -> None:
