@@ -8,9 +8,9 @@ from typing import Self
 from cluster import Cluster
 
 from aegish_dist.core.sample import Dataset
-from aegish_dist.datasets.aegish import import_aegish
+from aegish_dist.datasets.aegish import read_aegish
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
-from aegish_dist.datasets.table import import_table
+from aegish_dist.datasets.table import read_table
 from aegish_dist.pipeline.datasets import narrow
 from aegish_dist.prompts.loading import load_prompt
 
@@ -63,4 +63,5 @@ class Material:
 
 
 def _read(path: Path) -> Dataset:
-    return import_aegish(path) if path.suffix == ".json" else import_table(path)
+    draft = read_aegish(path) if path.suffix == ".json" else read_table(path)
+    return draft.checked()

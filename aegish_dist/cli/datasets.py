@@ -12,11 +12,12 @@ from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset
-from aegish_dist.datasets.aegish import import_aegish
+from aegish_dist.datasets.aegish import read_aegish
+from aegish_dist.datasets.draft import Draft
 from aegish_dist.datasets.export import export_dataset
-from aegish_dist.datasets.gtfobins import import_gtfobins
+from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.datasets.reading import read_dataset
-from aegish_dist.datasets.table import import_table
+from aegish_dist.datasets.table import read_table
 from aegish_dist.datasets.validation import Severity
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 
@@ -87,7 +88,8 @@ def import_() -> None:
     """Read a dataset and store it, whole or not at all."""
 
 
-def _store(dataset: Dataset) -> None:
+def _store(draft: Draft) -> None:
+    dataset = draft.checked()
     store_dataset(open_workspace().engine, dataset)
     summary = _summary(dataset)
     say(
@@ -101,7 +103,7 @@ def _store(dataset: Dataset) -> None:
 @click.option("--include-root", is_flag=True, help="Also commands that need root.")
 def gtfobins(path: Path, include_root: bool) -> None:
     """Read a checkout of GTFOBins (its data are GPL-3)."""
-    _store(import_gtfobins(path, include_root))
+    _store(read_gtfobins(path, include_root))
 
 
 @import_.command()
@@ -112,7 +114,7 @@ def aegish(path: Path, name: str | None) -> None:
 
     Its form is `{"metadata": {...}, "commands": [{"command", "binary", "category"}, ...]}`.
     """
-    _store(import_aegish(path, name))
+    _store(read_aegish(path, name))
 
 
 @import_.command("table")
@@ -124,7 +126,7 @@ def table_(path: Path, name: str | None) -> None:
     Columns: command, target (malicious or harmless), category, cluster, source, licence; others
     become metadata.
     """
-    _store(import_table(path, name))
+    _store(read_table(path, name))
 
 
 @datasets.command()

@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+MAX_COMMAND_CHARS = 10_000
+"""Length of a command."""
+MAX_LABEL_CHARS = 200
+"""Length of a category, cluster or name: labels stand in database indexes, limited to 2.7 KB."""
+
 
 class Target(StrEnum):
-    """What a command is, by its label."""
+    """The label of a command."""
 
     MALICIOUS = "malicious"
     HARMLESS = "harmless"
@@ -29,7 +34,7 @@ class Sample:
     category: str | None = None
     """GTFOBins function such as `file-read`; None for harmless commands."""
     cluster: str | None = None
-    """What makes samples alike, usually the binary; None when the sample stands alone."""
+    """Shared by samples that are alike, usually the binary; None when the sample stands alone."""
     metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Free labels (source, licence, `hard`, `needs_root`, ...); no part of the identity."""
 

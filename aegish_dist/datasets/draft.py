@@ -1,24 +1,29 @@
-"""The step between a file and a dataset: samples that were read but not yet checked."""
+"""The steps between a file and a dataset: records become samples, samples a draft to be checked."""
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from aegish_dist.core.sample import Dataset, Sample
+from msgspec import Struct
+
+from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.datasets.validation import Problem, Severity, problems
 from aegish_dist.errors import DatasetError
-from aegish_dist.inputs.files import read_input
+from aegish_dist.inputs.checking import Place
 
-MAX_TABLE_BYTES = 64 * 2**20
-"""Of a file with a dataset; the bundled ones have a tenth of a MiB."""
+MAX_FILE_BYTES = 64 * 2**20
+"""Size of a file with a dataset; the bundled ones have a tenth of a MiB."""
 MAX_SAMPLES = 200_000
-"""Of a dataset, which is held in memory as a whole."""
+"""Samples of a dataset, which is held in memory as a whole."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What an importer read."""
+    """A dataset whose labels have not been checked yet."""
 
     name: str
     """Name the dataset will have."""
@@ -27,18 +32,18 @@ class Draft:
     lines: tuple[int, ...]
     """The 1-based line or record number of each sample."""
     file: str
-    """What was read, as error messages name it."""
+    """The file or folder, as error messages name it."""
     source: str
     """Where the samples come from."""
     licence: str = ""
     """SPDX identifier or a sentence; empty when unknown."""
 
     def problems(self, *, strict: bool = False) -> tuple[Problem, ...]:
-        """All that the label checks find; see `validation.problems`."""
+        """Return all that the label checks find; see `validation.problems`."""
         return problems(self.samples, lines=self.lines, strict=strict)
 
     def checked(self, *, strict: bool = False) -> Dataset:
-        """The dataset, if there is nothing wrong with it.
+        """Return the dataset, if there is nothing wrong with it.
 
         Args:
             strict: Whether warnings stop it too.
@@ -50,41 +55,74 @@ class Draft:
             raise DatasetError("holds no samples", source=self.file)
         for problem in self.problems(strict=strict):
             if problem.severity is Severity.ERROR:
-                raise DatasetError(
-                    problem.message, source=self.file, line=problem.record, field=problem.field
-                )
+                raise Place(self.file, problem.record).error(problem.message, problem.field)
         return Dataset(self.name, self.samples, self.source, self.licence)
 
 
-def dataset_name(path: Path, name: str | None) -> str:
-    """The name a user chose, else one made of the file's name.
+class SampleRecord(Struct, frozen=True, kw_only=True):
+    """The fields of a sample in a record; null and empty mean absent."""
+
+    command: str
+    """The shell command."""
+    target: Target
+    """The label."""
+    category: str | None = None
+    """The purpose of a malicious command, such as `file-read`."""
+    cluster: str | None = None
+    """Shared by samples that are alike, usually the binary."""
+
+
+def given(values: Mapping[str, object], kind: type[Struct]) -> dict[str, object]:
+    """Return those fields of a record that are neither absent, null nor an empty text."""
+    return {
+        field: values[field]
+        for field in kind.__struct_fields__
+        if values.get(field) not in (None, "")
+    }
+
+
+def to_sample(place: Place, record: SampleRecord, values: Mapping[str, object]) -> Sample:
+    """Make a sample of a record.
+
+    Args:
+        place: Where the record stands.
+        record: Its fields, checked.
+        values: All that it holds; what is no field of the record becomes metadata, and so does
+            what stands in an object `metadata`.
 
     Raises:
-        DatasetError: When the chosen name is not made of letters, digits, dot, dash, underscore.
+        DatasetError: The metadata are no object, or nested too deeply.
+    """
+    nested = values.get("metadata")
+    metadata = {} if nested is None else place.checked(nested, dict[str, Any], "metadata")
+    fields = (*record.__struct_fields__, "metadata")
+    extra = {key: each for key, each in values.items() if key not in fields}
+    try:
+        texts = {
+            str(key): _as_text(each)
+            for key, each in {**extra, **metadata}.items()
+            if each is not None
+        }
+    except RecursionError:
+        raise place.error("is nested too deeply", "metadata") from None
+    return Sample(record.command, record.target, record.category, record.cluster, texts)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool | int | float | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
+
+
+def dataset_name(path: Path, name: str | None) -> str:
+    """Return the name a user chose, else one made of the file's name.
+
+    Raises:
+        DatasetError: The chosen name is not made of letters, digits, dot, dash, underscore.
     """
     if name is None:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-")[:100] or "dataset"
     if not _NAME.fullmatch(name):
-        raise DatasetError(
-            f"{name!a} is no dataset name: use up to 100 letters, digits, '.', '-' and '_'",
-            source=str(path),
-            field="name",
-        )
+        problem = f"{name!a} is no dataset name: use up to 100 letters, digits, '.', '-' and '_'"
+        raise Place(str(path)).error(problem, "name")
     return name
-
-
-def read_text(path: Path, max_bytes: int = MAX_TABLE_BYTES) -> str:
-    """A whole UTF-8 file, without its byte order mark.
-
-    Raises:
-        DatasetError: When it cannot be read, is too large or is not UTF-8.
-    """
-    try:
-        raw = read_input(path, max_bytes)
-    except OSError as error:
-        raise DatasetError(f"cannot be read: {error.strerror}", source=str(path)) from error
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DatasetError("is not UTF-8 text", source=str(path), line=line) from error

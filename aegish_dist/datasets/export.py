@@ -1,4 +1,4 @@
-"""Write a dataset to a file that `table.import_table` reads back."""
+"""Write a dataset to a file that `table.read_table` reads back."""
 
 import csv
 import json
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aegish_dist.core.sample import Dataset, Sample
-from aegish_dist.datasets.parquet import write_parquet
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing, replacing_text
+from aegish_dist.inputs.parquet import load_pyarrow
 
 _COLUMNS = ("command", "target", "category", "cluster", "source", "licence")
 
@@ -19,13 +19,13 @@ def export_dataset(dataset: Dataset, path: Path) -> None:
     The file appears whole or not at all.
 
     Args:
-        dataset: What to write.
+        dataset: The dataset.
         path: A file ending in `.jsonl`, `.csv` or `.parquet`; replaced if it exists.
 
     Raises:
-        DatasetError: When the format is unknown.
-        OutputError: When the file cannot be written.
-        ConfigError: When Parquet is asked for and pyarrow is not installed.
+        DatasetError: The format is unknown.
+        OutputError: The file cannot be written.
+        ConfigError: Parquet is asked for and pyarrow is not installed.
     """
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
@@ -59,9 +59,11 @@ def _write_csv(dataset: Dataset, path: Path) -> None:
 
 
 def _write_parquet(dataset: Dataset, path: Path) -> None:
+    arrow = load_pyarrow()
+    schema = arrow.schema([(column, arrow.string()) for column in _flat_columns(dataset)])
     rows = [_flat(dataset, sample) for sample in dataset.samples]
     with replacing(path) as stream:
-        write_parquet(stream, _flat_columns(dataset), rows)
+        arrow.parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), stream)
 
 
 def _flat_columns(dataset: Dataset) -> list[str]:

@@ -5,17 +5,16 @@ read is recorded. An alias has the examples of the program it stands for, so it 
 of its own and is named in the other's metadata.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.datasets.checkout import commit_of
-from aegish_dist.datasets.draft import MAX_TABLE_BYTES, Draft
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.datasets.draft import MAX_FILE_BYTES, Draft
+from aegish_dist.datasets.gtfobins_commands import fill_in, inherited_command
 from aegish_dist.datasets.gtfobins_file import OLDER_SUFFIX, Entry, Program, read_program
-from aegish_dist.datasets.inherit import inherited_command
-from aegish_dist.datasets.placeholders import fill_in
 from aegish_dist.datasets.validation import CATEGORIES, Severity, problems
 from aegish_dist.errors import DatasetError
 
@@ -26,17 +25,11 @@ MAX_COMBINATIONS = 50_000
 MAX_STEPS = 10
 """From one program by others to the command."""
 _INHERIT = "inherit"
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
-def read_gtfobins(path: Path) -> Draft:
-    """Read a checkout as `import_gtfobins` does, as a draft whose records are the samples."""
-    dataset = import_gtfobins(path)
-    lines = tuple(range(1, len(dataset.samples) + 1))
-    return Draft(dataset.name, dataset.samples, lines, str(path), dataset.source, dataset.licence)
-
-
-def import_gtfobins(path: Path, include_root: bool = False) -> Dataset:
-    """Read and check a checkout of GTFOBins.
+def read_gtfobins(path: Path, include_root: bool = False) -> Draft:
+    """Read a checkout of GTFOBins, as a draft whose records are the samples.
 
     Args:
         path: The root of the checkout, which holds `_gtfobins`.
@@ -45,7 +38,8 @@ def import_gtfobins(path: Path, include_root: bool = False) -> Dataset:
             rightly let some of them pass.
 
     Raises:
-        DatasetError: When this is no such checkout, or for the first file that is wrong.
+        DatasetError: This is no such checkout, or a file or a command in it is wrong; names the
+            first one.
     """
     checkout = _Checkout(path / "_gtfobins", _read_programs(path), include_root)
     samples: dict[str, Sample] = {}
@@ -55,9 +49,10 @@ def import_gtfobins(path: Path, include_root: bool = False) -> Dataset:
             samples.setdefault(sample.command, sample)  # exact text, first wins
     if not samples:
         raise DatasetError("holds no samples", source=str(path))
-    commit = commit_of(path)
+    commit = _commit_of(path)
     source = f"GTFOBins, commit {commit}" if commit else "GTFOBins, unknown commit"
-    return Dataset("gtfobins", tuple(samples.values()), source, "GPL-3.0")
+    lines = tuple(range(1, len(samples) + 1))
+    return Draft("gtfobins", tuple(samples.values()), lines, str(path), source, "GPL-3.0")
 
 
 def _read_programs(path: Path) -> dict[str, Program]:
@@ -68,8 +63,8 @@ def _read_programs(path: Path) -> dict[str, Program]:
     files = sorted(islice(_program_files(directory), MAX_FILES + 1))
     if len(files) > MAX_FILES:
         raise DatasetError(f"holds more than {MAX_FILES:,} files", source=str(directory))
-    if sum(file.stat().st_size for file in files) > MAX_TABLE_BYTES:
-        problem = f"holds more than {MAX_TABLE_BYTES // 2**20} MiB"
+    if sum(file.stat().st_size for file in files) > MAX_FILE_BYTES:
+        problem = f"holds more than {MAX_FILE_BYTES // 2**20} MiB"
         raise DatasetError(problem, source=str(directory))
     older_first = sorted(files, key=lambda file: file.suffix != OLDER_SUFFIX)
     programs = {program.name: program for program in map(read_program, older_first)}
@@ -159,3 +154,30 @@ def _check(sample: Sample, file: Path) -> None:
             raise DatasetError(
                 problem.message, source=str(file), field=f"functions.{sample.category}"
             )
+
+
+def _commit_of(checkout: Path) -> str | None:
+    """Return the full id of the commit that is checked out, read from files, for no git is run."""
+    git = checkout / ".git"
+    if git.is_file():  # a worktree or submodule keeps its data elsewhere
+        git = checkout / _read(git).removeprefix("gitdir:").strip()
+    head = _read(git / "HEAD")
+    if head.startswith("ref:"):
+        head = _resolve(git, head.removeprefix("ref:").strip())
+    return head if _COMMIT.fullmatch(head) else None
+
+
+def _resolve(git: Path, ref: str) -> str:
+    common = git / (_read(git / "commondir") or ".")
+    loose = _read(git / ref) or _read(common / ref)
+    if loose:
+        return loose
+    packed = re.search(rf"^(\S+) {re.escape(ref)}$", _read(common / "packed-refs"), re.MULTILINE)
+    return packed[1] if packed else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -4,20 +4,19 @@ Since January 2026 it is YAML without extension; before, it was Markdown with YA
 where sudo and SUID were functions of their own beside the others.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import yaml
+from msgspec import Struct
 
-from aegish_dist.datasets.draft import read_text
-from aegish_dist.datasets.plain_yaml import first_document
-from aegish_dist.datasets.validation import MAX_COMMAND_CHARS
-from aegish_dist.errors import DatasetError
+from aegish_dist.core.sample import MAX_COMMAND_CHARS
+from aegish_dist.inputs.checking import Place
+from aegish_dist.inputs.files import read_text
+from aegish_dist.inputs.yaml import parse_yaml
 
 MAX_FILE_BYTES = 2**18
-"""Files of GTFOBins have up to 4 KiB."""
+"""Size of a file; those of GTFOBins have up to 4 KiB."""
 OLDER_SUFFIX = ".md"
 _RENAMED = {
     "file-upload": "upload",
@@ -32,7 +31,7 @@ _RENAMED = {
     "bind-shell-interactive": "bind-shell",
     "bind-shell-non-interactive": "bind-shell",
 }
-"""Functions of the older layout by their names of today."""
+"""Names of the older layout to those of today."""
 _CONTEXTS = ("unprivileged", "sudo", "suid", "capabilities")
 
 
@@ -41,7 +40,7 @@ class Entry:
     """One example."""
 
     function: str
-    """What it achieves: `shell`, `file-read`, ..., or `inherit`."""
+    """Its purpose: `shell`, `file-read`, ..., or `inherit`."""
     code: str
     """The command, placeholders included."""
     needs_root: bool
@@ -54,100 +53,86 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What one file says."""
+    """The content of one file."""
 
     name: str
     """The program."""
     file: Path
-    """The text that says so."""
+    """Its file."""
     alias_of: str | None
     """Another program with the same examples; None for a program of its own."""
     entries: tuple[Entry, ...]
     """Empty for an alias."""
 
 
+class _File(Struct):
+    alias: str | None = None
+    functions: Any = None
+
+
+class _Example(Struct, rename={"program": "from"}):
+    code: str | None = None
+    program: str | None = None
+    version: Any = None
+    contexts: Any = None
+
+
+class _Context(Struct):
+    code: str | None = None
+
+
+Node = TypeVar("Node", _File, _Example, _Context)
+
+
 def read_program(path: Path) -> Program:
     """Read one file.
 
     Raises:
-        DatasetError: When it is not such a file, with the line where YAML knows it.
+        DatasetError: It is not such a file; names the line where YAML knows it.
     """
-    content = _Node(str(path), "", _load(path))
+    place = Place(str(path))
+    with place:
+        document = parse_yaml(read_text(path, MAX_FILE_BYTES))
+    file = _node(place, document, _File)
     name = path.name.removesuffix(OLDER_SUFFIX)
-    alias_of = content.optional_text("alias")
-    if alias_of is not None:
-        return Program(name, path, alias_of, ())
-    functions = content.child("functions")
+    if file.alias:
+        return Program(name, path, file.alias, ())
     entries = (
-        _entry(_RENAMED.get(function, function), node)
-        for function in functions.mapping()
-        for node in functions.child(function).items()
+        _entry(place, f"functions.{function}[{index}]", function, example)
+        for function, examples in _mapping(place, file.functions, "functions").items()
+        for index, example in enumerate(place.checked(examples, list[Any], f"functions.{function}"))
     )
     return Program(name, path, None, tuple(entries))
 
 
-def _load(path: Path) -> object:
-    try:
-        return first_document(read_text(path, MAX_FILE_BYTES))
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise DatasetError(f"is not YAML: {error.problem}", source=str(path), line=line) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise DatasetError(f"is not YAML: {reason}", source=str(path)) from error
-
-
-def _entry(function: str, node: "_Node") -> Entry:
-    contexts = node.child("contexts")
-    usable = [name for name in _CONTEXTS if name in contexts.mapping()] or ["unprivileged"]
-    code = contexts.child(usable[0]).optional_text("code") or node.optional_text("code")
-    if code is None:
-        raise node.wrong("code", "is missing")
-    inherits = node.optional_text("from")
-    if function == "inherit" and inherits is None:
-        raise node.wrong("from", "is missing")
-    version = node.mapping().get("version")
+def _entry(place: Place, field: str, function: str, value: object) -> Entry:
+    example = _node(place, value, _Example, field)
+    contexts = _mapping(place, example.contexts, f"{field}.contexts")
+    usable = [name for name in _CONTEXTS if name in contexts] or ["unprivileged"]
+    first = _node(place, contexts.get(usable[0]), _Context, f"{field}.contexts.{usable[0]}")
+    code = first.code or example.code
+    if not code:
+        raise place.error("is missing", f"{field}.code")
+    if function == "inherit" and not example.program:
+        raise place.error("is missing", f"{field}.from")
     if len(code) > MAX_COMMAND_CHARS:
-        raise node.wrong("code", f"has more than {MAX_COMMAND_CHARS:,} characters")
+        raise place.error(f"has more than {MAX_COMMAND_CHARS:,} characters", f"{field}.code")
     return Entry(
-        function=function,
+        function=_RENAMED.get(function, function),
         code=code.strip(),
         needs_root="unprivileged" not in usable,
-        version=None if version is None else str(version),
-        inherits=inherits,
+        version=None if example.version is None else str(example.version),
+        inherits=example.program or None,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A place in the document that knows how to complain about itself."""
+def _node(place: Place, value: object, kind: type[Node], field: str | None = None) -> Node:
+    """Check the keys of a mapping that are read; others may be and hold anything."""
+    mapping = _mapping(place, value, field)
+    read = {key: mapping[key] for key in kind.__struct_encode_fields__ if key in mapping}
+    return place.checked(read, kind, field)
 
-    file: str
-    field: str
-    value: object
 
-    def wrong(self, key: str, problem: str) -> DatasetError:
-        field = f"{self.field}.{key}".strip(".") or None
-        return DatasetError(problem, source=self.file, field=field)
-
-    def mapping(self) -> dict[Any, Any]:
-        if self.value is None:
-            return {}
-        if not isinstance(self.value, dict):
-            raise self.wrong("", "must be a mapping")
-        return self.value
-
-    def child(self, key: str) -> "_Node":
-        return _Node(self.file, f"{self.field}.{key}".strip("."), self.mapping().get(key))
-
-    def items(self) -> Iterator["_Node"]:
-        if not isinstance(self.value, list):
-            raise self.wrong("", "must be a list")
-        for index, value in enumerate(self.value):
-            yield _Node(self.file, f"{self.field}[{index}]", value)
-
-    def optional_text(self, key: str) -> str | None:
-        value = self.mapping().get(key)
-        if value is not None and not isinstance(value, str):
-            raise self.wrong(key, f"must be text, not {type(value).__name__}")
-        return value or None
+def _mapping(place: Place, value: object, field: str | None) -> dict[Any, Any]:
+    """Return a mapping; nothing is an empty one."""
+    return {} if value is None else place.checked(value, dict[Any, Any], field)

@@ -7,99 +7,114 @@ column becomes metadata; in JSONL there may also be a nested `metadata` object.
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from aegish_dist.core.sample import Dataset, Sample
-from aegish_dist.datasets.draft import MAX_SAMPLES, Draft, dataset_name, read_text
-from aegish_dist.datasets.parquet import read_parquet
-from aegish_dist.datasets.rows import Row, decode_json
+from aegish_dist.core.sample import Sample
+from aegish_dist.datasets.draft import (
+    MAX_FILE_BYTES,
+    MAX_SAMPLES,
+    Draft,
+    SampleRecord,
+    dataset_name,
+    given,
+    to_sample,
+)
 from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.checking import Place
+from aegish_dist.inputs.documents import parse_json
+from aegish_dist.inputs.files import read_text
+from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, open_parquet
 
 MAX_LINE_CHARS = 2**20
-"""Of JSON; a command may have a hundredth of it."""
+"""Characters of a line of JSON; a command may have a hundredth of it."""
 MAX_COLUMNS = 1_000
+PARQUET_BATCH_ROWS = 1_000
+PARQUET_LIMITS = ParquetLimits(
+    rows=MAX_SAMPLES,
+    group_rows=MAX_SAMPLES,
+    group_bytes=MAX_FILE_BYTES,
+    batch_bytes=MAX_FILE_BYTES,
+)
+Records = Iterator[tuple[Place, Mapping[str, object]]]
+"""The values of each record by column, and where it stands."""
 _REQUIRED = ("command", "target")
 
 
-def import_table(path: Path, name: str | None = None) -> Dataset:
-    """Read and check a table of samples.
+def read_table(path: Path, name: str | None = None) -> Draft:
+    """Read a table of samples.
 
     Args:
         path: A file ending in `.jsonl`, `.csv` or `.parquet`.
         name: Name of the dataset; None takes it from the file's name.
 
     Raises:
-        DatasetError: For the first thing wrong, naming file, line and field.
-        ConfigError: When Parquet is asked for and pyarrow is not installed.
+        DatasetError: For the first record that is no sample, naming file, line and field.
+        ConfigError: The file is Parquet and pyarrow is not installed.
     """
-    return read_table(path, name).checked()
-
-
-def read_table(path: Path, name: str | None = None) -> Draft:
-    """Read a table of samples without the label checks; see `import_table`."""
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise DatasetError(f"is none of {', '.join(_READERS)}", source=str(path))
     name = dataset_name(path, name)
     lines: list[int] = []
     samples: list[Sample] = []
-    about: list[_About] = []
-    for row in read(path):
+    records: list[_TableRecord] = []
+    for place, values in read(path):
         if len(lines) == MAX_SAMPLES:
-            problem = f"more than {MAX_SAMPLES:,} samples are not read"
-            raise DatasetError(problem, source=str(path), line=row.line)
-        lines.append(row.line)
-        about.append(_About(row.optional_text("source"), row.optional_text("licence")))
-        samples.append(_without_about(row).sample())
-    common = _About(*(_same_in_all(values) for values in zip(*about, strict=True)))
+            raise place.error(f"more than {MAX_SAMPLES:,} samples are not read")
+        lines.append(place.line or 0)
+        records.append(place.checked(given(values, _TableRecord), _TableRecord))
+        samples.append(to_sample(place, records[-1], values))
+    common = {
+        "source": _shared(record.source for record in records),
+        "licence": _shared(record.licence for record in records),
+    }
     return Draft(
         name=name,
-        samples=tuple(map(partial(_described, common), samples, about)),
+        samples=tuple(map(partial(_described, common), samples, records)),
         lines=tuple(lines),
         file=str(path),
-        source=common.source or path.name,
-        licence=common.licence or "",
+        source=common["source"] or path.name,
+        licence=common["licence"] or "",
     )
 
 
-class _About(NamedTuple):
-    """Where a sample, or all of them, come from."""
-
+class _TableRecord(SampleRecord, frozen=True, kw_only=True):
     source: str | None = None
     licence: str | None = None
 
 
-def _same_in_all(values: tuple[str | None, ...]) -> str | None:
-    return values[0] if len(set(values)) == 1 else None
+def _shared(values: Iterator[str | None]) -> str | None:
+    """Return the value that is the same in all rows, None when they differ."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
 
 
-def _without_about(row: Row) -> Row:
-    kept = {field: value for field, value in row.values.items() if field not in _About._fields}
-    return Row(row.file, row.line, kept)
-
-
-def _described(common: _About, sample: Sample, about: _About) -> Sample:
-    """Return a sample whose metadata hold what does not hold for all."""
+def _described(common: Mapping[str, str | None], sample: Sample, record: _TableRecord) -> Sample:
+    """Return a sample whose metadata hold the source and licence that not all rows share."""
     own = {
         field: value
-        for field, value, of_all in zip(_About._fields, about, common, strict=True)
-        if value is not None and of_all is None
+        for field, of_all in common.items()
+        if of_all is None and (value := getattr(record, field)) is not None
     }
     return replace(sample, metadata={**own, **sample.metadata}) if own else sample
 
 
-def _read_jsonl(path: Path) -> Iterator[Row]:
+def _read_jsonl(path: Path) -> Records:
+    with Place(str(path)):
+        text = read_text(path, MAX_FILE_BYTES)
     # Not splitlines: U+2028 and its like are legal inside a JSON string.
-    for line, text in enumerate(_split(read_text(path)), start=1):
-        if len(text) > MAX_LINE_CHARS:
-            problem = f"is longer than {MAX_LINE_CHARS:,} characters"
-            raise DatasetError(problem, source=str(path), line=line)
-        if text.strip():
-            yield Row(str(path), line, _object(text, path, line))
+    for number, line in enumerate(_split(text), start=1):
+        place = Place(str(path), number)
+        if len(line) > MAX_LINE_CHARS:
+            raise place.error(f"is longer than {MAX_LINE_CHARS:,} characters")
+        if line.strip():
+            with place:
+                values = parse_json(line)
+            yield place, place.checked(values, dict[str, Any])
 
 
 def _split(text: str) -> Iterator[str]:
@@ -111,59 +126,53 @@ def _split(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _object(text: str, path: Path, line: int) -> dict[str, object]:
-    try:
-        values = decode_json(text)
-    except ValueError as error:
-        reason = getattr(error, "msg", error)
-        raise DatasetError(f"is not JSON: {reason}", source=str(path), line=line) from error
-    if not isinstance(values, dict):
-        raise DatasetError("is not a JSON object", source=str(path), line=line)
-    return values
-
-
-def _read_csv(path: Path) -> Iterator[Row]:
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    line = 1
+def _read_csv(path: Path) -> Records:
+    with Place(str(path)):
+        text = read_text(path, MAX_FILE_BYTES)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    place = Place(str(path), 1)
     try:
         header = next(reader, [])
-        _check_header(header, path)
-        line = reader.line_num + 1
+        _check_header(header, place)
+        place = Place(str(path), reader.line_num + 1)
         for cells in reader:
             if cells:
-                yield Row(str(path), line, _cells_by_column(header, cells, path, line))
-            line = reader.line_num + 1  # a quoted newline makes a record longer than a line
+                yield place, _cells_by_column(header, cells, place)
+            # A quoted newline makes a record longer than a line.
+            place = Place(str(path), reader.line_num + 1)
     except csv.Error as error:
-        raise DatasetError(f"is not CSV: {error}", source=str(path), line=line) from error
+        raise place.error(f"is not CSV: {error}") from error
 
 
-def _check_header(header: list[str], path: Path) -> None:
+def _check_header(header: list[str], place: Place) -> None:
     if len(header) > MAX_COLUMNS:
-        raise DatasetError(f"has more than {MAX_COLUMNS:,} columns", source=str(path), line=1)
+        raise place.error(f"has more than {MAX_COLUMNS:,} columns")
     for column in _REQUIRED:
         if column not in header:
-            raise DatasetError("there is no such column", source=str(path), line=1, field=column)
+            raise place.error("there is no such column", column)
     for column in header:
         if not column or header.count(column) > 1:
             problem = "a column needs a name" if not column else "the column is there twice"
-            raise DatasetError(problem, source=str(path), line=1, field=column)
+            raise place.error(problem, column)
 
 
-def _cells_by_column(
-    header: list[str], cells: list[str], path: Path, line: int
-) -> dict[str, str | None]:
+def _cells_by_column(header: list[str], cells: list[str], place: Place) -> dict[str, str | None]:
     if len(cells) != len(header):
-        problem = f"has {len(cells)} cells, the header has {len(header)}"
-        raise DatasetError(problem, source=str(path), line=line)
+        raise place.error(f"has {len(cells)} cells, the header has {len(header)}")
     return {column: cell or None for column, cell in zip(header, cells, strict=True)}
 
 
-def _read_parquet(path: Path) -> Iterator[Row]:
-    for record, values in enumerate(read_parquet(path), start=1):
-        yield Row(str(path), record, values)
+def _read_parquet(path: Path) -> Records:
+    number = 0
+    with open_parquet(path, PARQUET_LIMITS) as file:
+        groups = range(file.num_row_groups)
+        batches = bounded_batches(file, str(path), PARQUET_LIMITS, PARQUET_BATCH_ROWS, groups)
+        for values in (row for batch in batches for row in batch.to_pylist()):
+            number += 1
+            yield Place(str(path), number), values
 
 
-_READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
+_READERS: dict[str, Callable[[Path], Records]] = {
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,
     ".parquet": _read_parquet,

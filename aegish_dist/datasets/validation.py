@@ -1,18 +1,18 @@
 """Label checks: what every sample must satisfy before it is asked of a model.
 
-A wrong label or a placeholder left in a command costs accuracy nobody can explain later, so every
-importer runs these checks, and `datasets validate` shows all they find. Pure functions.
+A wrong label or a placeholder left in a command costs accuracy without a trace, so every importer
+runs these checks, and `datasets validate` shows all they find. Pure functions.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
 
-from aegish_dist.core.sample import Sample, Target
-from aegish_dist.datasets.placeholders import variables_set
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Sample, Target
+from aegish_dist.datasets.gtfobins_commands import variables_set
 
 CATEGORIES = (
     "bind-shell",
@@ -25,9 +25,6 @@ CATEGORIES = (
     "upload",
 )
 """The GTFOBins functions a malicious command can serve; other datasets may have others."""
-
-MAX_COMMAND_CHARS = 10_000
-MAX_CLUSTER_CHARS = 200  # part of a database index, whose rows are limited to 2.7 KB
 
 _CATEGORY = re.compile(r"[^\W_](?:[\w ./:+-]{0,98}[\w.+])?")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -52,21 +49,14 @@ class Severity(StrEnum):
 class Problem:
     """Something wrong with one sample."""
 
-    severity: Severity
-    """An error stops an import, a warning does not."""
     record: int
     """The 1-based line or record number."""
     field: str
     """The field that is wrong."""
     message: str
-    """What is wrong with it, and where the remedy is not obvious, what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    field: str
-    message: str
+    """The problem with it, and where the remedy is not obvious, what to do."""
     severity: Severity = Severity.ERROR
+    """An error stops an import, a warning does not."""
 
 
 def problems(
@@ -75,7 +65,7 @@ def problems(
     """Check the labels of samples.
 
     Args:
-        samples: What to check, in file order.
+        samples: In file order.
         lines: The line of each sample; None numbers them from 1.
         strict: Whether placeholders and tell-tale words are errors, as in the bundled sets.
 
@@ -87,35 +77,33 @@ def problems(
     for index, sample in enumerate(samples):
         line = lines[index] if lines is not None else index + 1
         first = first_seen.setdefault(sample.command, line)
-        findings = list(_findings(sample))
+        found += _sample_problems(line, sample)
         if first != line:
-            findings.append(_Finding("command", f"the same command as in line {first}"))
-        found += [
-            Problem(Severity.ERROR if strict else each.severity, line, each.field, each.message)
-            for each in findings
-        ]
+            found.append(Problem(line, "command", f"the same command as in line {first}"))
+    if strict:
+        found = [replace(each, severity=Severity.ERROR) for each in found]
     return tuple(found)
 
 
-def _findings(sample: Sample) -> Iterator[_Finding]:
-    yield from _command_findings(sample)
-    yield from _label_findings(sample)
+def _sample_problems(record: int, sample: Sample) -> Iterator[Problem]:
+    yield from _command_problems(record, sample)
+    yield from _label_problems(record, sample)
     if sample.cluster is not None:
-        yield from _text_findings("cluster", sample.cluster, MAX_CLUSTER_CHARS)
+        yield from _text_problems(record, "cluster", sample.cluster, MAX_LABEL_CHARS)
     for key, value in sample.metadata.items():
-        yield from _text_findings("metadata", f"{key}{value}", MAX_COMMAND_CHARS)
+        yield from _text_problems(record, "metadata", f"{key}{value}", MAX_COMMAND_CHARS)
 
 
-def _command_findings(sample: Sample) -> Iterator[_Finding]:
+def _command_problems(record: int, sample: Sample) -> Iterator[Problem]:
     if not sample.command.strip():
-        yield _Finding("command", "must not be empty")
-    yield from _text_findings("command", sample.command, MAX_COMMAND_CHARS)
+        yield Problem(record, "command", "must not be empty")
+    yield from _text_problems(record, "command", sample.command, MAX_COMMAND_CHARS)
     if sample.target is Target.MALICIOUS and (left := _left_over(sample.command)):
         message = f"placeholder '{left}' was never filled in"
-        yield _Finding("command", message, Severity.WARNING)
+        yield Problem(record, "command", message, Severity.WARNING)
     if word := _TELL_TALE.search(sample.command):
         message = f"the word '{word.group()}' gives the label away"
-        yield _Finding("command", message, Severity.WARNING)
+        yield Problem(record, "command", message, Severity.WARNING)
 
 
 def _left_over(command: str) -> str | None:
@@ -125,17 +113,17 @@ def _left_over(command: str) -> str | None:
     return next((each.group() for each in left), None)
 
 
-def _label_findings(sample: Sample) -> Iterator[_Finding]:
+def _label_problems(record: int, sample: Sample) -> Iterator[Problem]:
     match sample.target, sample.category:
         case Target.MALICIOUS, None:
-            yield _Finding("category", "a malicious command needs one, such as 'file-read'")
+            yield Problem(record, "category", "a malicious command needs one, such as 'file-read'")
         case Target.MALICIOUS, str(category) if not _CATEGORY.fullmatch(category):
             problem = f"{category[:100]!a} is no name: use up to 100 letters, digits and ' ./:+-_'"
-            yield _Finding("category", problem)
+            yield Problem(record, "category", problem)
         case Target.MALICIOUS, str(category) if near := _misspelt(category):
-            yield _Finding("category", f"{category!a} is nearly '{near}'", Severity.WARNING)
+            yield Problem(record, "category", f"{category!a} is nearly '{near}'", Severity.WARNING)
         case Target.HARMLESS, str():
-            yield _Finding("category", "a harmless command has none; leave it empty")
+            yield Problem(record, "category", "a harmless command has none; leave it empty")
 
 
 @lru_cache(1_000)
@@ -146,8 +134,9 @@ def _misspelt(category: str) -> str | None:
     return near[0] if near and near[0] != category else None
 
 
-def _text_findings(field: str, text: str, max_chars: int) -> Iterator[_Finding]:
+def _text_problems(record: int, field: str, text: str, max_chars: int) -> Iterator[Problem]:
     if bad := _UNSTORABLE.search(text):
-        yield _Finding(field, f"contains the control character U+{ord(bad.group()):04X}")
+        yield Problem(record, field, f"contains the control character U+{ord(bad.group()):04X}")
     if len(text) > max_chars:
-        yield _Finding(field, f"has {len(text):,} characters, at most {max_chars:,} are allowed")
+        message = f"has {len(text):,} characters, at most {max_chars:,} are allowed"
+        yield Problem(record, field, message)

@@ -27,6 +27,7 @@ _NAMES = {
     "object": "a table",
     "array": "a list",
 }
+_FOUND = {**_NAMES, "date": "a date"}
 _BOUNDS = {">=": "at least", "<=": "at most", ">": "greater than", "<": "less than"}
 _LOCATION = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _WRONG_TYPE = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?$")
@@ -73,7 +74,10 @@ def checked(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A record of a file, as errors about it name it."""
+    """A record of a file, as errors about it name it.
+
+    In the body of `with place:` an `InputError` becomes a `DatasetError` that names the place.
+    """
 
     source: str
     """The file."""
@@ -98,18 +102,22 @@ class Place:
         try:
             return checked(values, kind)
         except InputError as error:
-            raise self.of(error, field) from None
+            raise self._named(error, field) from None
 
-    def of(self, error: InputError, field: str | None = None) -> DatasetError:
-        """Return, to be raised, an error of `inputs` together with the place.
+    def __enter__(self) -> None:
+        """Begin a body whose errors are about this place."""
 
-        Args:
-            error: The error.
-            field: Keys that lead to the values that it is about, joined by dots.
-        """
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        """Name this place in an error of the body."""
+        if isinstance(error, InputError):
+            raise self._named(error) from None
+
+    def _named(self, error: InputError, field: str | None = None) -> DatasetError:
         what = f"{error.what}, not {error.found}" if error.found else error.what
-        what = what.replace("a table", "an object")  # JSON's word, as records are not of TOML
-        line = self.line if error.line is None else error.line
+        what = what.replace("a table", "an object")  # JSON's word; records are not of TOML
+        line = error.line if self.line is None else self.line
         return DatasetError(what, source=self.source, line=line, field=joined(field, error.field))
 
 
@@ -132,7 +140,7 @@ def _problem(error: msgspec.ValidationError, kind: object) -> InputError:
         known = ", ".join(_fields(_at(kind, path)))
         return InputError(f"unknown key; known are {known}", field=joined(path, found[1]))
     if found := _WRONG_TYPE.match(what):
-        got = _NAMES.get(found[2], found[2]) if found[2] else ""
+        got = _FOUND.get(found[2], found[2]) if found[2] else ""
         return InputError(f"must be {_allowed(found[1])}", field=path or None, found=got)
     return InputError(_expected(what, _at(kind, path)), field=path or None)
 

@@ -78,12 +78,10 @@ def _from_file(name: str) -> Prompt:
     if not os.path.exists(name):  # unlike Path.exists, False for a name too long for a path
         raise ConfigError(_unknown(name))
     path = Path(name)
-    try:
+    with Place(str(path)):
         text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
         values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}
         file = checked(values, PromptFile)
-    except InputError as error:
-        raise Place(str(path)).of(error) from None
     return Prompt(path.stem, file.system.strip(), file.template)
 
 

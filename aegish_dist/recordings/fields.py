@@ -9,6 +9,7 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import TypeVar
 
+from aegish_dist.core.sample import MAX_LABEL_CHARS
 from aegish_dist.errors import DatasetError
 
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -21,10 +22,6 @@ MAX_TOKENS = 2**63 - 1
 """Highest token count that a database bigint holds."""
 MAX_NUMBER = 10**12
 """Highest time; in milliseconds or seconds, microseconds of it fit a bigint, which sums are of."""
-MAX_LABEL_CHARS = 200
-"""Labels are part of database indexes, whose rows have limits."""
-MAX_COMMAND_CHARS = 10_000
-"""As in datasets."""
 MAX_COST_USD = Decimal(10) ** 9
 """No single call costs more."""
 MAX_COST_DECIMALS = 100

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, Target
 from aegish_dist.recordings import json_text
-from aegish_dist.recordings.fields import MAX_COMMAND_CHARS, Fields
+from aegish_dist.recordings.fields import Fields
 
 REFERENCE = "attachment://"
 SENTENCE = "Validate this command: "

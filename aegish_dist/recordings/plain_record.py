@@ -13,10 +13,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS
 from aegish_dist.recordings.fields import (
-    MAX_COMMAND_CHARS,
     MAX_COUNT,
-    MAX_LABEL_CHARS,
     MAX_NUMBER,
     MAX_TOKENS,
 )

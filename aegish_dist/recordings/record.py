@@ -12,11 +12,11 @@ from typing import Any
 from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.recording import Recording
-from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, Target
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import CallError, ErrorClass, Timing, Verdict
 from aegish_dist.recordings.answers import stop_kind_of, unanswered
-from aegish_dist.recordings.fields import MAX_COMMAND_CHARS, MAX_TOKENS, Fields, is_storable
+from aegish_dist.recordings.fields import MAX_TOKENS, Fields, is_storable
 
 
 def to_record(recording: Recording) -> dict[str, Any]:

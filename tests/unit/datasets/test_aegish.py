@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.datasets.aegish import import_aegish
+from aegish_dist.datasets.aegish import read_aegish
 from aegish_dist.errors import DatasetError
 
 
@@ -17,7 +17,7 @@ def write(path: Path, content: object) -> Path:
 
 def refused(path: Path) -> DatasetError:
     with pytest.raises(DatasetError) as caught:
-        import_aegish(path)
+        read_aegish(path).checked()
     assert "\n" not in str(caught.value)
     return caught.value
 
@@ -28,7 +28,7 @@ def test_commands_by_category(tmp_path: Path) -> None:
         "metadata": {"source": "GTFOBins"},
         "commands": [{"command": "aa-exec /bin/sh", "binary": "aa-exec", "category": "shell"}],
     }
-    dataset = import_aegish(write(tmp_path / "gtfobins.json", content))
+    dataset = read_aegish(write(tmp_path / "gtfobins.json", content)).checked()
     assert (dataset.name, dataset.source, dataset.licence) == ("gtfobins", "GTFOBins", "")
     assert dataset.samples == (Sample("aa-exec /bin/sh", Target.MALICIOUS, "shell", "aa-exec"),)
     assert dataset.samples[0].metadata == {}
@@ -44,7 +44,7 @@ def test_commands_by_ground_truth(tmp_path: Path) -> None:
             {"command": "sh", "ground_truth": "BLOCK", "category": "shell", "binary": "sh"},
         ],
     }
-    dataset = import_aegish(write(tmp_path / "x.json", content), "mine")
+    dataset = read_aegish(write(tmp_path / "x.json", content), "mine").checked()
     assert (dataset.name, dataset.source, dataset.licence) == ("mine", "x.json", "MIT")
     assert dataset.samples == (
         Sample("ls", Target.HARMLESS),
@@ -79,7 +79,7 @@ def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: 
     [
         ("{\n\n!", "line 3: is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ([], "is not a JSON object"),
+        ([], "must be an object, not a list"),
         ({}, "field 'commands': must be a list"),
         ({"commands": [], "metadata": 1}, "field 'metadata': must be an object"),
         ({"commands": []}, "holds no samples"),

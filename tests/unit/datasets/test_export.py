@@ -6,7 +6,7 @@ import pytest
 
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.datasets.export import export_dataset
-from aegish_dist.datasets.table import import_table
+from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import DatasetError, OutputError
 
 DATASET = Dataset(
@@ -30,7 +30,7 @@ def test_jsonl_round_trip_is_lossless(tmp_path: Path) -> None:
     """Samples, metadata, source and licence all come back from JSONL."""
     path = tmp_path / "mine.jsonl"
     export_dataset(DATASET, path)
-    back = import_table(path)
+    back = read_table(path).checked()
     assert back == DATASET
     assert [sample.metadata for sample in back.samples] == [s.metadata for s in DATASET.samples]
     assert back.fingerprint == DATASET.fingerprint
@@ -41,7 +41,7 @@ def test_flat_formats_keep_the_samples(tmp_path: Path, suffix: str) -> None:
     """CSV and Parquet bring back the same samples; source and licence go to their rows."""
     path = tmp_path / f"mine.{suffix}"
     export_dataset(DATASET, path)
-    back = import_table(path)
+    back = read_table(path).checked()
     assert back.fingerprint == DATASET.fingerprint
     assert [sample.metadata for sample in back.samples] == [
         {"needs_root": "true", "source": "GTFOBins, commit 0123", "licence": "GPL-3.0"},

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.datasets.gtfobins import import_gtfobins
+from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.errors import DatasetError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -54,7 +54,7 @@ functions:
   library-load:
   - code: 7z /path/to/lib.so
 """
-    dataset = import_gtfobins(checkout(**{"7z": text}))
+    dataset = read_gtfobins(checkout(**{"7z": text})).checked()
     assert [(s.command, s.target, s.category, s.cluster) for s in dataset.samples] == [
         ("7z x\n/bin/sh", Target.MALICIOUS, "shell", "7z"),
         ("7z 10.0.0.1:4444", Target.MALICIOUS, "reverse-shell", "7z"),
@@ -79,12 +79,12 @@ functions:
 
 def test_commands_that_need_root_are_left_out(checkout: Checkout) -> None:
     """Only what works unprivileged is kept, with the code of that context."""
-    assert list(by_command(import_gtfobins(checkout(a=ROOT)))) == ["a 3 -u", "a 4"]
+    assert list(by_command(read_gtfobins(checkout(a=ROOT)).checked())) == ["a 3 -u", "a 4"]
 
 
 def test_commands_that_need_root_can_be_included(checkout: Checkout) -> None:
     """Included, they are labelled."""
-    samples = by_command(import_gtfobins(checkout(a=ROOT), include_root=True))
+    samples = by_command(read_gtfobins(checkout(a=ROOT), include_root=True).checked())
     assert {command: dict(sample.metadata) for command, sample in samples.items()} == {
         "a 1": {"needs_root": "true"},
         "a 2": {"needs_root": "true"},
@@ -96,14 +96,14 @@ def test_commands_that_need_root_can_be_included(checkout: Checkout) -> None:
 def test_same_text_is_kept_once(checkout: Checkout) -> None:
     """The first of several equal commands wins, also across categories."""
     text = "functions: {download: [{code: a x}], shell: [{code: a x}, {code: a y}, {code: a y}]}"
-    samples = import_gtfobins(checkout(a=text)).samples
+    samples = read_gtfobins(checkout(a=text)).checked().samples
     assert [(s.command, s.category) for s in samples] == [("a x", "download"), ("a y", "shell")]
 
 
 def test_alias_is_named_in_the_program_it_stands_for(checkout: Checkout) -> None:
     """An alias gives no samples of its own."""
     files = {"apt": "alias: apt-get", "apt-get": "functions: {shell: [{code: apt-get x}]}"}
-    (sample,) = import_gtfobins(checkout(**files)).samples
+    (sample,) = read_gtfobins(checkout(**files)).checked().samples
     assert (sample.cluster, sample.metadata) == ("apt-get", {"aliases": "apt"})
 
 
@@ -121,7 +121,7 @@ functions:
         "lost": "functions: {inherit: [{code: lost, from: nowhere}]}",
     }
     path = checkout(**files)
-    samples = by_command(import_gtfobins(path))
+    samples = by_command(read_gtfobins(path).checked())
     assert list(samples) == [
         "eb logs\n!/bin/sh",
         "journalctl\n!/bin/sh",
@@ -131,7 +131,7 @@ functions:
     ]
     eb = samples["eb logs\n!/bin/sh"]
     assert (eb.category, eb.cluster, eb.metadata) == ("shell", "eb", {"inherits": "journalctl"})
-    rooted = by_command(import_gtfobins(path, include_root=True))
+    rooted = by_command(read_gtfobins(path, include_root=True).checked())
     assert rooted["vigr\n!/bin/sh"].metadata == {"inherits": "less", "needs_root": "true"}
 
 
@@ -157,7 +157,7 @@ def test_wrong_file(checkout: Checkout, text: str, line: int | None, field: str 
     """A wrong file stops the import with its name, and line or field as far as they are known."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
     with pytest.raises(DatasetError) as caught:
-        import_gtfobins(path)
+        read_gtfobins(path).checked()
     assert "\n" not in str(caught.value)
     assert caught.value.source == str(path / "_gtfobins" / "b")
     assert caught.value.field == field
@@ -167,10 +167,10 @@ def test_wrong_file(checkout: Checkout, text: str, line: int | None, field: str 
 def test_wrong_directory(tmp_path: Path) -> None:
     """What is no checkout or has no commands is refused."""
     with pytest.raises(DatasetError, match="give the root of a GTFOBins checkout"):
-        import_gtfobins(tmp_path)
+        read_gtfobins(tmp_path).checked()
     (tmp_path / "_gtfobins").mkdir()
     with pytest.raises(DatasetError, match="holds no samples"):
-        import_gtfobins(tmp_path)
+        read_gtfobins(tmp_path).checked()
 
 
 OLDER = """description: Pages.
@@ -202,7 +202,7 @@ Text below.
 def test_the_older_layout_is_read(checkout: Checkout) -> None:
     """Markdown with YAML at its head gives the same kind of samples, without sudo and SUID."""
     path = checkout(**{"less.md": OLDER, ".dir-locals.el": "no YAML: ["})
-    samples = import_gtfobins(path, include_root=True).samples
+    samples = read_gtfobins(path, include_root=True).checked().samples
     assert [(s.command, s.category, s.cluster) for s in samples] == [
         ("less /etc/profile\n!/bin/sh", "shell", "less"),
         (
@@ -219,7 +219,7 @@ def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout: Ch
     """The name of the program alone would be no file."""
     path = checkout(**{"less.md": 'functions: {shell: [{code: "b\\e"}]}'})
     with pytest.raises(DatasetError) as caught:
-        import_gtfobins(path)
+        read_gtfobins(path).checked()
     assert caught.value.source == str(path / "_gtfobins" / "less.md")
 
 
@@ -231,7 +231,7 @@ def test_both_layouts_at_once_are_read(checkout: Checkout) -> None:
         "b.md": "functions: {file-upload: [{code: b}]}",
         "c": "alias: a",
     }
-    samples = by_command(import_gtfobins(checkout(**files)))
+    samples = by_command(read_gtfobins(checkout(**files)).checked())
     assert list(samples) == ["a new", "b"]
     assert samples["a new"].metadata == {"aliases": "c"}
 
@@ -265,7 +265,7 @@ def test_hostile_files_are_refused_at_once(checkout: Checkout, text: str, messag
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
     start = time.process_time()
     with pytest.raises(DatasetError) as caught:
-        import_gtfobins(path)
+        read_gtfobins(path).checked()
     assert time.process_time() - start < 5
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -281,7 +281,7 @@ def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout: Chec
     }
     start = time.process_time()
     with pytest.raises(DatasetError, match="lead to more than 50,000 commands"):
-        import_gtfobins(checkout(**crowd))
+        read_gtfobins(checkout(**crowd)).checked()
     assert time.process_time() - start < 20
 
 
@@ -292,7 +292,7 @@ def test_a_circle_and_a_long_chain_of_programs_end(checkout: Checkout) -> None:
         f" inherit: [{{code: 'go p{(n + 1) % 300}', from: p{(n + 1) % 300}}}]}}"
         for n in range(300)
     }
-    samples = by_command(import_gtfobins(checkout(**files)))
+    samples = by_command(read_gtfobins(checkout(**files)).checked())
     assert samples["go p1 a"].cluster == "p0"
 
 
@@ -320,7 +320,7 @@ def test_commit_is_recorded(checkout: Checkout, layout: str) -> None:
         file = path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    assert import_gtfobins(path).source == f"GTFOBins, commit {COMMIT}"
+    assert read_gtfobins(path).checked().source == f"GTFOBins, commit {COMMIT}"
 
 
 @pytest.mark.parametrize("head", [None, "ref: refs/heads/none", "garbage"])
@@ -330,4 +330,4 @@ def test_commit_is_unknown(checkout: Checkout, head: str | None) -> None:
     if head is not None:
         (path / ".git").mkdir()
         (path / ".git" / "HEAD").write_text(head)
-    assert import_gtfobins(path).source == "GTFOBins, unknown commit"
+    assert read_gtfobins(path).checked().source == "GTFOBins, unknown commit"

@@ -4,8 +4,7 @@ import base64
 
 import pytest
 
-from aegish_dist.datasets.inherit import inherited_command
-from aegish_dist.datasets.placeholders import fill_in
+from aegish_dist.datasets.gtfobins_commands import fill_in, inherited_command
 
 BASE64 = base64.b64encode(b"*/5 * * * * root /usr/local/bin/service-check\n").decode()
 

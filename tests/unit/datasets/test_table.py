@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.datasets.table import import_table
+from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import ConfigError, DatasetError
 
 GOOD = {"command": "ls", "target": "harmless"}
@@ -26,7 +26,7 @@ def jsonl(path: Path, *rows: object) -> Path:
 
 def refused(path: Path) -> DatasetError:
     with pytest.raises(DatasetError) as caught:
-        import_table(path)
+        read_table(path).checked()
     assert "\n" not in str(caught.value)
     assert caught.value.source == str(path)
     return caught.value
@@ -49,7 +49,7 @@ def test_jsonl(tmp_path: Path) -> None:
         tmp_path / "My set.jsonl",
         f"\ufeff{json.dumps(row, ensure_ascii=False)}\n\n{json.dumps(GOOD)}",
     )
-    dataset = import_table(path)
+    dataset = read_table(path).checked()
     assert dataset.name == "My-set"
     assert dataset.source == "My set.jsonl"
     assert dataset.samples == (
@@ -72,7 +72,7 @@ def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path: Path) -> 
         {**GOOD, "source": "NL2Bash", "licence": "MIT"},
         {**GOOD, "command": "pwd", "source": "NL2Bash", "licence": "CC-BY-4.0"},
     ]
-    dataset = import_table(jsonl(tmp_path / "d.jsonl", *rows), "mine")
+    dataset = read_table(jsonl(tmp_path / "d.jsonl", *rows), "mine").checked()
     assert (dataset.name, dataset.source, dataset.licence) == ("mine", "NL2Bash", "")
     assert [sample.metadata for sample in dataset.samples] == [
         {"licence": "MIT"},
@@ -83,7 +83,7 @@ def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path: Path) -> 
 def test_csv(tmp_path: Path) -> None:
     """A byte order mark, quoted newlines and empty cells are read as a spreadsheet means them."""
     text = '\ufeffcommand,target,category,cluster,licence,note\n"a ""b""\nc",malicious,shell,a,MIT,\n\nls,harmless,,,MIT,n\n'
-    dataset = import_table(write(tmp_path / "d.csv", text))
+    dataset = read_table(write(tmp_path / "d.csv", text)).checked()
     assert dataset.samples == (
         Sample('a "b"\nc', Target.MALICIOUS, "shell", "a"),
         Sample("ls", Target.HARMLESS),
@@ -100,7 +100,7 @@ def test_parquet(tmp_path: Path) -> None:
         {"command": "sh", "target": "malicious", "category": "shell", "n": 2.0},
     ]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    dataset = import_table(path)
+    dataset = read_table(path).checked()
     assert dataset.samples == (
         Sample("ls", Target.HARMLESS),
         Sample("sh", Target.MALICIOUS, "shell"),
@@ -112,7 +112,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Without pyarrow the error says what to install."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'aegish-dist\[parquet\]'"):
-        import_table(tmp_path / "d.parquet")
+        read_table(tmp_path / "d.parquet").checked()
 
 
 def test_not_parquet(tmp_path: Path) -> None:
@@ -199,4 +199,4 @@ def test_missing_file_and_unknown_format(tmp_path: Path) -> None:
 def test_name_that_cannot_be_typed(tmp_path: Path, name: str) -> None:
     """A name must be usable on the command line."""
     with pytest.raises(DatasetError, match="is no dataset name"):
-        import_table(jsonl(tmp_path / "d.jsonl", GOOD), name)
+        read_table(jsonl(tmp_path / "d.jsonl", GOOD), name).checked()

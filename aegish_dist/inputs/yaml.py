@@ -1,4 +1,4 @@
-"""YAML of GTFOBins, read without trust in it.
+"""YAML documents, parsed without trust in them.
 
 Aliases and merges are refused: a kilobyte of them unfolds to gigabytes.
 """
@@ -7,10 +7,12 @@ from typing import Any
 
 import yaml
 
+from aegish_dist.errors import InputError
+
 MAX_DEPTH = 20
 """Levels of nesting; files of GTFOBins have six."""
 MAX_NUMBER_CHARS = 40
-"""Of a number; Python's have no end, which takes quadratic time."""
+"""Characters of a number: Python's integers have no limit, and take quadratic time to read."""
 MERGE = "tag:yaml.org,2002:merge"
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
@@ -32,20 +34,24 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def first_document(text: str) -> object:
+def parse_yaml(text: str) -> object:
     """Parse the first document of a text; what follows it is not looked at.
 
     Raises:
-        yaml.MarkedYAMLError: It is not such YAML; tells the line.
-        yaml.YAMLError: Nor is it, and no line is known.
-        ValueError: Nor is it: a date that no calendar has.
+        InputError: It is not YAML, or uses what is not read; tells the line where it is known.
     """
     loader = _Loader(text)
     try:
         node = loader.get_node() if loader.check_node() else None
         return None if node is None else loader.construct_document(node)
-    except (AttributeError, LookupError) as error:  # of its constructors, given such as `!!int ""`
-        raise yaml.YAMLError("a value is not what its tag says") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise InputError(f"is not YAML: {error.problem}", line=line) from None
+    except (AttributeError, LookupError):  # of its constructors, given such as `!!int ""`
+        raise InputError("is not YAML: a value is not what its tag says") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = str(error).partition("\n")[0]  # of a date that no calendar has, among others
+        raise InputError(f"is not YAML: {reason}") from None
     finally:
         loader.dispose()
 

@@ -1,17 +1,29 @@
-"""Fill in the placeholders of GTFOBins with what an intruder would really write.
+"""From the code of a GTFOBins entry to commands: placeholders filled in, programs chained.
 
-The values are realistic and sensitive but do not give the label away. Order matters: the specific
-before the general, so that nothing is left over. A variable that the command sets itself is none.
+Placeholders take values that are realistic and sensitive but do not give the label away. Order
+matters: the specific before the general, so that nothing is left over. A variable that the command
+sets itself is none.
 
 The data set that the reference benchmark published was filled in otherwise in 129 of its 676
 commands (commit 27f4632, root included). Two rules explain 106 of them: there `DATA` became
 `c2VydmljZS1jb25maWc=`, and names such as `/path/to/temp-file` lost their dash. In the other 23
 placeholders stayed as they were (`xxx`, `$PID`, `path/to/input-file`) or were repaired by hand.
+
+An `inherit` entry says that one program lets its user into another: a pager, an editor, an
+interpreter. A command follows from it in three cases; in all others (a script file that has to be
+prepared, a window to click in) the entry yields none:
+
+- the entry has a slot `...` for code, and the other program runs code given as `-c '...'`;
+- the entry ends in the name of the other program, as in `busybox ash`;
+- the entry leaves its user at the other program's prompt, where the same keys can be typed.
 """
 
 import re
 from functools import partial
 
+from aegish_dist.core.sample import MAX_COMMAND_CHARS
+
+_SLOT = "..."
 _FIXED = (
     ("attacker.com", "10.0.0.1"),
     ("victim.com", "10.0.0.2"),
@@ -68,7 +80,7 @@ _PATTERNS = tuple(
 
 
 def fill_in(code: str) -> str:
-    """A GTFOBins example as a command that could be typed."""
+    """Return a GTFOBins example as a command that could be typed."""
     for placeholder, value in _FIXED:
         code = code.replace(placeholder, value)
     given = variables_set(code)
@@ -84,3 +96,52 @@ def variables_set(code: str) -> frozenset[str]:
 
 def _value(given: frozenset[str], value: str, found: re.Match[str]) -> str:
     return found.group() if found.groupdict().get("variable") in given else value
+
+
+def inherited_command(entry: str, binary: str, command: str) -> str | None:
+    """Combine an entry with a command of the program that it leads to.
+
+    Args:
+        entry: The code of the `inherit` entry.
+        binary: The program it inherits from.
+        command: A command of that program.
+
+    Returns:
+        The combined command; None when there is no honest one.
+    """
+    if _SLOT in entry:
+        return _fill_slot(entry, binary, command)
+    if entry.endswith(f" {binary}"):
+        own = command == binary or command.startswith(f"{binary} ")
+        return entry + command.removeprefix(binary) if own else None
+    return _type_on(entry, _keys(binary, command))
+
+
+def _fill_slot(entry: str, binary: str, command: str) -> str | None:
+    match = re.fullmatch(rf"{re.escape(binary)} -[cer] '([^']*)'", command)
+    if match is None or '"' in entry:
+        return None
+    code = match[1]
+    if len(entry) + entry.count(_SLOT) * len(code) > MAX_COMMAND_CHARS:
+        return None
+    fits = "\n" not in code or f"'{_SLOT}'" in entry  # elsewhere a newline would end the slot
+    return entry.replace(_SLOT, code) if fits else None
+
+
+def _keys(binary: str, command: str) -> str | None:
+    """Return the keys that `command` types at the prompt of `binary`; None when it types none."""
+    ex_command = re.fullmatch(rf"{re.escape(binary)} -c '(:[^']*)'(?: /dev/null)?", command)
+    if ex_command:
+        return ex_command[1]
+    start, _, keys = command.partition("\n")
+    # A file or a quote opened on the first line is part of what the rest does.
+    alone = re.fullmatch(rf"{re.escape(binary)}(?: [^'\"<|]*)?", start)
+    return keys if keys and alone and "/path/to/" not in start else None
+
+
+def _type_on(entry: str, keys: str | None) -> str | None:
+    if keys is None:
+        return None
+    if "\n!" in entry:  # the entry already types its own way out
+        return entry if entry.endswith(f"\n{keys}") else None
+    return f"{entry}\n{keys}"
