@@ -6,7 +6,7 @@ from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.providers import lenient
-from aegish_dist.providers.contract import RequestTemplate, merged, template
+from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template
 
 API_VERSION = "2023-06-01"
 STOP_KINDS = {
@@ -56,20 +56,14 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
         raise lenient.malformed("the answer holds no content")
     reason = lenient.label(body.get("stop_reason"))
     return Completion(
-        text=_text(content),
+        text=lenient.joined_text(content),
         stop_reason=reason,
-        stop_kind=None if reason is None else STOP_KINDS.get(reason, StopKind.OTHER),
+        stop_kind=stop_kind(reason, STOP_KINDS),
         usage=_usage(lenient.mapping(body.get("usage"))),
         refusal=_refusal(lenient.mapping(body.get("stop_details"))),
         model=lenient.label(body.get("model")),
         request_id=lenient.label(headers.get("request-id") or body.get("id")),
     )
-
-
-def _text(content: list[object]) -> str:
-    """Join the text blocks; thinking blocks are not part of the answer."""
-    blocks = (item.get("text") for item in lenient.objects(content) if item.get("type") == "text")
-    return "".join(block for block in blocks if isinstance(block, str))
 
 
 def _refusal(details: Mapping[str, object]) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
-from aegish_dist.core.completion import Completion
+from aegish_dist.core.completion import Completion, StopKind
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
@@ -93,6 +93,11 @@ class Codec(Protocol):
 def codec(wire: WireFormat) -> Codec:
     """Return the codec of a wire format that goes over the network."""
     return cast(Codec, import_module(f"aegish_dist.providers.{wire}"))
+
+
+def stop_kind(reason: str | None, kinds: Mapping[str, StopKind]) -> StopKind | None:
+    """Normalise a stop reason: None stays None, a word that is not among the kinds is OTHER."""
+    return None if reason is None else kinds.get(reason, StopKind.OTHER)
 
 
 def template(url: str, body: Mapping[str, object]) -> RequestTemplate:

@@ -9,7 +9,7 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
-from aegish_dist.providers.contract import RequestTemplate, merged, template
+from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template
 
 STOP_KINDS = {
     "STOP": StopKind.STOP,
@@ -83,7 +83,7 @@ def _candidate(candidate: Mapping[str, object]) -> Completion:
     return Completion(
         text="".join(text for text in texts if isinstance(text, str)),
         stop_reason=reason,
-        stop_kind=None if reason is None else STOP_KINDS.get(reason, StopKind.OTHER),
+        stop_kind=stop_kind(reason, STOP_KINDS),
         refusal=lenient.text(candidate.get("finishMessage")) or None,
     )
 

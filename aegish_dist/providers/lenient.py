@@ -49,6 +49,12 @@ def text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def joined_text(content: object) -> str:
+    """Join the texts of the parts of type `text`; reasoning and refusals are other types."""
+    parts = (part.get("text") for part in objects(content) if part.get("type") == "text")
+    return "".join(part for part in parts if isinstance(part, str))
+
+
 def label(value: object) -> str | None:
     """Return a non-empty string, cut to a length fit for an id or a name."""
     return value[:LABEL_LENGTH] if isinstance(value, str) and value else None

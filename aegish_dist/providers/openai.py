@@ -7,7 +7,7 @@ from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.contract import RequestTemplate, merged, template
+from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template
 
 STOP_KINDS = {
     "stop": StopKind.STOP,
@@ -65,7 +65,7 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
     message = lenient.mapping(choice.get("message"))
     reason = lenient.label(choice.get("finish_reason"))
     refusal = lenient.text(message.get("refusal")) or None
-    kind = None if reason is None else STOP_KINDS.get(reason, StopKind.OTHER)
+    kind = stop_kind(reason, STOP_KINDS)
     return Completion(
         text=_text(message.get("content")),
         stop_reason=reason,
@@ -87,11 +87,8 @@ def _status(error: object) -> int:
 
 
 def _text(content: object) -> str | None:
-    """Join the text parts of a message; reasoning and refusal parts are not its text."""
-    if not isinstance(content, list):
-        return lenient.text(content)
-    parts = (part.get("text") for part in lenient.objects(content) if part.get("type") == "text")
-    return "".join(part for part in parts if isinstance(part, str))
+    """Return the text of a message, which some hosts send in parts."""
+    return lenient.joined_text(content) if isinstance(content, list) else lenient.text(content)
 
 
 def _usage(usage: Mapping[str, object]) -> Usage:

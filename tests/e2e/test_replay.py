@@ -1,4 +1,4 @@
-"""Recorded answers, replayed by the simulated provider, come back as they were."""
+"""Recorded answers, replayed by the simulated provider, arrive as they were."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ TIME_LIMIT_S = 3.0
 
 
 class Answer(NamedTuple):
-    """What a model said, and what has to be read in it."""
+    """A recorded answer, and the action that must be read in it."""
 
     completion: str | None
     outcome: Outcome
@@ -38,7 +38,7 @@ ANSWERS = (
     Answer("", Outcome.TIMEOUT_ERROR, StopKind.CONTENT_FILTER),
     Answer(None, Outcome.TIMEOUT_ERROR, None),
 )
-"""The last one is a call that nobody answered in time."""
+"""The last one is a call that got no answer in time."""
 MODELS = ("openai/one", "anthropic/two", "google/three")
 """One for each wire format."""
 

@@ -27,7 +27,7 @@ Reply = Callable[[dict[str, Any]], tuple[int, object]]
 
 @contextmanager
 def answering(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server that answers each body as told; yields its address and the bodies so far."""
+    """A server that answers each body by a function; yields its address and the bodies so far."""
     seen: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -246,7 +246,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("fault", ERRORS)
 def test_error_faults_have_the_providers_statuses(fault: str) -> None:
-    """Each error fault has its status, and only a rate limit says when to come back."""
+    """Each error fault has its status, and only a rate limit states a wait."""
     script = parse_script([fault] * 3)
     faults = FaultPlan(retry_after_s=0.25)
     config = SimulatorConfig(models={"m": ModelConfig(script=script)}, faults=faults)
@@ -337,7 +337,7 @@ def test_the_rate_limit_answers_429_per_model() -> None:
 
 
 def test_replayed_answers_survive_any_unicode() -> None:
-    """A recorded text comes back to the code unit in every format, found by its command."""
+    """A recorded text is returned to the code unit in every format, found by its command."""
     recorded = 'é \0 \ud800 \U0001f600 </command> {"action": "ALLOW"}'
     command = "printf 'é\0\ud800' # </command>"
     completion = Completion(recorded, "stop", StopKind.STOP, Usage(10, 5))

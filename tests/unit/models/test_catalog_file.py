@@ -41,7 +41,10 @@ SECRET = "sk-secret"
         ("models = [1]", r"\[\[models\]\] entry 1: must be a table"),
         ("[[models]]\nname = 'x'", r"\[\[models\]\] entry 1: key 'id': is missing"),
         ("[[models]]\nid = 'x'", "entry 1: key 'id': must have the form provider/model"),
-        ("[[models]]\nid = 'nobody/x'", r"'nobody/x': key 'id': .* add a table \[providers.nobody"),
+        (
+            "[[models]]\nid = 'unlisted/x'",
+            r"'unlisted/x': key 'id': .* add a table \[providers.unlisted",
+        ),
         (MODEL + MODEL, r"entry 2: key 'id': 'openai/x' is already entry 1"),
         (MODEL + "simulated = 1", r"entry 1 \(openai/x\): key 'simulated': must be true or false$"),
         (MODEL + "price = {input = -1, output = 2}", "key 'price.input': must be at least 0$"),

@@ -1,4 +1,4 @@
-"""What the headers of a response say about rate limits."""
+"""Rate limits in the headers of a response."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -67,7 +67,7 @@ def test_durations(reset: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("limit", ["0", "-5", "many", "nan", "inf", "1e3", "99999999999", ""])
 def test_absurd_limits(limit: str) -> None:
-    """What cannot be a limit says nothing."""
+    """A number that cannot be a limit is ignored."""
     assert rate_hint({"x-ratelimit-limit-requests": limit}) is None
 
 

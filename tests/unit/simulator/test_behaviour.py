@@ -1,4 +1,4 @@
-"""What a simulated model decides."""
+"""Decisions of a simulated model."""
 
 import json
 
@@ -86,7 +86,7 @@ def test_configured_latency_and_persona() -> None:
 
 
 def test_faults_by_chance_strike_as_often_as_planned() -> None:
-    """Half of the first attempts fail, independently of the order, and retries are drawn anew."""
+    """Half of the first attempts fail, independently of the order, and retries draw once more."""
     config = SimulatorConfig(faults=FaultPlan({Fault.SERVER_ERROR: 0.5}))
     one, other = model(config), model(config)
     first = {c: one.respond(ask(c)).fault for c in COMMANDS}
@@ -124,7 +124,7 @@ def test_both_looks_of_a_filter_occur() -> None:
 
 
 def test_rate_limit() -> None:
-    """A request over the limit is told when to come back."""
+    """The error of a request over the limit states the wait."""
     actor = model(SimulatorConfig(rate_limit=RateLimit(120, burst=1)))
     assert actor.admit(0.0) is None
     assert actor.admit(0.0) == ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=0.5)

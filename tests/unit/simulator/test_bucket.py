@@ -24,8 +24,8 @@ def test_a_long_pause_refills_only_the_burst() -> None:
     assert [bucket.take(1_000.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.01]
 
 
-def test_waiting_as_told_is_enough() -> None:
-    """A client that waits exactly the time it was told is accepted, for awkward rates too."""
+def test_waiting_the_stated_time_is_enough() -> None:
+    """A client that waits exactly the stated time is accepted, for awkward rates too."""
     bucket, now_s = TokenBucket(RateLimit(requests_per_minute=7), now_s=0.0), 0.0
     bucket.take(now_s)
     for _ in range(200):

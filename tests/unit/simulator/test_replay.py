@@ -55,6 +55,6 @@ def test_epochs_are_ordered_and_the_last_generation_counts() -> None:
 
 
 def test_nothing_recorded_is_falsy() -> None:
-    """An empty replay can be told from one that has answers."""
+    """An empty replay differs in truth from one that has answers."""
     assert not Replay([])
     assert Replay([record("m", "a")])
