@@ -1,9 +1,8 @@
 """Estimated tokens and cost of a run, before any money is spent.
 
-An approximation, and meant to be shown as one. Per call it takes the characters of system text,
-template and command, a quarter of them rounded up, plus `FRAMING_TOKENS` as the input, and
-`ANSWER_TOKENS` as the output. It knows no tokenizer and no hidden reasoning: reasoning models and
-step-by-step prompts write several times as much. What a cached prompt would cost stands beside.
+An approximation, and meant to be shown as one: `input_tokens` and `ANSWER_TOKENS` for each call. It
+knows no tokenizer and no hidden reasoning: reasoning models and step-by-step prompts write several
+times as much. The cost with a cached prompt stands beside.
 """
 
 from collections import Counter
@@ -86,6 +85,16 @@ class Estimate:
         return None if self.unpriced else self.known_cost_usd
 
 
+def fixed_characters(prompt: Prompt) -> int:
+    """Return the characters that a prompt sends with every command."""
+    return len(prompt.system) + len(prompt.template) - len(COMMAND_SLOT)
+
+
+def input_tokens(characters: int) -> int:
+    """Return the expected input tokens of a call with so many characters, command included."""
+    return -(-characters // CHARACTERS_PER_TOKEN) + FRAMING_TOKENS
+
+
 def estimate(
     specs: Sequence[ModelSpec], prompt: Prompt, command_lengths: Iterable[int], epochs: int = 1
 ) -> Estimate:
@@ -97,11 +106,10 @@ def estimate(
         command_lengths: Characters of each command.
         epochs: Repeats of every command.
     """
-    fixed = len(prompt.system) + len(prompt.template) - len(COMMAND_SLOT)
+    fixed = fixed_characters(prompt)
     calls: Counter[int] = Counter()
     for length, commands in Counter(command_lengths).items():
-        tokens = -(-(fixed + length) // CHARACTERS_PER_TOKEN) + FRAMING_TOKENS
-        calls[tokens] += commands * epochs
+        calls[input_tokens(fixed + length)] += commands * epochs
     prefix = len(prompt.system) // CHARACTERS_PER_TOKEN
     return Estimate(tuple(_model_estimate(spec, calls, prefix) for spec in specs))
 

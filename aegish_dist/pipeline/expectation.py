@@ -2,8 +2,8 @@
 
 from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
-from aegish_dist.models.estimate import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.models.estimate import ANSWER_TOKENS, fixed_characters, input_tokens
 from aegish_dist.ratelimit.budget import NANO_USD, Budget
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 
@@ -24,14 +24,14 @@ class UsageEstimator:
             price: Of the model; None when unknown.
             budget: The run's caps; without any, nobody asks what a call costs.
         """
-        self._fixed = len(prompt.system) + len(prompt.template) - len(COMMAND_SLOT)
+        self._fixed = fixed_characters(prompt)
         self._price = price
         self._counts_money = budget is not None
         self._answer_tokens = float(ANSWER_TOKENS)
 
     def of(self, command: str) -> ExpectedUsage:
         """Return what the call for a command will probably use."""
-        prompt = -(-(self._fixed + len(command)) // CHARACTERS_PER_TOKEN) + FRAMING_TOKENS
+        prompt = input_tokens(self._fixed + len(command))
         answer = round(self._answer_tokens)
         return ExpectedUsage(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
 

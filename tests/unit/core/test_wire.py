@@ -2,12 +2,14 @@
 
 import inspect
 from types import ModuleType
+from typing import get_args
 
 import pytest
 
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import HTTP_FORMATS, HttpApi, WireFormat
 from aegish_dist.models import Catalog
+from aegish_dist.models.entries import MaxTokensField
 from aegish_dist.providers import anthropic, google, openai
 from aegish_dist.providers.contract import Codec, codec
 from aegish_dist.simulator import anthropic as anthropic_dialect
@@ -89,6 +91,13 @@ def test_an_empty_request_is_refused(wire: WireFormat) -> None:
     read = dialect_of(wire).read({}, "m")
     assert not isinstance(read, ChatRequest)
     assert isinstance(read, ErrorAnswer)
+
+
+def test_the_catalog_offers_the_output_fields_of_the_format_that_has_a_choice() -> None:
+    """`max_tokens_field` of a catalog takes exactly these."""
+    http = WireFormat.OPENAI.http
+    assert http is not None
+    assert set(get_args(MaxTokensField)) == set(http.output_limit_fields)
 
 
 def test_formats_without_network_have_no_facts() -> None:
