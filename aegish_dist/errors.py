@@ -70,6 +70,18 @@ class QueueError(AegishError):
     """Raised when the broker cannot be reached or refuses a message."""
 
 
+class RefusedQueueError(QueueError):
+    """Raised when RabbitMQ has a queue with other arguments than a worker declares it with.
+
+    Attributes:
+        queue: Name of the queue.
+    """
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        super().__init__(f"RabbitMQ has queue '{queue}' with another type")
+
+
 class StoreError(AegishError):
     """Raised when the database cannot be reached, is not migrated, or lacks what was asked for."""
 

@@ -1,4 +1,4 @@
-"""The Celery application of the workers: `celery -A workers.app worker` works as it stands."""
+"""The Celery application of the workers, for `celery -A workers.app worker`."""
 
 import os
 from typing import Any
@@ -21,22 +21,23 @@ log = get_logger(__name__)
 
 SPARE_FROM_CALLS = 100
 SPARE_PER_CALL = 0.25
-"""Items held beyond the calls in flight, for each call above the first hundred: what is looked up,
-stored or acknowledged makes no call, and the next item should be at hand. A small worker turns its
-items round in no time, and had better leave the rest to idle ones."""
+"""Items prefetched beyond the calls in flight, for each call above the first hundred.
+
+An item that is looked up, stored or acknowledged makes no call, and another one takes its place. A
+small worker prefetches none: idle workers should get them."""
 
 
 class QuietWorker(Worker):
-    """A worker that neither gossips nor mingles: both cost messages and gain nothing here."""
+    """A worker with a name of its own, models as `-Q`, and without messages to other workers."""
 
     hostname: str
     pins: frozenset[str] = frozenset()
-    """What discovery is restricted to; nothing: it is not."""
+    """Names of `-Q` that discovery is restricted to; empty: all queues."""
 
     def on_before_init(self, **kwargs: Any) -> None:
-        """Name a worker that the command line does not name.
+        """Name the worker unless the command line does, and log an untested Celery.
 
-        RabbitMQ refuses a second worker of the same name, and Celery calls every one `celery`.
+        Celery names every worker `celery`, and RabbitMQ refuses a second one of the same name.
         """
         if self.hostname == default_nodename(None):
             self.hostname = default_nodename(f"aegish-{os.getpid()}@")
@@ -45,7 +46,7 @@ class QuietWorker(Worker):
         super().on_before_init(**kwargs)
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
-        """Understand `-Q`: names of ours are no queues, but mean those that there will be."""
+        """Read `-Q`: a name of ours stands for the queues of a model, now and later."""
         names = str_to_list(include) or []
         self.pins = frozenset(filter(is_pin, names))
         if self.pins:
@@ -53,12 +54,12 @@ class QuietWorker(Worker):
         super().setup_queues(names, exclude)
 
     def prepare_args(self, **kwargs: Any) -> dict[str, Any]:
-        """Switch both off, whatever the command line says."""
+        """Switch off what Celery workers say to each other, which has no use here."""
         return {**kwargs, "without_gossip": True, "without_mingle": True}
 
 
 class Prefetch(bootsteps.StartStopStep):
-    """Has the consumer hold somewhat more than is called at once."""
+    """Sets how many messages the consumer prefetches: somewhat more than calls in flight."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
@@ -69,12 +70,12 @@ class Prefetch(bootsteps.StartStopStep):
         consumer.initial_prefetch_count = calls + int(spare)
 
     def start(self, consumer: Any) -> None:
-        """Count what is held per queue where they are quorum queues, which know no other way."""
+        """Count per consumer where queues are quorum queues, which support no other way."""
         if consumer.app.conf.aegish_queue_arguments:
             tasks, count = consumer.task_consumer, consumer.initial_prefetch_count
             tasks.qos(prefetch_count=0, apply_global=True)  # without limit
             tasks.qos(prefetch_count=count, apply_global=False)
-            # Set once more by Celery's loop.
+            # Celery's loop sets the count again, through these.
             consumer.qos_global = False
             consumer.qos = QoS(
                 lambda prefetch_count: tasks.qos(prefetch_count=prefetch_count, apply_global=False),
@@ -115,5 +116,5 @@ def _leave_logging_alone(**_: object) -> None:
 try:
     app = _build()
 except AegishError as error:
-    # Celery would show the traceback of an import.
+    # Celery would show a traceback.
     raise SystemExit(f"error: {error}") from None

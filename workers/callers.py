@@ -1,29 +1,37 @@
-"""The callers at hand in a worker process: made when first needed, the latest kept."""
+"""The callers of a worker process: made when first needed, the latest are kept."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from aegish_dist.core.secret import SecretStr
+from aegish_dist.db.runs import Assignment
+from aegish_dist.errors import StoreError
+from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Caller
+from aegish_dist.pipeline.expectation import UsageEstimator
+from aegish_dist.providers.session import ProviderSession
+from aegish_dist.ratelimit.limiters import Limiters
+from workers.store import budget_of
 
 KEPT_CALLERS = 500
-"""Each holds its run's prompt; of a run that goes on it is made anew, for one look-up."""
+"""Each holds the prompt of its run. One that is dropped is made again by one look-up."""
 
 
 class Callers:
     """Callers by run and model."""
 
     def __init__(self, make: Callable[[str, str], Coroutine[Any, Any, Caller]]) -> None:
-        """Begin without any.
+        """Keep no caller yet.
 
         Args:
-            make: Makes the caller for a run id and a model id.
+            make: Makes the caller of a run id and a model id.
         """
         self._make = make
         self._made: dict[tuple[str, str], asyncio.Task[Caller]] = {}
 
     async def __call__(self, run_id: str, model: str) -> Caller:
-        """Return the caller; whoever comes while it is made waits for the same one."""
+        """Return the caller of a run and a model; calls while it is made wait for the same one."""
         key = (run_id, model)
         task = self._made.pop(key, None) or asyncio.create_task(self._make(run_id, model))
         self._made[key] = task
@@ -34,3 +42,46 @@ class Callers:
         except Exception:
             self._made.pop(key, None)
             raise
+
+
+class CallerFactory:
+    """Makes the caller of a model of a run from what the store and the environment hold."""
+
+    def __init__(
+        self,
+        assignment: Callable[[tuple[str, str]], Awaitable[Assignment | None]],
+        providers: ProviderSession,
+        limiters: Limiters,
+        credentials: CatalogCredentials,
+    ) -> None:
+        """Use the parts that callers share.
+
+        Args:
+            assignment: Reads model, prompt and parameters by run id and model id.
+            providers: Session of all calls.
+            limiters: Rate limiters by model.
+            credentials: Keys, and the models that they may be used for.
+        """
+        self._assignment = assignment
+        self._providers = providers
+        self._limiters = limiters
+        self._credentials = credentials
+
+    async def __call__(self, run_id: str, model: str) -> Caller:
+        """Return a new caller.
+
+        Raises:
+            StoreError: The run has no prompt for the model.
+        """
+        assignment = await self._assignment((run_id, model))
+        if assignment is None:
+            raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
+        spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
+        key = self._credentials.now().key(spec.destination)
+        limiter = self._limiters.of(spec, run_id)
+        client = self._providers.client(
+            spec, prompt, parameters, None if key is None else SecretStr(key), limiter.observe
+        )
+        budget = budget_of(parameters)
+        expectation = UsageEstimator(prompt, spec.price, budget)
+        return Caller(client, limiter, expectation, spec.price, budget)

@@ -1,9 +1,8 @@
-"""Celery's consumer, hardened: a party with the broker's password may write anything into it.
+"""Celery's consumer, hardened against forged messages, and keeping leases through reconnections.
 
-A message that is not one of ours is dropped with one line, whatever is wrong with it; raised, the
-error would end the worker, and the next one that is given the message. Of Celery's remote commands
-none is obeyed but those that the application names: `shutdown` or `add_consumer` are not for
-everybody who can write to the broker.
+Every client with the broker's password can publish any message. A message that is not one of ours
+is dropped with one log line: raised, its error would end this worker, and the next one that gets
+the message. Of Celery's remote commands only those that the application names are executed.
 """
 
 import time
@@ -24,21 +23,20 @@ from aegish_dist.logs import get_logger
 log = get_logger(__name__)
 
 LONGEST_WAIT_S = 10 * 365 * 24 * 3600
-"""In a queue; a message that says it is older does not know its age."""
-
+"""Longest time in a queue; the publishing time of an older message is ignored."""
 
 FAREWELL_S = 2.0
-"""For each answer of the broker while a worker ends."""
+"""Seconds to wait for each answer of the broker while a worker ends."""
 
 
 class Consumer(consumer.Consumer):
     """A consumer that takes messages of our task, and no others."""
 
-    _holder: Any = None
-    """Keeper of the messages that are held, in the channel of the latest connection."""
+    _leases: Any = None
+    """Leases of the latest connection's channel; None for a transport without leases."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Some bytes may become gigabytes, before anything of a message is looked at.
+        # A few compressed bytes may become gigabytes before a message is checked.
         for content_type in compression.encoders():
             compression.register(_refuse, _refuse, content_type)
         super().__init__(*args, **kwargs)
@@ -48,7 +46,7 @@ class Consumer(consumer.Consumer):
                 step.box.node.handlers = _Commands({name: Panel.data[name] for name in names})
 
     def create_task_handler(self, *_: Any, **__: Any) -> Callable[[Any], None]:
-        """Return what gets each message that could be decoded."""
+        """Return the function that gets each message that could be decoded."""
         strategy = self.strategies[EVALUATE]
 
         def on_message(message: Any) -> None:
@@ -62,29 +60,29 @@ class Consumer(consumer.Consumer):
 
         return on_message
 
-    def hold_through(self, channel: Any) -> None:
-        """Renew and settle through a channel what is held, whichever connection it came by."""
+    def keep_leases(self, channel: Any) -> None:
+        """Hand the leases of a lost connection to the channel of the new one."""
         if not hasattr(channel.qos, "take_over"):
             return
-        if self._holder is not None:
-            channel.qos.take_over(self._holder)
-        self._holder = channel.qos
+        if self._leases is not None:
+            channel.qos.take_over(self._leases)
+        self._leases = channel.qos
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Connect again, and keep what is held: its calls go on."""
-        if self._holder is not None:
-            self._holder.channel.keep_leases()
+        """Reconnect, and keep the leases: the calls go on."""
+        if self._leases is not None:
+            self._leases.channel.keep_leases()
         super().on_connection_error_after_connected(exc)
 
     def stop(self) -> None:
-        """Take leave of the broker, without waiting long for one that does not answer."""
+        """Close the connection within seconds, also to a broker that does not answer."""
         if self.connection:
             bound_open_broker_sockets(self.connection, FAREWELL_S)
         super().stop()
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
         """Drop a message."""
-        # Nothing of the message is shown: its author chose it to be read.
+        # Its content is not logged: it may be forged in order to be read there.
         log.error("message_dropped", problem=type(exc).__name__, queue=self._queue_of(message))
         message.ack_log_error(celery_logger(__name__), self.connection_errors)
 
@@ -94,7 +92,7 @@ class Consumer(consumer.Consumer):
 
 
 class _Commands(dict[str, Callable[..., Any]]):
-    """The remote commands that are obeyed."""
+    """The remote commands that are executed; any other is answered with an error."""
 
     def __missing__(self, name: str) -> Callable[..., Any]:
         log.warning("remote_command_ignored", command=ascii(name)[:50])
@@ -102,7 +100,7 @@ class _Commands(dict[str, Callable[..., Any]]):
 
 
 def _published_at(headers: dict[str, Any]) -> float | None:
-    """Return when a message was published, in seconds since the epoch; None if that is nonsense."""
+    """Return when a message was published, in seconds since the epoch; None if that is invalid."""
     match headers.get(ENQUEUED_AT):
         case (int() | float()) as at if time.time() - LONGEST_WAIT_S < at < 2 * time.time():
             return float(at)

@@ -1,4 +1,4 @@
-"""Listening to the queues that have work, as runs open and finish."""
+"""Discovery of queues: the consumer follows the runs that open and finish in the store."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ from aegish_dist.broker.connection import depth
 from aegish_dist.broker.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
 from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
-from aegish_dist.errors import StoreUnusableError
+from aegish_dist.errors import RefusedQueueError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials, Credentials
 from aegish_dist.redis_errors import refusal_of
@@ -23,27 +23,22 @@ from aegish_dist.redis_errors import refusal_of
 log = get_logger(__name__)
 
 POLL_S = 0.1
-"""A look at one index: all in all, an idle worker takes a hundredth of a core."""
+"""Seconds between queries of one index; an idle worker takes a hundredth of a core in all."""
 RETRY_S = 1.0
+"""Seconds after which an unreachable database or a refusing broker is asked again."""
 RETRY_QUEUE_S = 30.0
-"""Until a queue is tried again that RabbitMQ has of another type."""
+"""Seconds until a queue is tried again that RabbitMQ has of another type."""
 RETRY_AFTER_BUG_S = 10.0
 POLLS_PER_CLEAN_UP = 300
-
-
-class RefusedQueueError(Exception):
-    """Raised for a queue that RabbitMQ has, but not as workers would declare it."""
-
-    def __init__(self, queue: str) -> None:
-        super().__init__(queue)
-        self.queue = queue
+"""Polls between closings of finished models, which counts verdicts."""
 
 
 class QueueDiscovery(bootsteps.StartStopStep):
-    """Has the consumer listen to the queues of open runs, unless `-Q` named other ones.
+    """Makes the consumer listen to the queues of open runs, unless `-Q` names other queues.
 
-    What it listens to now is told by Celery's `consume_from` alone, which outlives a connection and
-    is touched in the consumer's thread only.
+    A thread polls the store; the consumer's thread declares and cancels. The queues that it listens
+    to now are Celery's `consume_from` alone, which outlives a connection and which only the
+    consumer's thread changes.
     """
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -56,7 +51,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
         self._refused: dict[str, float] = {}
 
     def start(self, consumer: Any) -> None:
-        """Begin to watch the store, in a thread of its own."""
+        """Start the thread that polls the store."""
         if IDLE_QUEUE not in consumer.app.amqp.queues.consume_from:
             return
         self._stopped = threading.Event()
@@ -65,7 +60,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
         ).start()
 
     def stop(self, consumer: Any) -> None:
-        """Stop watching."""
+        """Stop the thread."""
         self._stopped.set()
 
     def _watch(self, consumer: Any, stopped: threading.Event) -> None:
@@ -97,7 +92,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
         engine.dispose()
 
     def _follow(self, consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> None:
-        """Listen to what is wanted; a broker that refuses now is asked again later."""
+        """Listen to the wanted queues; a broker that refuses is asked again later."""
         if monotonic() < self._follow_at:
             return
         wanted = frozenset(name for name in wanted if monotonic() > self._refused.get(name, 0.0))
@@ -121,7 +116,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
     def _servable(
         self, queues: Mapping[str, OpenModel], credentials: Credentials
     ) -> frozenset[str]:
-        """Return the queues whose models may be called; log once of each other model why not."""
+        """Return the queues whose models may be called; log for each other model once why not."""
         left = {
             queue: (asked.model, refusal)
             for queue, asked in queues.items()
@@ -138,8 +133,17 @@ def _pinned(queues: Mapping[str, OpenModel], pins: Collection[str]) -> Mapping[s
 
 
 def follow(consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> None:
-    """Listen to these queues and to no others of ours; runs in the consumer's thread."""
-    if stopped.is_set():  # of an earlier connection, and overtaken
+    """Listen to these queues and to no others of runs; called in the consumer's thread.
+
+    Args:
+        consumer: The consumer.
+        wanted: Names of the queues.
+        stopped: Set when the connection that the call was meant for is lost.
+
+    Raises:
+        RefusedQueueError: RabbitMQ has one of the queues with another type.
+    """
+    if stopped.is_set():
         return
     queues = consumer.app.amqp.queues
     served = {name for name in queues.consume_from if model_of(name)}
@@ -149,14 +153,14 @@ def follow(consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> N
         queues.add(queue)
         consumer.add_task_queue(name)
     for name in sorted(served - wanted):
-        # Nothing is missing, but duplicates may be left; they would lie in Redis for ever.
+        # All verdicts are stored, but duplicate messages may be left, and would stay in Redis.
         if depth(consumer.task_consumer.channel, queues[name]) == 0:
             consumer.cancel_task_queue(name)
             del queues[name]
 
 
 def _declare(consumer: Any, queue: Any) -> None:
-    """Declare a queue where RabbitMQ's refusal closes no channel that others are consumed by.
+    """Declare a queue on a channel of its own: a refusal of RabbitMQ closes the channel.
 
     Raises:
         RefusedQueueError: It exists and is of another kind.

@@ -9,68 +9,31 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
-from celery.exceptions import InvalidTaskError, Reject
+from celery.exceptions import Reject
 
-from aegish_dist.broker.messages import ENQUEUED_AT, model_of
+from aegish_dist.broker.messages import model_of
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
-from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.ratelimit.local_lease import ANY_NUMBER
 from workers.lifecycle import open_evaluator
-from workers.tasks import IS_HELD
+from workers.tasks import Delivery
 
 log = get_logger(__name__)
 
 START_TIMEOUT_S = 30
 DRAIN_POLL_S = 0.02
 END_S = 15.0
-"""How long the event loop may take to end after the grace, whatever hangs in it."""
+"""Seconds that the event loop may take to end after the grace, with calls that hang in it."""
 GATHER_S = 0.005
-"""How long finished items wait for others, so that one wake-up acknowledges them all."""
-
-
-class Delivery(NamedTuple):
-    """What remains of a message on its way through the pool; whole ones would take 5 KB each."""
-
-    run: Callable[[Evaluator, Mapping[str, Any]], Awaitable[None]]
-    """The body of its task."""
-    request: Mapping[str, Any]
-    """What the message says to it."""
-    channel: Any
-    """Where it is acknowledged."""
-    tag: Any
-    """As what it is acknowledged."""
-
-
-def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
-    """Give messages to the pool as they are: the strategy of a task, in Celery's terms.
-
-    Celery's own makes a request of each message, for events, revocations, limits and results. None
-    of them is used here, and it costs an eighth of a worker's time.
-    """
-
-    def on_message(message: Any, *_: Any) -> None:
-        match message.payload:
-            case [arguments, *_]:
-                request = {
-                    "args": arguments,
-                    "delivery_info": message.delivery_info,
-                    ENQUEUED_AT: message.headers.get(ENQUEUED_AT),
-                    IS_HELD: partial(_is_open, message.channel),
-                }
-            case _:
-                raise InvalidTaskError("a message without arguments")
-        consumer.pool.take(Delivery(task.run, request, message.channel, message.delivery_tag))
-
-    return on_message
+"""Seconds that finished items wait for others, so that one wake-up acknowledges them all."""
 
 
 class TaskPool(BasePool):
@@ -86,10 +49,10 @@ class TaskPool(BasePool):
         self._stop_requested: asyncio.Event
         self._hub: Any = None
         self._broker_errors: tuple[type[Exception], ...] = ()
-        # By model. Written by one thread each, and read by both: counting up and down would need a
-        # lock.
-        self._came: Counter[str | None] = Counter()
-        self._went: Counter[str | None] = Counter()
+        # Messages by model. Each counter is written by one thread and read by both, which needs no
+        # lock: the consumer's thread counts those taken, the event loop's those finished.
+        self._taken_of: Counter[str | None] = Counter()
+        self._finished_of: Counter[str | None] = Counter()
         self._taken: deque[Delivery] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._finished: deque[Callable[[], None]] = deque()
@@ -119,35 +82,36 @@ class TaskPool(BasePool):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is held."""
+        """Whether no message is held."""
         return not self._taken and not self._in_flight and not self._finished
 
     def take(self, delivery: Delivery) -> None:
-        """Start an item; called in the consumer's thread."""
-        self._came[_model(delivery)] += 1
+        """Start the item of a message; called in the consumer's thread."""
+        self._taken_of[delivery.model] += 1
         self._taken.append(delivery)
         if len(self._taken) == 1:
             self._loop.call_soon_threadsafe(self._start_taken)
 
     def allowance(self, queues: Sequence[str]) -> list[int]:
-        """Return how many more messages to fetch of each queue; asked in the consumer's thread.
+        """Return how many more messages to fetch of each queue at most.
 
-        What the worker still takes of a model is shared among its queues, rounded up: that may be
-        one more for each of them, but none gets nothing while another gets something. While the
-        database fails, nothing is fetched.
+        A model's prefetch target, less the messages that are held, is divided among its queues and
+        rounded up: that may be one message too many per queue, but none gets nothing while another
+        gets something. While the database fails, nothing is fetched. Called in the consumer's
+        thread.
         """
         if not self._evaluator.takes_items:
             return [0] * len(queues)
         models = list(map(model_of, queues))
-        shares = {model: ceil(self._open(model) / n) for model, n in Counter(models).items()}
+        shares = {model: ceil(self._room(model) / n) for model, n in Counter(models).items()}
         return [shares[model] for model in models]
 
-    def _open(self, model: str | None) -> int:
+    def _room(self, model: str | None) -> int:
         prefetch_target = ANY_NUMBER if model is None else self._limiters.prefetch_target(model)
-        return max(0, prefetch_target - (self._came[model] - self._went[model]))
+        return max(0, prefetch_target - (self._taken_of[model] - self._finished_of[model]))
 
     def on_apply(self, target: Any, *args: Any, error_callback: Any, **kwargs: Any) -> None:
-        """Drop a message of a task that Celery brings along: they block, and nobody sends them."""
+        """Drop a message of one of Celery's own tasks, which would block the event loop."""
         try:
             raise Reject("not a task of this pool", requeue=False)
         except Reject:
@@ -167,7 +131,7 @@ class TaskPool(BasePool):
         except Reject as rejection:
             self._finish(channel.basic_reject, tag, requeue=bool(rejection.requeue))
         except asyncio.CancelledError:
-            # The grace is over: leave it unacknowledged, the closing channel gives it back.
+            # The grace is over: it stays unacknowledged, and the closing channel requeues it.
             raise
         except Exception:
             # The item stays missing in the store, where `status` shows it and `resume` finds it.
@@ -176,7 +140,7 @@ class TaskPool(BasePool):
         else:
             self._finish(channel.basic_ack, tag)
         finally:
-            self._went[_model(delivery)] += 1
+            self._finished_of[delivery.model] += 1
 
     def _finish(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
         if self._hub is None:
@@ -193,7 +157,7 @@ class TaskPool(BasePool):
         except BrokenPipeError:
             raise  # has the consumer connect again
         except self._broker_errors as error:
-            # The connection it came by is gone: it will be delivered again, and found done.
+            # Its connection is lost: it is delivered again, and its verdict is found in the store.
             log.warning("message_not_settled", problem=str(error))
 
     def _settle_finished(self) -> None:
@@ -201,7 +165,7 @@ class TaskPool(BasePool):
             self._finished.popleft()()
 
     def on_close(self) -> None:
-        """Let no further call begin."""
+        """Begin no further call."""
         self._loop.call_soon_threadsafe(self._evaluator.stop)
         self._loop.call_soon_threadsafe(self._limiters.close)
 
@@ -211,20 +175,20 @@ class TaskPool(BasePool):
         self._end_loop()
 
     def on_terminate(self) -> None:
-        """End the loop at once; what is in flight goes back to its queue."""
+        """End the loop at once; items in flight are requeued."""
         self._end_loop()
 
     def _drain(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
         if self._hub is not None:
-            self._hub.call_later(grace_s, _nothing)  # has its last round end in time
+            self._hub.call_later(grace_s, _nothing)  # ends the last round of the hub in time
         while not self.idle and self._thread.is_alive() and time.monotonic() < deadline:
             self._turn_hub()
         if self._in_flight:
             log.warning("items_given_back", items=len(self._in_flight))
 
     def _turn_hub(self) -> None:
-        # Acknowledges what has finished, and keeps leases and heartbeats of the rest alive.
+        # Acknowledges finished items, renews the leases of the others, and sends heartbeats.
         if self._hub is None:
             time.sleep(DRAIN_POLL_S)
             return
@@ -266,23 +230,13 @@ class TaskPool(BasePool):
                 task.cancel()
             await asyncio.gather(*leftover, return_exceptions=True)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()  # what still hangs on a database that does not answer
+            task.cancel()  # it waits for a database that does not answer
         await asyncio.sleep(0)
 
     @property
     def num_processes(self) -> int:
-        """How many calls may be in flight."""
+        """Maximum number of calls in flight."""
         return int(self.limit)
-
-
-def _model(delivery: Delivery) -> str | None:
-    return model_of(str(delivery.request["delivery_info"].get("routing_key")))
-
-
-def _is_open(channel: Any) -> bool:
-    # RabbitMQ gives to others at once what a lost connection held. In Redis it stays with the
-    # worker, on its lease, and those channels do not know the word.
-    return bool(getattr(channel, "is_open", True))
 
 
 def _nothing() -> None:

@@ -1,13 +1,21 @@
-"""The database as a worker's ports need it: each call is a transaction and may block."""
+"""The database of a worker process: its connections, their threads, and its transactions.
 
-from collections.abc import Mapping, Sequence
+Each method of `Store` is one transaction and may block; the event loop calls it in a thread.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run
@@ -17,54 +25,63 @@ from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.ratelimit.budget import NANO_USD, Budget
 
+CONNECTIONS = 3
+"""One for look-ups, one for inserts, one for rare calls: each has a thread of its own."""
+RECOUNT_CONNECTIONS = 2
+"""For summing the costs of a run, which may take seconds."""
 COST_WINDOW_S = 1.0
-"""Counting costs counts a rate as well, which is not used here."""
+"""Seconds of the rate that `model_progress` computes beside the costs; it is not used here."""
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_Call = tuple["Future[Any]", Callable[[], Any]]
 
 
 class Store:
-    """The database as the evaluator's ports need it, each call a transaction."""
+    """The database calls of an evaluator, one transaction each."""
 
     def __init__(self, engine: Engine, recounts: Engine, credentials: CatalogCredentials) -> None:
         """Use these connections.
 
         Args:
-            engine: For all that is short.
-            recounts: For counting over all verdicts of a run.
-            credentials: Say which models this worker may call.
+            engine: Connections for short calls.
+            recounts: Connections for sums over all verdicts of a run.
+            credentials: Models that this worker may call.
         """
         self._credentials = credentials
         self._engine = engine
         self._recounts = recounts
 
     def assignments(self, callers: Sequence[tuple[str, str]]) -> Sequence[Assignment | None]:
-        """Return what each caller is made of; None for a model that a run has not."""
+        """Return model, prompt and parameters by run and model; None for an unknown pair."""
         with transaction(self._engine) as session:
             return [load_assignment(session, run_id, model) for run_id, model in callers]
 
     def look_up(self, items: Sequence[Item]) -> Sequence[LookUp | None]:
-        """Find the command and any verdict of each item."""
+        """Return each item's command and whether it has a verdict; None for an unknown item."""
         with transaction(self._engine) as session:
             return look_up(session, items)
 
     def record(self, group: Sequence[Evaluated]) -> Sequence[None]:
-        """Insert verdicts; those already there stay."""
+        """Insert verdicts; stored ones stay as they are."""
         with transaction(self._engine) as session:
             insert_verdicts(session, [(each.key, each.verdict) for each in group])
         return [None] * len(group)
 
     def answered(self, run_models: Sequence[int]) -> Sequence[bool]:
-        """Return whether the store has an answer of each model of a run."""
+        """Return for each model of a run, by its row, whether it has an answer in the store."""
         with transaction(self._engine) as session:
             return [has_answers(session, run_model_id) for run_model_id in run_models]
 
     def spent(self, run_ids: Sequence[str]) -> Sequence[Mapping[str, int]]:
-        """Return what each model of the runs has cost so far, in 1e-9 USD."""
+        """Return the costs so far of each model of each run, in 1e-9 USD."""
         with transaction(self._recounts) as session:
             runs = [load_run(session, run_id) for run_id in run_ids]
             return [_in_nano_usd(model_progress(session, run, COST_WINDOW_S)) for run in runs]
 
     def budgets(self, run_ids: Sequence[str]) -> Sequence[Budget | None]:
-        """Return what the runs may cost as of now."""
+        """Return the current budget of each run; None without a cap."""
         with transaction(self._engine) as session:
             return [budget_of(parameters) for parameters in load_parameters(session, run_ids)]
 
@@ -75,14 +92,21 @@ class Store:
         halts: Halts,
         reasons: Reasons,
     ) -> None:
-        """Write down that this worker lives."""
+        """Store the heartbeat of this worker.
+
+        Args:
+            name: Name of the worker.
+            in_flight: Number of items in flight by run and model.
+            halts: Models that the worker does not call for now.
+            reasons: The provider's words on a parked model.
+        """
         with transaction(self._engine) as session:
             report_worker(
                 session, name, in_flight, halts, reasons, unserved=self._unserved(session)
             )
 
     def _unserved(self, session: Session) -> dict[tuple[str, str], str]:
-        """Return the models that this worker may not call, by run, and why."""
+        """Return by run and model the reason why this worker may not call it."""
         credentials = self._credentials.now()
         refusals = {
             (each.run_id, each.model): credentials.refusal(each.destination)
@@ -91,13 +115,73 @@ class Store:
         return {key: refusal for key, refusal in refusals.items() if refusal is not None}
 
     def forget(self, name: str) -> None:
-        """Remove this worker."""
+        """Remove the heartbeat of a worker that ends."""
         with transaction(self._engine) as session:
             forget_worker(session, name)
 
 
+class WorkerDatabase:
+    """Connections and threads of a worker by kind of call: one that hangs delays no other kind."""
+
+    def __init__(self, url: str, credentials: CatalogCredentials) -> None:
+        self.engine = open_engine(
+            url, pool_size=CONNECTIONS, reply_timeout_s=WORKER_REPLY_TIMEOUT_S
+        )
+        self._counting = open_engine(url, pool_size=RECOUNT_CONNECTIONS)
+        self.look_ups, self.inserts, self.rest, self.recounts = self._threads = [
+            DaemonThread(f"aegish-{name}") for name in ("look-ups", "inserts", "rest", "recounts")
+        ]
+        self.store = Store(self.engine, self._counting, credentials)
+
+    def close(self) -> None:
+        """Close the connections; a call that hangs is not waited for."""
+        for thread in self._threads:
+            thread.shutdown()
+        self.engine.dispose()
+        self._counting.dispose()
+
+
+class DaemonThread(Executor):
+    """An executor with one daemon thread.
+
+    At its end, the interpreter waits for every thread of a `ThreadPoolExecutor`. A stopping worker
+    would wait for a call on a half-open connection, which may never return.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Start the thread under a name."""
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def submit(
+        self,
+        fn: Callable[Parameters, Result],
+        /,
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> "Future[Result]":
+        """Queue a call."""
+        future: Future[Result] = Future()
+        self._calls.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the thread after the calls in its queue; does not wait for them."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (queued := self._calls.get()) is not None:
+            future, call = queued
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+
+
 def budget_of(parameters: CallParameters | None) -> Budget | None:
-    """Return what a run may cost; None without a cap."""
+    """Return the budget of a run; None without a cap."""
     if parameters is None:
         return None
     caps = (parameters.max_cost_usd, parameters.max_cost_per_model_usd)

@@ -1,12 +1,13 @@
-"""The task bodies: decode the message, call the pipeline."""
+"""Tasks: what Celery hands to the pool for a message, and the one task body."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 from celery import shared_task
-from celery.exceptions import Reject
+from celery.exceptions import InvalidTaskError, Reject
 
-from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, decode
+from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, decode, model_of
 from aegish_dist.errors import OverBudgetError, RequeueError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
@@ -14,10 +15,59 @@ from aegish_dist.pipeline.evaluate import Evaluator
 log = get_logger(__name__)
 
 IS_HELD = "is_held"
-"""In a request: whether the broker still counts the message as delivered to this worker."""
+"""Key of a request: a function that returns whether this worker still holds the message."""
 
 
-@shared_task(name=EVALUATE, ignore_result=True, Strategy="workers.pool:hand_over")
+class Delivery(NamedTuple):
+    """The parts of a message that the pool needs; a whole one would take 5 KB."""
+
+    run: Callable[[Evaluator, Mapping[str, Any]], Awaitable[None]]
+    """Body of its task."""
+    request: Mapping[str, Any]
+    """Arguments of the body: the message's own, its queue and its publishing time."""
+    channel: Any
+    """Channel that acknowledges it."""
+    tag: Any
+    """Delivery tag that it is acknowledged by."""
+
+    @property
+    def model(self) -> str | None:
+        """Model of the queue that it came from; None for a queue of another kind."""
+        return model_of(str(self.request["delivery_info"].get("routing_key")))
+
+
+def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
+    """Return the function that gets each message of the task: a strategy, in Celery's terms.
+
+    Celery's own strategy makes a request of each message, for events, revocations, limits and
+    results. None of them is used here, and it takes an eighth of a worker's time.
+
+    Args:
+        task: The task; its `run` is the body.
+        app: The application.
+        consumer: The consumer; its pool takes the deliveries.
+
+    Returns:
+        A function that raises `InvalidTaskError` for a message without arguments.
+    """
+
+    def on_message(message: Any, *_: Any) -> None:
+        match message.payload:
+            case [arguments, *_]:
+                request = {
+                    "args": arguments,
+                    "delivery_info": message.delivery_info,
+                    ENQUEUED_AT: message.headers.get(ENQUEUED_AT),
+                    IS_HELD: partial(_is_open, message.channel),
+                }
+            case _:
+                raise InvalidTaskError("a message without arguments")
+        consumer.pool.take(Delivery(task.run, request, message.channel, message.delivery_tag))
+
+    return on_message
+
+
+@shared_task(name=EVALUATE, ignore_result=True, Strategy="workers.tasks:hand_over")
 async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
     """Bring the item that a message names to its verdict."""
     try:
@@ -28,7 +78,13 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
     try:
         await evaluator.evaluate(item, request.get(ENQUEUED_AT), request[IS_HELD])
     except RequeueError as error:
-        raise Reject("given back", requeue=True) from error
+        raise Reject("requeued", requeue=True) from error
     except OverBudgetError as error:
         # Missing in the store, where `status` shows why.
         raise Reject("over budget", requeue=False) from error
+
+
+def _is_open(channel: Any) -> bool:
+    # RabbitMQ requeues at once what a lost connection held. In Redis, leases outlive a connection,
+    # and its channels have no such attribute.
+    return bool(getattr(channel, "is_open", True))

@@ -28,7 +28,7 @@ class QueueThrottle(bootsteps.StartStopStep):
         channel = consumer.task_consumer.channel
         if hasattr(channel, "allowance"):
             channel.allowance = consumer.pool.allowance
-            consumer.hold_through(channel)
+            consumer.keep_leases(channel)
         elif consumer.hub is not None:  # without an event loop, the timer is a thread of its own
             self._timer = consumer.timer.call_repeatedly(POLL_S, self._balance, (consumer,))
 

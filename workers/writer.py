@@ -1,22 +1,25 @@
-"""Grouping: many coroutines, one statement, repeated until the database takes it.
+"""Grouped database calls: many coroutines, one statement, repeated until the database takes it.
 
-A group gathers for some milliseconds, and while the one before it is in the database: groups grow
-with the load, and a lone item hardly waits. An argument leaves with its result, or with an error
-that is its own: answers are paid for, and an outage of any length must not lose one.
+A group gathers for some milliseconds, and while the group before it is in the database: groups grow
+with the load, and a single item hardly waits. A coroutine gets its result, or an error that its own
+argument causes. Answers are paid for, and an outage of any length must not lose one.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from psycopg import Error as DriverError
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
-from aegish_dist.errors import StoreUnusableError
+from aegish_dist.errors import OutputError, StoreUnusableError
 from aegish_dist.logs import get_logger
+from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.pipeline.health import Health
+from aegish_dist.pipeline.spool import LEFT_OVER, REFUSED, spool
 
 log = get_logger(__name__)
 
@@ -24,12 +27,13 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 GROUP_SIZE = 500
+"""Maximum number of arguments per call."""
 GATHER_S = 0.01
-"""A hundred transactions a second at most; a hundredth of the shortest call to a real model."""
+"""Seconds; 100 transactions a second at most, and 1 % of the shortest call to a real model."""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 STUCK_AFTER_S = 5.0
-"""A statement under way for longer counts as a failing database until it ends."""
+"""Seconds after which a call under way counts as a failing database, until it ends."""
 
 
 class _Member(NamedTuple, Generic[Argument, Result]):
@@ -41,7 +45,7 @@ _Group = list[_Member[Argument, Result]]
 
 
 class Grouped(Generic[Argument, Result]):
-    """Makes one blocking call for all arguments that came in since the last one."""
+    """Makes one blocking call for all arguments that arrived since the last call."""
 
     def __init__(
         self,
@@ -52,9 +56,9 @@ class Grouped(Generic[Argument, Result]):
         """Wrap a call.
 
         Args:
-            call: Takes a group in one transaction; returns one result per argument, in order.
-            executor: Where it runs.
-            health: Hears whether the call works.
+            call: Runs one transaction for a group; returns one result per argument, in order.
+            executor: Executor of the calls.
+            health: Notified whether calls succeed.
         """
         self._call = call
         self._executor = executor
@@ -64,10 +68,10 @@ class Grouped(Generic[Argument, Result]):
         self._drainer: asyncio.Task[None] | None = None
 
     async def __call__(self, argument: Argument) -> Result:
-        """Return the result for one argument once its group is through.
+        """Return the result for one argument once its group is committed.
 
         Raises:
-            Exception: The error of this very argument; any other failure is tried again.
+            Exception: An error that this argument causes; after any other the call is repeated.
         """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Member(argument, future))
@@ -76,9 +80,9 @@ class Grouped(Generic[Argument, Result]):
         return await future
 
     async def close(self) -> list[Argument]:
-        """Try no more, and return the arguments without a result, those of cancelled callers too.
+        """Make no further call; return the arguments without a result, of cancelled callers too.
 
-        One of them may yet go through: a call that hangs in its thread cannot be ended.
+        A call that hangs in its thread cannot be cancelled, and may still succeed.
         """
         if self._drainer is not None:
             self._drainer.cancel()
@@ -98,14 +102,14 @@ class Grouped(Generic[Argument, Result]):
                     limit, pause_s = min(2 * limit, GROUP_SIZE), FIRST_PAUSE_S
                     continue
                 await asyncio.sleep(pause_s)
-                # PostgreSQL hangs up on a group whose texts exceed a gigabyte, and a row may lie
-                # on a broken page: in smaller groups, at other times, the others get through.
+                # PostgreSQL closes the connection on a group whose texts exceed 1 GB, and a row may
+                # lie on a damaged page: in smaller groups, the others succeed.
                 limit, pause_s = max(1, size // 2), min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
             self._drainer = None
 
     async def _settle(self) -> bool:
-        """Settle what is under way; False when the database failed and the rest waits again."""
+        """Run the groups under way; return False if the database failed and they wait again."""
         while self._under_way:
             part = self._under_way[-1]
             try:
@@ -117,7 +121,7 @@ class Grouped(Generic[Argument, Result]):
                 self._under_way.pop()
                 if len(part) == 1:
                     _fail(part[0], error)
-                else:  # one bad row must not take its group along
+                else:  # one bad row must not fail its group
                     middle = len(part) // 2
                     self._under_way += [part[middle:], part[:middle]]
             else:
@@ -147,12 +151,57 @@ class Grouped(Generic[Argument, Result]):
         )
 
 
-def is_own_fault(error: Exception) -> bool:
-    """Return whether an error speaks of the rows, so that trying again cannot help.
+class VerdictWriter:
+    """Stores verdicts, and writes those to a file that the database does not take."""
 
-    PostgreSQL's classes 22 (data) and 23 (integrity) do, and so does an error of our own code. All
-    else passes by itself, or is for an administrator to mend: lost connections, a server that takes
-    no writes, missing privileges, a full disk, a failed transaction, damaged pages.
+    def __init__(self, record: Grouped[Evaluated, None], folder: Path) -> None:
+        """Wrap the writer.
+
+        Args:
+            record: Stores verdicts in groups; raises the errors that a verdict causes itself.
+            folder: Folder of the files.
+        """
+        self._record = record
+        self._folder = folder
+
+    async def __call__(self, evaluated: Evaluated) -> None:
+        """Store a verdict; return once it is committed, or refused and written to a file."""
+        try:
+            await self._record(evaluated)
+        except Exception as error:
+            item = evaluated.item
+            log.error(
+                "verdict_refused",
+                run=item.run_id,
+                model=item.model,
+                sample=item.sample_key,
+                epoch=item.epoch,
+                generation=item.generation,
+                **facts(error),
+            )
+            self._spool([evaluated], REFUSED)
+
+    async def close(self) -> None:
+        """Write the verdicts that are not stored to a file; their messages are requeued."""
+        left = await self._record.close()
+        if left:
+            self._spool(left, LEFT_OVER)
+
+    def _spool(self, group: Sequence[Evaluated], kind: str) -> None:
+        try:
+            path = spool(self._folder, group, kind)
+        except (OSError, OutputError) as error:
+            log.error("answers_lost", answers=len(group), problem=str(error))
+        else:
+            log.error("answers_kept_in_file", answers=len(group), path=str(path))
+
+
+def is_own_fault(error: Exception) -> bool:
+    """Return whether an error is caused by the rows themselves, so that a retry cannot help.
+
+    True for PostgreSQL's classes 22 (data) and 23 (integrity), and for an error of our own code.
+    All others end by themselves or by an administrator's action: lost connections, a server that
+    takes no writes, missing privileges, a full disk, a failed transaction, damaged pages.
     """
     if isinstance(error, (DataError, IntegrityError)):
         return True
@@ -164,7 +213,7 @@ def is_own_fault(error: Exception) -> bool:
 
 
 def facts(error: Exception) -> dict[str, str | None]:
-    """Return what a log may say of any error: the details of some quote rows, completions too."""
+    """Return the fields of an error that a log may hold; details may quote rows and completions."""
     cause = _driver_error(error)
     return {"error": type(cause).__name__, "sqlstate": getattr(cause, "sqlstate", None)}
 

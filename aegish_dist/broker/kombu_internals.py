@@ -148,7 +148,7 @@ _CELERY = (
         "celery.apps.worker:Worker",
         ("hostname", None, "set: a name of its own for each worker"),
         ("on_before_init", "(self, quiet=False, **kwargs)", "overridden: names the worker"),
-        ("prepare_args", "(self, **kwargs)", "overridden: neither gossip nor mingle"),
+        ("prepare_args", "(self, **kwargs)", "overridden: no messages to other workers"),
         ("setup_queues", "(self, include, exclude=None)", "overridden: models as `-Q`"),
     ),
     *_of(

@@ -26,9 +26,8 @@ from aegish_dist.pipeline.spool import Recovered, recover, recover_folder, spool
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import CURL, LS, NOON, TAR, StoredRun, a_run, store
 from tests.recorded import stored_recordings
-from workers.keeping import Keeper
-from workers.threads import DaemonThread
-from workers.writer import Grouped
+from workers.store import DaemonThread
+from workers.writer import Grouped, VerdictWriter
 
 ANY_TEXT = 'line\nbreak \x00 \ud800 \ue000 {"action": "BLOCK"}'
 SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\x00", NOON)
@@ -260,13 +259,13 @@ def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path) 
     thread = DaemonThread("test")
 
     async def scenario() -> None:
-        keeper = Keeper(Grouped(Database(answers[1].item), thread), tmp_path)
-        tasks = [asyncio.create_task(keeper(each)) for each in answers]
+        writer = VerdictWriter(Grouped(Database(answers[1].item), thread), tmp_path)
+        tasks = [asyncio.create_task(writer(each)) for each in answers]
         await asyncio.wait_for(tasks[1], 10)  # acknowledged: asking again would cost as much
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await keeper.close()
+        await writer.close()
 
     with capture_logs() as logs:
         asyncio.run(scenario())
@@ -287,8 +286,8 @@ def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> N
 
     async def scenario() -> None:
         answers = evaluated(stored)
-        keeper = Keeper(Grouped(Database(answers[0].item), thread), tmp_path / "file")
-        await asyncio.wait_for(keeper(answers[0]), 10)
+        writer = VerdictWriter(Grouped(Database(answers[0].item), thread), tmp_path / "file")
+        await asyncio.wait_for(writer(answers[0]), 10)
 
     with capture_logs() as logs:
         asyncio.run(scenario())

@@ -14,8 +14,7 @@ from aegish_dist.errors import StoreAwayError
 from aegish_dist.models import CatalogCredentials
 from tests.integration.stored_runs import TAR, a_model, a_run, answer, store
 from tests.services import HOST, free_port
-from workers.lifecycle import RECOUNT_CONNECTIONS
-from workers.store import Store
+from workers.store import RECOUNT_CONNECTIONS, Store
 
 PAID = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER, cost_usd=Decimal("0.25"))
 

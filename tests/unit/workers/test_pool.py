@@ -1,26 +1,34 @@
 """How many messages a pool takes."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aegish_dist.broker.messages import queue_name
-from workers.pool import Delivery, TaskPool
+from workers import pool as pool_module
+from workers.pool import TaskPool
+from workers.tasks import Delivery
 
 A, B = "lab/a", "lab/b"
 A1, A2, A3 = (queue_name(A, run) for run in ("r1", "r2", "r3"))
 B1 = queue_name(B, "r1")
 
 
-class FakeGates:
-    """Limiters that want so many items of each model."""
+class FakeLimiters:
+    """Limiters with a fixed prefetch target for each model."""
 
-    def __init__(self, **supplies: int) -> None:
-        self._supplies = supplies
+    def __init__(self, **targets: int) -> None:
+        self._targets = targets
 
     def prefetch_target(self, model: str) -> int:
-        return self._supplies[model.rpartition("/")[2]]
+        return self._targets[model.rpartition("/")[2]]
+
+    def close(self) -> None:
+        pass
 
 
 class FakeEvaluator:
@@ -28,21 +36,39 @@ class FakeEvaluator:
 
     takes_items = True
 
+    def stop(self) -> None:
+        pass
+
 
 @pytest.fixture
-def pool() -> Iterator[TaskPool]:
-    """A pool that was not started."""
-    made = TaskPool(limit=10)
-    made._limiters = FakeGates(a=7, b=40)
-    made._evaluator = FakeEvaluator()
+def evaluator() -> FakeEvaluator:
+    """The evaluator of the pool."""
+    return FakeEvaluator()
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch, evaluator: FakeEvaluator) -> Iterator[TaskPool]:
+    """A pool that has started; what it takes stays in flight until its end."""
+
+    @asynccontextmanager
+    async def open_evaluator(app: Any, calls: int) -> AsyncIterator[Any]:
+        yield evaluator, FakeLimiters(a=7, b=40)
+
+    monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)
+    connection = SimpleNamespace(connection_errors=(), channel_errors=())
+    made = TaskPool(limit=10, app=SimpleNamespace(connection_for_read=lambda: connection))
+    made.on_start()
     yield made
-    made._loop.close()
+    made.on_terminate()
+
+
+async def never_ends(_evaluator: object, _request: Mapping[str, Any]) -> None:
+    await asyncio.Event().wait()
 
 
 def take(pool: TaskPool, queue: str) -> None:
     """Have a message come from a queue."""
-    request: dict[str, Any] = {"delivery_info": {"routing_key": queue}}
-    pool.take(Delivery(None, request, None, None))  # type: ignore[arg-type]
+    pool.take(Delivery(never_ends, {"delivery_info": {"routing_key": queue}}, None, None))
 
 
 def test_a_model_has_one_allowance(pool: TaskPool) -> None:
@@ -63,11 +89,13 @@ def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool) -> Non
 
 
 def test_queues_of_other_kinds_are_not_limited(pool: TaskPool) -> None:
-    """They have no limiter."""
+    """They have no rate limiter."""
     assert pool.allowance(["elsewhere"])[0] > 1000
 
 
-def test_nothing_is_fetched_while_the_database_fails(pool: TaskPool) -> None:
-    """Its answers could not be stored; whatever the limiters want, no queue gives a message."""
-    pool._evaluator.takes_items = False
+def test_nothing_is_fetched_while_the_database_fails(
+    pool: TaskPool, evaluator: FakeEvaluator
+) -> None:
+    """Its answers could not be stored; whatever the limiters allow, no queue gives a message."""
+    evaluator.takes_items = False
     assert pool.allowance([A1, B1, "elsewhere"]) == [0, 0, 0]

@@ -17,7 +17,7 @@ from aegish_dist.errors import StoreAwayError, StoreError, StoreUnusableError
 from aegish_dist.pipeline.health import Health
 from tests.virtual_time import run_virtually
 from workers import writer
-from workers.threads import DaemonThread
+from workers.store import DaemonThread
 from workers.writer import Grouped, facts, is_own_fault
 
 DEADLINE_S = 5.0
@@ -319,7 +319,7 @@ def test_what_is_left_at_the_end() -> None:
 
 HANGING = """
 import threading
-from workers.threads import DaemonThread
+from workers.store import DaemonThread
 thread = DaemonThread("hangs")
 assert thread.submit(sum, [1, 2]).result(5) == 3
 thread.submit(threading.Event().wait)
