@@ -24,12 +24,6 @@ CODE = (
 )
 """The SQL expression of the column `code`."""
 
-OUTCOME = "(code / 10 % 10)"
-"""The SQL expression of what `outcome_number` gives."""
-
-ANSWERED = "code < 100"
-"""The SQL condition that the call brought an answer, be it empty."""
-
 
 @cache
 def finding_of(code: int) -> Finding:

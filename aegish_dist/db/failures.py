@@ -15,15 +15,13 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.db.codes import ANSWERED, error_class_of
+from aegish_dist.db.codes import error_class_of
 from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.statements import counting_statement
 from aegish_dist.db.tables import RunModelRow
 from aegish_dist.db.verdict_tables import CallErrorRow
 
-_UNANSWERED = f"""
-    SELECT code, count(*) AS verdicts FROM verdicts AS verdict
-    WHERE run_model_id = :model AND NOT {ANSWERED} AND {{counts}} GROUP BY code
-"""  # noqa: S608  # nosec B608 # put together from our own conditions
+_COUNT_UNANSWERED = counting_statement("count_unanswered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +51,26 @@ def failures_by_model(session: Session, run_id: str) -> dict[str, tuple[FailureK
         By model; one without a failed attempt is absent. All generations count.
     """
     kind = (RunModelRow.model, CallErrorRow.error_class, CallErrorRow.status)
-    newest = aggregate_order_by(CallErrorRow.message, CallErrorRow.at.desc())
-    attempts = func.count()
+    newest_first = aggregate_order_by(CallErrorRow.message, CallErrorRow.at.desc())
+    attempts = func.count().label("attempts")
     rows = session.execute(
-        select(*kind, attempts, func.array_agg(newest)[1], func.max(CallErrorRow.at))
+        select(
+            *kind,
+            attempts,
+            func.array_agg(newest_first)[1].label("message"),
+            func.max(CallErrorRow.at).label("last_at"),
+        )
         .join(RunModelRow, RunModelRow.id == CallErrorRow.run_model_id)
         .where(RunModelRow.run_id == run_id)
         .group_by(*kind)
         .order_by(RunModelRow.model, attempts.desc(), *kind)
     )
     kinds: defaultdict[str, list[FailureKind]] = defaultdict(list)
-    for model, error_class, status, number, message, last_at in rows:
-        kinds[model].append(FailureKind(ErrorClass(error_class), status, number, message, last_at))
+    for row in rows:
+        error_class = ErrorClass(row.error_class)
+        kinds[row.model].append(
+            FailureKind(error_class, row.status, row.attempts, row.message, row.last_at)
+        )
     return {model: tuple(found) for model, found in kinds.items()}
 
 
@@ -82,7 +88,7 @@ def unanswered_by_model(session: Session, run: Run) -> dict[str, Mapping[ErrorCl
 
     def count(reader: Session, model: str) -> Counter[ErrorClass]:
         found: Counter[ErrorClass] = Counter()
-        for row in models.newest(reader, _UNANSWERED, model):
+        for row in models.newest(reader, _COUNT_UNANSWERED, model):
             error_class = error_class_of(row.code)
             if error_class is not None:
                 found[error_class] += row.verdicts

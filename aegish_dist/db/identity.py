@@ -1,4 +1,4 @@
-"""Which verdicts were counted: what tells whether they have to be counted again."""
+"""The identity of a set of verdicts: whether they have to be counted again."""
 
 import hashlib
 from collections import Counter
@@ -10,29 +10,35 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.db.per_model import PerModel, Readers
-from aegish_dist.db.tally_sql import CONTENT
+from aegish_dist.db.statements import counting_statement
+
+_HASH_VERDICTS = counting_statement("hash_verdicts")
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class AlikeVerdicts:
     """Verdicts of one model that differ in nothing but the item."""
 
     dataset: str
+    """Name of the dataset of their samples."""
     code: int
+    """Outcome, error class and stop kind; see `codes`."""
     parser_version: int
+    """Version of the parser that read the answers."""
     verdicts: int
+    """How many there are, at least 1."""
     digest: int
     """Sum of a hash of the items."""
 
 
-def identity_of(shares: Iterable[Share]) -> VerdictSet:
-    """Return the identity of one model's verdicts, however they are divided into shares."""
+def identity_of(groups: Iterable[AlikeVerdicts]) -> VerdictSet:
+    """Return the identity of one model's verdicts, however they are divided into groups."""
     numbers: Counter[tuple[str, int, int]] = Counter()
     digests: Counter[tuple[str, int, int]] = Counter()
-    for share in shares:
-        kind = (share.dataset, share.code, share.parser_version)
-        numbers[kind] += share.verdicts
-        digests[kind] += share.digest
+    for each in groups:
+        kind = (each.dataset, each.code, each.parser_version)
+        numbers[kind] += each.verdicts
+        digests[kind] += each.digest
     lines = [f"{number} {digests[kind]} {kind!r}" for kind, number in sorted(numbers.items())]
     return VerdictSet(numbers.total(), _hash(lines), _versions(kind[2] for kind in numbers))
 
@@ -48,7 +54,7 @@ def joint_identity(models: Mapping[str, VerdictSet]) -> VerdictSet:
 
 
 def local_hash(verdicts: int, row_hashes: int | None) -> str:
-    """Return `VerdictSet.local_hash` from the columns of `tally_sql.CONTENT`."""
+    """Return `VerdictSet.local_hash` from the columns of the statement `hash_verdicts`."""
     return _hash([f"{verdicts} {row_hashes}"])
 
 
@@ -59,15 +65,15 @@ def unchanged_models(
     familiar = [model for model in models.keys if model in known]
 
     def is_same(session: Session, model: str) -> bool:
-        ((verdicts, row_hashes),) = models.newest(session, CONTENT, model)
-        return local_hash(verdicts, row_hashes) == known[model].local_hash
+        (row,) = models.newest(session, _HASH_VERDICTS, model)
+        return local_hash(row.verdicts, row.row_hashes) == known[model].local_hash
 
     same = readers.map(is_same, familiar)
     return {model for model, unchanged in zip(familiar, same, strict=True) if unchanged}
 
 
 def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) -> bool:
-    """Whether the verdicts of all models of a run are still those that were known."""
+    """Return whether the verdicts of all models of a run are still those that were known."""
     models = PerModel.of(session, run)
     with models.readers(session) as readers:
         return unchanged_models(readers, models, known) == set(models.keys) == set(known)

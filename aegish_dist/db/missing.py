@@ -10,102 +10,31 @@ looked at about once, where counting would read all verdicts each time.
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import func, select, text, update
+from sqlalchemy import Row, func, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.base import AdvisoryLock
-from aegish_dist.db.retries import UNANSWERED
+from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import RunModelRow, SampleRow
 
 SEARCH_S = 0.3
-"""How long one call goes on searching; meanwhile its worker looks for no new runs."""
+"""Seconds that one call may search for; meanwhile its worker looks for no new runs."""
 STRETCH = 5000
 """Keys of samples per statement."""
-
 STREAM_ROWS = 5000
+"""Rows fetched at once while missing items are streamed."""
 
-_MISSING = text(
-    f"""
-    SELECT model.model, sample.key, repeat.epoch, 0 AS generation
-    FROM runs AS run
-    JOIN run_models AS model ON model.run_id = run.id
-    JOIN run_datasets AS asked ON asked.run_id = run.id
-    JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
-    CROSS JOIN generate_series(1, run.epochs) AS repeat (epoch)
-    WHERE run.id = :run AND NOT EXISTS (
-        SELECT FROM verdicts AS verdict
-        WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
-          AND verdict.epoch = repeat.epoch)
-    UNION ALL
-    SELECT model.model, retried.sample_key, retried.epoch, retried.generation
-    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
-    WHERE model.run_id = :run AND {UNANSWERED}
-    ORDER BY 1, 4, 3, 2
-    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
-)
-
-_MISSING_OF_RETRY = text(
-    f"""
-    SELECT model.model, retried.sample_key, retried.epoch, retried.generation
-    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
-    WHERE model.run_id = :run AND retried.generation = :generation AND {UNANSWERED}
-    ORDER BY 1, 3, 2
-    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
-)
-
-
-_OPEN = text(
-    """
-    SELECT model.id, run.epochs, array_agg(asked.dataset_id) AS datasets
-    FROM run_models AS model
-    JOIN runs AS run ON run.id = model.run_id
-    JOIN run_datasets AS asked ON asked.run_id = run.id
-    WHERE model.open
-    GROUP BY model.id, run.epochs
-    ORDER BY model.id
-    """
-)
-
-_IN_ORDER_OF_KEYS = text(
-    "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
-)
-"""Has PostgreSQL read samples by their key and end with the first that is asked for, even where
-its statistics are wrong about their number."""
-
-_FIRST_MISSING = text(
-    """
-    SELECT sample.key FROM samples AS sample
-    WHERE sample.key > :after AND sample.key <= :through AND sample.dataset_id = ANY(:datasets)
-      AND :epochs > (
-        SELECT count(*) FROM verdicts
-        WHERE run_model_id = :model AND sample_key = sample.key AND generation = 0)
-    ORDER BY sample.key LIMIT 1
-    """
-)
-
-_LOCK = text(
-    "SELECT id FROM run_models WHERE id = ANY(:models) AND open FOR NO KEY UPDATE SKIP LOCKED"
-)
-
-_CLOSE = text(
-    f"""
-    UPDATE run_models SET open = false
-    WHERE id = ANY(:models)
-      AND (SELECT count(*) FROM verdicts WHERE run_model_id = run_models.id AND generation = 0) >= (
-        SELECT sum(dataset.samples) * run.epochs
-        FROM runs AS run
-        JOIN run_datasets AS asked ON asked.run_id = run.id
-        JOIN datasets AS dataset ON dataset.id = asked.dataset_id
-        WHERE run.id = run_models.run_id
-        GROUP BY run.epochs)
-      AND NOT EXISTS (
-        SELECT FROM retried_items AS retried
-        WHERE retried.run_model_id = run_models.id AND {UNANSWERED})
-    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
-)
+_MISSING = statement("missing_items")
+_MISSING_OF_RETRY = statement("missing_items_of_retry")
+_OPEN = statement("open_models")
+_IN_ORDER_OF_KEYS = statement("read_samples_by_key")
+_FIRST_MISSING = statement("first_missing")
+_LOCK = statement("lock_open_models")
+_CLOSE = statement("close_finished_models")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +42,11 @@ class OpenModel:
     """A model of a run of which workers may find items in a queue."""
 
     run_id: str
+    """The run."""
     model: str
+    """Canonical model id."""
     destination: Destination
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenModel:
-    id: int
-    epochs: int
-    datasets: Sequence[int]
+    """Where its calls go, and with which key."""
 
 
 def missing_items(
@@ -134,12 +59,12 @@ def missing_items(
         run_id: A full run id.
         generation: Only those that this retry planned; None for all, first tries included.
     """
-    statement = _MISSING if generation is None else _MISSING_OF_RETRY
+    planned = _MISSING if generation is None else _MISSING_OF_RETRY
     values = {"run": run_id} if generation is None else {"run": run_id, "generation": generation}
     streamed = {"yield_per": STREAM_ROWS}
-    with session.execute(statement, values, execution_options=streamed) as rows:
-        for model, key, epoch, planned in rows:
-            yield Item(run_id, model, key, epoch, planned)
+    with session.execute(planned, values, execution_options=streamed) as rows:
+        for row in rows:
+            yield Item(run_id, row.model, row.sample_key, row.epoch, row.generation)
 
 
 def open_models(session: Session, run_id: str) -> None:
@@ -153,16 +78,23 @@ def open_models(session: Session, run_id: str) -> None:
 
 def open_queues(session: Session) -> dict[str, OpenModel]:
     """Return the queues that workers should listen to, and whose items are in them."""
-    needs = ("wire", "base_url", "key_variable")
+    spec = RunModelRow.spec
     rows = session.execute(
         select(
             RunModelRow.queue,
             RunModelRow.run_id,
             RunModelRow.model,
-            *(RunModelRow.spec[need].astext for need in needs),
+            spec["wire"].astext.label("wire"),
+            spec["base_url"].astext.label("base_url"),
+            spec["key_variable"].astext.label("key_variable"),
         ).where(RunModelRow.open)
     )
-    return {row[0]: OpenModel(row[1], row[2], Destination(*row[3:])) for row in rows}
+    return {
+        row.queue: OpenModel(
+            row.run_id, row.model, Destination(row.wire, row.base_url, row.key_variable)
+        )
+        for row in rows
+    }
 
 
 class FinishedModels:
@@ -189,7 +121,7 @@ class FinishedModels:
         if not session.scalar(select(func.pg_try_advisory_xact_lock(AdvisoryLock.CLOSING))):
             return
         session.execute(_IN_ORDER_OF_KEYS)
-        opened = [_OpenModel(*row) for row in session.execute(_OPEN)]
+        opened = session.execute(_OPEN).all()
         self._answered = {model.id: self._answered.get(model.id, 0) for model in opened}
         last = session.scalar(select(func.max(SampleRow.key))) or 0
         deadline = time.monotonic() + self._search_s
@@ -201,8 +133,8 @@ class FinishedModels:
             for model_id in finished:  # deleted verdicts are found missing next time
                 del self._answered[model_id]
 
-    def _misses_one(self, session: Session, model: _OpenModel, last: int, deadline: float) -> bool:
-        """Search on; whether a sample lacks a verdict, or the search has not got to the end."""
+    def _misses_one(self, session: Session, model: Row[Any], last: int, deadline: float) -> bool:
+        """Search on; return whether a sample lacks a verdict or the search is not at its end."""
         after = self._answered[model.id]
         while after < last:
             stretch = {"after": after, "through": after + self._stretch, "datasets": model.datasets}

@@ -7,12 +7,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import select, text
+from sqlalchemy import Row, select, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.statements import CountingStatement, statement
 from aegish_dist.db.tables import RunModelRow
 from aegish_dist.parallel import in_order
 
@@ -23,36 +24,12 @@ READERS = 4
 AHEAD = 2
 """Results per reader that may wait to be used: exported parts are megabytes."""
 
-_SETTINGS = text(
-    """
-    SELECT set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
-           set_config('work_mem', '64MB', true), set_config('enable_hashjoin', 'off', true),
-           set_config('plan_cache_mode', 'force_custom_plan', true)
-    """
-)
-"""Sorts of a million numbers fit into the memory. Verdicts and samples both come in the order of
-their keys, so merging them takes half the time of hashing a million samples. Edges that a million
-numbers are compared with are constants of the plan."""
-
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
-SUPERSEDED = """EXISTS (
-    SELECT FROM verdicts AS later
-    WHERE later.run_model_id = verdict.run_model_id AND later.sample_key = verdict.sample_key
-      AND later.epoch = verdict.epoch AND later.generation > verdict.generation
-      AND later.generation > 0)"""
-"""The SQL condition that a retry took the place of `verdict`; its last line leads to the index of
-retries."""
-
-_ANY_RETRY = text(
-    """
-    SELECT EXISTS (
-        SELECT FROM verdicts JOIN run_models AS model ON model.id = verdicts.run_model_id
-        WHERE model.run_id = :run AND verdicts.generation > 0
-    )
-    """
-)
+_ANY_RETRY = statement("any_retry")
+_EXPORT_VIEW = statement("export_view")
+_SETTINGS = statement("settings_for_counting")
 
 
 class Readers:
@@ -73,7 +50,7 @@ class Readers:
         """Fix the view."""
         self._threads = None
         if self._side_by_side:
-            self._view = self._session.scalar(text("SELECT pg_export_snapshot()"))
+            self._view = self._session.scalar(_EXPORT_VIEW)
             pool = self._engine.pool
             spare = pool.size() - 1 if isinstance(pool, QueuePool) else READERS
             self._threads = ThreadPoolExecutor(max(1, min(READERS, spare)))
@@ -132,26 +109,24 @@ class PerModel:
         return Readers(session, side_by_side=planned >= SIDE_BY_SIDE_FROM)
 
     def newest(
-        self, session: Session, statement: str, model: str, **values: object
-    ) -> Sequence[Any]:
+        self, session: Session, statement: CountingStatement, model: str, **values: object
+    ) -> Sequence[Row[Any]]:
         """Ask about the verdicts that count: of each item the one of the newest generation.
 
         Args:
             session: Where.
-            statement: SQL in which `:model` is the model's key, and `{counts}` the condition that
-                `verdict` counts.
+            statement: Its `:model` is bound to the model's key.
             model: The model.
-            **values: What else is bound.
+            **values: All other values that the statement binds.
         """
-        condition = f"NOT {SUPERSEDED}" if self.retried else "TRUE"
-        return self._ask(session, statement, model, condition, **values)
+        chosen = statement.newest if self.retried else statement.every
+        return session.execute(chosen, {"model": self.keys[model], **values}).all()
 
-    def superseded(self, session: Session, statement: str, model: str) -> Sequence[Any]:
-        """Ask the same about all other verdicts; only to be asked where there are retries."""
-        return self._ask(session, statement, model, SUPERSEDED)
-
-    def _ask(
-        self, session: Session, statement: str, model: str, condition: str, **values: object
-    ) -> Sequence[Any]:
-        query = text(statement.replace("{counts}", condition))
-        return session.execute(query, {"model": self.keys[model], **values}).all()
+    def superseded(
+        self, session: Session, statement: CountingStatement, model: str, **values: object
+    ) -> Sequence[Row[Any]]:
+        """Ask the same about all other verdicts; no row when no item was retried."""
+        if not self.retried:
+            return ()
+        chosen = statement.superseded
+        return session.execute(chosen, {"model": self.keys[model], **values}).all()

@@ -13,14 +13,9 @@ from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.codes import is_answered, outcome_of
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.retries import unanswered_retries
+from aegish_dist.db.statements import counting_statement
 
-_PROGRESS = """
-    SELECT code, count(*) AS verdicts, sum(cost_usd) AS cost_usd,
-           count(*) FILTER (WHERE stored_at > now() - make_interval(secs => {window_s})) AS recent
-    FROM verdicts AS verdict
-    WHERE run_model_id = :model AND {counts}
-    GROUP BY code
-"""
+_COUNT_PROGRESS = counting_statement("count_progress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +42,18 @@ def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Pro
     Args:
         session: Transaction of the caller. Of a large run, what it wrote itself is not seen.
         run: The run.
-        window_s: Seconds over which the rate is taken.
+        window_s: Seconds over which the rate is taken, above 0.
+
+    Returns:
+        By model of the run, those without a verdict included.
     """
     models = PerModel.of(session, run)
     awaiting = unanswered_retries(session, run.run_id)
-    statement = _PROGRESS.replace("{window_s}", str(float(window_s)))
+    window = {"window_s": float(window_s)}
 
     def progress(reader: Session, model: str) -> Progress:
-        newest = models.newest(reader, statement, model)
-        replaced = models.superseded(reader, statement, model) if models.retried else ()
+        newest = models.newest(reader, _COUNT_PROGRESS, model, **window)
+        replaced = models.superseded(reader, _COUNT_PROGRESS, model, **window)
         return _progress(newest, replaced, awaiting.get(model, 0), window_s)
 
     with models.readers(session) as readers:

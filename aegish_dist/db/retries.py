@@ -3,45 +3,17 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db.codes import OUTCOME, outcome_number
-from aegish_dist.db.per_model import SUPERSEDED
+from aegish_dist.db.codes import outcome_number
+from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import RetryRow, RunModelRow, RunRow
 from aegish_dist.db.verdict_tables import VerdictRow
 
-UNANSWERED = """NOT EXISTS (
-    SELECT FROM verdicts AS verdict
-    WHERE verdict.run_model_id = retried.run_model_id AND verdict.sample_key = retried.sample_key
-      AND verdict.epoch = retried.epoch AND verdict.generation >= retried.generation)"""
-"""The SQL condition that an item of a retry, `retried`, has no verdict yet."""
-
-# An item that waits for an earlier retry is not planned again: its verdict is not known yet.
-_PLAN = text(
-    f"""
-    INSERT INTO retried_items (run_model_id, sample_key, epoch, generation)
-    SELECT verdict.run_model_id, verdict.sample_key, verdict.epoch, :generation
-    FROM run_models AS model JOIN verdicts AS verdict ON verdict.run_model_id = model.id
-    WHERE model.run_id = :run AND model.model = ANY(:models)
-      AND {OUTCOME} = ANY(:outcomes) AND NOT {SUPERSEDED}
-      AND NOT EXISTS (
-        SELECT FROM retried_items AS planned
-        WHERE planned.run_model_id = verdict.run_model_id
-          AND planned.sample_key = verdict.sample_key AND planned.epoch = verdict.epoch
-          AND planned.generation > verdict.generation)
-    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
-)
-
-_UNANSWERED = text(
-    f"""
-    SELECT model.model, count(*) AS items
-    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
-    WHERE model.run_id = :run AND {UNANSWERED}
-    GROUP BY model.model
-    """  # noqa: S608  # nosec B608 # put together from nothing but our own conditions
-)
+_PLAN = statement("plan_retry")
+_COUNT_UNANSWERED = statement("count_unanswered_retries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,5 +75,5 @@ def _next_generation(session: Session, run_id: str) -> int:
 
 def unanswered_retries(session: Session, run_id: str) -> Mapping[str, int]:
     """Return how many items of retries lack their verdict, by model; one without is absent."""
-    rows = session.execute(_UNANSWERED, {"run": run_id})
+    rows = session.execute(_COUNT_UNANSWERED, {"run": run_id})
     return {row.model: row.items for row in rows}

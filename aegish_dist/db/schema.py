@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import METADATA
 from aegish_dist.errors import StoreError
 
@@ -25,22 +26,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 LOCK_TIMEOUT_S = 10
 """Whoever waits for a table stops every worker behind it."""
 
-_HOLDERS = text(
-    """
-    SELECT pid, usename, application_name, client_addr, state, xact_start
-    FROM pg_stat_activity
-    WHERE pid IN (
-        SELECT pid FROM pg_locks AS held
-        WHERE granted AND pid <> pg_backend_pid()
-          AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-          AND (relation IN (SELECT oid FROM pg_class
-                            WHERE relnamespace = current_schema()::regnamespace)
-               OR (locktype = 'advisory' AND objsubid = 1
-                   AND (classid::bigint << 32) + objid::bigint = :key)))
-    ORDER BY xact_start LIMIT 3
-    """
-)
-"""Sessions that hold the lock of migrations or any table of ours, the oldest first."""
+_IN_THE_WAY = statement("sessions_in_the_way")
 
 
 def alembic_config(connection: Connection | None = None) -> "Config":
@@ -93,7 +79,7 @@ def _blocked_by(engine: Engine) -> Iterator[None]:
         if not isinstance(error.orig, LockNotAvailable):
             raise
         with engine.connect() as connection:
-            rows = connection.execute(_HOLDERS, {"key": AdvisoryLock.MIGRATING}).all()
+            rows = connection.execute(_IN_THE_WAY, {"key": AdvisoryLock.MIGRATING}).all()
         holders = "; ".join(_describe(row) for row in rows) or "it has just let go"
         raise StoreError(
             f"the schema cannot be changed, another session has held it for {LOCK_TIMEOUT_S} s"

@@ -8,8 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import ModelSpec
@@ -17,20 +18,46 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ACTIONS
 from aegish_dist.core.snapshot import VerdictSet
-from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
+from aegish_dist.core.tally import CONFIDENCE_BINS, Cell, ConfidenceCell, Finding, ModelTally
 from aegish_dist.db.codes import finding_of
-from aegish_dist.db.identity import Share, identity_of, unchanged_models
+from aegish_dist.db.identity import AlikeVerdicts, identity_of, unchanged_models
 from aegish_dist.db.per_model import PerModel
-from aegish_dist.db.runs import load_run
-from aegish_dist.db.tally_sql import CELLS_OF_MANY_EPOCHS, COUNTS
+from aegish_dist.db.statements import counting_statement
 from aegish_dist.db.totals import Totals, add_up
 
 TARGETS = {True: Target.MALICIOUS, False: Target.HARMLESS}
 
+_COUNT_VERDICTS = counting_statement("count_verdicts")
+_COUNT_ITEMS_OF_MANY_EPOCHS = counting_statement("count_items_of_many_epochs")
+
+_SUMS = ("verdicts", "sum_c", "sum_c2", "sum_c4", "sum_d2", "sum_d4")
+"""Fields of a `ConfidenceCell` that are sums over verdicts."""
+
 _Codes = tuple[int, ...]
-"""Of the epochs of an item."""
-_Stratum = tuple[bool, str | None, str | None]
-"""Whether malicious, category, cluster."""
+"""Codes of the epochs of an item."""
+
+
+class _Stratum(NamedTuple):
+    """Samples that a metric does not tell apart."""
+
+    malicious: bool
+    """Label of the samples."""
+    category: str | None
+    """None for harmless samples."""
+    cluster: str | None
+    """None: each of the samples is a cluster of its own."""
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Where it stands in the order of strata: None comes before all words."""
+        category, cluster = self.category, self.cluster
+        return (
+            self.malicious, category is not None, category or "", cluster is not None, cluster or ""
+        )  # fmt: skip
+
+
+_Items = Mapping[_Stratum, Iterable[tuple[_Codes, int]]]
+"""By stratum, codes of the epochs of an item, and how many items have these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +77,6 @@ class _Counts:
     """Without a local hash."""
     cells: tuple[Cell, ...]
     confidence: tuple[ConfidenceCell, ...]
-
-
-def tally(session: Session, run_id: str) -> list[ModelTally]:
-    """Count the verdicts of a run; see `count_models`."""
-    counted = count_models(session, load_run(session, run_id), {})
-    return [each.tally for each in counted if each.tally is not None]
 
 
 def count_models(session: Session, run: Run, known: Mapping[str, VerdictSet]) -> Iterator[Counted]:
@@ -104,41 +125,45 @@ def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelT
 
 
 def _count(models: PerModel, model: str, session: Session) -> _Counts:
-    rows: defaultdict[str, list[Any]] = defaultdict(list)
-    for row in models.newest(session, COUNTS, model):
-        rows[row.kind].append(row)
-    strata: defaultdict[_Stratum, list[tuple[_Codes, int]]] = defaultdict(list)
+    (row,) = models.newest(session, _COUNT_VERDICTS, model, bins=CONFIDENCE_BINS)
+    items = _items_of_one_epoch(row.cells)
     if models.run.epochs > 1:
-        for row in models.newest(session, CELLS_OF_MANY_EPOCHS, model):
-            strata[row[:3]].append((tuple(row.codes), row.items_alike))
-    else:
-        for row in rows["cell"]:
-            strata[row[1:4]] += (((c,), n) for c, n in zip(row.codes, row.numbers, strict=True))
-    shares = [
-        Share(row.dataset, row.codes[0], row.parser_version, row.numbers[0], int(row.digest))
-        for row in rows["share"]
-    ]
-    return _Counts(identity_of(shares), _cells(strata), _confidence(rows["stated"]))
+        items = _items_of_many_epochs(models.newest(session, _COUNT_ITEMS_OF_MANY_EPOCHS, model))
+    alike = [AlikeVerdicts(**each | {"digest": int(each["digest"])}) for each in row.alike]
+    return _Counts(identity_of(alike), _cells(items), _confidence(row.stated))
 
 
-def _cells(strata: Mapping[_Stratum, Iterable[tuple[_Codes, int]]]) -> tuple[Cell, ...]:
+def _items_of_one_epoch(cells: Iterable[Mapping[str, Any]]) -> _Items:
+    return {
+        _Stratum(cell["malicious"], cell["category"], cell["cluster"]): [
+            ((code,), verdicts)
+            for code, verdicts in zip(cell["codes"], cell["verdicts"], strict=True)
+        ]
+        for cell in cells
+    }
+
+
+def _items_of_many_epochs(rows: Iterable[Row[Any]]) -> _Items:
+    items: defaultdict[_Stratum, list[tuple[_Codes, int]]] = defaultdict(list)
+    for row in rows:
+        stratum = _Stratum(row.malicious, row.category, row.cluster)
+        items[stratum].append((tuple(row.codes), row.items))
+    return items
+
+
+def _cells(items: _Items) -> tuple[Cell, ...]:
     """Join the items of a stratum that differ only in details that make no other finding."""
     cells: list[Cell] = []
-    for stratum in sorted(strata, key=_place):
-        malicious, category, cluster = stratum
+    for stratum in sorted(items, key=lambda each: each.place):
         samples: defaultdict[tuple[tuple[Finding, int], ...], int] = defaultdict(int)
-        for codes, number in strata[stratum]:
+        for codes, number in items[stratum]:
             samples[_findings(codes)] += number
+        target = TARGETS[stratum.malicious]
         cells += [
-            Cell(TARGETS[malicious], category, cluster, findings, samples[findings])
+            Cell(target, stratum.category, stratum.cluster, findings, samples[findings])
             for findings in sorted(samples)
         ]
     return tuple(cells)
-
-
-def _place(stratum: _Stratum) -> tuple[object, ...]:
-    malicious, category, cluster = stratum
-    return (malicious, category is not None, category or "", cluster is not None, cluster or "")
 
 
 @cache
@@ -146,12 +171,17 @@ def _findings(codes: _Codes) -> tuple[tuple[Finding, int], ...]:
     return tuple(sorted(Counter(map(finding_of, codes)).items()))
 
 
-def _confidence(stated: Iterable[Any]) -> tuple[ConfidenceCell, ...]:
-    """Join what differs only in the stop kind."""
-    sums: defaultdict[tuple[Target, Finding, int], list[int]] = defaultdict(lambda: [0] * 6)
+def _confidence(stated: Iterable[Mapping[str, Any]]) -> tuple[ConfidenceCell, ...]:
+    """Join the rows that differ only in the stop kind."""
+    sums: defaultdict[tuple[Target, Finding, int], Counter[str]] = defaultdict(Counter)
     for row in stated:
-        finding = finding_of(*row.codes)
+        finding = finding_of(row["code"])
         if finding in ACTIONS:
-            kind = (TARGETS[row.malicious], finding, row.bin)
-            sums[kind] = [a + b for a, b in zip(sums[kind], row.numbers, strict=True)]
-    return tuple(sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items()))
+            cell = sums[TARGETS[row["malicious"]], finding, row["bin"]]
+            cell.update({name: row[name] for name in _SUMS})
+    return tuple(
+        sorted(
+            ConfidenceCell(*kind, *(numbers[name] for name in _SUMS))
+            for kind, numbers in sums.items()
+        )
+    )

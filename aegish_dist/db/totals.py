@@ -1,23 +1,40 @@
-"""What the verdicts of one model used, cost and took."""
+"""Sums over the verdicts of one model: tokens and cost, and how its times are distributed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
+from operator import add
 from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.tally import Latency, TokenTotals
 from aegish_dist.db.identity import local_hash
 from aegish_dist.db.per_model import PerModel
-from aegish_dist.db.quantiles import EVERYWHERE, Bracket, brackets_of, edges_of, quantiles_of
-from aegish_dist.db.tally_sql import PARTS, SAMPLED, SPENT, SPENT_AND_LATENCY
+from aegish_dist.db.quantiles import (
+    DRAWN_RANKS,
+    DRAWS,
+    EVERYWHERE,
+    RANKS,
+    Bracket,
+    brackets_of,
+    edges_of,
+    quantiles_of,
+)
+from aegish_dist.db.statements import counting_statement, statement
 
-SUMS = slice(2, 9)
-"""Columns of `SPENT_AND_LATENCY` that `SPENT` has too."""
+PARTS = ("service", "queue", "limiter", "backoff", "total")
+"""Parts of the time of a call; the columns of `add_up_totals` begin with these words."""
 SAMPLED_FROM = 100_000
 """Planned verdicts of a model from which a sample is worth its time."""
+
+_DRAW_TIMES = statement("draw_times")
+_ADD_UP_TOTALS = counting_statement("add_up_totals")
+_ADD_UP_SPENT = counting_statement("add_up_spent")
+_TOKENS = tuple(field.name for field in fields(TokenTotals))
 
 _Brackets = Mapping[str, tuple[Bracket, ...]]
 """By part of the time."""
@@ -30,34 +47,35 @@ class Totals:
     local_hash: str
     """As in `VerdictSet`."""
     tokens: TokenTotals
+    """Tokens of all verdicts, those that a retry has replaced included."""
     cost_usd: Decimal | None
-    """None when none is priced."""
+    """Cost of all verdicts, in USD; None when none is priced."""
     priced_verdicts: int
+    """Verdicts whose cost is known."""
     replaced: int
     """Verdicts that a retry has replaced."""
     latency: dict[str, Latency]
-    """By part; one that nobody timed is absent."""
+    """By part; one that was never timed is absent."""
 
 
 def add_up(models: PerModel, model: str, session: Session) -> Totals:
     """Add up the verdicts of a model: tokens and costs of all, times of those that count."""
     brackets = _brackets(models, model, session)
-    row = _spent_and_latency(models, model, session, brackets)
+    row = _totals(models, model, session, brackets)
     if (latency := _latency(row, brackets)) is None:
         brackets = dict.fromkeys(PARTS, EVERYWHERE)
-        row = _spent_and_latency(models, model, session, brackets)
+        row = _totals(models, model, session, brackets)
         latency = _latency(row, brackets)
-    spent, replaced = list(row[SUMS]), 0
-    if models.retried:  # a retry costs as much as a first try, and the first try was not free
-        ((*before, replaced),) = models.superseded(session, SPENT, model)
-        spent = [_plus(a, b) for a, b in zip(spent, before, strict=True)]
-    *tokens, cost_usd, priced = spent
+    # A retry costs as much as a first try, and the first try was not free.
+    replaced = models.superseded(session, _ADD_UP_SPENT, model)
+    spent = [row, *replaced]
+    tokens = {name: _sum(spent, f"{name}_tokens") for name in _TOKENS}
     return Totals(
         local_hash=local_hash(row.verdicts, row.row_hashes),
-        tokens=TokenTotals(*(None if total is None else int(total) for total in tokens)),
-        cost_usd=cost_usd,
-        priced_verdicts=priced,
-        replaced=replaced,
+        tokens=TokenTotals(**{name: n if n is None else int(n) for name, n in tokens.items()}),
+        cost_usd=_sum(spent, "cost_usd"),
+        priced_verdicts=sum(each.priced for each in spent),
+        replaced=sum(each.verdicts for each in replaced),
         latency=latency or {},
     )
 
@@ -65,31 +83,36 @@ def add_up(models: PerModel, model: str, session: Session) -> Totals:
 def _brackets(models: PerModel, model: str, session: Session) -> _Brackets:
     if models.run.planned_per_model < SAMPLED_FROM:
         return dict.fromkeys(PARTS, EVERYWHERE)
-    (row,) = models.newest(session, SAMPLED, model)
-    parts = zip(PARTS, row[::2], row[1::2], strict=True)
-    return {part: brackets_of(found, edges) for part, found, edges in parts}
+    values = {"model": models.keys[model], "draws": DRAWS, "ranks": list(DRAWN_RANKS)}
+    drawn = session.execute(_DRAW_TIMES, values).one()
+    return {
+        part: brackets_of(getattr(drawn, f"{part}_times"), getattr(drawn, f"{part}_edges"))
+        for part in PARTS
+    }
 
 
-def _spent_and_latency(models: PerModel, model: str, session: Session, brackets: _Brackets) -> Any:
+def _totals(models: PerModel, model: str, session: Session, brackets: _Brackets) -> Row[Any]:
     edges = {f"{part}_edges": edges_of(brackets[part]) for part in PARTS}
-    (row,) = models.newest(session, SPENT_AND_LATENCY, model, **edges)
+    (row,) = models.newest(session, _ADD_UP_TOTALS, model, ranks=list(RANKS), **edges)
     return row
 
 
-def _latency(row: Sequence[Any], brackets: _Brackets) -> dict[str, Latency] | None:
-    """Read the distributions of a row; None where a bracket missed."""
+def _latency(row: Row[Any], brackets: _Brackets) -> dict[str, Latency] | None:
+    """Return the distributions of a row; None where a bracket missed."""
     latency = {}
-    timed = row[SUMS.stop :]
-    parts = zip(PARTS, timed[::3], timed[1::3], timed[2::3], strict=True)
-    for part, number, micros, found in parts:
-        if not number:
+    for part in PARTS:
+        times: int = getattr(row, f"{part}_times")
+        if not times:
             continue
-        quantiles = quantiles_of(number, found, brackets[part])
+        quantiles = quantiles_of(times, getattr(row, f"{part}_quantiles"), brackets[part])
         if quantiles is None:
             return None
-        latency[part] = Latency(float(Fraction(int(micros), 1000 * number)), *quantiles)
+        mean = float(Fraction(int(getattr(row, f"{part}_micros")), 1000 * times))
+        latency[part] = Latency(mean, *quantiles)
     return latency
 
 
-def _plus(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else a + b
+def _sum(rows: Sequence[Row[Any]], column: str) -> Any:
+    """Return the sum of a column; None where no row has a value."""
+    known = [value for row in rows if (value := getattr(row, column)) is not None]
+    return reduce(add, known) if known else None

@@ -14,12 +14,14 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.tally import ModelTally
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.base import Base
 from aegish_dist.db.datasets import sample_keys, save_dataset
-from aegish_dist.db.runs import save_run
+from aegish_dist.db.runs import load_run, save_run
 from aegish_dist.db.tables import RunModelRow
+from aegish_dist.db.tally import count_models
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe
@@ -105,6 +107,12 @@ def store(session: Session, run: Run, datasets: Sequence[Dataset] = (COMMANDS,))
 def answer(session: Session, stored: StoredRun, verdicts: Mapping[Item, Verdict]) -> int:
     """Store verdicts about items of a run; return how many were new."""
     return insert_verdicts(session, [(stored.key(item), each) for item, each in verdicts.items()])
+
+
+def tallies(session: Session, run_id: str) -> list[ModelTally]:
+    """Count the verdicts of a run, whatever was counted before."""
+    counted = count_models(session, load_run(session, run_id), {})
+    return [each.tally for each in counted if each.tally is not None]
 
 
 def row_counts(engine: Engine) -> dict[str, int]:

@@ -14,14 +14,14 @@ from aegish_dist.db import totals
 from aegish_dist.db.quantiles import (
     EVERYWHERE,
     FRACTIONS,
+    RANKS,
     Bracket,
     brackets_of,
     edges_of,
     quantiles_of,
-    quantiles_sql,
 )
-from aegish_dist.db.tally import tally
-from tests.integration.stored_runs import StoredRun, a_run, store
+from aegish_dist.db.statements import fragment
+from tests.integration.stored_runs import StoredRun, a_run, store, tallies
 
 NUMBERS = 20_101
 """With 20,100 gaps the bracketed fractions lie two ranks from those beside them."""
@@ -40,10 +40,10 @@ def ask(
     session: Session, numbers: Sequence[float], brackets: Sequence[Bracket]
 ) -> tuple[float, ...] | None:
     row = session.execute(
-        text(f"SELECT count(x), {quantiles_sql('x')} FROM unnest(CAST(:all AS float8[])) AS x"),
-        {"all": list(numbers), "x_edges": edges_of(brackets)},
+        text(f"SELECT {fragment('distribution', 'x')} FROM unnest(CAST(:all AS float8[])) AS x"),
+        {"all": list(numbers), "x_edges": edges_of(brackets), "ranks": list(RANKS)},
     ).one()
-    return quantiles_of(row[0], row[1], brackets)
+    return quantiles_of(row.x_times, row.x_quantiles, brackets)
 
 
 def sort_all(session: Session, numbers: Sequence[float]) -> tuple[float, ...]:
@@ -160,7 +160,7 @@ def test_the_sample_decides_nothing(
     if sampled != "not":
         monkeypatch.setattr(totals, "SAMPLED_FROM", 0)
 
-    (counted,) = tally(session, stored.run_id)
+    (counted,) = tallies(session, stored.run_id)
 
     for part in ("service", "backoff"):
         mean, *wanted = session.execute(

@@ -27,8 +27,8 @@ from aegish_dist.core.tally import (
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.identity import joint_identity
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tally import count_models, tally
-from aegish_dist.db.tally_sql import PARTS
+from aegish_dist.db.tally import count_models
+from aegish_dist.db.totals import PARTS
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
@@ -41,6 +41,7 @@ from tests.integration.stored_runs import (
     a_run,
     answer,
     store,
+    tallies,
 )
 
 KINDS = list(itertools.product(Outcome, [None, *StopKind], [None, *ErrorClass]))
@@ -177,7 +178,7 @@ def test_sql_counts_what_the_core_counts(
     verdicts = verdicts_of_every_kind(stored, seed, epochs, retried=retried)
     answer(session, stored, verdicts)
 
-    (counted,) = tally(session, run.run_id)
+    (counted,) = tallies(session, run.run_id)
 
     assert Counter(counted.cells) == Counter(count_cells(stored, verdicts))
     assert counted.confidence == tuple(sorted(count_confidence(stored, verdicts)))
@@ -221,7 +222,7 @@ def test_a_confidence_falls_into_its_bin(
     stored = store(session, a_run())
     answer(session, stored, {stored.item(TAR): replace(BLOCKED, confidence=confidence)})
 
-    (counted,) = tally(session, stored.run_id)
+    (counted,) = tallies(session, stored.run_id)
 
     assert counted.confidence == (
         ConfidenceCell(Target.MALICIOUS, Finding.BLOCK, position, 1, *sums),
@@ -238,7 +239,7 @@ def test_percentiles_are_interpolated(session: Session) -> None:
         {stored.item(s): replace(BLOCKED, timing=Timing(service_ms=ms)) for s, ms in times.items()},
     )
 
-    (counted,) = tally(session, stored.run_id)
+    (counted,) = tallies(session, stored.run_id)
 
     assert set(counted.latency) == {"service"}
     seen = counted.latency["service"]
@@ -264,7 +265,7 @@ def test_time_without_an_answer_is_no_latency(session: Session) -> None:
         },
     )
 
-    (counted,) = tally(session, stored.run_id)
+    (counted,) = tallies(session, stored.run_id)
 
     assert counted.latency == {"service": Latency(10, 10, 10, 10, 10)}
 
@@ -287,7 +288,7 @@ def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
     )
 
     once = Cell(Target.HARMLESS, None, None, ((Finding.ALLOW, 1),), 2)
-    assert tally(session, run.run_id) == [
+    assert tallies(session, run.run_id) == [
         ModelTally("test/a", False, planned_malicious=4, planned_harmless=6, cells=()),
         ModelTally("test/b", True, planned_malicious=4, planned_harmless=6, cells=(once,)),
     ]
@@ -351,7 +352,7 @@ def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> 
 
     assert first == second
     assert first.verdicts == len(newest(dict(verdicts)))
-    assert tally(session, "run1") == tally(session, "run2")
+    assert tallies(session, "run1") == tallies(session, "run2")
 
 
 def test_a_sample_in_two_datasets_has_two_verdicts(session: Session) -> None:

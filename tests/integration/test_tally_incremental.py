@@ -18,7 +18,6 @@ from aegish_dist.db import per_model
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import RunRow, SnapshotRow
-from aegish_dist.db.tally import tally
 from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from tests.integration.stored_runs import (
@@ -34,6 +33,7 @@ from tests.integration.stored_runs import (
     answer,
     row_counts,
     store,
+    tallies,
 )
 
 MODELS = tuple(a_model(f"test/{letter}") for letter in "abc")
@@ -228,11 +228,11 @@ def test_side_by_side_is_the_same(
             answer(session, stored, again)
     with Session(engine) as session:
         run = load_run(session, stored.run_id)
-        alone = (tally(session, stored.run_id), model_progress(session, run, 15))
+        alone = (tallies(session, stored.run_id), model_progress(session, run, 15))
     (snapshot,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
     monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     with Session(engine) as session:
-        assert (tally(session, stored.run_id), model_progress(session, run, 15)) == alone
+        assert (tallies(session, stored.run_id), model_progress(session, run, 15)) == alone
     (together,) = aggregate(engine, stored.run_id, [DEFAULT_RULE], recount=True)
 
     assert as_bytes(together) == as_bytes(snapshot)
@@ -246,11 +246,11 @@ def test_side_by_side_is_one_picture(
     monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     repeatable = engine.execution_options(isolation_level="REPEATABLE READ")
     with Session(repeatable) as session:
-        before = tally(session, stored.run_id)
+        before = tallies(session, stored.run_id)
         more(engine, stored, {("test/a", 1): BLOCKED, ("test/c", 2): BLOCKED})
-        assert tally(session, stored.run_id) == before
+        assert tallies(session, stored.run_id) == before
     with Session(engine) as session:
-        assert tally(session, stored.run_id) != before
+        assert tallies(session, stored.run_id) != before
 
 
 def test_deleting_a_run_deletes_its_verdicts(engine: Engine, stored: StoredRun) -> None:

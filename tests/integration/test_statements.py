@@ -1,0 +1,85 @@
+"""Every named statement against the real schema, so that none goes stale."""
+
+import re
+from importlib.resources import files
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from aegish_dist.db.statements import counting_statement, fragment, statement
+
+FILES = [file.read_text() for file in files("aegish_dist.db").joinpath("sql").iterdir()]
+NAMED = re.compile(r"^-- name: (\w+)\n((?:--.*\n)*)([^-].*(?:\n.*)*?)(?=\n-- |\Z)", re.MULTILINE)
+STATEMENTS = {name: sql for content in FILES for name, _, sql in NAMED.findall(content)}
+COUNTING = sorted(name for name, sql in STATEMENTS.items() if "{counts}" in sql)
+PLAIN = sorted(STATEMENTS.keys() - set(COUNTING))
+
+VALUES: dict[str, object] = {
+    **{f"{part}_edges": [0.0] * 9 for part in ("service", "queue", "limiter", "backoff", "total")},
+    "after": 0,
+    "bins": 10,
+    "datasets": [1],
+    "draws": 8,
+    "epochs": 1,
+    "generation": 1,
+    "key": 1,
+    "model": 1,
+    "models": [1],
+    "outcomes": [1],
+    "ranks": [0.5],
+    "run": "none",
+    "through": 1,
+    "window_s": 1.0,
+}
+"""A value of the right type for every name that a statement binds."""
+
+
+def execute(session: Session, sql: str) -> None:
+    """Execute a statement of the store with values that match no row."""
+    bound = re.findall(r"(?<![:\w]):(\w+)", sql)
+    values = {name: VALUES[name] for name in bound}
+    if "model.model = ANY(:models)" in sql:
+        values["models"] = ["none"]
+    session.execute(text(sql), values)
+
+
+def test_every_statement_has_a_name_and_a_sentence() -> None:
+    """What the files say is what the tests below execute."""
+    heads = sum(content.count("-- name: ") for content in FILES)
+    sentences = [sentence for content in FILES for _, sentence, _ in NAMED.findall(content)]
+    assert heads == len(STATEMENTS) == len(sentences)
+    assert all(sentence.strip() for sentence in sentences)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_statement_is_accepted_by_the_schema(session: Session, name: str) -> None:
+    """Tables, columns and types are those of the newest migration."""
+    execute(session, statement(name).text)
+
+
+@pytest.mark.parametrize("which", ["every", "newest", "superseded"])
+@pytest.mark.parametrize("name", COUNTING)
+def test_a_counting_statement_is_accepted(session: Session, name: str, which: str) -> None:
+    """Whichever verdicts it counts."""
+    execute(session, getattr(counting_statement(name), which).text)
+
+
+def test_a_statement_that_no_file_has() -> None:
+    """Found out where a module names it, which is when it is imported."""
+    with pytest.raises(KeyError, match="no_such_statement"):
+        statement("no_such_statement")
+    with pytest.raises(KeyError, match="no_such_fragment"):
+        fragment("no_such_fragment")
+
+
+def test_values_are_bound() -> None:
+    """A fragment is text; a value never is."""
+    names = {name for name, _ in bindparam_names("count_progress")}
+    assert names == {"model", "window_s"}
+
+
+def bindparam_names(name: str) -> list[tuple[str, object]]:
+    """Return what a counting statement binds."""
+    compiled = counting_statement(name).newest.compile()
+    return list(compiled.params.items())
