@@ -4,12 +4,13 @@ WORKERS ?= 4
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+WHEEL_PIP := build/wheel/bin/python -m pip --quiet --disable-pip-version-check
 COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint audit check bench format lock clean
+.PHONY: help demo test lint audit check bench format lock dist release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -51,6 +52,17 @@ lock: ## pin the newest dependencies that pyproject.toml allows
 	$(COMPILE) --extra parquet -o requirements/run.txt pyproject.toml
 	$(COMPILE) --extra parquet --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
 	printf '%s\n' hatchling editables | $(COMPILE) -c requirements/dev.txt -o requirements/build.txt -
+
+dist: .venv/.dev ## build the wheel, and run the demo from it in an environment of its own
+	rm -rf dist build/wheel
+	$(BIN)/python -m hatchling build
+	$(PYTHON) -m venv build/wheel
+	$(WHEEL_PIP) install --require-hashes -r requirements/run.txt
+	$(WHEEL_PIP) install --no-deps dist/*.whl
+	cd build/wheel && AEGISH_DIST_HOME=$(CURDIR)/build/wheel/home bin/aegish-dist demo
+
+release: check dist ## check that this commit can be released, and say how to tag it
+	$(BIN)/python .ci/release.py
 
 clean: ## remove what the other targets made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
