@@ -57,6 +57,11 @@ class InputError(ValueError):
         where = "" if line is None else f"line {line}: "
         super().__init__(f"{where}{what}" if field is None else f"{where}key '{field}': {what}")
 
+    def below(self, path: str) -> "InputError":
+        """Return the same error about a value that stands below a path."""
+        field = f"{path}.{self.field or ''}".replace(".[", "[").strip(".") or None
+        return InputError(self.what, line=self.line, field=field, found=self.found)
+
 
 class CatalogError(AegishError):
     """Raised when the model catalog is malformed or does not know a model."""

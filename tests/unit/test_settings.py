@@ -96,9 +96,9 @@ def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("variable", "value", "problem"),
     [
-        ("CONCURRENCY", "0", "must be at least 1"),
-        ("CONCURRENCY", "-1", "must be at least 1"),
-        ("CONCURRENCY", "10001", "must be at most 10,000"),
+        ("CONCURRENCY", "0", "must be from 1 to 10,000"),
+        ("CONCURRENCY", "-1", "must be from 1 to 10,000"),
+        ("CONCURRENCY", "10001", "must be from 1 to 10,000"),
         ("CONCURRENCY", "many", "must be a whole number"),
         ("CONCURRENCY", "1.5", "must be a whole number"),
         ("SHUTDOWN_GRACE_S", "-1", "must be at least 0"),

@@ -26,10 +26,10 @@ SECRET = "sk-secret"
             r"\[providers.openai\]: key 'wire': must be one of .*'anthropic'",
         ),
         ('[providers.openai]\nmax_in_flight = "9"', "key 'max_in_flight': must be a whole number$"),
-        ("[providers.openai]\nmax_in_flight = 0", "key 'max_in_flight': must be at least 1$"),
+        ("[providers.openai]\nmax_in_flight = 0", "key 'max_in_flight': must be from 1 to 10,000$"),
         (
             "[providers.openai]\nrequests_per_minute = 0",
-            "'requests_per_minute': must be greater than 0$",
+            "'requests_per_minute': must be greater than 0 and at most 1,000,000,000$",
         ),
         ("[providers.openai.shared]\nrpm = 5", "'shared.rpm': unknown key; known are requests_"),
         ('[providers.openai]\nbase_url = "ftp://host"', "key 'base_url': must be an http"),
@@ -47,7 +47,10 @@ SECRET = "sk-secret"
         ),
         (MODEL + MODEL, r"entry 2: key 'id': 'openai/x' is already entry 1"),
         (MODEL + "simulated = 1", r"entry 1 \(openai/x\): key 'simulated': must be true or false$"),
-        (MODEL + "price = {input = -1, output = 2}", "key 'price.input': must be at least 0$"),
+        (
+            MODEL + "price = {input = -1, output = 2}",
+            "key 'price.input': must be from 0 to 1,000,000$",
+        ),
         (MODEL + "price = {input = '1', output = 2}", "key 'price.input': must be a number$"),
         (MODEL + "price = {input = true, output = 2}", "key 'price.input': must be a number$"),
         (
@@ -66,7 +69,10 @@ SECRET = "sk-secret"
         (MODEL + "retires = 2026-12-11T00:00:00Z", "key 'retires': must be a date such as"),
         (MODEL + "retires = 7", "key 'retires': must be a date such as"),
         (MODEL + 'max_tokens_field = "n"', "key 'max_tokens_field': must be one of 'max_tokens'"),
-        (MODEL + "cache_from_tokens = -1", "key 'cache_from_tokens': must be at least 0$"),
+        (
+            MODEL + "cache_from_tokens = -1",
+            "key 'cache_from_tokens': must be from 0 to 10,000,000$",
+        ),
         (MODEL + "parameters = {top_p = 1e999}", "key 'parameters': .*no JSON form"),
     ],
 )

@@ -1,0 +1,163 @@
+"""The words for what msgspec refuses.
+
+A value may be a key in the wrong place, so messages name what is expected and at most the type of
+what was found, never the value.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+
+from aegish_dist.errors import InputError
+from aegish_dist.inputs.checking import REFUSALS
+
+_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "decimal": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "date": "a date such as 2026-12-31",
+    "object": "a table",
+    "array": "a list",
+}
+_FOUND = {**_NAMES, "date": "a date"}
+_LOCATION = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+_WRONG_TYPE = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?$")
+_OUT_OF_BOUNDS = re.compile(r"Expected `[^`]+` [<>]=? |Number out of range")
+_WRONG_LENGTH = re.compile(r"Expected `[^`]+` of length ([<>]=) ([0-9]+)")
+_MISSING = re.compile(r"Object missing required field `([^`]+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.+)`", re.DOTALL)
+
+
+def worded(error: Exception, values: Any, kind: Any, convert: Callable[..., Any]) -> InputError:
+    """Return an error of msgspec in the words of people.
+
+    Args:
+        error: One of `REFUSALS`.
+        values: The values that were converted.
+        kind: The type that they were converted to.
+        convert: Converts values to a type as before.
+    """
+    if isinstance(error, RecursionError):
+        return InputError("is nested too deeply")
+    if isinstance(error, UnicodeEncodeError):
+        return InputError("must not contain half a surrogate pair")
+    message = str(error)
+    location = _LOCATION.search(message)
+    path = location[1] if location else ""
+    mapping, in_mapping, _ = path.partition("[...]")
+    if in_mapping:
+        inner = _values_at(values, mapping)
+        return _problem_in_mapping(inner, _at(kind, mapping), convert).below(mapping)
+    if isinstance(error.__cause__, InputError):  # raised in `__post_init__`
+        return error.__cause__.below(path)
+    what = message[: location.start()] if location else message
+    return _described(what, _at(kind, path)).below(path)
+
+
+def _problem_in_mapping(values: Any, kind: Any, convert: Callable[..., Any]) -> InputError:
+    """Find the key with a wrong value, which msgspec does not name."""
+    value_kind = next(get_args(part)[1] for part in _parts(kind) if get_origin(part) is dict)
+    for key, value in values.items():
+        try:
+            convert(value, value_kind)
+        except REFUSALS as error:
+            return worded(error, value, value_kind, convert).below(key)
+    return InputError("cannot be read")
+
+
+def _described(what: str, kind: object) -> InputError:
+    if found := _MISSING.match(what):
+        return InputError("is missing", field=found[1])
+    if found := _UNKNOWN.match(what):
+        return InputError(f"unknown key; known are {', '.join(_fields(kind))}", field=found[1])
+    if found := _WRONG_TYPE.match(what):
+        got = _FOUND.get(found[2], found[2]) if found[2] else ""
+        return InputError(f"must be {_allowed(found[1])}", found=got)
+    return InputError(_outside(what, kind))
+
+
+def _outside(what: str, kind: object) -> str:
+    """Word a value of the right type that is outside of what its type allows."""
+    if _OUT_OF_BOUNDS.match(what):
+        return f"must be {_range(kind)}"
+    if found := _WRONG_LENGTH.match(what):
+        return (
+            f"must have at most {int(found[2]):,} characters"
+            if found[1] == "<="
+            else "must not be empty"
+        )
+    if what.startswith("Invalid enum value"):
+        return f"must be one of {', '.join(repr(choice) for choice in _choices(kind))}"
+    return what
+
+
+def _range(kind: object) -> str:
+    """Name the limits of a number, both of them where there are two."""
+    metas = (each for part in _parts(kind) for each in getattr(part, "__metadata__", ()))
+    meta = next(metas, msgspec.Meta())
+    if meta.ge is not None and meta.le is not None:
+        return f"from {_number(meta.ge)} to {_number(meta.le)}"
+    limits = {
+        "at least": meta.ge,
+        "greater than": meta.gt,
+        "at most": meta.le,
+        "less than": meta.lt,
+    }
+    named = (f"{words} {_number(limit)}" for words, limit in limits.items() if limit is not None)
+    return " and ".join(named) or "a smaller number"
+
+
+def _number(limit: float) -> str:
+    return f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
+
+
+def _values_at(values: Any, path: str) -> Any:
+    for name, index in re.findall(r"([^.\[\]]+)|\[([0-9]+)\]", path):
+        values = values[name] if name else values[int(index)]
+    return values
+
+
+def _allowed(names: str) -> str:
+    types = names.split(" | ")
+    if "decimal" in types:
+        types = ["decimal"]
+    return " or ".join(_NAMES.get(each, each) for each in types if each != "null")
+
+
+def _at(kind: object, path: str) -> object:
+    """Return the type that a path leads to; indexes and keys of mappings are passed over."""
+    for key in re.split(r"\.|\[[^]]*\]", path):
+        if key:
+            kind = _fields(kind).get(key)
+    return kind
+
+
+def _fields(kind: object) -> dict[str, Any]:
+    """Return the keys of the table that is `kind` or stands in it, with their types."""
+    for part in _parts(kind):
+        if isinstance(part, type) and issubclass(part, msgspec.Struct):
+            return {each.encode_name: each.type for each in msgspec.structs.fields(part)}
+    return {}
+
+
+def _choices(kind: object) -> list[str]:
+    for part in _parts(kind):
+        if get_origin(part) is Literal:
+            return list(get_args(part))
+        if isinstance(part, type) and issubclass(part, Enum):
+            return [str(each.value) for each in part]
+    return []
+
+
+def _parts(kind: object) -> Iterable[object]:
+    """Yield a type and what unions, containers and annotations wrap in it."""
+    yield kind
+    if get_origin(kind) is not Literal:
+        arguments = get_args(kind)
+        for part in arguments[:1] if get_origin(kind) is Annotated else arguments:
+            yield from _parts(part)
