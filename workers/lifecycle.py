@@ -19,7 +19,7 @@ from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.pipeline.health import Health
 from aegish_dist.pipeline.spool import recover_folder
-from aegish_dist.providers.session import ProviderSession
+from aegish_dist.providers.session import ProviderSession, provider_session
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.redis_store import SharedLimiter
 from workers.callers import CallerFactory, Callers

@@ -22,7 +22,7 @@ from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.render import render
 from aegish_dist.settings import load_settings
 from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.running import SimulatorThread
+from aegish_dist.simulator.running import simulator_thread
 
 MODELS = (
     *("baseline/always-block", "baseline/always-allow", "baseline/keyword"),
@@ -38,7 +38,7 @@ def demo() -> None:
     an embedded PostgreSQL, and prints the report. The simulated models answer over HTTP from this
     machine; their numbers say nothing about any real model.
     """
-    with SimulatorThread(SimulatorConfig()) as simulator, TemporaryDirectory() as directory:
+    with simulator_thread(SimulatorConfig()) as simulator, TemporaryDirectory() as directory:
         catalog = Path(directory) / "simulated.toml"
         catalog.write_text(catalog_for(simulator.url))
         workspace = open_workspace(

@@ -14,7 +14,7 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
 from aegish_dist.models import Credentials, ModelEntry
-from aegish_dist.providers.session import ProviderSession
+from aegish_dist.providers.session import ProviderSession, provider_session
 
 PROBE_COMMAND = "echo ok"
 REFUSALS = frozenset(
@@ -61,7 +61,7 @@ async def check_models(
         credentials: The keys, and where they may go.
         entry: Returns the catalog entry of a model id; a model is not asked what it refuses by it.
     """
-    async with ProviderSession() as providers:
+    async with provider_session() as providers:
 
         async def check(spec: ModelSpec) -> ModelCheck:
             return _foreseen(spec, parameters, entry(spec.id)) or await _asked(

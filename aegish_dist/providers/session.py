@@ -1,7 +1,7 @@
 """The connections of one worker process, and the clients that share them."""
 
-from types import TracebackType
-from typing import Self
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -26,35 +26,29 @@ DNS_CACHE_S = 300
 """Seconds that a resolved address is kept."""
 
 
-class ProviderSession:
-    """One connection pool for all models; an async context manager.
+@asynccontextmanager
+async def provider_session() -> AsyncIterator["ProviderSession"]:
+    """Open the connection pool of this process, and close it at the end."""
+    connector = aiohttp.TCPConnector(
+        limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=DNS_CACHE_S
+    )
+    # The deadline of a call is the client's; aiohttp's own would be a second one.
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+    cookies = aiohttp.DummyCookieJar()
+    async with aiohttp.ClientSession(
+        connector=connector, cookie_jar=cookies, timeout=timeout
+    ) as http:
+        yield ProviderSession(http)
 
-    It limits nothing: how many calls are in flight is the limiter's business.
+
+class ProviderSession:
+    """One connection pool for all models.
+
+    It limits nothing: the number of calls in flight is the limiter's business.
     """
 
-    def __init__(self) -> None:
-        self._http: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=DNS_CACHE_S
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            # The deadline of a call is the client's; aiohttp's own would be a second one.
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-        )
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
 
     def client(
         self,
@@ -81,8 +75,6 @@ class ProviderSession:
             return baseline(spec.name)
         if spec.wire.http is None:
             raise CatalogError(f"model '{spec.id}' was imported and cannot be called")
-        if self._http is None:
-            raise RuntimeError("the provider session is not open")
         wire = codec(spec.wire)
         template = wire.encode(spec, prompt, parameters)
         secret = _key_text(spec, key)

@@ -1,4 +1,4 @@
-"""Starts and stops a simulated provider: inside a loop, in a thread, or as a whole process.
+"""Starts and stops a simulated provider: in the running loop, in a thread, or as a whole process.
 
 Every socket is bound to 127.0.0.1.
 """
@@ -6,10 +6,11 @@ Every socket is bound to 127.0.0.1.
 import asyncio
 import resource
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from types import TracebackType
-from typing import Any, Self
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -25,46 +26,53 @@ _BACKLOG = 4096
 _SHUTDOWN_S = 0.05
 
 
+@dataclass(frozen=True, slots=True)
 class SimulatorServer:
     """A running simulated provider."""
 
-    def __init__(self, runner: web.ServerRunner, port: int, stats: Stats) -> None:
-        self.port = port
-        self.url = f"http://{HOST}:{port}"
-        self.stats = stats
-        self._runner = runner
+    port: int
+    """TCP port on 127.0.0.1."""
+    stats: Stats
+    """Its live counters; only to be read."""
 
-    async def stop(self) -> None:
-        """Close every connection, calls in flight included."""
-        await self._runner.cleanup()
+    @property
+    def url(self) -> str:
+        """Root of the provider's API, without a trailing slash."""
+        return f"http://{HOST}:{self.port}"
 
 
-async def start_server(
+@asynccontextmanager
+async def serving(
     config: SimulatorConfig, recordings: Iterable[Recording] = ()
-) -> SimulatorServer:
-    """Start a simulated provider in the running loop.
+) -> AsyncIterator[SimulatorServer]:
+    """Run a simulated provider in the running loop; the end closes calls in flight, too.
 
     Args:
-        config: How it behaves.
+        config: Its behaviour.
         recordings: Answers to replay; without any, personas answer.
 
     Raises:
-        ConfigError: When the port cannot be used.
+        ConfigError: The port cannot be used.
     """
-    replay = Replay(recordings)
-    simulator = Simulator(config, replay or None)
+    simulator = Simulator(config, Replay(recordings) or None)
     # Cancellation on disconnect ends a hanging call as soon as its client gives up.
     server = web.Server(simulator.handle, handler_cancellation=True, access_log=None)
     runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
-    site = web.TCPSite(runner, HOST, config.port, backlog=_BACKLOG)
+    try:
+        site = web.TCPSite(runner, HOST, config.port, backlog=_BACKLOG)
+        await _listen(site, config.port)
+        yield SimulatorServer(site.port, simulator.stats)
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(site: web.TCPSite, port: int) -> None:
     try:
         await site.start()
     except OSError as error:
-        await runner.cleanup()
-        problem = f"cannot listen on {HOST}:{config.port}: {error.strerror}"
+        problem = f"cannot listen on {HOST}:{port}: {error.strerror}"
         raise ConfigError(f"{problem}; choose another port, or 0 for a free one") from error
-    return SimulatorServer(runner, site.port, simulator.stats)
 
 
 def run_forever(
@@ -75,12 +83,12 @@ def run_forever(
     """Run a simulated provider until SIGINT or SIGTERM, then return.
 
     Args:
-        config: How it behaves.
+        config: Its behaviour.
         recordings: Answers to replay; without any, personas answer.
         on_ready: Called once it accepts connections.
 
     Raises:
-        ConfigError: When the port cannot be used.
+        ConfigError: The port cannot be used.
     """
 
     async def run() -> None:
@@ -88,71 +96,46 @@ def run_forever(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
-        await _run_until(stopped, config, recordings, on_ready)
+        async with serving(config, recordings) as server:
+            on_ready(server)
+            await stopped.wait()
 
-    _allow_connections()
+    # As many file descriptors as the process may have: the usual 1,024 are one per call.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     asyncio.run(run())
 
 
-def _allow_connections() -> None:
-    """Take as many file descriptors as the process may: the usual 1,024 are one per call."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+@contextmanager
+def simulator_thread(
+    config: SimulatorConfig, recordings: Iterable[Recording] = ()
+) -> Iterator[SimulatorServer]:
+    """Run a simulated provider in a thread with a loop of its own.
 
+    Args:
+        config: Its behaviour.
+        recordings: Answers to replay; without any, personas answer.
 
-async def _run_until(
-    stopped: asyncio.Event,
-    config: SimulatorConfig,
-    recordings: Iterable[Recording],
-    on_ready: Callable[[SimulatorServer], None],
-) -> None:
-    server = await start_server(config, recordings)
-    try:
-        on_ready(server)
-        await stopped.wait()
-    finally:
-        await server.stop()
+    Raises:
+        ConfigError: The port cannot be used.
+    """
+    ready: Future[tuple[SimulatorServer, asyncio.AbstractEventLoop]] = Future()
+    stopped = asyncio.Event()
 
+    async def run() -> None:
+        async with serving(config, recordings) as server:
+            ready.set_result((server, asyncio.get_running_loop()))
+            await stopped.wait()
 
-class SimulatorThread:
-    """A simulated provider in a thread with a loop of its own, for the length of a `with`."""
-
-    def __init__(self, config: SimulatorConfig, recordings: Iterable[Recording] = ()) -> None:
-        self._config = config
-        self._recordings = recordings
-        self._ready: Future[SimulatorServer] = Future()
-        self._stopped = asyncio.Event()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="simulator")
-
-    @property
-    def url(self) -> str:
-        """Root of the provider's API, without a trailing slash."""
-        return self._ready.result().url
-
-    @property
-    def stats(self) -> Stats:
-        """Its live counters; only to be read."""
-        return self._ready.result().stats
-
-    def __enter__(self) -> Self:
-        self._end = self._executor.submit(lambda: asyncio.run(self._main()))
-        either: list[Future[Any]] = [self._ready, self._end]
+    with ThreadPoolExecutor(1, thread_name_prefix="simulator") as executor:
+        end = executor.submit(lambda: asyncio.run(run()))
+        either: tuple[Future[Any], ...] = (ready, end)
         wait(either, return_when=FIRST_COMPLETED)
-        if not self._ready.done():
-            self._executor.shutdown()
-            self._end.result()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._stopped.set)
-        self._executor.shutdown()
-        self._end.result()
-
-    async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        await _run_until(self._stopped, self._config, self._recordings, self._ready.set_result)
+        if end.done():
+            end.result()
+        server, loop = ready.result()
+        try:
+            yield server
+        finally:
+            loop.call_soon_threadsafe(stopped.set)
+            end.result()

@@ -19,17 +19,17 @@ CALLS = """if True:
     from aegish_dist.models import Catalog
     from aegish_dist.pipeline.simulate import catalog_for
     from aegish_dist.prompts.loading import load_prompt
-    from aegish_dist.providers.session import ProviderSession
+    from aegish_dist.providers.session import provider_session
     from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
     from aegish_dist.simulator.faults import FaultPlan, parse_script
-    from aegish_dist.simulator.running import SimulatorThread
+    from aegish_dist.simulator.running import simulator_thread
 
     MODEL = "simulated-cohere/careful"
     FAULTS = ["ok", "429", "quota", "404", "500", "503", "malformed", "token_limit"]
 
     async def calls(spec):
         prompt, parameters = load_prompt("guard"), CallParameters(time_limit_s=20)
-        async with ProviderSession() as providers:
+        async with provider_session() as providers:
             for key in [*["right"] * len(FAULTS), "invalid"]:
                 client = providers.client(spec, prompt, parameters, SecretStr(key))
                 try:
@@ -39,7 +39,7 @@ CALLS = """if True:
                     print(json.dumps({**vars(error), "words": str(error), "key": key}))
 
     script = ModelConfig(script=parse_script(FAULTS), faults=FaultPlan(retry_after_s=7))
-    with SimulatorThread(SimulatorConfig(models={"careful": script})) as simulator:
+    with simulator_thread(SimulatorConfig(models={"careful": script})) as simulator:
         catalog = Path("simulated.toml")
         catalog.write_text(catalog_for(simulator.url))
         asyncio.run(calls(*Catalog.load(catalog).resolve(MODEL, {})))

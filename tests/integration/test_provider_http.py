@@ -19,7 +19,7 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.contract import ModelClient
-from aegish_dist.providers.session import ProviderSession
+from aegish_dist.providers.session import provider_session
 from tests.defined import defined
 
 PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {command}")
@@ -89,7 +89,7 @@ async def client_of(
 ) -> AsyncIterator[ModelClient]:
     spec = ModelSpec("test/m", wire, "m", base_url)
     parameters = CallParameters(time_limit_s=time_limit_s)
-    async with ProviderSession() as session:
+    async with provider_session() as session:
         yield session.client(spec, PROMPT, parameters, SecretStr(key))
 
 

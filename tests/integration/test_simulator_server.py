@@ -27,7 +27,7 @@ from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import NO_LATENCY
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script
-from aegish_dist.simulator.running import SimulatorThread, start_server
+from aegish_dist.simulator.running import serving, simulator_thread
 
 DEADLINE_S = 10.0
 OPENAI_PATH = "/v1/chat/completions"
@@ -110,7 +110,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """Return the root of a simulator without latency and faults."""
-    with SimulatorThread(FAST) as simulator:
+    with simulator_thread(FAST) as simulator:
         yield simulator.url
 
 
@@ -165,7 +165,7 @@ def test_a_key_in_another_providers_header_does_not_count(url: str) -> None:
 def test_a_key_without_its_scheme_is_401(given: str, require_key: bool) -> None:
     """The OpenAI format asks for a bearer token, and a header that holds none is refused."""
     config = SimulatorConfig(latency=NO_LATENCY, require_key=require_key)
-    with SimulatorThread(config) as simulator:
+    with simulator_thread(config) as simulator:
         answer = call(simulator.url, OPENAI_PATH, openai_body(), {"Authorization": given})
         assert (answer.status, answer.body["error"]["code"]) == (401, "invalid_api_key")
         for good in ("Bearer k", "bearer k", "BEARER  k"):
@@ -193,7 +193,7 @@ def test_the_names_of_this_machine_are_answered_for(url: str) -> None:
     for host in ("127.0.0.1", "127.0.0.1:1", "localhost:8099", "LOCALHOST", "[::1]:80"):
         assert call(url, "/health", headers={"Host": host}).status == 200
     config = SimulatorConfig(hosts=frozenset({"simulator"}))
-    with SimulatorThread(config) as simulator:
+    with simulator_thread(config) as simulator:
         assert call(simulator.url, "/health", headers={"Host": "simulator:8400"}).status == 200
         assert call(simulator.url, "/health", headers={"Host": "other:8400"}).status == 421
 
@@ -216,7 +216,7 @@ def test_a_stream_is_refused_in_each_format(url: str) -> None:
 
 def test_keys_can_be_made_optional() -> None:
     """A local endpoint needs no key."""
-    with SimulatorThread(SimulatorConfig(latency=NO_LATENCY)) as simulator:
+    with simulator_thread(SimulatorConfig(latency=NO_LATENCY)) as simulator:
         assert call(simulator.url, OPENAI_PATH, openai_body()).status == 200
 
 
@@ -250,7 +250,7 @@ def test_error_faults_have_the_providers_statuses(fault: str) -> None:
     script = parse_script([fault] * 3)
     faults = FaultPlan(retry_after_s=0.25)
     config = SimulatorConfig(models={"m": ModelConfig(script=script)}, faults=faults)
-    with SimulatorThread(config) as simulator:
+    with simulator_thread(config) as simulator:
         answers = [ask(simulator.url) for ask in ASKS]
     assert tuple(answer.status for answer in answers) == ERRORS[fault]
     expected = "0.25" if fault == "rate_limit" else None
@@ -261,7 +261,7 @@ def test_faults_of_the_connection_and_of_the_body() -> None:
     """A reset, a truncated and a malformed answer fail in three different ways."""
     script = (Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED, None)
     config = SimulatorConfig(latency=NO_LATENCY, models={"m": ModelConfig(script=script)})
-    with SimulatorThread(config) as simulator:
+    with simulator_thread(config) as simulator:
         with pytest.raises(ConnectionResetError):
             ask_openai(simulator.url)
         with pytest.raises(IncompleteRead) as cut:
@@ -283,7 +283,7 @@ def test_answers_without_text() -> None:
         (ask_anthropic, ("refusal", "max_tokens", "end_turn")),
     ]:
         config = SimulatorConfig(latency=NO_LATENCY, models={"m": ModelConfig(script=script)})
-        with SimulatorThread(config) as simulator:
+        with simulator_thread(config) as simulator:
             bodies = [ask(simulator.url).body for _ in script]
         found = [body.get("stop_reason") or body["choices"][0]["finish_reason"] for body in bodies]
         assert tuple(found) == words
@@ -292,7 +292,7 @@ def test_answers_without_text() -> None:
 def test_a_hanging_call_ends_with_its_client() -> None:
     """A call that hangs is in flight until the client leaves."""
     config = SimulatorConfig(models={"m": ModelConfig(script=(Fault.HANG,))})
-    with SimulatorThread(config) as simulator:
+    with simulator_thread(config) as simulator:
         connection = HTTPConnection(simulator.url.removeprefix("http://"))
         content = json.dumps(openai_body()).encode()
         connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
@@ -305,14 +305,14 @@ def test_a_hanging_call_ends_with_its_client() -> None:
 def test_a_hanging_call_is_cut_off_in_the_end() -> None:
     """After its cap a hanging call loses the connection."""
     config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}, hang_s=0.01))
-    with SimulatorThread(config) as simulator, pytest.raises(ConnectionError):
+    with simulator_thread(config) as simulator, pytest.raises(ConnectionError):
         ask_openai(simulator.url)
 
 
 def test_stopping_does_not_wait_for_hanging_calls() -> None:
     """The end of the simulator closes calls in flight."""
     config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))
-    with SimulatorThread(config) as simulator:
+    with simulator_thread(config) as simulator:
         connection = HTTPConnection(simulator.url.removeprefix("http://"), timeout=DEADLINE_S)
         content = json.dumps(openai_body()).encode()
         connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
@@ -326,7 +326,7 @@ def test_stopping_does_not_wait_for_hanging_calls() -> None:
 def test_the_rate_limit_answers_429_per_model() -> None:
     """Requests over the burst are throttled, another model's are not."""
     config = SimulatorConfig(latency=NO_LATENCY, rate_limit=RateLimit(1, burst=2))
-    with SimulatorThread(config) as simulator:
+    with simulator_thread(config) as simulator:
         answers = [ask_openai(simulator.url) for _ in range(3)]
         assert [answer.status for answer in answers] == [200, 200, 429]
         assert ask_openai(simulator.url, model="other").status == 200
@@ -344,7 +344,7 @@ def test_replayed_answers_survive_any_unicode() -> None:
     verdict = Verdict(Outcome.ALLOW, completion)
     sample = Sample(command, Target.HARMLESS)
     recordings = [Recording("openrouter/microsoft/phi-4", "set", sample, 1, verdict)]
-    with SimulatorThread(SimulatorConfig(), recordings) as simulator:
+    with simulator_thread(SimulatorConfig(), recordings) as simulator:
         for ask in ASKS:
             assert text(ask(simulator.url, command, "microsoft/phi-4")) == recorded
         missing = ask_openai(simulator.url, "id", "microsoft/phi-4")
@@ -358,7 +358,7 @@ def test_a_recorded_deadline_hangs() -> None:
     verdict = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
     recordings = [Recording("m", "set", Sample("ls", Target.HARMLESS), 1, verdict)]
     config = SimulatorConfig(faults=FaultPlan(hang_s=0.01))
-    with SimulatorThread(config, recordings) as simulator:
+    with simulator_thread(config, recordings) as simulator:
         with pytest.raises(ConnectionError):
             ask_openai(simulator.url)
         assert simulator.stats.faults["hang"] == 1
@@ -374,18 +374,23 @@ def test_a_thousand_calls_at_once() -> None:
         await session.post(url + OPENAI_PATH, json=openai_body())
 
     async def main() -> None:
-        server = await start_server(config)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-            calls = [asyncio.create_task(post(session, server.url)) for _ in range(1_000)]
-            async with asyncio.timeout(DEADLINE_S):
-                while server.stats.in_flight < 1_000:
-                    await asyncio.sleep(0.005)
-            await server.stop()
+            async with serving(config) as server:
+                calls = [asyncio.create_task(post(session, server.url)) for _ in range(1_000)]
+                async with asyncio.timeout(DEADLINE_S):
+                    while server.stats.in_flight < 1_000:
+                        await asyncio.sleep(0.005)
             ends = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(end, aiohttp.ClientConnectionError) for end in ends)
 
     asyncio.run(main())
+
+
+async def serve(port: int) -> None:
+    """Start a simulator at a port and stop it at once."""
+    async with serving(SimulatorConfig(port=port)):
+        pass
 
 
 def test_a_taken_port_is_a_clear_error() -> None:
@@ -394,14 +399,17 @@ def test_a_taken_port_is_a_clear_error() -> None:
         port = taken.getsockname()[1]
         problem = f"cannot listen on 127.0.0.1:{port}: .*; choose another port"
         with pytest.raises(ConfigError, match=problem):
-            asyncio.run(start_server(SimulatorConfig(port=port)))
-        with pytest.raises(ConfigError, match=problem), SimulatorThread(SimulatorConfig(port=port)):
+            asyncio.run(serve(port))
+        with (
+            pytest.raises(ConfigError, match=problem),
+            simulator_thread(SimulatorConfig(port=port)),
+        ):
             pass
 
 
 def test_two_simulators_side_by_side(url: str) -> None:
     """Each simulator has a port of its own."""
-    with SimulatorThread(FAST) as other:
+    with simulator_thread(FAST) as other:
         assert other.url != url
         assert ask_openai(other.url).status == ask_openai(url).status == 200
 

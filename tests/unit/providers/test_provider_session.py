@@ -13,7 +13,7 @@ from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import Baseline
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.http import HttpClient, Route
-from aegish_dist.providers.session import ProviderSession
+from aegish_dist.providers.session import provider_session
 
 PROMPT = Prompt("guard", "Judge shell commands.", "{command}")
 KEY = "sk-proj-0123456789abcdef"
@@ -27,7 +27,7 @@ def prepare(
 ) -> ModelClient:
     async def body() -> ModelClient:
         spec = ModelSpec(f"test/{name}", wire, name, base_url, key_variable="TEST_API_KEY")
-        async with ProviderSession() as session:
+        async with provider_session() as session:
             return session.client(spec, PROMPT, CallParameters(), SecretStr(key) if key else None)
 
     return asyncio.run(body())
