@@ -19,7 +19,7 @@ from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.pipeline.health import Health
 from aegish_dist.pipeline.spool import recover_folder
-from aegish_dist.providers.session import ProviderSession, provider_session
+from aegish_dist.providers.session import provider_session
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.redis_store import SharedLimiter
 from workers.callers import CallerFactory, Callers
@@ -119,7 +119,7 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
         await in_thread(database.rest, require_current, database.engine)
         # Before the first message: an answer that is stored now is not paid for again.
         await in_thread(database.rest, recover_folder, database.engine, app.conf.aegish_spool)
-        async with _shared_limiter(app, name) as shared, ProviderSession() as providers:
+        async with _shared_limiter(app, name) as shared, provider_session() as providers:
             store, health = database.store, Health()
             spent = Grouped(store.spent, database.recounts)
             limiters = Limiters(shared, spent, Grouped(store.budgets, database.rest), calls)

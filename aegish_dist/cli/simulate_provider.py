@@ -1,6 +1,5 @@
 """`aegish-dist simulate-provider`: the fake LLM provider."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,9 @@ import click
 
 from aegish_dist.cli.options import FiniteRange
 from aegish_dist.cli.printing import note
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import ConfigError
-from aegish_dist.files import replacing_text
-from aegish_dist.models.entries import is_model_id
-from aegish_dist.pipeline.simulate import catalog_for
+from aegish_dist.pipeline.simulate import write_catalog
 from aegish_dist.recordings import read_recordings
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import parse_latency
@@ -112,8 +108,13 @@ def simulate_provider(**options: Any) -> None:
     recordings = [each for path in options["replays"] for each in read_recordings(path)]
 
     def ready(server: SimulatorServer) -> None:
-        if options["write_catalog"] is not None:
-            _write_catalog(options["write_catalog"], server.url, recordings)
+        path = options["write_catalog"]
+        if path is not None:
+            for model in write_catalog(path, server.url, recordings):
+                note(
+                    f"left out of the catalog: '{model}' is no model id of the form PROVIDER/MODEL"
+                )
+            note(f"catalog written to {path}")
         note(f"simulated provider at {server.url}")
         if recordings:
             note(f"replaying {len(recordings):,} recorded completions")
@@ -138,16 +139,3 @@ def _config(options: dict[str, Any]) -> SimulatorConfig:
         limit = RateLimit(options["requests_per_minute"], options["burst"])
         config = replace(config, rate_limit=limit)
     return config
-
-
-def _write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> None:
-    models = sorted({each.model for each in recordings})
-    unnamed = [model for model in models if not is_model_id(model)]
-    if models and len(unnamed) == len(models):
-        problem = f"'{unnamed[0]}' is no model id of the form PROVIDER/MODEL"
-        raise ConfigError(f"no catalog can name the recorded models: {problem}")
-    with replacing_text(path) as stream:
-        stream.write(catalog_for(url, [model for model in models if model not in unnamed]))
-    for model in unnamed:
-        note(f"left out of the catalog: '{model}' is no model id of the form PROVIDER/MODEL")
-    note(f"catalog written to {path}")

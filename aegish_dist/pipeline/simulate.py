@@ -1,10 +1,14 @@
 """The catalog that points at a running simulator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
+from aegish_dist.core.recording import Recording
 from aegish_dist.core.wire import HTTP_FORMATS, WireFormat
+from aegish_dist.errors import ConfigError
+from aegish_dist.files import replacing_text
 from aegish_dist.models import Catalog
-from aegish_dist.models.entries import ProviderEntry, provider_name
+from aegish_dist.models.entries import ProviderEntry, is_model_id, provider_name
 from aegish_dist.simulator.personas import PERSONAS
 
 DEFAULT_FORMAT = WireFormat.OPENAI
@@ -41,6 +45,31 @@ def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
     foreign = {provider_name(model): wire for model, wire in models}
     tables = [_provider(url, name, foreign[name]) for name in foreign if name not in known]
     return "\n".join(tables + [_entry(url, model, wire) for model, wire in models])
+
+
+def write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> list[str]:
+    """Write the catalog of a running simulator.
+
+    Args:
+        path: The file.
+        url: Root of the simulator, without a trailing slash.
+        recordings: The recorded answers it replays; empty for the simulated models.
+
+    Returns:
+        Recorded models that are left out, as no catalog can name them.
+
+    Raises:
+        ConfigError: It replays answers, and all of their models are such.
+        OutputError: The file cannot be written.
+    """
+    models = sorted({each.model for each in recordings})
+    unnamed = [model for model in models if not is_model_id(model)]
+    if models and len(unnamed) == len(models):
+        problem = f"'{unnamed[0]}' is no model id of the form PROVIDER/MODEL"
+        raise ConfigError(f"no catalog can name the recorded models: {problem}")
+    with replacing_text(path) as stream:
+        stream.write(catalog_for(url, [model for model in models if model not in unnamed]))
+    return unnamed
 
 
 def _format_of(provider: str, known: Mapping[str, ProviderEntry]) -> WireFormat:
