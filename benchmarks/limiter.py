@@ -28,9 +28,9 @@ from typing import Any
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.embedded import start_embedded
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 from aegish_dist.ratelimit.limiters import Limiters
-from aegish_dist.ratelimit.redis_store import SharedLimiter
+from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from tests.services import free_port
 
 PER_MINUTE = 1200
@@ -150,9 +150,12 @@ async def _calls(url: str | None) -> float:
     async def nothing(_: str) -> dict[str, int]:
         return {}
 
+    async def no_cap(_: str) -> None:
+        return None
+
     async with SharedLimiter.connect(url, "benchmark") as limiter:
         spec = ModelSpec("p/m", WireFormat.OPENAI, "m", max_in_flight=AT_ONCE)
-        model_limiter = Limiters(limiter, nothing).of(spec)
+        model_limiter = Limiters(limiter, nothing, no_cap, AT_ONCE).of(spec, "run")
         left = CALLS
 
         async def caller() -> None:

@@ -21,7 +21,7 @@ from aegish_dist.pipeline.health import Health
 from aegish_dist.pipeline.spool import recover_folder
 from aegish_dist.providers.session import provider_session
 from aegish_dist.ratelimit.limiters import Limiters
-from aegish_dist.ratelimit.redis_store import SharedLimiter
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from workers.callers import CallerFactory, Callers
 from workers.store import Store, WorkerDatabase
 from workers.writer import Grouped, VerdictWriter, facts

@@ -22,7 +22,7 @@ from celery.exceptions import Reject
 from aegish_dist.broker.messages import model_of
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
-from aegish_dist.ratelimit.local_lease import ANY_NUMBER
+from aegish_dist.ratelimit.policy import PREFETCH
 from workers.lifecycle import open_evaluator
 from workers.tasks import Delivery
 
@@ -107,8 +107,8 @@ class TaskPool(BasePool):
         return [shares[model] for model in models]
 
     def _room(self, model: str | None) -> int:
-        prefetch_target = ANY_NUMBER if model is None else self._limiters.prefetch_target(model)
-        return max(0, prefetch_target - (self._taken_of[model] - self._finished_of[model]))
+        target = PREFETCH.unlimited if model is None else self._limiters.prefetch_target(model)
+        return max(0, target - (self._taken_of[model] - self._finished_of[model]))
 
     def on_apply(self, target: Any, *args: Any, error_callback: Any, **kwargs: Any) -> None:
         """Drop a message of one of Celery's own tasks, which would block the event loop."""

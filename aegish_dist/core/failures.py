@@ -34,8 +34,8 @@ class Proof(IntEnum):
     ANSWER_IN_RUN = 2
     """Or else: the model has answered in this run, so key, host and parameters are right, and it is
     not parked."""
-    NOT_PARKED = 3
-    """Or else: the model is not parked."""
+    CIRCUIT_CLOSED = 3
+    """Or else: the circuit of the model is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ KINDS = {
     ErrorClass.BAD_REQUEST: Kind(Proof.ANSWER_IN_RUN, ends_probing=True),
     # Not tried again: the call may have been paid for, and some commands make a model think.
     ErrorClass.DEADLINE: Kind(
-        Proof.NOT_PARKED, Outcome.TIMEOUT_ERROR, charged=True, ends_probing=True
+        Proof.CIRCUIT_CLOSED, Outcome.TIMEOUT_ERROR, charged=True, ends_probing=True
     ),
 }
 """Every class of failure."""
@@ -92,7 +92,7 @@ class Failure:
     retry_after_s: float | None = None
     """Wait that the provider asked for; None: none."""
     probe: bool = False
-    """Whether the call was to find out if a parked model lives again."""
+    """Whether the call was a probe of an open circuit."""
     status: int | None = None
     """HTTP status, None when there was no response."""
     cut: bool = False
@@ -109,8 +109,8 @@ class Failure:
 class Evidence:
     """Facts about the model beside the failure."""
 
-    parked: bool = False
-    """Whether the fleet has parked it."""
+    circuit_open: bool = False
+    """Whether its circuit is open: it is not called, except by probes."""
     failed_probes: int = 0
     """Probes of it that failed since then."""
     answered: bool | None = None
@@ -160,8 +160,8 @@ def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | 
     """
     kind = failure.kind
     asked_s = failure.retry_after_s or 0.0
-    if evidence.parked:
-        return _of_parked(kind, failure, evidence)
+    if evidence.circuit_open:
+        return _of_open_circuit(kind, failure, evidence)
     if kind.proof is Proof.NEVER or asked_s > LONGEST_RETRY_AFTER_S:
         return Step.GIVE_BACK
     if failure.attempt < kind.attempts:
@@ -173,14 +173,14 @@ def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | 
 def _of_exhausted(kind: Kind, evidence: Evidence) -> GiveUp | Step:
     if evidence.answered is None and kind.attempts == 1:
         return Step.AWAIT_ANSWER  # others have had their chance while this item was tried again
-    if evidence.answered or kind.proof is Proof.NOT_PARKED:
+    if evidence.answered or kind.proof is Proof.CIRCUIT_CLOSED:
         return GiveUp(kind.outcome)
     if kind.proof is Proof.ANSWER_IN_RUN:
         return _if_answered_in_run(kind, evidence)
     return Step.GIVE_BACK
 
 
-def _of_parked(kind: Kind, failure: Failure, evidence: Evidence) -> GiveUp | Step:
+def _of_open_circuit(kind: Kind, failure: Failure, evidence: Evidence) -> GiveUp | Step:
     costs = kind.ends_probing or failure.cut
     if not (failure.probe and evidence.failed_probes >= LAST_PROBES and costs):
         return Step.GIVE_BACK

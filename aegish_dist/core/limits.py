@@ -1,23 +1,21 @@
 """How much of a model may be used: what the catalog allows, and what a provider says is left."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits over the whole fleet; None where there is none."""
 
     requests_per_minute: float | None = None
-    """Calls begun."""
+    """Calls begun per minute, above 0."""
     tokens_per_minute: float | None = None
-    """Input and output tokens of the calls begun."""
+    """Input and output tokens per minute of the calls begun, above 0."""
     max_in_flight: int | None = None
-    """Calls at once."""
+    """Calls in flight, at least 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class RateHint:
-    """What the headers of one response say about a model's rate limits; None where they do not."""
+class RateHint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Rate limits of a model named by the headers of one response; None where they name none."""
 
     requests_per_minute: float | None = None
     """Calls accepted per minute."""

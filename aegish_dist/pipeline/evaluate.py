@@ -38,8 +38,8 @@ from aegish_dist.pipeline.expectation import UsageEstimator
 from aegish_dist.pipeline.health import Health
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.ratelimit.budget import Budget
-from aegish_dist.ratelimit.fair_queue import Permit
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
+from aegish_dist.ratelimit.run_queue import Permit
 
 log = get_logger(__name__)
 
@@ -258,7 +258,7 @@ class Evaluator:
                 case RetryAfter(seconds):
                     await self._pause(seconds, clock)
                 case _:
-                    await caller.limiter.hold(HELD_AFTER_FAILURE_S)
+                    await caller.limiter.answers.hold(HELD_AFTER_FAILURE_S)
                     raise ItemShedError
 
     async def _decide(
@@ -271,14 +271,14 @@ class Evaluator:
     ) -> GiveUp | RetryAfter | Step:
         """Gather as much evidence as the decision takes."""
         within_s = math.inf
-        if failure.kind.proof is Proof.NOT_PARKED:
+        if failure.kind.proof is Proof.CIRCUIT_CLOSED:
             # Answers of the time before the provider went silent prove nothing.
             within_s = clock.service / 2
-        evidence = limiter.evidence(first_call, within_s)
+        evidence = limiter.answers.evidence(first_call, within_s)
         jitter = self._generator.random()
         step = decide(failure, evidence, jitter)
         if step is Step.AWAIT_ANSWER:
-            evidence = await limiter.await_answer(first_call, within_s)
+            evidence = await limiter.answers.wait(first_call, within_s)
             step = decide(failure, evidence, jitter)
         if step is Step.ASK_STORE:
             in_run = await self._answered_in_run(key.run_model_id)

@@ -13,7 +13,7 @@ from aegish_dist.db.schema import current, require_current
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.models import Catalog, missing_key
-from aegish_dist.ratelimit.redis_store import check_limiter
+from aegish_dist.ratelimit.shared_limiter import check_limiter
 
 MOST_NAMED = 3
 """Models that wait and are named one by one."""

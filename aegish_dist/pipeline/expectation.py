@@ -5,7 +5,7 @@ from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.models.estimate import ANSWER_TOKENS, fixed_characters, input_tokens
 from aegish_dist.ratelimit.budget import NANO_USD, Budget
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.run_queue import ExpectedUsage
 
 WEIGHT = 0.1
 """Of the newest answer in the running mean."""

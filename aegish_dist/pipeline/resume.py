@@ -113,7 +113,7 @@ def resume(
 
 def probe_parked(run: Run, limiter_url: str | None) -> None:
     """Have parked models of a run called at once instead of at their next probe."""
-    from aegish_dist.ratelimit.redis_store import probe_now  # noqa: PLC0415
+    from aegish_dist.ratelimit.shared_limiter import probe_now  # noqa: PLC0415
 
     if limiter_url is not None:
         probe_now(limiter_url, [spec.id for spec in run.models])

@@ -1,16 +1,28 @@
-"""The cost caps of a run."""
+"""The cost caps of runs, and the ways to what the database knows of their cost."""
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 NANO_USD = 1_000_000_000
-"""Costs travel as whole billionths of a dollar."""
+"""Costs are whole billionths of a dollar: sums of them are exact, in Lua too up to 9 million
+dollars."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may cost, in 1e-9 USD; None: no bound."""
+    """Caps on the cost of a run, in 1e-9 USD; None: no cap."""
 
     run_cap: int | None = None
-    """All its models together."""
+    """Cap on all its models together."""
     model_cap: int | None = None
-    """Each of them."""
+    """Cap on each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """What the database knows of a run, by its id."""
+
+    spent: Callable[[str], Awaitable[Mapping[str, int]]]
+    """Returns the cost of each model up to now, in 1e-9 USD."""
+    budget: Callable[[str], Awaitable[Budget | None]]
+    """Returns the caps as they are now, which an operator may have raised; None: no cap."""

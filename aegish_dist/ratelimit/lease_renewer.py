@@ -1,224 +1,202 @@
-"""The task behind a gate: it tells the limiter what came of the calls and asks for more.
+"""The task that renews a worker's lease on a model and reports what became of its calls.
 
-It asks for all who wait at once, and rests as long as asking is in vain; without a limit in sight
-that is a second. It ends when nobody waits and everything is told, and is started anew for the
-next one to come.
+One request covers all waiting calls. The task sends none while it would bring nothing; without a
+limit in force that is a second. It ends when no call waits and everything is reported, and starts
+again with the next call.
 """
 
 import asyncio
 import math
+import random
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from aegish_dist.core.limits import Limits
-from aegish_dist.errors import (
-    ItemShedError,
-    LimiterFailedError,
-    LimiterUnreachableError,
-    OverBudgetError,
-)
+from aegish_dist.errors import ItemShedError, LimiterFailedError, LimiterUnreachableError
 from aegish_dist.logs import get_logger
-from aegish_dist.ratelimit.fair_queue import FairQueue, RunQueue
-from aegish_dist.ratelimit.local_lease import PROBERS, LocalLease
-from aegish_dist.ratelimit.ports import Ports
-from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease, RunRequest
-from aegish_dist.ratelimit.usage_report import News
+from aegish_dist.ratelimit.fair_queue import FairQueue
+from aegish_dist.ratelimit.local_lease import LocalLease
+from aegish_dist.ratelimit.policy import RENEWAL
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunRequest
+from aegish_dist.ratelimit.run_queue import RunQueue
+from aegish_dist.ratelimit.usage_report import UsageReport
 
 log = get_logger(__name__)
 
-SHORTEST_GAP_S = 0.01
-"""Between two asks: what comes in meanwhile shares a round trip."""
-RETRY_S, LONGEST_RETRY_S = 0.2, 5.0
-"""Between asks while the limiter cannot be reached."""
-FINISH_S = 5.0
-"""How long the last news may take to be told."""
-JITTER = 0.1
-"""Waits are longer by up to this part, so that a fleet does not come back in step."""
+RequestLease = Callable[[LeaseRequest], Awaitable[Lease]]
+"""Sends a request to the script; raises LimiterUnreachableError."""
 
 
 class LeaseRenewer:
-    """Asks the limiter about one model, on behalf of its gate."""
+    """Requests the leases of one model."""
 
     def __init__(
-        self, model: str, ports: Ports, room: FairQueue, ration: LocalLease, news: News
+        self,
+        model: str,
+        request_lease: RequestLease,
+        generator: random.Random,
+        queue: FairQueue,
+        lease: LocalLease,
     ) -> None:
-        """Compose a pump; it asks nothing before it is stirred.
+        """Compose a renewer; it requests nothing before it is woken.
 
         Args:
             model: Canonical id.
-            ports: The ways to the limiter and the store.
-            room: Who waits at the gate.
-            ration: Given every grant.
-            news: What the limiter does not know yet.
+            request_lease: Way to the script.
+            generator: Source of the jitter.
+            queue: Calls that wait.
+            lease: Given every new lease.
         """
-        self.limits = self.shared = Limits()
-        """Of the model, and of all models of its provider together."""
-        self.tokens = 1
-        """Estimated of the next call."""
+        self.report = UsageReport()
+        """What became of calls since the last request."""
         self._model = model
-        self._ports = ports
-        self._room = room
-        self._ration = ration
-        self._news = news
-        self._asked_at = -math.inf
+        self._request_lease = request_lease
+        self._generator = generator
+        self._queue = queue
+        self._lease = lease
+        self._limits = self._shared = Limits()  # of the model, and of all models of its provider
+        self._requested_at_s = -math.inf
         self._urgent = False
-        self._bell = asyncio.Event()
+        self._woken = asyncio.Event()
         self._closed = asyncio.Event()
-        self._heard: list[asyncio.Future[None]] = []
+        self._reported: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
 
     @property
     def running(self) -> bool:
-        """Whether it asks and listens; otherwise what was heard last may have passed."""
+        """Whether leases are renewed; otherwise the newest one may be out of date."""
         return self._task is not None
 
     @property
     def closed(self) -> bool:
-        """Whether the gate is closing."""
+        """Whether `close` was called."""
         return self._closed.is_set()
 
-    def stir(self, *, urgent: bool = False) -> None:
-        """LeaseRequest where that could help; urgent news are told at once."""
+    def set_limits(self, limits: Limits, shared: Limits) -> None:
+        """Request leases within these limits from now on; see `ModelLimiter.set_limits`."""
+        self._limits, self._shared = limits, shared
+
+    def wake(self, *, urgent: bool = False) -> None:
+        """Send a request where that could help; at once if something urgent is to be reported."""
         self._urgent |= urgent
         if self._task is None:
             self._task = asyncio.create_task(self._run())
             self._task.add_done_callback(self._ended)
-        elif self._urgent or self._worth_asking:
-            self._bell.set()
+        elif self._urgent or self._worth_renewing:
+            self._woken.set()
 
-    def hearing(self) -> "asyncio.Future[None]":
-        """Return what is done once the news up to now are told, or cannot be."""
-        heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._heard.append(heard)
-        return heard
+    def reported(self) -> "asyncio.Future[None]":
+        """Return a future that is done once the report up to now has arrived, or cannot."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reported.append(future)
+        return future
 
     def close(self) -> None:
-        """LeaseRequest for nobody any more; what is untold is told."""
+        """Let no waiting call begin any more; what is not reported yet will be."""
         self._closed.set()
         self._urgent = True
-        self._bell.set()
+        self._woken.set()
 
     async def finish(self) -> None:
-        """Wait until the last call and its cost are told, or nobody listens."""
+        """Wait until the last call and its cost are reported, some seconds at most."""
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=FINISH_S)
+            await asyncio.wait([self._task], timeout=RENEWAL.finish_s)
 
-    async def open_for(self, seconds: float) -> None:
-        """Wait so long, or until the gate closes."""
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds, or until `close` is called."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closed.wait(), seconds)
 
-    async def still_over(self, line: RunQueue) -> bool:
-        """Return whether a run is over its cap, even if somebody has raised that meanwhile."""
-        budget = await self._ports.budget(line.run_id)
-        if budget is not None and budget != line.budget:
-            line.budget, line.over = budget, False
-        return line.over
+    @property
+    def busy(self) -> bool:
+        """Whether calls are in flight or wait."""
+        return bool(self._lease.held or self._queue.waiting)
 
     @property
-    def _worth_asking(self) -> bool:
-        return self._room.waiting > 0 and self._ration.worth_asking
+    def _worth_renewing(self) -> bool:
+        return self._queue.waiting > 0 and self._lease.worth_renewing
 
     async def _run(self) -> None:
-        retry_s = RETRY_S
+        retry_s = RENEWAL.retry_s
         while True:
-            heard, self._heard = self._heard, []
+            reported, self._reported = self._reported, []
             try:
-                wait_s = await self._exchange()
-                retry_s = RETRY_S
+                wait_s = await self._renew()
+                retry_s = RENEWAL.retry_s
             except LimiterUnreachableError as error:
-                if self.closed and not (self._ration.held or self._heard):
-                    self._news.take()  # nobody will hear it
+                if self.closed and not (self._lease.held or self._reported):
+                    self.report = UsageReport()  # it cannot arrive any more
                     return
                 log.warning("limiter_unreachable", problem=str(error), retry_in_s=retry_s)
-                await (asyncio.sleep(retry_s) if self.closed else self.open_for(retry_s))
-                wait_s, retry_s = 0.0, min(2 * retry_s, LONGEST_RETRY_S)
+                await (asyncio.sleep(retry_s) if self.closed else self.sleep(retry_s))
+                wait_s, retry_s = 0.0, min(2 * retry_s, RENEWAL.longest_retry_s)
             finally:
-                for future in heard:
+                for future in reported:
                     if not future.done():
                         future.set_result(None)
             if wait_s is None:
                 return
-            await self._rest(wait_s * (1 + JITTER * self._ports.generator.random()))
+            await self._rest(wait_s * (1 + RENEWAL.jitter * self._generator.random()))
 
-    async def _exchange(self) -> float | None:
-        """Ask once; return the seconds to the next time, None when nothing is left to ask for."""
+    async def _renew(self) -> float | None:
+        """Renew the lease once; return the seconds to the next time, None when nothing is to do."""
         self._urgent = False
-        self._ration.ask()
-        self._room.forget_idle()  # only here: while an answer is awaited, lines lack what is told
-        asked = [(line, run) for line in self._room if (run := line.ask()) is not None]
-        busy = self._ration.held or self._room.waiting
-        grant = await self._ask(asked)
-        self._take(grant)
-        settled = [
-            await self._settle(line, run, granted)
-            for (line, run), granted in zip(asked, grant.runs, strict=True)
-        ]
-        self._room.admit(self._ration.begin)
-        self._ration.settle(self._room.waiting)
-        if busy or self._ration.held or self._room.waiting or self._news or self._heard:
-            return grant.wait_s if all(settled) else 0.0
-        self._ration.lapse()
+        self._lease.begin_request()
+        self._queue.forget_idle()  # only here: no answer for any of the queues is under way
+        busy = self.busy
+        requests = self._queue.requests()
+        lease = await self._request(requests)
+        self._follow(lease)
+        settled = await self._queue.settle(requests, lease.runs)
+        self._queue.admit(self._lease.acquire)
+        self._lease.note_waiting(self._queue.waiting)
+        if busy or self.busy or self.report or self._reported:
+            return lease.wait_s if settled else 0.0
+        self._lease.give_back()
         return None
 
-    async def _ask(self, asked: list[tuple[RunQueue, RunRequest]]) -> Lease:
-        told, now = self._news.take(), now_s()
-        ask = LeaseRequest(
-            model=self._model,
-            held=self._ration.held,
-            waiting=self._room.waiting,
-            tokens=self.tokens,
-            limits=self.limits,
-            shared=self.shared,
-            told=told,
-            runs=[run for _, run in asked],
-            probing=self._ration.probing,
-        )
+    async def _request(self, requests: list[tuple[RunQueue, RunRequest]]) -> Lease:
+        report, self.report = self.report, UsageReport(epoch=self.report.epoch)
+        requested_at_s = now_s()
         try:
-            grant = await self._ports.ask(ask)
-        except LimiterUnreachableError:
-            self._news.put_back(told)
-            for line, run in asked:
-                line.put_back(run)
-            raise
-        self._asked_at = now
-        return grant
-
-    def _take(self, grant: Lease) -> None:
-        if grant.parked != self._ration.parked:
-            log.warning("model_parked" if grant.parked else "model_back", model=self._model)
-        self._ration.take(grant, self._asked_at)
-        self._news.enter_epoch(grant.epoch)
-        if grant.parked:
-            self._room.send_back(ItemShedError, keep=PROBERS, even_called=True)
-        elif grant.rate is not None:
-            # A broker that pushes may have sent more than was asked for.
-            self._room.send_back(
-                ItemShedError, keep=2 * self._ration.prefetch_target, even_called=False
+            lease = await self._request_lease(
+                LeaseRequest(
+                    model=self._model,
+                    held=self._lease.held,
+                    waiting=self._queue.waiting,
+                    tokens=self._queue.tokens,
+                    limits=self._limits,
+                    shared=self._shared,
+                    report=report,
+                    runs=[request for _, request in requests],
+                    probing=self._lease.probing,
+                )
             )
+        except LimiterUnreachableError:
+            self.report = report.followed_by(self.report)
+            for run, request in requests:
+                run.put_back(request)
+            raise
+        self._requested_at_s = requested_at_s
+        return lease
 
-    async def _settle(self, line: RunQueue, asked: RunRequest, granted: RunLease) -> bool:
-        """Take note of what a run may do; return whether asking again at once is in vain."""
-        if granted.unknown:
-            line.put_back(asked)
-            line.stored = await self._ports.spent(line.run_id)
-            return False
-        line.take(granted)
-        if not line.over:
-            return True
-        if not await self.still_over(line):
-            return False
-        log.warning("run_over_budget", run=line.run_id, model=self._model)
-        self._room.turn_away(OverBudgetError, only=line)
-        return True
+    def _follow(self, lease: Lease) -> None:
+        if lease.circuit_open != self._lease.circuit_open:
+            log.warning("model_parked" if lease.circuit_open else "model_back", model=self._model)
+        self._lease.renew(lease, self._requested_at_s)
+        self.report.enter_epoch(lease.epoch)
+        keep = self._lease.surplus_target
+        if keep is not None:
+            self._queue.shed(ItemShedError, keep=keep, even_called=lease.circuit_open)
 
     async def _rest(self, wait_s: float) -> None:
-        ends = self._asked_at + wait_s
-        if not (self._urgent or self._worth_asking):
-            self._bell.clear()
+        ends_s = self._requested_at_s + wait_s
+        if not (self._urgent or self._worth_renewing):
+            self._woken.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, ends - now_s())):
-                    await self._bell.wait()
-        gap_s = min(ends, self._asked_at + SHORTEST_GAP_S) - now_s()
+                async with asyncio.timeout(max(0.0, ends_s - now_s())):
+                    await self._woken.wait()
+        gap_s = min(ends_s, self._requested_at_s + RENEWAL.gather_s) - now_s()
         if gap_s > 0 and not self._urgent:
             await asyncio.sleep(gap_s)
 
@@ -228,11 +206,11 @@ class LeaseRenewer:
             return  # with the loop
         error = task.exception()
         if error is not None:
-            # A bug: those who wait go back uncalled, and the next one to come tries anew.
-            log.error("gate_failed", model=self._model, exc_info=error)
-            self._room.turn_away(LimiterFailedError)
-        if self._room.waiting or self._news:
-            self.stir()
+            # A bug: the waiting calls fail, and the next one to wait starts the task again.
+            log.error("lease_renewal_failed", model=self._model, exc_info=error)
+            self._queue.fail(LimiterFailedError)
+        if self._queue.waiting or self.report:
+            self.wake()
 
 
 def now_s() -> float:

@@ -1,27 +1,26 @@
-"""The limiters of a worker process, one per model."""
+"""The rate limiters of a worker process, one per model."""
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import ModelSpec
-from aegish_dist.ratelimit.budget import Budget
-from aegish_dist.ratelimit.local_lease import FIRST_ITEMS, ProcessSemaphore
+from aegish_dist.ratelimit.budget import Accounts, Budget
+from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.ports import Ports
+from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease
-from aegish_dist.ratelimit.redis_store import SharedLimiter
-
-LOCAL_LEASE_S = 1.0
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 
 
 class Limiters:
-    """Makes a limiter when its model is first called."""
+    """Makes the limiter of a model when it is first needed."""
 
     def __init__(
         self,
-        limiter: SharedLimiter,
+        shared: SharedLimiter,
         spent: Callable[[str], Awaitable[Mapping[str, int]]],
         budget: Callable[[str], Awaitable[Budget | None]],
         calls: int,
@@ -29,16 +28,18 @@ class Limiters:
         """Compose the limiters.
 
         Args:
-            limiter: Shared with the fleet.
-            spent: Gives what each model of a run has cost so far according to the store, in
-                1e-9 USD.
-            budget: Gives the caps of a run as they are now.
-            calls: How many may be in flight at once, over all models.
+            shared: The fleet's limiter.
+            spent: Returns what each model of a run has cost according to the database, in 1e-9 USD.
+            budget: Returns the caps of a run as they are now; None: no cap.
+            calls: Most calls in flight of this process over all models, at least 1.
         """
-        generator = random.Random()  # noqa: S311  # nosec B311 # jitter, not a secret
-        places = ProcessSemaphore(calls)
-        self._ports = Ports(limiter.lease, spent, budget, generator, places)
-        self._local = Ports(_grant_all, spent, budget, generator, places)
+        self._shared = shared
+        self._make = partial(
+            ModelLimiter,
+            accounts=Accounts(spent, budget),
+            semaphore=ProcessSemaphore(calls),
+            generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
+        )
         self._limiters: dict[str, ModelLimiter] = {}
         self._newest: dict[str, str] = {}
         self._closed = False
@@ -48,57 +49,55 @@ class Limiters:
 
         Args:
             spec: The model.
-            run_id: Whose; the newest run decides the limits.
+            run_id: Id of the run that the specification is from; the newest run decides the limits.
         """
         local = spec.wire.http is None
-        limits = Limits() if local else spec.limits
         limiter = self._limiters.get(spec.id)
         if limiter is None:
-            ports = self._local if local else self._ports
-            limiter = self._limiters[spec.id] = ModelLimiter(spec.id, limits, spec.shared, ports)
+            limiter = self._make(spec.id, _permit_all if local else self._shared.lease)
+            self._limiters[spec.id] = limiter
             if self._closed:
                 limiter.close()
         if run_id >= self._newest.get(spec.id, ""):
             self._newest[spec.id] = run_id
-            limiter.set_limits(limits, spec.shared)
+            limiter.set_limits(Limits() if local else spec.limits, spec.shared)
         return limiter
 
     def prefetch_target(self, model: str) -> int:
         """Return how many items of a model this worker should hold, those in flight included."""
         limiter = self._limiters.get(model)
-        return FIRST_ITEMS if limiter is None else limiter.prefetch_target
+        return PREFETCH.first_items if limiter is None else limiter.prefetch_target
 
     @property
     def parked(self) -> dict[str, str | None]:
-        """The models that are parked, each with the provider's words about its failure."""
-        return {
-            model: limiter.reason for model, limiter in self._limiters.items() if limiter.parked
-        }
+        """The parked models, each with the provider's words about its failure."""
+        return {model: each.reason for model, each in self._limiters.items() if each.parked}
 
     async def over_budget(self) -> list[tuple[str, str]]:
-        """Return run id and model of what has reached a cap."""
+        """Return run id and model for each cap that is reached."""
         limiters = list(self._limiters.items())
-        return [(run, model) for model, limiter in limiters for run in await limiter.over_budget()]
+        return [(run, model) for model, each in limiters for run in await each.over_budget()]
 
     def close(self) -> None:
-        """Turn away all who wait, and all who will come."""
+        """Fail all waiting calls, and all that follow."""
         self._closed = True
         for limiter in self._limiters.values():
             limiter.close()
 
     async def finish(self) -> None:
-        """Wait until everything is told."""
+        """Wait until everything is reported, some seconds at most."""
         await asyncio.gather(*(limiter.finish() for limiter in self._limiters.values()))
 
 
-async def _grant_all(ask: LeaseRequest) -> Lease:
-    """Answer for a model inside this package, which nobody limits."""
+async def _permit_all(request: LeaseRequest) -> Lease:
+    """Answer for a model inside this package, which has no limit."""
     return Lease(
         epoch=0,
-        slots=None,
-        permits=ask.waiting,
+        permits=request.waiting,
         metered=False,
         limited=False,
-        wait_s=LOCAL_LEASE_S,
-        runs=tuple(RunLease(run.run, run.waiting, over=False, unknown=False) for run in ask.runs),
+        wait_s=POLICY.leases.renew_s,
+        runs=tuple(
+            RunLease(run.run, run.waiting, over=False, unknown=False) for run in request.runs
+        ),
     )

@@ -1,167 +1,186 @@
-"""What the newest grant lets begin at one gate, and what of it is taken; pure."""
+"""The newest lease of a worker on a model, and what of it is in use; pure."""
 
 import math
 from collections import deque
 from collections.abc import Callable
 
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage, Permit, RunQueue
+from aegish_dist.ratelimit.policy import POLICY, PREFETCH, RENEWAL
 from aegish_dist.ratelimit.protocol import Lease
+from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit, RunQueue
 
-LEASE_S = 4.0
-"""How long a grant holds; shorter than the lease in the script."""
-PROBERS = 2
-"""Items kept at hand for the probes of a parked model; the others go back to their queue."""
-PARKED_AFTER_PROBES = 2
-"""A model is called parked after so many probes in vain: it may just be starting again."""
-FIRST_ITEMS = 40
-"""Items to fetch of a model of which nothing is known yet."""
-ANY_NUMBER = 1_000_000
-"""Items to fetch of a model without limits."""
-SUPPLY_S = 1.0
-"""Of a throttled model, as many items wait at hand as pass in this time."""
+LEASE_S = POLICY.leases.lease_s - RENEWAL.clock_margin_s
+"""Seconds that a worker uses a lease."""
 
 
 class ProcessSemaphore:
-    """As many places as a process may have calls in flight; limiters take turns at free ones."""
+    """Bounds the calls in flight of a worker process over all models, which take turns."""
 
-    def __init__(self, number: int) -> None:
-        """Open so many places."""
-        self.free = number
-        self._admitting: deque[Callable[[], None]] = deque()
+    def __init__(self, slots: int) -> None:
+        """Begin with nothing in flight.
 
-    def join(self, admit: Callable[[], None]) -> None:
-        """Have waiters of a gate admitted when a place is free."""
-        self._admitting.append(admit)
+        Args:
+            slots: Most calls in flight, at least 1.
+        """
+        self.free = slots
+        """Further calls that may begin."""
+        self._admit: deque[Callable[[], None]] = deque()
 
-    def take(self) -> None:
+    def subscribe(self, admit: Callable[[], None]) -> None:
+        """Call a function when a slot becomes free, in turn with the other subscribers."""
+        self._admit.append(admit)
+
+    def acquire(self) -> None:
         """Count a call that begins."""
         self.free -= 1
 
-    def leave(self) -> None:
-        """Count a call that has ended, and let others begin."""
+    def release(self) -> None:
+        """Count a call that ended, and have others begin."""
         self.free += 1
-        for _ in range(len(self._admitting)):
+        for _ in range(len(self._admit)):
             if self.free <= 0:
                 return
-            self._admitting.rotate(-1)
-            self._admitting[-1]()
+            self._admit.rotate(-1)
+            self._admit[-1]()
 
 
 class LocalLease:
-    """Counts the calls that begin and end against the newest grant."""
+    """Counts the calls that begin and end against the newest lease."""
 
-    def __init__(self, places: ProcessSemaphore, now_s: Callable[[], float]) -> None:
-        """Begin without a grant: nothing may begin.
+    def __init__(self, semaphore: ProcessSemaphore, now_s: Callable[[], float]) -> None:
+        """Begin without a lease: no call may begin.
 
         Args:
-            places: Of the process, which all its limiters share.
-            now_s: The clock that grants are dated by, in seconds.
+            semaphore: Bounds the calls of the process.
+            now_s: Clock by which leases are dated, in seconds.
         """
         self.held = 0
         """Calls in flight."""
         self.begun = 0
         """Calls begun up to now."""
         self.probing = False
-        """Whether one of them is a probe."""
-        self._places = places
+        """Whether one of the calls in flight is a probe."""
+        self._semaphore = semaphore
         self._now_s = now_s
-        self._grant: Lease | None = None
-        self._asked_at = -math.inf
+        self._lease: Lease | None = None
+        self._requested_at_s = -math.inf
         self._permits = 0
         self._blocked = False
         self._freed = False
 
-    def begin(self, line: RunQueue, expected: ExpectedUsage) -> Permit | None:
-        """Let a call begin; None when none may."""
-        grant = self._grant
-        if grant is None or self._now_s() > self._asked_at + LEASE_S or self._places.free <= 0:
+    def acquire(self, run: RunQueue, expected: ExpectedUsage) -> Permit | None:
+        """Begin a call.
+
+        Args:
+            run: Queue of the run that the call is for.
+            expected: What the call will probably use.
+
+        Returns:
+            Its permit; None when no call may begin now.
+        """
+        lease = self._lease
+        if lease is None or self._now_s() > self._requested_at_s + LEASE_S:
             return None
-        if self._full(grant):
+        if self._semaphore.free <= 0 or self._full(lease):
             return None
-        if grant.metered:
+        if lease.metered:
             if self._permits <= 0:
                 return None
             self._permits -= 1
         self.held += 1
         self.begun += 1
-        self.probing |= grant.probe
-        self._places.take()
-        line.begin(expected)
-        return Permit(line, expected, grant.epoch, grant.probe, self.begun)
+        self.probing |= lease.probe
+        self._semaphore.acquire()
+        run.begin(expected)
+        return Permit(run, expected, lease.epoch, lease.probe, self.begun)
 
-    def end(self, permit: Permit) -> None:
-        """Count a call that has ended; its place goes to whoever waits for one."""
+    def release(self, permit: Permit, cost: int) -> None:
+        """End a call, whose slot another one may take.
+
+        Args:
+            permit: Permit of the call.
+            cost: Its cost in 1e-9 USD.
+        """
+        permit.run.end(permit.expected, cost)
         self.held -= 1
         self.probing &= not permit.probe
         self._freed = True
-        self._places.leave()
+        self._semaphore.release()
 
-    def ask(self) -> None:
-        """Note that the limiter is being asked: what is freed from now on it does not know."""
+    def begin_request(self) -> None:
+        """Note that a request is sent: it does not hold what becomes free from now on."""
         self._freed = False
-        if self._grant is not None and self._grant.probe:
-            self._permits = 0  # a probe that did not begin is given back
+        if self._lease is not None and self._lease.probe:
+            self._permits = 0  # the script gives a probe that did not begin to another worker
 
-    def take(self, grant: Lease, asked_at: float) -> None:
-        """Go by a new grant.
+    def renew(self, lease: Lease, requested_at_s: float) -> None:
+        """Follow a new lease.
 
         Args:
-            grant: The limiter's answer.
-            asked_at: When it was asked, in seconds.
+            lease: The script's answer.
+            requested_at_s: When it was requested, on the clock of this object.
         """
-        self._grant, self._asked_at, self._permits = grant, asked_at, grant.permits
+        self._lease, self._requested_at_s, self._permits = lease, requested_at_s, lease.permits
 
-    def settle(self, waiting: int) -> None:
-        """Note how many still wait after all were admitted whom the grant lets through."""
+    def note_waiting(self, waiting: int) -> None:
+        """Note how many calls still wait after those that the lease permits have begun."""
         self._blocked = waiting > 0
 
-    def lapse(self) -> None:
-        """Let nothing begin any more: the lease is given back."""
-        self._asked_at = -math.inf
+    def give_back(self) -> None:
+        """Begin no further call with this lease."""
+        self._requested_at_s = -math.inf
+
+    @property
+    def circuit_open(self) -> bool:
+        """Whether the model is not called, except by probes."""
+        return self._lease is not None and self._lease.circuit_open
 
     @property
     def parked(self) -> bool:
-        """Whether the model is not called, but for probes."""
-        return self._grant is not None and self._grant.parked
+        """Whether the circuit is open and the first probes have failed."""
+        return self.circuit_open and self.failed_probes >= POLICY.breaker.shown_probes
 
     @property
     def failed_probes(self) -> int:
-        """Failed probes since it was parked."""
-        return 0 if self._grant is None else self._grant.failed_probes
+        """Probes that failed since the circuit opened."""
+        return 0 if self._lease is None else self._lease.failed_probes
 
     @property
     def reason(self) -> str | None:
-        """The provider's words about the failure that parked it."""
-        return None if self._grant is None else self._grant.reason
-
-    @property
-    def parked_for_long(self) -> bool:
-        """Whether it is, and did not come back at the first probes."""
-        grant = self._grant
-        return grant is not None and grant.parked and grant.failed_probes >= PARKED_AFTER_PROBES
+        """The provider's words about the failure that opened the circuit; None: none are known."""
+        return None if self._lease is None else self._lease.reason
 
     @property
     def prefetch_target(self) -> int:
         """How many items of the model this worker should hold, those in flight included."""
-        grant = self._grant
-        if grant is None:
-            return FIRST_ITEMS
-        if grant.parked:
-            return PROBERS
-        slots = ANY_NUMBER if grant.slots is None else max(1, grant.slots)
-        if grant.rate is None:
-            return 2 * slots
-        return min(2 * slots, self.held + max(PROBERS, math.ceil(grant.rate * SUPPLY_S)))
+        lease = self._lease
+        if lease is None:
+            return PREFETCH.first_items
+        if lease.circuit_open:
+            return PREFETCH.probers
+        slots = PREFETCH.unlimited if lease.slots is None else max(1, lease.slots)
+        target = PREFETCH.per_slot * slots
+        if lease.rate is None:
+            return target
+        ahead = math.ceil(lease.rate * PREFETCH.ahead_s)
+        return min(target, self.held + max(PREFETCH.probers, ahead))
 
     @property
-    def worth_asking(self) -> bool:
-        """Whether somebody who waits could get through by asking before the time."""
-        grant = self._grant
-        if grant is None or grant.limited:
-            return False
-        if self._full(grant):
-            return not self._blocked
-        return self._freed or (self._permits <= 0 if grant.metered else not self._blocked)
+    def surplus_target(self) -> int | None:
+        """How many calls may wait before the others go back to their queue; None: no limit."""
+        if self.circuit_open:
+            return PREFETCH.probers
+        limited = self._lease is not None and self._lease.rate is not None
+        return PREFETCH.surplus * self.prefetch_target if limited else None
 
-    def _full(self, grant: Lease) -> bool:
-        return grant.slots is not None and self.held >= grant.slots
+    @property
+    def worth_renewing(self) -> bool:
+        """Whether a request before its time could let a waiting call begin."""
+        lease = self._lease
+        if lease is None or lease.limited:
+            return False
+        if self._full(lease):
+            return not self._blocked
+        return self._freed or (self._permits <= 0 if lease.metered else not self._blocked)
+
+    def _full(self, lease: Lease) -> bool:
+        return lease.slots is not None and self.held >= lease.slots

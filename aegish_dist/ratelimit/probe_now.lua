@@ -1,13 +1,14 @@
--- Has the fleet probe parked models the next time it asks, as if they had just been parked.
+-- Has the next worker to ask for a model whose circuit is open probe it. One probe at a time stays
+-- one.
 --
--- KEYS: the states of models, as limiter.lua writes them. One probe at a time stays one.
+-- KEYS: documents of models. ARGV: the `Policy` as JSON.
+
+local policy = cjson.decode(ARGV[1])
 
 for _, key in ipairs(KEYS) do
-  local stored = redis.call('GET', key)
-  local model = stored and cjson.decode(stored)
+  local model = state.read(key)
   if model and model.parked then
-    model.parked.at, model.parked.failed = 0, 0
-    model.parked.wait = 1    -- twice as long after each probe in vain
+    breaker.probe_now(model, policy.breaker)
     redis.call('SET', key, cjson.encode(model), 'KEEPTTL')
   end
 end

@@ -1,91 +1,45 @@
-"""What workers and the limiter tell each other about one model."""
+"""The requests of workers to the limiter's script, and its answers, as JSON documents."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-from aegish_dist.core.limits import Limits, RateHint
+import msgspec
 
-
-@dataclass(slots=True)
-class UsageReport:
-    """What has happened since a worker asked last; all of it may be told twice, and does no harm.
-
-    Money told twice counts twice: the cap is then reached early, never late.
-    """
-
-    epoch: int = 0
-    """The newest epoch the worker knows."""
-    answers: int = 0
-    """Calls that brought an answer."""
-    epoch_answers: int = 0
-    """Those of them that were let through in `epoch`."""
-    refused: int = 0
-    """429s of calls that were let through in `epoch`."""
-    overloaded: int = 0
-    """503s and 529s."""
-    alive: bool = False
-    """Whether the provider showed a sign of life."""
-    failures: int = 0
-    """Infrastructure failures in a row, up to now."""
-    unanswered: int = 0
-    """Failed calls that may have been paid for since the last answer, up to now; a 429 does not end
-    the count."""
-    probe_failed: bool = False
-    """Whether a probe of a parked model brought no answer."""
-    pause_s: float = 0.0
-    """The longest wait that the provider asked for."""
-    tokens: int = 0
-    """Tokens used beyond those estimated."""
-    hint: RateHint | None = None
-    """The newest."""
-    reason: str | None = None
-    """The provider's words about the newest failure."""
-
-    def before(self, later: "UsageReport") -> "UsageReport":
-        """Return the news of both, these being the older ones."""
-        return UsageReport(
-            epoch=later.epoch,
-            answers=self.answers + later.answers,
-            epoch_answers=self.epoch_answers + later.epoch_answers,
-            refused=self.refused + later.refused,
-            overloaded=self.overloaded + later.overloaded,
-            alive=self.alive or later.alive,
-            failures=later.failures if later.alive else self.failures + later.failures,
-            unanswered=later.unanswered + (0 if later.answers else self.unanswered),
-            probe_failed=self.probe_failed or later.probe_failed,
-            pause_s=max(self.pause_s, later.pause_s),
-            tokens=self.tokens + later.tokens,
-            hint=later.hint or self.hint,
-            reason=later.reason or self.reason,
-        )
+from aegish_dist.core.limits import Limits
+from aegish_dist.ratelimit.usage_report import UsageReport
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """A run with a cap, as one worker sees it for one model; money in 1e-9 USD."""
+class StoredCost(msgspec.Struct, frozen=True):
+    """What a run has cost according to the database, in 1e-9 USD: the start of its ledger."""
+
+    total: int
+    """Cost over all models."""
+    models: Mapping[str, int]
+    """Cost by model id."""
+
+
+class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The calls of a capped run that one worker holds for one model; costs in 1e-9 USD."""
 
     run: str
     """Run id."""
     waiting: int
-    """Calls of it that wait."""
+    """Calls that wait to begin."""
     held: int
-    """Estimated cost of its calls in flight."""
+    """Estimated cost of the calls in flight."""
     estimate: int
-    """Estimated cost of one more."""
+    """Estimated cost of one more call."""
     spent: int
-    """Cost since the last ask."""
-    cap: int | None
-    """What the run may cost."""
-    model_cap: int | None
-    """What each of its models may cost."""
-    stored: Mapping[str, Any] | None = None
-    """`total` and `models` as the store knows them, when the script asked for them."""
+    """Cost of the calls that ended since the last request."""
+    cap: int | None = None
+    """Cap on the cost of the run; None: no cap."""
+    model_cap: int | None = None
+    """Cap on the cost of each of its models; None: no cap."""
+    stored: StoredCost | None = None
+    """Cost up to now, when the script has asked for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRequest:
-    """What one worker holds of a model, and wants."""
+class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker holds of a model, and what it wants."""
 
     model: str
     """Canonical id."""
@@ -94,56 +48,56 @@ class LeaseRequest:
     waiting: int
     """Calls that wait to begin."""
     tokens: int
-    """Estimated tokens of one call."""
+    """Expected tokens of one call, at least 1."""
     limits: Limits
-    """Of the model."""
+    """Limits of the model."""
     shared: Limits
-    """Of its provider."""
-    told: UsageReport = field(default_factory=UsageReport)
-    """News."""
+    """Limits of all models of its provider together."""
+    report: UsageReport
+    """What became of calls since the last request."""
     runs: Sequence[RunRequest] = ()
-    """The runs with a cap."""
+    """Runs with a cap."""
     probing: bool = False
-    """Whether one of the calls in flight is a probe."""
+    """Whether one of the calls in flight is a probe of an open circuit."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunLease:
+class RunLease(msgspec.Struct, frozen=True):
     """What a capped run may do."""
 
     run: str
+    """Run id."""
     permits: int
-    over: bool
-    """Whether the cap is reached."""
-    unknown: bool
-    """Whether the script needs to be told what was spent so far."""
+    """Calls that may begin."""
+    over: bool = False
+    """Whether a cap is reached."""
+    unknown: bool = False
+    """Whether the script knows no cost of the run: the next request has to hold what is stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """What a worker may do next with a model."""
 
     epoch: int
-    """Goes up with every decrease of the rate."""
-    slots: int | None
-    """Calls in flight at most; None: no limit."""
+    """Epoch of the rate; goes up with every decrease."""
     permits: int
     """Calls that may begin, if `metered`."""
-    metered: bool
-    """Whether calls are counted; otherwise `slots` alone decides until the lease ends."""
-    limited: bool
-    """Whether asking again before `wait_s` is in vain."""
     wait_s: float
-    """When to ask again."""
+    """Seconds until the next request, unless something changes before."""
+    metered: bool = False
+    """Whether calls are counted; otherwise `slots` alone decides until the lease ends."""
+    limited: bool = False
+    """Whether asking again before `wait_s` brings no further permit."""
+    slots: int | None = None
+    """Most calls in flight of this worker; None: no limit."""
     probe: bool = False
-    """Whether the one permit is to find out if a parked model lives again."""
-    parked: bool = False
-    """Whether the model failed so often in a row that it is not called."""
+    """Whether the one permit is for a probe of an open circuit."""
+    circuit_open: bool = False
+    """Whether the circuit of the model is open: it is not called, except by probes."""
     failed_probes: int = 0
-    """Failed probes since then."""
+    """Probes that failed since the circuit opened."""
     reason: str | None = None
-    """The provider's words about the failure that parked it."""
+    """The provider's words about the failure that opened the circuit."""
     rate: float | None = None
-    """This worker's share of the rate, calls per second; None: no limit."""
+    """This worker's part of the rate, in calls per second; None: no limit."""
     runs: tuple[RunLease, ...] = ()
-    """The capped runs, in the order of the ask."""
+    """The capped runs, in the order of the request."""

@@ -1,93 +1,133 @@
-"""What came of calls, gathered until the limiter is told; pure."""
+"""What became of a model's calls since the last report to the limiter; pure."""
+
+import msgspec
 
 from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.ratelimit.protocol import UsageReport
 
 REASON_LENGTH = 200
-"""A provider's message is cut to this many characters on its way to the fleet."""
+"""Characters of a provider's message that the fleet gets to see."""
 
 
-class News:
-    """What the limiter does not know yet."""
+class UsageReport(msgspec.Struct, omit_defaults=True):
+    """The report of one worker on one model; a JSON document for the script.
 
-    def __init__(self) -> None:
-        self._told = UsageReport()
-        self._limit: float | None = None
+    A report that did not arrive for certain is sent again. Counted twice it does no harm, except
+    that costs and tokens count twice: a cap is then reached early, never late.
+    """
+
+    epoch: int = 0
+    """The newest epoch of the rate that the worker knows."""
+    answers: int = 0
+    """Calls that were answered."""
+    epoch_answers: int = 0
+    """Answered calls that began in `epoch`."""
+    refused: int = 0
+    """Calls that began in `epoch` and were refused with 429."""
+    overloaded: int = 0
+    """Calls that failed with 503 or 529."""
+    alive: bool = False
+    """Whether the provider answered a call or turned one down for a reason of the call's own."""
+    failures: int = 0
+    """Failures in a row up to now, without an answer or a 429 between them."""
+    unanswered: int = 0
+    """Failed calls since the last answer that may have to be paid for; 429s do not end the
+    count."""
+    probe_failed: bool = False
+    """Whether a probe was not answered."""
+    pause_s: float = 0.0
+    """Longest wait in seconds that the provider asked for."""
+    tokens: int = 0
+    """Tokens used beyond those expected; below 0 when fewer were used."""
+    hint: RateHint | None = None
+    """Newest rate limits named by response headers."""
+    reason: str | None = None
+    """The provider's words about the newest failure."""
 
     def __bool__(self) -> bool:
-        return self._told != UsageReport(epoch=self._told.epoch)
+        """Return whether there is anything to report."""
+        return self != UsageReport(epoch=self.epoch)
 
-    def take(self) -> UsageReport:
-        """Return everything and begin anew."""
-        told, self._told = self._told, UsageReport(epoch=self._told.epoch)
-        return told
-
-    def put_back(self, told: UsageReport) -> None:
-        """Keep what did not arrive."""
-        self._told = told.before(self._told)
+    def followed_by(self, later: "UsageReport") -> "UsageReport":
+        """Return the report of both times, this one being the earlier."""
+        return UsageReport(
+            epoch=later.epoch,
+            answers=self.answers + later.answers,
+            epoch_answers=self.epoch_answers + later.epoch_answers,
+            refused=self.refused + later.refused,
+            overloaded=self.overloaded + later.overloaded,
+            alive=self.alive or later.alive,
+            failures=later.failures if later.alive else self.failures + later.failures,
+            unanswered=later.unanswered + (0 if later.answers else self.unanswered),
+            probe_failed=self.probe_failed or later.probe_failed,
+            pause_s=max(self.pause_s, later.pause_s),
+            tokens=self.tokens + later.tokens,
+            hint=later.hint or self.hint,
+            reason=later.reason or self.reason,
+        )
 
     def enter_epoch(self, epoch: int) -> None:
-        """Note the limiter's epoch: what came of calls of older ones says nothing about it."""
-        if epoch != self._told.epoch:
-            self._told.epoch, self._told.epoch_answers, self._told.refused = epoch, 0, 0
+        """Note the epoch of the rate: calls that began in older ones say nothing about it."""
+        if epoch != self.epoch:
+            self.epoch, self.epoch_answers, self.refused = epoch, 0, 0
 
-    def answer(self, epoch: int, excess_tokens: int) -> None:
-        """Note an answer.
+    def add_answer(self, epoch: int, excess_tokens: int) -> None:
+        """Count an answered call.
 
         Args:
-            epoch: In which the call was let through.
-            excess_tokens: What it used beyond what was expected.
+            epoch: Epoch of the rate in which the call began.
+            excess_tokens: Tokens it used beyond those expected; may be negative.
         """
-        told = self._told
-        told.answers += 1
-        told.epoch_answers += epoch == told.epoch
-        told.alive, told.failures, told.unanswered = True, 0, 0
-        told.tokens += excess_tokens
+        self.answers += 1
+        self.epoch_answers += epoch == self.epoch
+        self.alive, self.failures, self.unanswered = True, 0, 0
+        self.tokens += excess_tokens
 
-    def failure(
+    def add_failure(
         self,
         epoch: int,
         error_class: ErrorClass,
         retry_after_s: float | None,
         *,
         probe: bool,
-        words: str,
+        reason: str,
         others_answered: bool = False,
     ) -> None:
-        """Note a failed call.
+        """Count a failed call.
 
         Args:
-            epoch: In which the call was let through.
+            epoch: Epoch of the rate in which the call began.
             error_class: Why it failed.
-            retry_after_s: What the provider asked us to wait.
-            probe: Whether the call was to find out if a parked model lives again.
-            words: The provider's message.
-            others_answered: Whether other calls were answered so lately that the failure says
+            retry_after_s: Seconds that the provider asked to wait; None: it did not.
+            probe: Whether the call was a probe of an open circuit.
+            reason: The provider's message, of any length.
+            others_answered: Whether other calls were answered so recently that the failure says
                 nothing about the model.
         """
-        told, kind = self._told, KINDS[error_class]
+        kind = KINDS[error_class]
         if kind.alive:
-            told.alive, told.failures = True, 0
+            self.alive, self.failures = True, 0
         else:
-            told.failures += not others_answered
-        told.unanswered += kind.charged and not others_answered
-        told.probe_failed |= probe
-        told.reason = words[:REASON_LENGTH]
-        told.refused += error_class is ErrorClass.RATE_LIMIT and epoch == told.epoch
-        told.overloaded += error_class is ErrorClass.OVERLOADED
+            self.failures += not others_answered
+        self.unanswered += kind.charged and not others_answered
+        self.probe_failed |= probe
+        self.reason = reason[:REASON_LENGTH]
+        self.refused += error_class is ErrorClass.RATE_LIMIT and epoch == self.epoch
+        self.overloaded += error_class is ErrorClass.OVERLOADED
         if counts_for_pause(error_class, retry_after_s):
-            told.pause_s = max(told.pause_s, retry_after_s or 0.0)
+            self.pause_s = max(self.pause_s, retry_after_s or 0.0)
 
-    def nothing(self, expected_tokens: int, *, probe: bool) -> None:
-        """Note a call that used nothing, and a probe that showed nothing."""
-        self._told.tokens -= expected_tokens
-        self._told.probe_failed |= probe
+    def add_hint(self, hint: RateHint) -> None:
+        """Note the newest rate limits named by response headers."""
+        self.hint = hint
 
-    def hint(self, hint: RateHint) -> bool:
-        """Note the newest rate limits; return whether the limit itself is news."""
-        self._told.hint = hint
-        changed = hint.requests_per_minute != self._limit
-        self._limit = hint.requests_per_minute
-        return changed
+    def add_unused(self, expected_tokens: int, *, probe: bool) -> None:
+        """Count a call that used nothing; a probe among them has failed.
+
+        Args:
+            expected_tokens: Tokens taken from the bucket for the call; at least 0.
+            probe: Whether the call was a probe that showed nothing.
+        """
+        self.tokens -= expected_tokens
+        self.probe_failed |= probe

@@ -28,7 +28,7 @@ from aegish_dist.models import Catalog
 from aegish_dist.pipeline.plan import Submission
 from aegish_dist.pipeline.submit import enqueue_missing, submit
 from aegish_dist.prompts.loading import load_prompt
-from aegish_dist.ratelimit.redis_store import probe_now
+from aegish_dist.ratelimit.shared_limiter import probe_now
 from tests.chaos.provider import Provider
 from tests.chaos.servers import CuttingProxy, Postgres
 from tests.half_open import HalfOpenProxy

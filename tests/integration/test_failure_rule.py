@@ -20,11 +20,11 @@ from aegish_dist.errors import ProviderError, RequeueError
 from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
 from aegish_dist.pipeline.expectation import UsageEstimator
 from aegish_dist.pipeline.health import Health
+from aegish_dist.ratelimit.budget import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.ports import Ports
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
-from aegish_dist.ratelimit.redis_store import SharedLimiter
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from tests.virtual_time import START_S, run_virtually
 
 TIME_LIMIT_S = 10.0
@@ -109,8 +109,14 @@ class Fleet:
             return None
 
         limits = Limits(max_in_flight=self.in_flight, tokens_per_minute=self.tokens_per_minute)
-        ports = Ports(ask, spent, budget, random.Random(number), ProcessSemaphore(1000))
-        model_limiter = ModelLimiter("lab/guard", limits, Limits(), ports)
+        model_limiter = ModelLimiter(
+            "lab/guard",
+            ask,
+            accounts=Accounts(spent, budget),
+            semaphore=ProcessSemaphore(1000),
+            generator=random.Random(number),
+        )
+        model_limiter.set_limits(limits, Limits())
         self.limiters.append(model_limiter)
         caller = Caller(
             self.provider, model_limiter, UsageEstimator(PROMPT, None, budget=None), None

@@ -8,14 +8,14 @@ import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
 from aegish_dist.core.failures import Evidence, Failure, RetryAfter, decide
-from aegish_dist.core.limits import Limits, RateHint
+from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.budget import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.ports import Ports
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
-from aegish_dist.ratelimit.redis_store import SharedLimiter
+from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.simulator.bucket import RateLimit, TokenBucket
 from tests.virtual_time import START_S, run_virtually
 
@@ -89,9 +89,10 @@ async def watch(provider: Provider, seconds: float) -> None:
 
         model_limiter = ModelLimiter(
             "lab/guard",
-            Limits(),
-            Limits(),
-            Ports(ask, spent, budget, chance, ProcessSemaphore(CLIENTS)),
+            ask,
+            accounts=Accounts(spent, budget),
+            semaphore=ProcessSemaphore(CLIENTS),
+            generator=chance,
         )
         clients += [
             asyncio.create_task(client(model_limiter, provider, chance)) for _ in range(CLIENTS)

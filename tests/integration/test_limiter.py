@@ -5,12 +5,12 @@ Most tests give the time themselves, so that minutes pass in milliseconds.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from aegish_dist.core.limits import Limits, RateHint
@@ -21,13 +21,14 @@ from aegish_dist.errors import (
     QueueError,
     ShuttingDownError,
 )
-from aegish_dist.ratelimit.budget import Budget
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage
-from aegish_dist.ratelimit.local_lease import ANY_NUMBER, PARKED_AFTER_PROBES, ProcessSemaphore
+from aegish_dist.ratelimit.budget import Accounts, Budget
+from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.ports import Ports
-from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunRequest, UsageReport
-from aegish_dist.ratelimit.redis_store import SharedLimiter, probe_now
+from aegish_dist.ratelimit.policy import POLICY, PREFETCH
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunRequest, StoredCost
+from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter, probe_now
+from aegish_dist.ratelimit.usage_report import UsageReport
 from tests.services import free_port
 
 START = 1_000.0
@@ -71,13 +72,13 @@ def ask(
     tokens: int = 1,
     limits: Limits = FREE,
     shared: Limits = FREE,
-    told: UsageReport | None = None,
+    report: UsageReport | None = None,
     runs: tuple[RunRequest, ...] = (),
     probing: bool = False,
 ) -> LeaseRequest:
     """An ask of which a test gives only what matters."""
     return LeaseRequest(
-        model, held, waiting, tokens, limits, shared, told or UsageReport(), runs, probing
+        model, held, waiting, tokens, limits, shared, report or UsageReport(), runs, probing
     )
 
 
@@ -89,11 +90,11 @@ def test_requests_per_minute(play: Play) -> None:
         begun = 0
         for step in range(601):
             for limiter in limiters:
-                grant = await limiter.lease(
+                lease = await limiter.lease(
                     ask(waiting=MANY, limits=Limits(requests_per_minute=600)), START + step / 10
                 )
-                assert grant.metered
-                begun += grant.permits
+                assert lease.metered
+                begun += lease.permits
         assert 600 <= begun <= 600 + 1 + 5
 
     play(test)
@@ -109,18 +110,18 @@ def test_tokens_per_minute(play: Play) -> None:
         async def begun(first: int, last: int, excess: int) -> int:
             calls = 0
             for step in range(first, last):
-                told = UsageReport(tokens=excess * calls_before)
-                grant = await limiter.lease(
-                    ask(waiting=MANY, tokens=100, limits=limits, told=told), START + step / 10
+                report = UsageReport(tokens=excess * calls_before)
+                lease = await limiter.lease(
+                    ask(waiting=MANY, tokens=100, limits=limits, report=report), START + step / 10
                 )
-                calls += grant.permits
+                calls += lease.permits
             return calls
 
         calls_before = 0
         assert await begun(0, 601, 0) == pytest.approx(600, abs=7)
         # 3,000 tokens more than expected are three seconds of the limit.
         await limiter.lease(
-            ask(tokens=100, limits=limits, told=UsageReport(tokens=3000)), START + 60
+            ask(tokens=100, limits=limits, report=UsageReport(tokens=3000)), START + 60
         )
         assert await begun(601, 901, 0) == pytest.approx(300 - 30, abs=7)
 
@@ -136,10 +137,10 @@ def test_models_of_one_provider(play: Play) -> None:
         begun = 0
         for step in range(301):
             for model in ("lab/a", "lab/b"):
-                grant = await limiter.lease(
+                lease = await limiter.lease(
                     ask(model=model, waiting=3, shared=shared), START + step / 10
                 )
-                begun += grant.permits
+                begun += lease.permits
         assert begun == pytest.approx(300, abs=7)
 
         first = await limiter.lease(
@@ -182,11 +183,11 @@ def test_workers_share_the_calls_in_flight(play: Play) -> None:
         for step in range(5):
             for name, limiter in workers.items():
                 # Each has as many calls in flight as it may, and could use many more.
-                grant = await limiter.lease(
+                lease = await limiter.lease(
                     ask(held=slots[name], waiting=50, limits=limits), START + step
                 )
-                assert grant.slots is not None
-                slots[name] = grant.slots
+                assert lease.slots is not None
+                slots[name] = lease.slots
                 assert sum(slots.values()) <= 12
         assert slots == dict.fromkeys(workers, 3)
 
@@ -194,10 +195,10 @@ def test_workers_share_the_calls_in_flight(play: Play) -> None:
         for step in range(5, 8):
             for name, limiter in workers.items():
                 held, waiting = (1, 0) if name == "a" else (slots[name], 50)
-                grant = await limiter.lease(
+                lease = await limiter.lease(
                     ask(held=held, waiting=waiting, limits=limits), START + step
                 )
-                slots[name] = grant.slots or 0
+                slots[name] = lease.slots or 0
         assert slots["b"] + slots["c"] + slots["d"] >= 9
 
     play(test)
@@ -210,10 +211,10 @@ def test_slow_start(play: Play) -> None:
         limiter = open_limiter("a")
         first = await limiter.lease(ask(waiting=500), START)
         second = await limiter.lease(
-            ask(held=20, waiting=480, told=UsageReport(answers=20, alive=True)), START + 1
+            ask(held=20, waiting=480, report=UsageReport(answers=20, alive=True)), START + 1
         )
         third = await limiter.lease(
-            ask(held=40, waiting=440, told=UsageReport(answers=60, alive=True)), START + 2
+            ask(held=40, waiting=440, report=UsageReport(answers=60, alive=True)), START + 2
         )
         assert (first.slots, second.slots, third.slots) == (20, 40, 100)
         assert not third.metered
@@ -237,14 +238,14 @@ def test_headers_end_the_slow_start(play: Play) -> None:
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
         hint = UsageReport(hint=RateHint(600, 300), alive=True)
-        known = await limiter.lease(ask(waiting=MANY, told=hint), START)
+        known = await limiter.lease(ask(waiting=MANY, report=hint), START)
         assert (known.slots, known.metered, known.rate) == (None, True, 10)
 
         scarce = UsageReport(hint=RateHint(600, 0), alive=True)
-        assert (await limiter.lease(ask(waiting=MANY, told=scarce), START + 1)).rate == 9
+        assert (await limiter.lease(ask(waiting=MANY, report=scarce), START + 1)).rate == 9
 
         plenty = UsageReport(hint=RateHint(1e8, 1e8), alive=True)
-        assert not (await limiter.lease(ask(waiting=MANY, told=plenty), START + 2)).metered
+        assert not (await limiter.lease(ask(waiting=MANY, report=plenty), START + 2)).metered
 
     play(test)
 
@@ -261,28 +262,30 @@ def test_a_burst_of_refusals_is_one_event(play: Play) -> None:
         limits = Limits(requests_per_minute=600)
         workers = [open_limiter(name) for name in "abcd"]
         for step in range(100):  # ten seconds at the full rate
-            grant = await workers[0].lease(
+            lease = await workers[0].lease(
                 ask(
                     waiting=99,
                     limits=limits,
-                    told=UsageReport(answers=1, epoch_answers=1, alive=True),
+                    report=UsageReport(answers=1, epoch_answers=1, alive=True),
                 ),
                 START + step / 10,
             )
-        assert grant.rate == 10
+        assert lease.rate == 10
 
         now = START + 10
-        grants = [
-            await limiter.lease(ask(waiting=99, limits=limits, told=refused(0, 2)), now + n / 100)
+        leases = [
+            await limiter.lease(ask(waiting=99, limits=limits, report=refused(0, 2)), now + n / 100)
             for n, limiter in enumerate(workers)
         ]
-        assert {grant.epoch for grant in grants} == {1}
-        rates = {round((grant.rate or 0) * (n + 1), 6) for n, grant in enumerate(grants)}
+        assert {lease.epoch for lease in leases} == {1}
+        rates = {round((lease.rate or 0) * (n + 1), 6) for n, lease in enumerate(leases)}
         assert rates == {9.0}
 
-        late = await workers[0].lease(ask(waiting=99, limits=limits, told=refused(0, 9)), now + 2)
+        late = await workers[0].lease(ask(waiting=99, limits=limits, report=refused(0, 9)), now + 2)
         assert late.epoch == 1
-        again = await workers[0].lease(ask(waiting=99, limits=limits, told=refused(1, 1)), now + 3)
+        again = await workers[0].lease(
+            ask(waiting=99, limits=limits, report=refused(1, 1)), now + 3
+        )
         assert again.epoch == 2
 
     play(test)
@@ -295,13 +298,15 @@ def test_increase(play: Play) -> None:
         limiter = open_limiter("a")
         limits = Limits(requests_per_minute=600)
         await limiter.lease(ask(waiting=99, limits=limits), START)
-        await limiter.lease(ask(waiting=99, limits=limits, told=refused(0, 1)), START + 2)
+        await limiter.lease(ask(waiting=99, limits=limits, report=refused(0, 1)), START + 2)
         rates = []
         for step in range(1, 80):
             answers = 1 if step > 20 else 0
-            told = UsageReport(epoch=1, answers=answers, epoch_answers=answers, alive=True)
-            grant = await limiter.lease(ask(waiting=99, limits=limits, told=told), START + 2 + step)
-            rates.append(grant.rate or 0)
+            report = UsageReport(epoch=1, answers=answers, epoch_answers=answers, alive=True)
+            lease = await limiter.lease(
+                ask(waiting=99, limits=limits, report=report), START + 2 + step
+            )
+            rates.append(lease.rate or 0)
         assert set(rates[:20]) == {rates[0]}
         assert rates[0] < 10
         assert rates == sorted(rates)
@@ -317,7 +322,9 @@ def test_retry_after(play: Play) -> None:
         told, other = open_limiter("told"), open_limiter("other")
         limits = Limits(requests_per_minute=600)
         await told.lease(ask(waiting=9, limits=limits), START)
-        await told.lease(ask(waiting=9, limits=limits, told=refused(0, 1, pause_s=7.0)), START + 2)
+        await told.lease(
+            ask(waiting=9, limits=limits, report=refused(0, 1, pause_s=7.0)), START + 2
+        )
         permits = [
             (await other.lease(ask(waiting=9, limits=limits), START + 2 + after)).permits
             for after in (0.1, 3, 6.9, 7.5)
@@ -337,11 +344,11 @@ def test_overload_pauses_without_shrinking(play: Play) -> None:
         await limiter.lease(ask(waiting=9, limits=limits), START)
         seen = []
         for after, overloaded in ((0, 1), (0.9, 0), (1.1, 1), (1.2, 0), (6.0, 1)):
-            told = UsageReport(overloaded=overloaded, failures=overloaded)
-            grant = await limiter.lease(
-                ask(waiting=9, limits=limits, told=told), START + 10 + after
+            report = UsageReport(overloaded=overloaded, failures=overloaded)
+            lease = await limiter.lease(
+                ask(waiting=9, limits=limits, report=report), START + 10 + after
             )
-            seen.append((grant.permits > 0, grant.rate, grant.epoch))
+            seen.append((lease.permits > 0, lease.rate, lease.epoch))
         assert seen == [(may, 10, 0) for may in (False, False, True, True, False)]
 
     play(test)
@@ -356,24 +363,24 @@ def test_breaker(play: Play) -> None:
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         a, b = open_limiter("a"), open_limiter("b")
         for number in range(9):
-            grant = await (a, b)[number % 2].lease(ask(waiting=5, told=DEAD), START)
-            assert (grant.parked, grant.permits > 0) == (False, True)
-        assert (await a.lease(ask(waiting=5, told=DEAD), START)).parked
+            lease = await (a, b)[number % 2].lease(ask(waiting=5, report=DEAD), START)
+            assert (lease.circuit_open, lease.permits > 0) == (False, True)
+        assert (await a.lease(ask(waiting=5, report=DEAD), START)).circuit_open
         early = await b.lease(ask(waiting=5), START + 1.9)
-        assert (early.parked, early.permits, early.failed_probes) == (True, 0, 0)
+        assert (early.circuit_open, early.permits, early.failed_probes) == (True, 0, 0)
 
         probe, other = [await limiter.lease(ask(waiting=5), START + 2.1) for limiter in (a, b)]
         assert (probe.probe, probe.permits, other.permits) == (True, 1, 0)
 
         # In vain: the next one comes after twice the time.
         failed = UsageReport(failures=1, probe_failed=True)
-        assert (await a.lease(ask(waiting=4, told=failed), START + 3)).failed_probes == 1
+        assert (await a.lease(ask(waiting=4, report=failed), START + 3)).failed_probes == 1
         assert (await b.lease(ask(waiting=5), START + 6.9)).permits == 0
         assert (await b.lease(ask(waiting=5), START + 7.1)).probe
 
-        back = await b.lease(ask(waiting=4, told=UsageReport(answers=1, alive=True)), START + 8)
-        assert (back.parked, back.permits) == (False, 4)
-        assert not (await a.lease(ask(waiting=4), START + 8)).parked
+        back = await b.lease(ask(waiting=4, report=UsageReport(answers=1, alive=True)), START + 8)
+        assert (back.circuit_open, back.permits) == (False, 4)
+        assert not (await a.lease(ask(waiting=4), START + 8)).circuit_open
 
     play(test)
 
@@ -383,12 +390,12 @@ def test_a_success_ends_the_row(play: Play) -> None:
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
-        await limiter.lease(ask(waiting=5, told=UsageReport(failures=9)), START)
-        grant = await limiter.lease(
-            ask(waiting=5, told=UsageReport(answers=1, alive=True, failures=9)), START
+        await limiter.lease(ask(waiting=5, report=UsageReport(failures=9)), START)
+        lease = await limiter.lease(
+            ask(waiting=5, report=UsageReport(answers=1, alive=True, failures=9)), START
         )
-        assert not grant.parked
-        assert (await limiter.lease(ask(waiting=5, told=DEAD), START)).parked
+        assert not lease.circuit_open
+        assert (await limiter.lease(ask(waiting=5, report=DEAD), START)).circuit_open
 
     play(test)
 
@@ -398,7 +405,7 @@ def test_probes_grow_rare(play: Play) -> None:
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
-        await limiter.lease(ask(waiting=5, told=UsageReport(failures=10)), START)
+        await limiter.lease(ask(waiting=5, report=UsageReport(failures=10)), START)
         now, waits = START, list[float]()
         while len(waits) < 10:
             asked_at = now
@@ -406,7 +413,7 @@ def test_probes_grow_rare(play: Play) -> None:
                 now += 0.5
             waits.append(now - asked_at)
             await limiter.lease(
-                ask(waiting=5, told=UsageReport(failures=1, probe_failed=True)), now
+                ask(waiting=5, report=UsageReport(failures=1, probe_failed=True)), now
             )
         assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
@@ -419,20 +426,20 @@ def test_a_provider_that_asks_for_a_long_wait(play: Play) -> None:
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         a, b = open_limiter("a"), open_limiter("b")
         long = replace(refused(0, 1, pause_s=900.0), reason="HTTP 429: come back later")
-        grant = await a.lease(ask(waiting=5, told=long), START)
-        assert (grant.parked, grant.permits, grant.reason) == (True, 0, long.reason)
-        assert grant.failed_probes == PARKED_AFTER_PROBES  # said to be parked at once
-        late = await b.lease(ask(waiting=5, told=UsageReport(answers=3, alive=True)), START + 1)
-        assert (late.parked, late.permits) == (True, 0)
+        lease = await a.lease(ask(waiting=5, report=long), START)
+        assert (lease.circuit_open, lease.permits, lease.reason) == (True, 0, long.reason)
+        assert lease.failed_probes == POLICY.breaker.shown_probes  # said to be parked at once
+        late = await b.lease(ask(waiting=5, report=UsageReport(answers=3, alive=True)), START + 1)
+        assert (late.circuit_open, late.permits) == (True, 0)
         assert (await a.lease(ask(waiting=5), START + 899)).permits == 0
         assert (await a.lease(ask(waiting=5), START + 901)).probe
-        again = await a.lease(ask(waiting=5, told=refused(0, 1, pause_s=1e9)), START + 902)
-        assert again.parked
+        again = await a.lease(ask(waiting=5, report=refused(0, 1, pause_s=1e9)), START + 902)
+        assert again.circuit_open
         assert (await b.lease(ask(waiting=5), START + 902 + 3599)).permits == 0
         assert (await b.lease(ask(waiting=5), START + 902 + 3601)).probe
         alive = UsageReport(answers=1, alive=True)
-        back = await b.lease(ask(waiting=4, told=alive), START + 902 + 3602)
-        assert (back.parked, back.permits > 0, back.reason) == (False, True, None)
+        back = await b.lease(ask(waiting=4, report=alive), START + 902 + 3602)
+        assert (back.circuit_open, back.permits > 0, back.reason) == (False, True, None)
 
     play(test)
 
@@ -443,12 +450,12 @@ def test_why_a_model_is_parked(play: Play) -> None:
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         a, b = open_limiter("a"), open_limiter("b")
         first = await a.lease(
-            ask(waiting=5, told=UsageReport(failures=9, reason="HTTP 500: oh")), START
+            ask(waiting=5, report=UsageReport(failures=9, reason="HTTP 500: oh")), START
         )
         assert first.reason is None
-        await a.lease(ask(waiting=5, told=UsageReport(failures=1, reason="HTTP 401: no")), START)
+        await a.lease(ask(waiting=5, report=UsageReport(failures=1, reason="HTTP 401: no")), START)
         assert (await b.lease(ask(waiting=5), START + 1)).reason == "HTTP 401: no"
-        back = await b.lease(ask(waiting=5, told=UsageReport(answers=1, alive=True)), START + 3)
+        back = await b.lease(ask(waiting=5, report=UsageReport(answers=1, alive=True)), START + 3)
         assert back.reason is None
 
     play(test)
@@ -463,31 +470,31 @@ def test_a_probe_on_request(redis_url: str) -> None:
             SharedLimiter.connect(redis_url, "b") as b,
         ):
             now = START
-            await a.lease(ask(waiting=5, told=UsageReport(failures=10)), now)
-            await b.lease(ask(model="lab/alive", waiting=5, told=UsageReport(failures=9)), now)
+            await a.lease(ask(waiting=5, report=UsageReport(failures=10)), now)
+            await b.lease(ask(model="lab/alive", waiting=5, report=UsageReport(failures=9)), now)
             for _ in range(8):
                 now += 300
                 assert (await a.lease(ask(waiting=5), now)).probe
                 failed = UsageReport(failures=1, probe_failed=True)
-                grant = await a.lease(ask(waiting=5, told=failed), now)
-            assert (grant.failed_probes, grant.permits) == (8, 0)
+                lease = await a.lease(ask(waiting=5, report=failed), now)
+            assert (lease.failed_probes, lease.permits) == (8, 0)
 
             await asyncio.to_thread(
                 probe_now, redis_url, ["lab/guard", "lab/alive", "lab/never called"]
             )
 
             probe, other = [await limiter.lease(ask(waiting=5), now + 1) for limiter in (a, b)]
-            assert (probe.parked, probe.failed_probes, probe.probe) == (True, 0, True)
+            assert (probe.circuit_open, probe.failed_probes, probe.probe) == (True, 0, True)
             assert (other.probe, other.permits) == (False, 0)
-            await a.lease(ask(waiting=5, told=failed), now + 2)
+            await a.lease(ask(waiting=5, report=failed), now + 2)
             assert not (await b.lease(ask(waiting=5), now + 3.9)).probe
             assert (await b.lease(ask(waiting=5), now + 4.1)).probe
-            back = await b.lease(ask(waiting=4, told=UsageReport(answers=1, alive=True)), now + 5)
-            assert (back.parked, back.permits) == (False, 4)
+            back = await b.lease(ask(waiting=4, report=UsageReport(answers=1, alive=True)), now + 5)
+            assert (back.circuit_open, back.permits) == (False, 4)
 
-            assert not (await b.lease(ask(model="lab/alive", waiting=5), now)).parked
-            last = ask(model="lab/alive", waiting=5, told=DEAD)
-            assert (await b.lease(last, now)).parked
+            assert not (await b.lease(ask(model="lab/alive", waiting=5), now)).circuit_open
+            last = ask(model="lab/alive", waiting=5, report=DEAD)
+            assert (await b.lease(last, now)).circuit_open
 
     asyncio.run(test())
 
@@ -503,7 +510,7 @@ def test_a_prober_that_dies(play: Play) -> None:
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         dead, alive = open_limiter("dead"), open_limiter("alive")
-        await dead.lease(ask(waiting=5, told=UsageReport(failures=10)), START)
+        await dead.lease(ask(waiting=5, report=UsageReport(failures=10)), START)
         assert (await dead.lease(ask(waiting=5), START + 2.5)).probe
         assert not (await alive.lease(ask(waiting=5), START + 7)).probe
         assert (await alive.lease(ask(waiting=5), START + 8)).probe
@@ -516,7 +523,7 @@ def test_a_probe_without_a_place(play: Play) -> None:
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         busy, other = open_limiter("busy"), open_limiter("other")
-        await busy.lease(ask(waiting=5, told=UsageReport(failures=10)), START)
+        await busy.lease(ask(waiting=5, report=UsageReport(failures=10)), START)
         assert (await busy.lease(ask(waiting=5), START + 2.5)).probe
         assert not (await other.lease(ask(waiting=5), START + 2.6)).probe
         assert not (await busy.lease(ask(waiting=5), START + 2.7)).probe
@@ -532,7 +539,7 @@ def run_ask(
     waiting: int = 10,
     held: int = 0,
     spent: int = 0,
-    stored: Mapping[str, object] | None = None,
+    stored: StoredCost | None = None,
     cap: int | None = 100,
     model_cap: int | None = None,
 ) -> RunRequest:
@@ -540,7 +547,7 @@ def run_ask(
     return RunRequest("run", waiting, held, 10, spent, cap, model_cap, stored)
 
 
-EMPTY: Mapping[str, object] = {"total": 0, "models": {}}
+EMPTY = StoredCost(0, {})
 
 
 def test_money(play: Play) -> None:
@@ -552,14 +559,14 @@ def test_money(play: Play) -> None:
         async def permits(
             limiter: SharedLimiter, after: float, run: RunRequest
         ) -> tuple[int, bool]:
-            grant = await limiter.lease(
+            lease = await limiter.lease(
                 ask(held=run.held // 10, waiting=run.waiting, runs=(run,)), START + after
             )
-            assert not grant.runs[0].unknown
-            return grant.runs[0].permits, grant.runs[0].over
+            assert not lease.runs[0].unknown
+            return lease.runs[0].permits, lease.runs[0].over
 
         assert (await a.lease(ask(waiting=10, runs=(run_ask(),)), START)).runs[0].unknown
-        stored = {"total": 45, "models": {"lab/guard": 45}}
+        stored = StoredCost(45, {"lab/guard": 45})
         assert await permits(a, 0, run_ask(waiting=4, stored=stored)) == (4, False)
         assert await permits(b, 0, run_ask()) == (2, False)  # 45 + 40 + 10 is still below 100
         assert await permits(b, 1, run_ask(held=20, waiting=8)) == (0, False)
@@ -579,8 +586,8 @@ def test_money_of_each_model(play: Play) -> None:
         seen = []
         for model, spent in (("lab/a", 100), ("lab/b", 40)):
             run = run_ask(spent=spent, cap=1000, model_cap=100, stored=EMPTY)
-            grant = await limiter.lease(ask(model=model, waiting=10, runs=(run,)), START)
-            seen.append((grant.runs[0].permits, grant.runs[0].over))
+            lease = await limiter.lease(ask(model=model, waiting=10, runs=(run,)), START)
+            seen.append((lease.runs[0].permits, lease.runs[0].over))
         assert seen == [(0, True), (6, False)]
 
     play(test)
@@ -611,12 +618,15 @@ def limiter_on(limiter: SharedLimiter, limits: Limits = FREE) -> ModelLimiter:
     async def spent(_: str) -> dict[str, int]:
         return {}
 
-    return ModelLimiter(
+    made = ModelLimiter(
         "lab/guard",
-        limits,
-        FREE,
-        Ports(limiter.lease, spent, budget, random.Random(1), ProcessSemaphore(ANY_NUMBER)),
+        limiter.lease,
+        accounts=Accounts(spent, budget),
+        semaphore=ProcessSemaphore(PREFETCH.unlimited),
+        generator=random.Random(1),
     )
+    made.set_limits(limits, FREE)
+    return made
 
 
 @pytest.mark.parametrize("actual", [10, 25])
@@ -670,7 +680,7 @@ def test_a_gate_parks_and_returns(play: Play) -> None:
         for _ in range(10):
             permit = await model_limiter.acquire("run", ExpectedUsage())
             await model_limiter.failed(permit, ErrorClass.AUTH, None, "HTTP 401: wrong key")
-            parked.append(model_limiter.evidence(0).parked)
+            parked.append(model_limiter.answers.evidence(0).circuit_open)
         assert parked == [False] * 9 + [True]
         assert model_limiter.prefetch_target == 2
 

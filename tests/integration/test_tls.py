@@ -13,7 +13,7 @@ from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
-from aegish_dist.ratelimit.redis_store import check_limiter
+from aegish_dist.ratelimit.shared_limiter import check_limiter
 from tests.services import HOST, ServerProcess, free_port, require_binary
 
 

@@ -32,7 +32,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     [
         "aegish_dist/py.typed",
         "aegish_dist/models/catalog.toml",
-        "aegish_dist/ratelimit/limiter.lua",
+        "aegish_dist/ratelimit/grant_lease.lua",
         "aegish_dist/ratelimit/probe_now.lua",
         "aegish_dist/datasets/bundled/malicious.jsonl",
         "aegish_dist/datasets/bundled/harmless.jsonl",

@@ -30,7 +30,7 @@ API_ERROR, TIMEOUT_ERROR = GiveUp(Outcome.API_ERROR), GiveUp(Outcome.TIMEOUT_ERR
 MEANWHILE = Evidence(answered=True)
 NOTHING = Evidence(answered=False, answered_in_run=False)
 ONCE = Evidence(answered=False, answered_in_run=True)
-PARKED = Evidence(parked=True, answered=True, answered_in_run=True)
+PARKED = Evidence(circuit_open=True, answered=True, answered_in_run=True)
 
 
 def exhausted(error_class: ErrorClass, *, probe: bool = False) -> Failure:
@@ -122,7 +122,7 @@ def test_probes_that_may_cost_settle_their_item_in_the_end(
     """So that a run ends whose provider never answers; what costs nothing is tried for ever."""
     probe = exhausted(error_class, probe=True)
     parked = [
-        replace(each, parked=True, failed_probes=LAST_PROBES, answered=None)
+        replace(each, circuit_open=True, failed_probes=LAST_PROBES, answered=None)
         for each in (ONCE, NOTHING)
     ]
     assert [decide(probe, each, 0.5) for each in parked] == [once, never]
@@ -134,7 +134,7 @@ def test_probes_that_may_cost_settle_their_item_in_the_end(
 def test_a_probe_whose_connection_is_cut_after_a_long_wait_settles_its_item_in_the_end() -> None:
     """Such a call was probably worked on: trying it for ever would be paid for as often."""
     probe = replace(exhausted(ErrorClass.CONNECTION, probe=True), cut=True)
-    parked = Evidence(parked=True, failed_probes=LAST_PROBES)
+    parked = Evidence(circuit_open=True, failed_probes=LAST_PROBES)
     assert decide(probe, parked, 0.5) == API_ERROR
     assert decide(probe, replace(parked, failed_probes=LAST_PROBES - 1), 0.5) is Step.GIVE_BACK
     assert decide(replace(probe, probe=False), parked, 0.5) is Step.GIVE_BACK

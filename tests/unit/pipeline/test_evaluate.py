@@ -13,7 +13,6 @@ import pytest
 from aegish_dist.core import failures
 from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.limits import Limits
 from aegish_dist.core.parsing import PARSER_VERSION
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
@@ -31,11 +30,11 @@ from aegish_dist.pipeline import evaluate as evaluation
 from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
 from aegish_dist.pipeline.expectation import UsageEstimator
 from aegish_dist.pipeline.health import Health
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.budget import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.ports import Ports
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
+from aegish_dist.ratelimit.run_queue import ExpectedUsage
 from tests.virtual_time import run_virtually
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)
@@ -97,7 +96,7 @@ class Store:
         self.recorded.append(evaluated)
 
 
-async def grant_all(ask: LeaseRequest) -> Lease:
+async def permit_all(request: LeaseRequest) -> Lease:
     """Limit nothing."""
     return Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
 
@@ -112,8 +111,13 @@ async def budget(_: str) -> None:
 
 
 def a_limiter(places: int) -> ModelLimiter:
-    ports = Ports(grant_all, spent, budget, random.Random(1), ProcessSemaphore(places))
-    return ModelLimiter(ITEM.model, Limits(), Limits(), ports)
+    return ModelLimiter(
+        ITEM.model,
+        permit_all,
+        accounts=Accounts(spent, budget),
+        semaphore=ProcessSemaphore(places),
+        generator=random.Random(1),
+    )
 
 
 def an_evaluator(

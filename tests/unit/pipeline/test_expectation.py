@@ -9,7 +9,7 @@ from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
 from aegish_dist.pipeline.expectation import UsageEstimator
 from aegish_dist.ratelimit.budget import Budget
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.run_queue import ExpectedUsage
 
 PROMPT = Prompt("guard", "s" * 300, f"{COMMAND_SLOT}{'t' * 90}")
 PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))

@@ -5,9 +5,22 @@ from collections.abc import Callable
 
 import pytest
 
-from aegish_dist.ratelimit.budget import Budget
-from aegish_dist.ratelimit.fair_queue import IDLE_LINES, ExpectedUsage, FairQueue, Permit, RunQueue
-from aegish_dist.ratelimit.protocol import RunLease, RunRequest
+from aegish_dist.ratelimit.budget import Accounts, Budget
+from aegish_dist.ratelimit.fair_queue import IDLE_QUEUES, FairQueue
+from aegish_dist.ratelimit.protocol import RunLease, RunRequest, StoredCost
+from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit, RunQueue
+
+
+async def no_cost(_: str) -> dict[str, int]:
+    """Know of no cost."""
+    return {}
+
+
+async def no_cap(_: str) -> None:
+    """Know of no cap."""
+
+
+ACCOUNTS = Accounts(no_cost, no_cap)
 
 
 class LeftError(Exception):
@@ -21,20 +34,20 @@ class Door:
         self.permits = permits
         self.runs: list[str] = []
 
-    def begin(self, line: RunQueue, expected: ExpectedUsage) -> Permit | None:
+    def begin(self, run: RunQueue, expected: ExpectedUsage) -> Permit | None:
         if self.permits == 0:
             return None
         self.permits -= 1
-        self.runs.append(line.run_id)
-        line.begin(expected)
-        return Permit(line, expected, 0, probe=False)
+        self.runs.append(run.run_id)
+        run.begin(expected)
+        return Permit(run, expected, 0, probe=False)
 
 
-def in_room(test: Callable[[FairQueue], None]) -> None:
+def in_loop(test: Callable[[FairQueue], None]) -> None:
     """Run a test inside an event loop."""
 
     async def run() -> None:
-        test(FairQueue())
+        test(FairQueue("lab/guard", ACCOUNTS))
 
     asyncio.run(run())
 
@@ -42,178 +55,180 @@ def in_room(test: Callable[[FairQueue], None]) -> None:
 def test_runs_take_turns() -> None:
     """A run with many waiters does not keep another one out."""
 
-    def test(room: FairQueue) -> None:
-        large, small = room.line("large", None), room.line("small", None)
+    def test(queue: FairQueue) -> None:
+        large, small = queue.of_run("large", None), queue.of_run("small", None)
         for _ in range(5):
-            room.join(large, ExpectedUsage())
+            queue.wait(large, ExpectedUsage())
         for _ in range(2):
-            room.join(small, ExpectedUsage())
+            queue.wait(small, ExpectedUsage())
         door = Door(6)
 
-        room.admit(door.begin)
+        queue.admit(door.begin)
 
         assert door.runs == ["large", "small", "large", "small", "large", "large"]
-        assert room.waiting == 1
+        assert queue.waiting == 1
 
-    in_room(test)
+    in_loop(test)
 
 
 def test_a_run_without_money_is_passed_over() -> None:
     """Others are let through meanwhile, and it keeps its place."""
 
-    def test(room: FairQueue) -> None:
-        capped, free = room.line("capped", Budget(10)), room.line("free", None)
-        for line in (capped, capped, free, free):
-            room.join(line, ExpectedUsage())
+    def test(queue: FairQueue) -> None:
+        capped, free = queue.of_run("capped", Budget(10)), queue.of_run("free", None)
+        for run in (capped, capped, free, free):
+            queue.wait(run, ExpectedUsage())
         door = Door(10)
 
-        room.admit(door.begin)
+        queue.admit(door.begin)
         assert door.runs == ["free", "free"]
 
-        capped.take(RunLease("capped", 1, over=False, unknown=False))
-        room.admit(door.begin)
+        capped.renew(RunLease("capped", 1, over=False, unknown=False))
+        queue.admit(door.begin)
         assert door.runs == ["free", "free", "capped"]
-        assert room.waiting == 1
+        assert queue.waiting == 1
 
-    in_room(test)
+    in_loop(test)
 
 
 def test_a_cancelled_waiter_takes_no_permit() -> None:
-    """It leaves its line, and the next one is let through."""
+    """It leaves its run, and the next one is let through."""
 
-    def test(room: FairQueue) -> None:
-        line = room.line("run", None)
-        first, second = room.join(line, ExpectedUsage()), room.join(line, ExpectedUsage())
+    def test(queue: FairQueue) -> None:
+        run = queue.of_run("run", None)
+        first, second = queue.wait(run, ExpectedUsage()), queue.wait(run, ExpectedUsage())
         first.cancel()
-        assert room.leave(line, first) is None
-        assert room.waiting == 1
+        assert queue.cancel(run, first) is None
+        assert queue.waiting == 1
 
-        room.admit(Door(1).begin)
+        queue.admit(Door(1).begin)
 
         assert second.done()
-        assert room.waiting == 0
+        assert queue.waiting == 0
 
-    in_room(test)
+    in_loop(test)
 
 
 def test_a_permit_that_came_too_late() -> None:
     """Whoever was let through in the moment of leaving has a permit to give back."""
 
-    def test(room: FairQueue) -> None:
-        line = room.line("run", None)
-        future = room.join(line, ExpectedUsage())
-        room.admit(Door(1).begin)
+    def test(queue: FairQueue) -> None:
+        run = queue.of_run("run", None)
+        future = queue.wait(run, ExpectedUsage())
+        queue.admit(Door(1).begin)
 
-        assert room.leave(line, future) is future.result()
+        assert queue.cancel(run, future) is future.result()
 
-    in_room(test)
+    in_loop(test)
 
 
 @pytest.mark.parametrize(("even_called", "gone"), [(True, [1, 2]), (False, [0, 2])])
 def test_the_latest_are_sent_back(even_called: bool, gone: list[int]) -> None:
     """Those who were called before may stay in their place."""
 
-    def test(room: FairQueue) -> None:
-        line = room.line("run", None)
-        futures = [room.join(line, ExpectedUsage(), called=number == 1) for number in range(3)]
+    def test(queue: FairQueue) -> None:
+        run = queue.of_run("run", None)
+        futures = [queue.wait(run, ExpectedUsage(), called=number == 1) for number in range(3)]
 
-        room.send_back(LeftError, keep=1, even_called=even_called)
+        queue.shed(LeftError, keep=1, even_called=even_called)
 
         assert [number for number, future in enumerate(futures) if future.done()] == gone
         assert all(isinstance(futures[number].exception(), LeftError) for number in gone)
-        assert room.waiting == 1
+        assert queue.waiting == 1
 
-    in_room(test)
+    in_loop(test)
 
 
-def test_the_longest_line_is_sent_back() -> None:
+def test_the_longest_run_is_sent_back() -> None:
     """A run with few waiters keeps them, whoever's turn it is."""
 
-    def test(room: FairQueue) -> None:
-        small, large = room.line("small", None), room.line("large", None)
-        kept = [room.join(small, ExpectedUsage()) for _ in range(2)]
-        room.join(large, ExpectedUsage(), called=True)
-        gone = [room.join(large, ExpectedUsage()) for _ in range(6)]
+    def test(queue: FairQueue) -> None:
+        small, large = queue.of_run("small", None), queue.of_run("large", None)
+        kept = [queue.wait(small, ExpectedUsage()) for _ in range(2)]
+        queue.wait(large, ExpectedUsage(), called=True)
+        gone = [queue.wait(large, ExpectedUsage()) for _ in range(6)]
 
-        room.send_back(LeftError, keep=4, even_called=False)
+        queue.shed(LeftError, keep=4, even_called=False)
 
         assert [future.done() for future in [*kept, *gone]] == [False] * 3 + [True] * 5
-        assert room.waiting == 4
-        room.send_back(LeftError, keep=0, even_called=False)
+        assert queue.waiting == 4
+        queue.shed(LeftError, keep=0, even_called=False)
         assert all(future.done() for future in kept)
-        assert room.waiting == 1
+        assert queue.waiting == 1
 
-    in_room(test)
+    in_loop(test)
 
 
-def test_one_line_is_turned_away() -> None:
+def test_one_run_is_turned_away() -> None:
     """The others go on waiting."""
 
-    def test(room: FairQueue) -> None:
-        dear, cheap = room.line("dear", Budget(1)), room.line("cheap", None)
-        gone, kept = room.join(dear, ExpectedUsage()), room.join(cheap, ExpectedUsage())
+    def test(queue: FairQueue) -> None:
+        dear, cheap = queue.of_run("dear", Budget(1)), queue.of_run("cheap", None)
+        gone, kept = queue.wait(dear, ExpectedUsage()), queue.wait(cheap, ExpectedUsage())
 
-        room.turn_away(LeftError, only=dear)
+        queue.fail(LeftError, only=dear)
 
         assert isinstance(gone.exception(), LeftError)
         assert not kept.done()
-        assert [line.run_id for line in room] == ["dear", "cheap"]
+        assert [run.run_id for run in queue] == ["dear", "cheap"]
 
-    in_room(test)
+    in_loop(test)
 
 
 def test_the_money_of_a_run() -> None:
     """What is in flight and what was spent is told, the latter once."""
 
-    def test(room: FairQueue) -> None:
-        line = room.line("run", Budget(100, 50))
-        assert line.ask() is None
-        line.expect(ExpectedUsage(1, 7))
-        room.join(line, ExpectedUsage(1, 7))
-        line.begin(ExpectedUsage(1, 7))
-        line.begin(ExpectedUsage(1, 7))
-        line.end(ExpectedUsage(1, 7), 9)
+    def test(queue: FairQueue) -> None:
+        run = queue.of_run("run", Budget(100, 50))
+        assert run.request() is None
+        run.expect(ExpectedUsage(1, 7))
+        queue.wait(run, ExpectedUsage(1, 7))
+        run.begin(ExpectedUsage(1, 7))
+        run.begin(ExpectedUsage(1, 7))
+        run.end(ExpectedUsage(1, 7), 9)
 
-        told = RunRequest(
+        report = RunRequest(
             "run", waiting=1, held=7, estimate=7, spent=9, cap=100, model_cap=50, stored=None
         )
-        asked = line.ask()
-        assert asked == told
-        line.put_back(told)
-        assert line.ask() == told
-        line.stored = {"a/b": 3, "c/d": 4}
-        asked = line.ask()
+        asked = run.request()
+        assert asked == report
+        run.put_back(report)
+        assert run.request() == report
+        run.recount({"a/b": 3, "c/d": 4})
+        asked = run.request()
         assert asked is not None
         assert asked.spent == 0
-        assert asked.stored == {"total": 7, "models": {"a/b": 3, "c/d": 4}}
+        assert asked.stored == StoredCost(7, {"a/b": 3, "c/d": 4})
 
-    in_room(test)
+    in_loop(test)
 
 
 def test_ended_runs_are_forgotten() -> None:
-    """Of the idle lines the latest are kept; those that wait, call or have costs to tell all are."""
+    """Of the idle runs the latest are kept; those that wait, call or have costs to tell all are."""
 
-    def test(room: FairQueue) -> None:
-        busy = {name: room.line(name, Budget(9)) for name in ("waiting", "calling", "untold")}
-        room.join(busy["waiting"], ExpectedUsage())
-        for name in ("calling", "untold"):
+    def test(queue: FairQueue) -> None:
+        busy = {
+            name: queue.of_run(name, Budget(9)) for name in ("waiting", "calling", "unreported")
+        }
+        queue.wait(busy["waiting"], ExpectedUsage())
+        for name in ("calling", "unreported"):
             busy[name].begin(ExpectedUsage())  # which costs nothing as far as anybody knows
-        busy["untold"].end(ExpectedUsage(), 7)
-        for number in range(IDLE_LINES + 10):
-            line = room.line(f"run{number}", None)
-            line.begin(ExpectedUsage())
-            line.end(ExpectedUsage(), 7)
-        room.line("run0", None)
+        busy["unreported"].end(ExpectedUsage(), 7)
+        for number in range(IDLE_QUEUES + 10):
+            run = queue.of_run(f"run{number}", None)
+            run.begin(ExpectedUsage())
+            run.end(ExpectedUsage(), 7)
+        queue.of_run("run0", None)
 
-        room.forget_idle()
+        queue.forget_idle()
 
-        kept = [line.run_id for line in room]
-        latest = [f"run{number}" for number in range(11, IDLE_LINES + 10)]
+        kept = [run.run_id for run in queue]
+        latest = [f"run{number}" for number in range(11, IDLE_QUEUES + 10)]
         assert kept == [*busy, *latest, "run0"]
 
-        busy["untold"].ask()
+        busy["unreported"].request()
         busy["calling"].end(ExpectedUsage(), 0)
-        room.forget_idle()
-        assert [line.run_id for line in room] == ["waiting", *latest, "run0"]
+        queue.forget_idle()
+        assert [run.run_id for run in queue] == ["waiting", *latest, "run0"]
 
-    in_room(test)
+    in_loop(test)

@@ -7,9 +7,9 @@ from fakeredis import FakeAsyncRedis
 
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.wire import WireFormat
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 from aegish_dist.ratelimit.limiters import Limiters
-from aegish_dist.ratelimit.redis_store import SharedLimiter
+from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 
 SPEC = ModelSpec("lab/guard", WireFormat.OPENAI, "guard", max_in_flight=3)
 

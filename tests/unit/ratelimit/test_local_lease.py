@@ -1,23 +1,16 @@
-"""What a grant lets begin, without a loop or a limiter."""
-
-from dataclasses import replace
+"""What a lease lets begin, without a loop or a limiter."""
 
 import pytest
+from msgspec.structs import replace
 
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage, Permit, RunQueue
-from aegish_dist.ratelimit.local_lease import (
-    ANY_NUMBER,
-    FIRST_ITEMS,
-    LEASE_S,
-    PROBERS,
-    LocalLease,
-    ProcessSemaphore,
-)
+from aegish_dist.ratelimit.local_lease import LEASE_S, LocalLease, ProcessSemaphore
+from aegish_dist.ratelimit.policy import PREFETCH
 from aegish_dist.ratelimit.protocol import Lease
+from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit, RunQueue
 
 FREE = Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
 METERED = replace(FREE, metered=True, permits=3)
-PARKED = replace(FREE, metered=True, limited=True, parked=True)
+PARKED = replace(FREE, metered=True, limited=True, circuit_open=True)
 PROBE = replace(PARKED, permits=1, probe=True)
 
 
@@ -31,14 +24,14 @@ class Clock:
         return self.now_s
 
 
-def begin(ration: LocalLease, number: int = 10) -> list[Permit]:
+def begin(local: LocalLease, number: int = 10) -> list[Permit]:
     """Begin as many of so many calls as may begin."""
-    line = RunQueue("run", None)
-    return [permit for _ in range(number) if (permit := ration.begin(line, ExpectedUsage()))]
+    run = RunQueue("run", None)
+    return [permit for _ in range(number) if (permit := local.acquire(run, ExpectedUsage()))]
 
 
 @pytest.mark.parametrize(
-    ("grant", "begun"),
+    ("lease", "begun"),
     [
         (FREE, 10),
         (METERED, 3),
@@ -48,83 +41,83 @@ def begin(ration: LocalLease, number: int = 10) -> list[Permit]:
         (PROBE, 1),
     ],
 )
-def test_what_may_begin(grant: Lease, begun: int) -> None:
+def test_what_may_begin(lease: Lease, begun: int) -> None:
     """Slots bound the calls in flight, permits those that begin; without either all begin."""
-    ration = LocalLease(ProcessSemaphore(100), Clock())
-    assert begin(ration) == []
-    ration.take(grant, asked_at=0.0)
-    assert len(begin(ration)) == ration.held == begun
-    assert ration.probing is grant.probe
+    local = LocalLease(ProcessSemaphore(100), Clock())
+    assert begin(local) == []
+    local.renew(lease, requested_at_s=0.0)
+    assert len(begin(local)) == local.held == begun
+    assert local.probing is lease.probe
 
 
 def test_a_lease_ends() -> None:
-    """Nothing begins when a grant is too old, or given back."""
+    """Nothing begins when a lease is too old, or given back."""
     clock = Clock()
-    ration = LocalLease(ProcessSemaphore(100), clock)
-    ration.take(FREE, asked_at=1.0)
+    local = LocalLease(ProcessSemaphore(100), clock)
+    local.renew(FREE, requested_at_s=1.0)
     clock.now_s = 1.0 + LEASE_S
-    assert len(begin(ration, 1)) == 1
+    assert len(begin(local, 1)) == 1
     clock.now_s += 0.1
-    assert begin(ration) == []
-    ration.take(FREE, asked_at=clock.now_s)
-    ration.lapse()
-    assert begin(ration) == []
+    assert begin(local) == []
+    local.renew(FREE, requested_at_s=clock.now_s)
+    local.give_back()
+    assert begin(local) == []
 
 
-def test_places_are_shared() -> None:
-    """Two models together begin no more calls than the process has places."""
-    places, clock = ProcessSemaphore(3), Clock()
-    first, second = LocalLease(places, clock), LocalLease(places, clock)
-    for ration in (first, second):
-        ration.take(FREE, asked_at=0.0)
+def test_semaphore_are_shared() -> None:
+    """Two models together begin no more calls than the process has semaphore."""
+    semaphore, clock = ProcessSemaphore(3), Clock()
+    first, second = LocalLease(semaphore, clock), LocalLease(semaphore, clock)
+    for local in (first, second):
+        local.renew(FREE, requested_at_s=0.0)
     (permit, _) = begin(first, 2)
     assert len(begin(second)) == 1
-    first.end(permit)
+    first.release(permit, cost=0)
     assert len(begin(second)) == 1
 
 
 def test_asking_before_the_time() -> None:
     """It helps when a permit may be had: something was freed, or nobody waited at the last ask."""
-    ration = LocalLease(ProcessSemaphore(100), Clock())
-    assert not ration.worth_asking
-    ration.take(replace(FREE, slots=1), asked_at=0.0)
-    (permit,) = begin(ration)
-    ration.settle(waiting=0)
-    assert ration.worth_asking
-    ration.settle(waiting=1)
-    assert not ration.worth_asking
-    ration.end(permit)
-    assert ration.worth_asking
-    ration.ask()
-    assert not ration.worth_asking
-    ration.take(replace(METERED, limited=True), asked_at=0.0)
-    ration.settle(waiting=0)
-    assert not ration.worth_asking
+    local = LocalLease(ProcessSemaphore(100), Clock())
+    assert not local.worth_renewing
+    local.renew(replace(FREE, slots=1), requested_at_s=0.0)
+    (permit,) = begin(local)
+    local.note_waiting(0)
+    assert local.worth_renewing
+    local.note_waiting(1)
+    assert not local.worth_renewing
+    local.release(permit, cost=0)
+    assert local.worth_renewing
+    local.begin_request()
+    assert not local.worth_renewing
+    local.renew(replace(METERED, limited=True), requested_at_s=0.0)
+    local.note_waiting(0)
+    assert not local.worth_renewing
 
 
 def test_an_unused_probe_is_given_back() -> None:
     """Once the limiter is asked again, it may have gone to another worker."""
-    ration = LocalLease(ProcessSemaphore(100), Clock())
-    ration.take(PROBE, asked_at=0.0)
-    ration.ask()
-    assert begin(ration) == []
+    local = LocalLease(ProcessSemaphore(100), Clock())
+    local.renew(PROBE, requested_at_s=0.0)
+    local.begin_request()
+    assert begin(local) == []
 
 
 @pytest.mark.parametrize(
-    ("grant", "prefetch_target"),
+    ("lease", "prefetch_target"),
     [
-        (FREE, 2 * ANY_NUMBER),
+        (FREE, 2 * PREFETCH.unlimited),
         (replace(FREE, slots=7), 14),
         (replace(METERED, rate=10.0), 3 + 10),
-        (replace(METERED, rate=0.1), 3 + PROBERS),
-        (PARKED, PROBERS),
+        (replace(METERED, rate=0.1), 3 + PREFETCH.probers),
+        (PARKED, PREFETCH.probers),
     ],
 )
-def test_supply(grant: Lease, prefetch_target: int) -> None:
+def test_supply(lease: Lease, prefetch_target: int) -> None:
     """A worker holds what is in flight and a second's worth of a throttled model, two at least."""
-    ration = LocalLease(ProcessSemaphore(100), Clock())
-    assert ration.prefetch_target == FIRST_ITEMS
-    ration.take(METERED, asked_at=0.0)
-    begin(ration, 3)
-    ration.take(grant, asked_at=0.0)
-    assert ration.prefetch_target == prefetch_target
+    local = LocalLease(ProcessSemaphore(100), Clock())
+    assert local.prefetch_target == PREFETCH.first_items
+    local.renew(METERED, requested_at_s=0.0)
+    begin(local, 3)
+    local.renew(lease, requested_at_s=0.0)
+    assert local.prefetch_target == prefetch_target

@@ -1,14 +1,16 @@
 """The limiter of one worker, in virtual time, with a fleet that answers as told."""
 
 import asyncio
+import gc
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import pytest
+from msgspec.structs import replace
 
-from aegish_dist.core.limits import Limits, RateHint
+from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import (
     ItemShedError,
@@ -17,48 +19,58 @@ from aegish_dist.errors import (
     OverBudgetError,
     ShuttingDownError,
 )
-from aegish_dist.ratelimit.budget import Budget
-from aegish_dist.ratelimit.fair_queue import IDLE_LINES, ExpectedUsage, Permit
-from aegish_dist.ratelimit.local_lease import ANY_NUMBER, PROBERS, ProcessSemaphore
+from aegish_dist.ratelimit.budget import Accounts, Budget
+from aegish_dist.ratelimit.fair_queue import IDLE_QUEUES
+from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.ports import Ports
-from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease
+from aegish_dist.ratelimit.policy import PREFETCH
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease, StoredCost
+from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit
 from tests.virtual_time import run_virtually
 
 FREE = Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
-PARKED = replace(FREE, metered=True, limited=True, parked=True)
+PARKED = replace(FREE, metered=True, limited=True, circuit_open=True)
 ONE = ExpectedUsage(10, 5)
 
 
 class FakeFleet:
-    """Gives one grant after another, the last one for ever; remembers what it was asked."""
+    """Gives one lease after another, the last one for ever; remembers what it was asked."""
 
-    def __init__(self, *grants: Lease | Exception) -> None:
-        self.grants = list(grants)
-        self.asks: list[LeaseRequest] = []
+    def __init__(self, *leases: Lease | Exception) -> None:
+        self.leases = list(leases)
+        self.requests: list[LeaseRequest] = []
         self.spent = {"lab/guard": 30}
         self.budget = Budget(run_cap=1)
+        self.silent = False
+        self.budget_after_s = 0.001
 
     async def ask(self, ask: LeaseRequest) -> Lease:
         await asyncio.sleep(0.001)
-        self.asks.append(ask)
-        grant = self.grants.pop(0) if len(self.grants) > 1 else self.grants[0]
-        if isinstance(grant, Exception):
-            raise grant
-        return grant
+        self.requests.append(ask)
+        while self.silent:
+            await asyncio.sleep(60)
+        lease = self.leases.pop(0) if len(self.leases) > 1 else self.leases[0]
+        if isinstance(lease, Exception):
+            raise lease
+        return lease
 
     async def spent_by(self, run_id: str) -> dict[str, int]:
         return self.spent
 
     async def budget_of(self, run_id: str) -> Budget:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(self.budget_after_s)
         return self.budget
 
     def limiter(self, places: ProcessSemaphore | None = None) -> ModelLimiter:
         chance = random.Random(1)
-        places = places or ProcessSemaphore(ANY_NUMBER)
-        ports = Ports(self.ask, self.spent_by, self.budget_of, chance, places)
-        return ModelLimiter("lab/guard", Limits(), Limits(), ports)
+        places = places or ProcessSemaphore(PREFETCH.unlimited)
+        return ModelLimiter(
+            "lab/guard",
+            self.ask,
+            accounts=Accounts(self.spent_by, self.budget_of),
+            semaphore=places,
+            generator=chance,
+        )
 
 
 def play(fleet: FakeFleet, test: Callable[[ModelLimiter], Coroutine[Any, Any, None]]) -> None:
@@ -91,10 +103,10 @@ def test_an_unlimited_model_costs_few_round_trips() -> None:
 
     play(fleet, test)
 
-    assert 10 <= len(fleet.asks) <= 22
-    assert sum(ask.told.answers for ask in fleet.asks) == 2000
-    assert sum(ask.told.tokens for ask in fleet.asks) == 4000
-    assert fleet.asks[-1].held == fleet.asks[-1].waiting == 0
+    assert 10 <= len(fleet.requests) <= 22
+    assert sum(ask.report.answers for ask in fleet.requests) == 2000
+    assert sum(ask.report.tokens for ask in fleet.requests) == 4000
+    assert fleet.requests[-1].held == fleet.requests[-1].waiting == 0
 
 
 def test_permits_are_counted() -> None:
@@ -116,7 +128,7 @@ def test_permits_are_counted() -> None:
 
     play(fleet, test)
 
-    assert [(ask.held, ask.waiting) for ask in fleet.asks[:2]] == [(0, 5), (2, 3)]
+    assert [(ask.held, ask.waiting) for ask in fleet.requests[:2]] == [(0, 5), (2, 3)]
 
 
 def test_slots_bound_the_calls_in_flight() -> None:
@@ -127,12 +139,12 @@ def test_slots_bound_the_calls_in_flight() -> None:
         first, second = await entered(limiter, number=2)
         third = asyncio.create_task(limiter.acquire("run", ONE))
         await asyncio.sleep(0.05)
-        asked = len(fleet.asks)
+        asked = len(fleet.requests)
         assert not third.done()
         limiter.succeeded(first, tokens=None, cost=None)
         await asyncio.sleep(0)
         assert third.done()
-        assert len(fleet.asks) == asked
+        assert len(fleet.requests) == asked
         limiter.release(second)
         limiter.release(third.result())
 
@@ -155,8 +167,8 @@ def test_a_lease_ends() -> None:
 
     play(fleet, test)
 
-    heard = fleet.asks[7:]
-    assert sum(ask.told.answers for ask in heard) == 1
+    heard = fleet.requests[7:]
+    assert sum(ask.report.answers for ask in heard) == 1
 
 
 def test_a_failure_is_told_at_once() -> None:
@@ -167,14 +179,14 @@ def test_a_failure_is_told_at_once() -> None:
         first, second = await entered(limiter, number=2)
         started = asyncio.get_running_loop().time()
         await limiter.failed(first, ErrorClass.SERVER, None, "no")
-        assert not limiter.evidence(0).parked
+        assert not limiter.answers.evidence(0).circuit_open
         await limiter.failed(second, ErrorClass.SERVER, None, "no")
-        assert limiter.evidence(0).parked
+        assert limiter.answers.evidence(0).circuit_open
         assert asyncio.get_running_loop().time() - started < 0.1
 
     play(fleet, test)
 
-    assert [ask.told.failures for ask in fleet.asks[:3]] == [0, 1, 1]
+    assert [ask.report.failures for ask in fleet.requests[:3]] == [0, 1, 1]
 
 
 def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
@@ -186,18 +198,18 @@ def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
         earlier, failed, later = await entered(limiter, number=3)
         await limiter.failed(failed, ErrorClass.DEADLINE, None, "no")
         limiter.succeeded(earlier, tokens=None, cost=None)
-        assert limiter.evidence(failed.number).answered is None
-        watching = asyncio.create_task(limiter.await_answer(failed.number))
+        assert limiter.answers.evidence(failed.number).answered is None
+        watching = asyncio.create_task(limiter.answers.wait(failed.number))
         await asyncio.sleep(3)
         assert not watching.done()
         limiter.succeeded(later, tokens=None, cost=None)
         assert (await watching).answered
-        assert limiter.evidence(failed.number, 1.0).answered
+        assert limiter.answers.evidence(failed.number, 1.0).answered
         await asyncio.sleep(2)
-        assert not limiter.evidence(failed.number, 1.0).answered  # too long ago
-        assert not limiter.evidence(later.number).answered
+        assert not limiter.answers.evidence(failed.number, 1.0).answered  # too long ago
+        assert not limiter.answers.evidence(later.number).answered
         started = loop.time()
-        assert (await limiter.await_answer(later.number)).answered is False
+        assert (await limiter.answers.wait(later.number)).answered is False
         assert 2 <= loop.time() - started <= 2.5
 
     play(fleet, test)
@@ -211,21 +223,21 @@ def test_a_failure_does_not_wait_for_ever() -> None:
         failed, other = await entered(limiter, number=2)
         await limiter.failed(failed, ErrorClass.DEADLINE, None, "no")
         prefetch_target = limiter.prefetch_target
-        watching = [asyncio.create_task(limiter.await_answer(failed.number)) for _ in range(2)]
+        watching = [asyncio.create_task(limiter.answers.wait(failed.number)) for _ in range(2)]
         await asyncio.sleep(59)
         assert limiter.prefetch_target == prefetch_target + 2
         assert not any(each.done() for each in watching)
         await asyncio.sleep(2)
         assert [each.result().answered for each in watching] == [False, False]
         assert limiter.prefetch_target == prefetch_target
-        watching.append(asyncio.create_task(limiter.await_answer(failed.number)))
+        watching.append(asyncio.create_task(limiter.answers.wait(failed.number)))
         await asyncio.sleep(1)
-        fleet.grants = [replace(PARKED, failed_probes=3, reason="no key")]
+        fleet.leases = [replace(PARKED, failed_probes=3, reason="no key")]
         await asyncio.sleep(2)
         found = watching[-1].result()
-        assert (found.parked, found.failed_probes, limiter.reason) == (True, 3, "no key")
+        assert (found.circuit_open, found.failed_probes, limiter.reason) == (True, 3, "no key")
         started = asyncio.get_running_loop().time()
-        await limiter.hold(5)
+        await limiter.answers.hold(5)
         assert asyncio.get_running_loop().time() == started
         limiter.release(other)
 
@@ -239,7 +251,7 @@ def test_closing_ends_a_watch() -> None:
     async def test(limiter: ModelLimiter) -> None:
         failed, other = await entered(limiter, number=2)
         await limiter.failed(failed, ErrorClass.DEADLINE, None, "no")
-        watching = asyncio.create_task(limiter.await_answer(failed.number))
+        watching = asyncio.create_task(limiter.answers.wait(failed.number))
         await asyncio.sleep(1)
         limiter.close()
         with pytest.raises(ShuttingDownError):
@@ -256,12 +268,12 @@ def test_a_parked_model_keeps_few_items() -> None:
     async def test(limiter: ModelLimiter) -> None:
         entries = [asyncio.create_task(limiter.acquire("run", ONE)) for _ in range(5)]
         await asyncio.sleep(0.1)
-        assert [entry.done() for entry in entries] == [False] * PROBERS + [True] * 3
+        assert [entry.done() for entry in entries] == [False] * PREFETCH.probers + [True] * 3
         started = asyncio.get_running_loop().time()
         with pytest.raises(ItemShedError):
             await limiter.acquire("run", ONE)
         assert asyncio.get_running_loop().time() - started == pytest.approx(1.0)
-        assert limiter.prefetch_target == PROBERS
+        assert limiter.prefetch_target == PREFETCH.probers
         limiter.close()
         results = await asyncio.gather(*entries, return_exceptions=True)
         assert [type(each) for each in results] == [ShuttingDownError] * 2 + [ItemShedError] * 3
@@ -298,11 +310,11 @@ def test_money_is_asked_of_the_store() -> None:
         ]
         await asyncio.sleep(0.05)
         assert sum(entry.done() for entry in entries) == 2
-        assert fleet.asks[1].runs[0].stored == {"total": 30, "models": {"lab/guard": 30}}
+        assert fleet.requests[1].runs[0].stored == StoredCost(30, {"lab/guard": 30})
         for permit in await asyncio.gather(*entries[:2]):
             limiter.succeeded(permit, tokens=None, cost=7)
         limiter.release(await asyncio.wait_for(entries[2], 5))
-        fleet.grants = [FREE]
+        fleet.leases = [FREE]
 
     play(fleet, test)
 
@@ -326,13 +338,13 @@ def test_a_run_over_budget() -> None:
 def test_a_raised_cap() -> None:
     """The store is asked before anybody is turned away, and whenever somebody comes later."""
     over, one, two = (RunLease("dear", n, over=n == 0, unknown=False) for n in range(3))
-    grants = [replace(FREE, runs=(run,)) for run in (over, one, over, two)]
-    fleet = FakeFleet(*grants)
+    leases = [replace(FREE, runs=(run,)) for run in (over, one, over, two)]
+    fleet = FakeFleet(*leases)
 
     async def test(limiter: ModelLimiter) -> None:
         fleet.budget = Budget(run_cap=2)
         limiter.release(await asyncio.wait_for(limiter.acquire("dear", ONE, Budget(run_cap=1)), 5))
-        fleet.grants[:] = grants[2:]
+        fleet.leases[:] = leases[2:]
         with pytest.raises(OverBudgetError):
             await limiter.acquire("dear", ONE, Budget(run_cap=1))
         assert await limiter.over_budget() == ["dear"]
@@ -342,11 +354,11 @@ def test_a_raised_cap() -> None:
         for permit in await asyncio.wait_for(asyncio.gather(*entries), 5):
             limiter.release(permit)
         assert await limiter.over_budget() == []
-        fleet.grants = [FREE]
+        fleet.leases = [FREE]
 
     play(fleet, test)
 
-    assert [run.cap for ask in fleet.asks for run in ask.runs if run.waiting] == [1, 2, 2, 3]
+    assert [run.cap for ask in fleet.requests for run in ask.runs if run.waiting] == [1, 2, 2, 3]
 
 
 def test_a_cancelled_call_takes_no_slot() -> None:
@@ -373,7 +385,7 @@ def test_a_new_limit_is_told_at_once() -> None:
         (permit,) = await entered(limiter)
         limiter.observe(RateHint(60, 59))
         await asyncio.sleep(0.05)
-        assert fleet.asks[-1].told.hint == RateHint(60, 59)
+        assert fleet.requests[-1].report.hint == RateHint(60, 59)
         limiter.release(permit)
 
     play(fleet, test)
@@ -395,16 +407,19 @@ def test_a_bug_does_not_hang() -> None:
 def test_an_ending_loop_takes_the_gate_along() -> None:
     """Nothing is left behind when the loop ends while a call is in flight and things are untold."""
     fleet = FakeFleet(FREE)
-    limiters: list[ModelLimiter] = []
+    problems: list[object] = []
 
     async def run() -> None:
-        limiters.append(fleet.limiter())
-        (permit,) = await entered(limiters[0])
-        limiters[0].succeeded(permit, tokens=None, cost=None)
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: problems.append(context)
+        )
+        limiter = fleet.limiter()
+        (permit,) = await entered(limiter)
+        limiter.succeeded(permit, tokens=None, cost=None)
 
     run_virtually(run())
 
-    assert not limiters[0]._pump.running
+    assert problems == []
 
 
 def test_the_last_news_of_a_fleet_without_limiter() -> None:
@@ -418,11 +433,13 @@ def test_the_last_news_of_a_fleet_without_limiter() -> None:
         limiter.succeeded(first, tokens=None, cost=None)
         await limiter.failed(second, ErrorClass.SERVER, None, "no")
         await asyncio.wait_for(limiter.finish(), 30)
-        assert not limiter._pump.running
+        asked = len(fleet.requests)
+        await asyncio.sleep(30)
+        assert len(fleet.requests) == asked
 
     play(fleet, test)
 
-    assert len(fleet.asks) < 30
+    assert len(fleet.requests) < 30
 
 
 def test_a_run_without_cap_does_not_wait_for_money() -> None:
@@ -449,10 +466,10 @@ def test_an_unused_probe_is_told() -> None:
     async def run() -> None:
         places = ProcessSemaphore(1)
         limiter = fleet.limiter(places)
-        places.take()
+        places.acquire()
         entry = asyncio.create_task(limiter.acquire("run", ONE))
         await asyncio.sleep(0.6)
-        places.leave()
+        places.release()
         permit = await asyncio.wait_for(entry, 5)
         assert permit.probe
         await asyncio.sleep(2)
@@ -462,8 +479,8 @@ def test_an_unused_probe_is_told() -> None:
 
     run_virtually(run())
 
-    assert [ask.probing for ask in fleet.asks[:4]] == [False, False, False, True]
-    assert not fleet.asks[-1].probing
+    assert [ask.probing for ask in fleet.requests[:4]] == [False, False, False, True]
+    assert not fleet.requests[-1].probing
 
 
 @pytest.mark.parametrize(
@@ -483,13 +500,13 @@ def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int) -> 
 
     async def test(limiter: ModelLimiter) -> None:
         permit = await limiter.acquire("run", ONE, Budget(run_cap=100))
-        fleet.grants = [replace(FREE, runs=(enough,) if cost else ()), FREE]
+        fleet.leases = [replace(FREE, runs=(enough,) if cost else ()), FREE]
         await limiter.failed(permit, error_class, None, "no")
 
     play(fleet, test)
 
-    assert sum(run.spent for ask in fleet.asks for run in ask.runs) == cost
-    assert sum(ask.told.tokens for ask in fleet.asks) == tokens
+    assert sum(run.spent for ask in fleet.requests for run in ask.runs) == cost
+    assert sum(ask.report.tokens for ask in fleet.requests) == tokens
 
 
 def test_a_run_forgotten_while_the_store_is_asked() -> None:
@@ -501,19 +518,21 @@ def test_a_run_forgotten_while_the_store_is_asked() -> None:
         with pytest.raises(OverBudgetError):
             await limiter.acquire("dear", ONE, Budget(run_cap=1))
         fleet.budget = Budget(run_cap=2)
+        fleet.budget_after_s = 5.0
         late = asyncio.create_task(limiter.acquire("dear", ONE, Budget(run_cap=1)))
         await asyncio.sleep(0)
-        for number in range(IDLE_LINES):
-            limiter._room.line(f"run{number}", None)
-        limiter._room.forget_idle()
-        fleet.grants = [replace(FREE, runs=(enough,))]
+        for number in range(IDLE_QUEUES):
+            (permit,) = await entered(limiter, f"run{number}")
+            limiter.release(permit)
+        await asyncio.sleep(3)
+        fleet.leases = [replace(FREE, runs=(enough,))]
         permit = await asyncio.wait_for(late, 5)
-        fleet.grants = [replace(FREE, runs=(enough,)), FREE]
+        fleet.leases = [replace(FREE, runs=(enough,)), FREE]
         limiter.succeeded(permit, tokens=None, cost=3)
 
     play(fleet, test)
 
-    assert sum(run.spent for ask in fleet.asks for run in ask.runs) == 3
+    assert sum(run.spent for ask in fleet.requests for run in ask.runs) == 3
 
 
 def test_ended_runs_are_forgotten() -> None:
@@ -521,11 +540,15 @@ def test_ended_runs_are_forgotten() -> None:
     fleet = FakeFleet(FREE)
 
     async def test(limiter: ModelLimiter) -> None:
-        for number in range(3 * IDLE_LINES):
+        queues = []
+        for number in range(3 * IDLE_QUEUES):
             (permit,) = await entered(limiter, f"run{number}")
+            queues.append(ref(permit.run))
             limiter.succeeded(permit, tokens=None, cost=None)
+        del permit
         await asyncio.sleep(3)
-        assert len(list(limiter._room)) == IDLE_LINES
+        gc.collect()
+        assert sum(queue() is not None for queue in queues) == IDLE_QUEUES
 
     play(fleet, test)
 
@@ -551,14 +574,11 @@ def test_closing_while_the_store_is_asked() -> None:
 def test_nobody_answers_at_the_end() -> None:
     """A worker that ends does not wait for ever to tell its last news."""
 
-    async def never(_: LeaseRequest) -> Lease:
-        answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-        return await answer
-
     async def run() -> None:
-        limiter = FakeFleet(FREE).limiter()
+        fleet = FakeFleet(FREE)
+        limiter = fleet.limiter()
         (permit,) = await entered(limiter)
-        limiter._pump._ports = replace(limiter._pump._ports, ask=never)
+        fleet.silent = True
         limiter.release(permit)
         limiter.close()
         await asyncio.wait_for(limiter.finish(), 20)

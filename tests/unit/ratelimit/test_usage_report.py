@@ -1,112 +1,116 @@
-"""What a worker gathers for the limiter."""
+"""The report of a worker to the limiter."""
 
 import pytest
 
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.ratelimit.protocol import UsageReport
-from aegish_dist.ratelimit.usage_report import News
+from aegish_dist.ratelimit.usage_report import REASON_LENGTH, UsageReport
+
+
+def failed(
+    report: UsageReport,
+    error_class: ErrorClass,
+    retry_after_s: float | None = None,
+    *,
+    epoch: int = 0,
+    probe: bool = False,
+    reason: str = "no",
+) -> UsageReport:
+    """Add a failure to a report, and return it."""
+    report.add_failure(epoch, error_class, retry_after_s, probe=probe, reason=reason)
+    return report
 
 
 def test_answers() -> None:
     """Answers count, those of the present epoch once more, and so do unexpected tokens."""
-    news = News()
-    news.enter_epoch(3)
-    news.answer(3, 40)
-    news.answer(2, -10)
+    report = UsageReport()
+    assert not report
+    report.enter_epoch(3)
+    assert not report
+    report.add_answer(3, 40)
+    report.add_answer(2, -10)
 
-    assert news.take() == UsageReport(epoch=3, answers=2, epoch_answers=1, alive=True, tokens=30)
-    assert not news
+    assert report == UsageReport(epoch=3, answers=2, epoch_answers=1, alive=True, tokens=30)
+    assert report
 
 
 def test_refusals_of_older_epochs() -> None:
-    """A 429 of a call that was let through before the last decrease is no refusal of this rate."""
-    news = News()
-    news.enter_epoch(1)
-    news.failure(0, ErrorClass.RATE_LIMIT, None, probe=False, words="no")
-    news.failure(1, ErrorClass.RATE_LIMIT, 2.5, probe=False, words="no")
-    assert news.take().refused == 1
+    """A 429 of a call that began before the last decrease is no refusal of this rate."""
+    report = UsageReport()
+    report.enter_epoch(1)
+    failed(report, ErrorClass.RATE_LIMIT, epoch=0)
+    failed(report, ErrorClass.RATE_LIMIT, 2.5, epoch=1)
+    assert report.refused == 1
 
-    news.failure(1, ErrorClass.RATE_LIMIT, None, probe=False, words="no")
-    news.enter_epoch(2)
-    assert news.take() == UsageReport(epoch=2, alive=True, reason="no")
+    report = failed(UsageReport(epoch=1), ErrorClass.RATE_LIMIT, epoch=1)
+    report.enter_epoch(2)
+    assert report == UsageReport(epoch=2, alive=True, reason="no")
 
 
 def test_pauses() -> None:
     """The longest wait that a throttled or overloaded provider asks for counts; others do not."""
-    news = News()
-    news.failure(0, ErrorClass.RATE_LIMIT, 2.0, probe=False, words="no")
-    news.failure(0, ErrorClass.OVERLOADED, 7.0, probe=False, words="no")
-    news.failure(0, ErrorClass.SERVER, 90.0, probe=False, words="no")
+    report = UsageReport()
+    failed(report, ErrorClass.RATE_LIMIT, 2.0)
+    failed(report, ErrorClass.OVERLOADED, 7.0)
+    failed(report, ErrorClass.SERVER, 90.0)
 
-    assert (news.take().pause_s, news.take().pause_s) == (7.0, 0.0)
+    assert report.pause_s == 7.0
 
 
 def test_long_pauses() -> None:
     """A wait that nothing is held for is the model's, whatever the failure."""
-    news = News()
-    news.failure(0, ErrorClass.SERVER, 301.0, probe=False, words="no")
-
-    assert news.take().pause_s == 301.0
+    assert failed(UsageReport(), ErrorClass.SERVER, 301.0).pause_s == 301.0
 
 
 def test_failures_in_a_row() -> None:
     """Only failures since the last sign of life count: an answer, or a 429."""
-    news = News()
+    report = UsageReport()
     classes = (ErrorClass.SERVER, ErrorClass.RATE_LIMIT, ErrorClass.AUTH, ErrorClass.DEADLINE)
     for error_class in (*classes, ErrorClass.BAD_REQUEST):
-        news.failure(0, error_class, None, probe=False, words=f"no {error_class}")
+        failed(report, error_class, reason=f"no {error_class}")
 
-    told = news.take()
+    assert (report.alive, report.failures, report.reason) == (True, 3, "no bad_request")
 
-    assert (told.alive, told.failures, told.reason) == (True, 3, "no bad_request")
+
+def test_long_reasons_are_cut() -> None:
+    """The fleet gets the beginning of a provider's message."""
+    assert failed(UsageReport(), ErrorClass.SERVER, reason="x" * 999).reason == "x" * REASON_LENGTH
 
 
 @pytest.mark.parametrize("error_class", [ErrorClass.AUTH, ErrorClass.DEADLINE])
 def test_failed_probes(error_class: ErrorClass) -> None:
     """A probe has failed unless the provider showed a sign of life."""
-    news = News()
-    news.failure(0, error_class, None, probe=True, words="no")
-
-    assert news.take().probe_failed
+    assert failed(UsageReport(), error_class, probe=True).probe_failed
 
 
 def test_refused_probe() -> None:
     """A 429 is a sign of life, though no answer."""
-    news = News()
-    news.failure(0, ErrorClass.RATE_LIMIT, None, probe=True, words="no")
+    report = failed(UsageReport(), ErrorClass.RATE_LIMIT, probe=True)
 
-    told = news.take()
-
-    assert (told.alive, told.probe_failed) == (True, True)
+    assert (report.alive, report.probe_failed) == (True, True)
 
 
-def test_calls_that_were_paid_for_in_vain() -> None:
-    """They are counted up to the next answer, a 429 between them notwithstanding."""
-    news = News()
+def test_failures_that_may_have_to_be_paid_for() -> None:
+    """They are counted up to the next answer, whatever 429s come between them."""
+    lost = UsageReport()
     for error_class in (ErrorClass.MALFORMED, ErrorClass.RATE_LIMIT, ErrorClass.DEADLINE):
-        news.failure(0, error_class, None, probe=False, words="no")
-    told = news.take()
-    assert told.unanswered == 2
-    news.answer(0, 0)
-    news.failure(0, ErrorClass.CONNECTION, None, probe=False, words="no")
+        failed(lost, error_class)
+    assert lost.unanswered == 2
+    later = UsageReport()
+    later.add_answer(0, 0)
+    failed(later, ErrorClass.CONNECTION)
 
-    news.put_back(told)
-
-    assert news.take().unanswered == 1
+    assert lost.followed_by(later).unanswered == 1
 
 
-def test_news_that_did_not_arrive() -> None:
-    """They are told together with what came after them."""
-    news = News()
-    news.failure(0, ErrorClass.SERVER, None, probe=False, words="no")
-    news.answer(0, 5)
-    news.failure(0, ErrorClass.SERVER, None, probe=False, words="no")
-    lost = news.take()
-    news.failure(0, ErrorClass.OVERLOADED, 1.5, probe=False, words="no")
-    news.put_back(lost)
+def test_a_report_that_did_not_arrive() -> None:
+    """It is sent together with what came after it."""
+    lost = failed(UsageReport(), ErrorClass.SERVER)
+    lost.add_answer(0, 5)
+    failed(lost, ErrorClass.SERVER)
+    later = failed(UsageReport(), ErrorClass.OVERLOADED, 1.5)
 
-    assert news.take() == UsageReport(
+    assert lost.followed_by(later) == UsageReport(
         answers=1,
         epoch_answers=1,
         alive=True,
@@ -118,25 +122,11 @@ def test_news_that_did_not_arrive() -> None:
     )
 
 
-def test_hints() -> None:
-    """The newest hint is told; only another limit is worth telling at once."""
-    news = News()
-
-    assert news.hint(RateHint(60, 59))
-    assert not news.hint(RateHint(60, 58))
-    assert news.hint(RateHint(120, 100))
-    told = news.take()
-    assert told.hint == RateHint(120, 100)
-
-
 def test_hints_that_did_not_arrive() -> None:
     """A newer one replaces them whole, above all when it says that nothing is left."""
-    news = News()
-    news.hint(RateHint(60, 59))
-    lost = news.take()
-    news.hint(RateHint(60, 0))
-    news.put_back(lost)
-    assert news.take().hint == RateHint(60, 0)
+    lost, later = UsageReport(), UsageReport()
+    lost.add_hint(RateHint(60, 59))
+    later.add_hint(RateHint(60, 0))
 
-    news.put_back(lost)
-    assert news.take().hint == RateHint(60, 59)
+    assert lost.followed_by(later).hint == RateHint(60, 0)
+    assert lost.followed_by(UsageReport()).hint == RateHint(60, 59)

@@ -1,0 +1,159 @@
+"""The fleet's limiter: rates, leases, circuit breakers and budgets in Redis.
+
+The script decides, on Redis' own clock. It is put together from the parts beside this module.
+Without a Redis the same script runs in fakeredis, inside this process, and the limits are this
+process' own.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import msgspec
+import redis
+from redis import exceptions
+from redis.asyncio import Redis
+
+from aegish_dist import lua
+from aegish_dist.errors import LimiterUnreachableError, QueueError
+from aegish_dist.ratelimit.policy import POLICY, Policy
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
+from aegish_dist.redis_errors import LOST, refusal_of
+
+PREFIX = "aegish:limiter:"
+"""Of all keys in Redis."""
+TIMEOUT_S = 5.0
+"""Seconds that Redis may take to answer."""
+GRANT_LEASE = ("state", "buckets", "leases", "pacing", "breaker", "budget", "grant_lease")
+PROBE_NOW = ("state", "breaker", "probe_now")
+
+
+def script(*parts: str) -> str:
+    """Return a script put together from parts.
+
+    Args:
+        parts: Names of the parts, each after those it uses.
+    """
+    return "\n".join(lua.load(__package__, part) for part in parts)
+
+
+def check_limiter(url: str) -> None:
+    """Connect once.
+
+    Args:
+        url: URL of the limiter's Redis.
+
+    Raises:
+        QueueError: The limiter's Redis cannot be reached.
+    """
+    with _connected(url) as client:
+        client.ping()
+
+
+def probe_now(url: str, models: Collection[str]) -> None:
+    """Have the fleet probe models at once whose circuit is open; others are left alone.
+
+    Args:
+        url: URL of the limiter's Redis.
+        models: Canonical ids.
+
+    Raises:
+        QueueError: The limiter's Redis cannot be reached.
+    """
+    with _connected(url) as client:
+        probe = client.register_script(script(*PROBE_NOW))
+        probe(keys=[_model_key(model) for model in models], args=[msgspec.json.encode(POLICY)])
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[redis.Redis]:
+    try:
+        with redis.Redis.from_url(
+            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
+        ) as client:
+            yield client
+    except (exceptions.RedisError, OSError) as error:
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise QueueError(
+            f"the limiter's Redis cannot be used ({problem}):"
+            " check AEGISH_DIST_LIMITER_URL and that the server is running"
+        ) from error
+
+
+def _model_key(model: str) -> str:
+    return f"{PREFIX}model:{model}"
+
+
+class SharedLimiter:
+    """The script, and the connection it runs over; an async context manager."""
+
+    def __init__(self, client: Redis, worker: str, policy: Policy = POLICY) -> None:
+        """Wrap a client.
+
+        Args:
+            client: A Redis, real or fake.
+            worker: Name of this process, unique in the fleet.
+            policy: Policy of the script.
+        """
+        self._client = client
+        self._worker = worker
+        self._policy = msgspec.json.encode(policy)
+        self._script = client.register_script(script(*GRANT_LEASE))
+        self._encoder = msgspec.json.Encoder()
+        self._decoder = msgspec.json.Decoder(Lease)
+
+    @classmethod
+    def connect(cls, url: str | None, worker: str) -> Self:
+        """Prepare a limiter; it connects with the first request.
+
+        Args:
+            url: URL of a Redis; None keeps the state inside this process.
+            worker: Name of this process, unique in the fleet.
+        """
+        if url is None:
+            from fakeredis import FakeAsyncRedis  # noqa: PLC0415  0.2 s that a cluster saves
+
+            return cls(FakeAsyncRedis(), worker)
+        client = Redis.from_url(
+            url,
+            socket_timeout=TIMEOUT_S,
+            socket_connect_timeout=TIMEOUT_S,
+            health_check_interval=30,
+        )
+        return cls(client, worker)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def lease(self, request: LeaseRequest, now_s: float | None = None) -> Lease:
+        """Report what became of calls, and return what may be done next.
+
+        Args:
+            request: What this worker holds and wants.
+            now_s: Time in seconds, for tests; None: Redis' clock.
+
+        Raises:
+            LimiterUnreachableError: Redis does not answer, or takes no writes.
+        """
+        provider = request.model.partition("/")[0]
+        keys = [_model_key(request.model), f"{PREFIX}provider:{provider}"]
+        keys += [f"{PREFIX}run:{run.run}" for run in request.runs]
+        args: list[bytes | str | float] = [
+            self._encoder.encode(request),
+            self._policy,
+            self._worker,
+        ]
+        if now_s is not None:
+            args.append(now_s)
+        try:
+            reply = await self._script(keys=keys, args=args)
+        except LOST as error:
+            raise LimiterUnreachableError(type(error).__name__) from error
+        except exceptions.ResponseError as error:
+            if refusal := refusal_of(error):
+                raise LimiterUnreachableError(refusal) from error
+            raise
+        return self._decoder.decode(reply)
