@@ -1,4 +1,4 @@
-"""What became of a verdict as one number, which is cheaper to group millions of rows by than words.
+"""The result of a call as one number, which is cheaper to group millions of rows by than words.
 
 The database computes it: 100 for the error class, 10 for the outcome, 1 for the stop kind, each
 times its position in its enumeration; 31 is a BLOCK that ended by itself, and below 100 is all that

@@ -18,7 +18,7 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
 
     Args:
         session: Transaction of the caller.
-        dataset: What to store.
+        dataset: The dataset.
         selectable: Whether `submit --dataset` may name it.
     """
     one_at_a_time(session)
@@ -28,7 +28,7 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
         )
     )
     if row is not None and selectable:
-        # What was imported last is what its name stands for, even if it was there before.
+        # A name stands for the dataset imported last, even if that was there before.
         row.created_at = func.clock_timestamp()
         row.source, row.licence = dataset.source, dataset.licence
     if row is None:
@@ -99,7 +99,16 @@ def load_dataset(session: Session, name: str) -> Dataset | None:
 
 
 def load_run_dataset(session: Session, run_id: str, name: str) -> Dataset | None:
-    """Return the dataset of that name exactly as a run asks it, None when it asks none."""
+    """Return a dataset exactly as a run asks it.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        name: Name of the dataset.
+
+    Returns:
+        None when the run asks no dataset of that name.
+    """
     row = session.scalar(
         select(DatasetRow)
         .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)

@@ -108,7 +108,7 @@ def open_engine(url: str, *, pool_size: int = 5, reply_timeout_s: float | None =
         url: `postgresql://...`; the psycopg driver is implied.
         pool_size: Connections kept open at most.
         reply_timeout_s: Seconds a server may be silent before a connection counts as lost; None:
-            as long as the kernel takes it for alive.
+            as long as the kernel holds it open.
 
     Raises:
         ConfigError: The URL is not one of PostgreSQL.

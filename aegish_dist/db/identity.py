@@ -61,7 +61,13 @@ def local_hash(verdicts: int, row_hashes: int | None) -> str:
 def unchanged_models(
     readers: Readers, models: PerModel, known: Mapping[str, VerdictSet]
 ) -> set[str]:
-    """Return the models whose verdicts that count are still those that were known."""
+    """Return the models whose verdicts that count are still those that were known.
+
+    Args:
+        readers: Sessions that see the same moment.
+        models: The models of the run.
+        known: By model, the verdicts of an earlier count.
+    """
     familiar = [model for model in models.keys if model in known]
 
     def is_same(session: Session, model: str) -> bool:
@@ -73,7 +79,13 @@ def unchanged_models(
 
 
 def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) -> bool:
-    """Return whether the verdicts of all models of a run are still those that were known."""
+    """Return whether the verdicts of all models of a run are still those that were known.
+
+    Args:
+        session: Transaction of the caller.
+        run: The run.
+        known: By model, the verdicts of an earlier count.
+    """
     models = PerModel.of(session, run)
     with models.readers(session) as readers:
         return unchanged_models(readers, models, known) == set(models.keys) == set(known)

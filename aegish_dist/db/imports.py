@@ -13,32 +13,17 @@ from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.datasets import one_at_a_time, sample_keys
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import save_models
+from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow, RunModelRow, RunRow
 from aegish_dist.db.verdict_copy import copy_samples, new_sample_keys
 
 Fingerprints = Mapping[str, str]
 """By name of the dataset."""
 
-Item = tuple[str, str, Sample]
+NamedSample = tuple[str, str, Sample]
 """Name of the dataset, sample id, sample."""
 
-_PUT_TO = text(
-    """
-    UPDATE run_models AS model SET datasets = ARRAY(
-        SELECT asked.dataset_id FROM run_datasets AS asked
-        WHERE asked.run_id = model.run_id AND EXISTS (
-            SELECT FROM samples AS sample
-            CROSS JOIN LATERAL (
-                SELECT FROM verdicts
-                WHERE run_model_id = model.id AND sample_key = sample.key LIMIT 1) AS verdict
-            WHERE sample.dataset_id = asked.dataset_id)
-        ORDER BY asked.dataset_id)
-    WHERE model.run_id = :run
-    """
-)
-"""A model was put to a dataset when it has a verdict about a sample of it; the first one is soon
-found, whatever PostgreSQL knows of the tables."""
-
+_SET_DATASETS = statement("set_datasets_of_models")
 _SETTLE = text("VACUUM (ANALYZE, SKIP_LOCKED, INDEX_CLEANUP off, TRUNCATE off) verdicts, samples")
 
 
@@ -127,7 +112,7 @@ class RunImport:
             self._models[model] = self._session.scalars(select(RunModelRow.id).where(*where)).one()
         return self._models[model]
 
-    def sample_keys(self, items: Sequence[Item]) -> list[int]:
+    def sample_keys(self, items: Sequence[NamedSample]) -> list[int]:
         """Return the store's keys of samples, which are stored when they turn up first."""
         unseen: dict[str, dict[str, Sample]] = {}
         for name, sample_id, sample in items:
@@ -156,7 +141,7 @@ class RunImport:
                 self._complete(dataset, prints[name])
         rows = [{"run_id": self._run_id, "dataset_id": d.id} for d in self._datasets.values()]
         self._session.execute(insert(RunDatasetRow), rows)
-        self._session.execute(_PUT_TO, {"run": self._run_id})
+        self._session.execute(_SET_DATASETS, {"run": self._run_id})
         self._session.execute(update(RunRow).where(RunRow.id == self._run_id).values(epochs=epochs))
         self._session.execute(
             update(RunModelRow)

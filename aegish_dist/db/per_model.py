@@ -89,6 +89,7 @@ class PerModel:
     """The models of a run as the store knows them."""
 
     run: Run
+    """The run."""
     keys: Mapping[str, int]
     """`run_models.id` by model."""
     retried: bool
@@ -125,7 +126,17 @@ class PerModel:
     def superseded(
         self, session: Session, statement: CountingStatement, model: str, **values: object
     ) -> Sequence[Row[Any]]:
-        """Ask the same about all other verdicts; no row when no item was retried."""
+        """Ask the same about all other verdicts.
+
+        Args:
+            session: Where.
+            statement: Its `:model` is bound to the model's key.
+            model: The model.
+            **values: All other values that the statement binds.
+
+        Returns:
+            No row when no item was retried.
+        """
         if not self.retried:
             return ()
         chosen = statement.superseded

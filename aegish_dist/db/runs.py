@@ -5,27 +5,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunSummary
 from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
+from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, PromptRow, RunDatasetRow, RunModelRow, RunRow
-from aegish_dist.db.verdict_tables import VerdictRow
 from aegish_dist.errors import StoreError
 
 LATEST = "latest"
+"""Stands for the id of the newest run."""
+
+_LIST_RUNS = statement("list_runs")
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a worker needs to know about a model of a run, whatever the sample."""
+    """A model of a run as a worker needs it, whatever the sample."""
 
     spec: ModelSpec
+    """The model."""
     prompt: Prompt
+    """The texts that are sent with each command."""
     parameters: CallParameters
+    """Sampling parameters and limits of its calls."""
 
 
 def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Sequence[str]) -> None:
@@ -58,7 +64,14 @@ def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Seq
 def save_models(
     session: Session, run_id: str, specs: Sequence[ModelSpec], queues: Sequence[str]
 ) -> None:
-    """Add models to a stored run; see `save_run`."""
+    """Add models to a stored run.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        specs: The models.
+        queues: The queue of each model; none when nothing will be queued, as with an import.
+    """
     session.execute(
         insert(RunModelRow),
         [
@@ -138,7 +151,9 @@ def load_run(session: Session, run_id: str) -> Run:
         name=row.name,
         origin=row.origin,
         package_version=row.package_version,
-        prompt=None if row.prompt_id is None else _load_prompt(session, row.prompt_id),
+        prompt=None
+        if row.prompt_id is None
+        else _prompt(session.get_one(PromptRow, row.prompt_id)),
         parameters=None if row.parameters is None else _parameters(row.parameters),
         epochs=row.epochs,
         datasets=tuple(map(to_run_dataset, datasets)),
@@ -159,13 +174,21 @@ def _parameters(stored: dict[str, Any]) -> CallParameters:
     return msgspec.convert(stored, CallParameters)
 
 
-def _load_prompt(session: Session, prompt_id: int) -> Prompt:
-    row = session.get_one(PromptRow, prompt_id)
+def _prompt(row: PromptRow) -> Prompt:
     return Prompt(row.name, row.system, row.template)
 
 
 def load_assignment(session: Session, run_id: str, model: str) -> Assignment | None:
-    """Return what a worker needs for a model of a run; None when the run has no such model."""
+    """Return a model of a run as a worker needs it.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        model: Canonical model id.
+
+    Returns:
+        None when the run has no such model, or was imported.
+    """
     row = session.execute(
         select(RunModelRow.spec, RunRow.parameters, PromptRow)
         .join(RunRow, RunRow.id == RunModelRow.run_id)
@@ -174,12 +197,7 @@ def load_assignment(session: Session, run_id: str, model: str) -> Assignment | N
     ).one_or_none()
     if row is None:
         return None
-    spec, parameters, prompt = row
-    return Assignment(
-        _spec(spec),
-        Prompt(prompt.name, prompt.system, prompt.template),
-        _parameters(parameters),
-    )
+    return Assignment(_spec(row.spec), _prompt(row.PromptRow), _parameters(row.parameters))
 
 
 def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParameters | None]:
@@ -189,37 +207,23 @@ def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParame
             RunRow.id.in_(run_ids), RunRow.parameters.is_not(None)
         )
     )
-    parameters = {run_id: _parameters(stored) for run_id, stored in found}
+    parameters = {row.id: _parameters(row.parameters) for row in found}
     return [parameters.get(run_id) for run_id in run_ids]
 
 
 def save_parameters(session: Session, run_id: str, parameters: CallParameters) -> None:
-    """Replace the parameters of a run."""
+    """Replace the parameters of a run.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        parameters: The new ones.
+    """
     stored = msgspec.to_builtins(parameters)
     session.execute(update(RunRow).where(RunRow.id == run_id).values(parameters=stored))
 
 
 def list_runs(session: Session, limit: int) -> list[RunSummary]:
     """Return the newest runs, newest first."""
-    samples = (
-        select(func.coalesce(func.sum(DatasetRow.samples), 0))
-        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
-        .where(RunDatasetRow.run_id == RunRow.id)
-        .scalar_subquery()
-    )
-    models = (
-        select(func.count()).where(RunModelRow.run_id == RunRow.id).correlate(RunRow)
-    ).scalar_subquery()
-    verdicts = (
-        select(func.count())
-        .select_from(VerdictRow)
-        .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
-        .where(RunModelRow.run_id == RunRow.id)
-        .correlate(RunRow)
-    ).scalar_subquery()
-    rows = session.execute(
-        select(RunRow, models, samples, verdicts).order_by(RunRow.created_at.desc()).limit(limit)
-    )
-    return [
-        RunSummary(r.id, r.name, r.origin, r.created_at, m, s, r.epochs, v) for r, m, s, v in rows
-    ]
+    rows = session.execute(_LIST_RUNS, {"limit": limit}).mappings()
+    return [RunSummary(**row) for row in rows]

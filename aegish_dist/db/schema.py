@@ -1,7 +1,7 @@
 """The schema's version: bringing it up, and refusing to work on another one.
 
-Alembic is imported by those who migrate: whoever only compares versions, such as every worker,
-saves 8 MB and 60 ms.
+Alembic is imported where a migration runs: a process that only compares versions, such as every
+worker, saves 8 MB and 60 ms.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 LOCK_TIMEOUT_S = 10
-"""Whoever waits for a table stops every worker behind it."""
+"""Seconds; a session that waits for the lock of a table stops every worker behind it."""
 
 _IN_THE_WAY = statement("sessions_in_the_way")
 

@@ -58,7 +58,17 @@ def _metric_rows(snapshot_id: int, document: Mapping[str, Any]) -> list[dict[str
 def find_snapshot(
     session: Session, run_id: str, *, snapshot_id: int | None = None, scoring: str | None = None
 ) -> Snapshot | None:
-    """Return a run's snapshot of that id, or its newest (under a rule); None if there is none."""
+    """Return a snapshot of a run.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        snapshot_id: That snapshot; None for the newest.
+        scoring: Only of this rule set; None for any.
+
+    Returns:
+        None when the run has no such snapshot.
+    """
     statement = select(SnapshotRow).where(SnapshotRow.run_id == run_id)
     if snapshot_id is not None:
         statement = statement.where(SnapshotRow.id == snapshot_id)

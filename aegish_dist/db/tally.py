@@ -65,10 +65,11 @@ class Counted:
     """One model of a run."""
 
     spec: ModelSpec
+    """The model."""
     identity: VerdictSet
     """Which of its verdicts count."""
     tally: ModelTally | None
-    """None when they are those that the caller knew."""
+    """None when its verdicts are those that the caller knew."""
 
 
 @dataclass(frozen=True, slots=True)

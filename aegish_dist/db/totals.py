@@ -59,7 +59,13 @@ class Totals:
 
 
 def add_up(models: PerModel, model: str, session: Session) -> Totals:
-    """Add up the verdicts of a model: tokens and costs of all, times of those that count."""
+    """Add up the verdicts of a model: tokens and costs of all, times of those that count.
+
+    Args:
+        models: The models of the run.
+        model: The model.
+        session: Where to ask.
+    """
     brackets = _brackets(models, model, session)
     row = _totals(models, model, session, brackets)
     if (latency := _latency(row, brackets)) is None:

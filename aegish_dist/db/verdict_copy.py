@@ -6,12 +6,12 @@ from operator import itemgetter
 
 from psycopg import Connection
 from psycopg.errors import UniqueViolation
-from sqlalchemy import text as sql
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.recording import CELLS, Cells
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict import CallError
+from aegish_dist.db.statements import statement
 from aegish_dist.db.text import encode_text
 from aegish_dist.db.verdict_rows import VerdictKey, error_row
 from aegish_dist.db.verdict_tables import CallErrorRow
@@ -23,9 +23,7 @@ SAMPLE_COLUMNS = (
     *("key", "dataset_id", "sample_id", "command", "target", "category", "cluster", "details"),
 )
 
-_DRAW = sql(
-    "SELECT nextval(pg_get_serial_sequence('samples', 'key')) FROM generate_series(1, :number)"
-)
+_DRAW = statement("draw_sample_keys")
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _TEXTS = tuple(
     CELLS.index(name)

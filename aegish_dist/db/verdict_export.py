@@ -25,6 +25,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_record import FIELDS, RecordField
 from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow
 from aegish_dist.db.text import ESCAPE
 from aegish_dist.db.verdict_rows import holds_any_text
@@ -37,15 +38,7 @@ Result = TypeVar("Result")
 _MARK = ESCAPE.encode()
 _ESCAPED = re.compile(_MARK + b"([0-9a-f]{4})")
 
-_EDGES = text(
-    """
-    SELECT key FROM (
-        SELECT key, row_number() OVER (ORDER BY key) AS number FROM samples WHERE dataset_id = :id
-    ) AS sample
-    WHERE (number - 1) % :step = 0
-    ORDER BY key
-    """
-)
+_EDGES = statement("every_nth_sample")
 
 
 _ELSEWHERE = {

@@ -34,8 +34,8 @@ COVERED = (
     *("input_tokens", "output_tokens", "reasoning_tokens", "cache_read_tokens"),
     *("cache_write_tokens", "cost_usd"),
 )
-"""What the primary key of verdicts carries along: all that is counted, so that counting reads a
-third of the bytes, model by model."""
+"""Columns that the primary key of verdicts carries along: all that is counted, so that counting
+reads a third of the bytes, model by model."""
 
 
 class VerdictRow(Base):

@@ -8,6 +8,7 @@ from sqlalchemy import exists, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Item, Verdict
+from aegish_dist.db.statements import statement
 from aegish_dist.db.verdict_rows import (
     COLUMNS,
     ERROR_COLUMNS,
@@ -18,37 +19,7 @@ from aegish_dist.db.verdict_rows import (
 )
 from aegish_dist.db.verdict_tables import VerdictRow
 
-_LOOK_UP = text(
-    """
-    SELECT item.number, model.id, sample.command, coalesce(verdict.done, false) AS done
-    FROM unnest(CAST(:runs AS text[]), CAST(:models AS text[]), CAST(:keys AS bigint[]),
-                CAST(:epochs AS smallint[]), CAST(:generations AS smallint[]))
-         WITH ORDINALITY AS item (run, model, key, epoch, generation, number)
-    CROSS JOIN LATERAL (
-        SELECT FROM runs WHERE id = item.run AND epochs >= item.epoch LIMIT 1) AS run
-    CROSS JOIN LATERAL (
-        SELECT id FROM run_models WHERE run_id = item.run AND model = item.model LIMIT 1) AS model
-    CROSS JOIN LATERAL (
-        SELECT command, dataset_id FROM samples WHERE key = item.key LIMIT 1) AS sample
-    CROSS JOIN LATERAL (
-        SELECT FROM run_datasets WHERE run_id = item.run AND dataset_id = sample.dataset_id
-        LIMIT 1) AS asked
-    LEFT JOIN LATERAL (
-        SELECT true AS done FROM verdicts
-        WHERE run_model_id = model.id AND sample_key = item.key
-          AND epoch = item.epoch AND generation >= item.generation
-        LIMIT 1) AS verdict ON true
-    LEFT JOIN LATERAL (
-        SELECT true AS planned FROM retried_items
-        WHERE run_model_id = model.id AND sample_key = item.key
-          AND epoch = item.epoch AND generation = item.generation AND item.generation > 0
-        LIMIT 1) AS retry ON true
-    WHERE item.generation = 0 OR retry.planned
-    """
-)
-"""Each LIMIT has PostgreSQL look one row up by its whole key. It would join otherwise, and while
-it knows nothing of a table yet, it joins by the first column of a key and reads every verdict of
-the model again."""
+_LOOK_UP = statement("look_up_items")
 
 
 def _insert_json(table: str, columns: Sequence[str]) -> str:
@@ -66,10 +37,12 @@ _INSERT_ERRORS = text(_insert_json("call_errors", ERROR_COLUMNS))
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """What the store knows of an item."""
+    """An item as the store has it."""
 
     key: VerdictKey
+    """Key of its verdict."""
     command: str
+    """Command of its sample."""
     done: bool
     """Whether its verdict is there already, or one of a later generation."""
 
@@ -91,10 +64,10 @@ def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
         },
     )
     found: list[LookUp | None] = [None] * len(items)
-    for number, run_model_id, command, done in rows:
-        item = items[number - 1]
-        key = VerdictKey(run_model_id, item.sample_key, item.epoch, item.generation)
-        found[number - 1] = LookUp(key, command, done)
+    for row in rows:
+        item = items[row.number - 1]
+        key = VerdictKey(row.run_model_id, item.sample_key, item.epoch, item.generation)
+        found[row.number - 1] = LookUp(key, row.command, row.done)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which workers live, how many items each holds, and which models they have stopped calling."""
+"""The workers that run: how many items each holds, and which models they have stopped calling."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -43,10 +43,11 @@ class Fleet:
     """The workers that reported lately."""
 
     workers: int
+    """How many there are."""
     in_flight: Mapping[tuple[str, str], int]
     """Items held, by run id and model."""
     halts: Halts = field(default_factory=dict)
-    """What is not called any more."""
+    """Models of runs that are not called any more."""
     reasons: Reasons = field(default_factory=dict)
     """Why, where a worker knows it."""
     unserved: Reasons = field(default_factory=dict)
@@ -71,15 +72,15 @@ def report_worker(
     *,
     unserved: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
-    """Write down that a worker lives.
+    """Write down that a worker runs.
 
     Args:
         session: Transaction of the caller.
         name: Of the worker.
         in_flight: Items it holds, by run id and model.
-        halts: What it does not call any more.
+        halts: Models that it does not call any more.
         reasons: Why, by the same keys.
-        unserved: What it may not call, by run id and model, and why.
+        unserved: Models that it may not call, by run id and model, and why.
     """
     texts = reasons or {}
     held = [

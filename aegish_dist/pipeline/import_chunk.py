@@ -8,7 +8,7 @@ from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.recording import CELLS, Cells
 from aegish_dist.core.verdict import CallError
-from aegish_dist.db.imports import Item
+from aegish_dist.db.imports import NamedSample
 from aegish_dist.db.verdict_copy import cells_line
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings.chunks import About, Chunk, ChunkReader
@@ -42,7 +42,7 @@ class Rendered:
     """Models of which an answer came from the simulator."""
     reader: int = field(default_factory=os.getpid)
     """The process, which numbers the samples it meets from 0 on, over all its chunks."""
-    items: list[Item] = field(default_factory=list)
+    items: list[NamedSample] = field(default_factory=list)
     """The samples that it has not met before."""
     model_of: list[int] = field(default_factory=list)
     """Of each row the position of its model."""

@@ -23,12 +23,19 @@ VALUES: dict[str, object] = {
     "draws": 8,
     "epochs": 1,
     "generation": 1,
+    "generations": [0],
+    "id": 1,
     "key": 1,
+    "keys": [1],
+    "limit": 1,
     "model": 1,
     "models": [1],
+    "number": 1,
     "outcomes": [1],
     "ranks": [0.5],
     "run": "none",
+    "runs": ["none"],
+    "step": 1,
     "through": 1,
     "window_s": 1.0,
 }
@@ -39,7 +46,9 @@ def execute(session: Session, sql: str) -> None:
     """Execute a statement of the store with values that match no row."""
     bound = re.findall(r"(?<![:\w]):(\w+)", sql)
     values = {name: VALUES[name] for name in bound}
-    if "model.model = ANY(:models)" in sql:
+    if "CAST(:epochs AS smallint[])" in sql:
+        values["epochs"] = [1]
+    if "id = ANY(:models)" not in sql:  # by name, not by key
         values["models"] = ["none"]
     session.execute(text(sql), values)
 

@@ -1,7 +1,7 @@
 """The folders of the embedded PostgreSQL, closed to other users, and the user that serves there.
 
-Nothing outside of the home is ever changed. What cannot be made private, or cannot be reached by
-the user that serves, is refused.
+Nothing outside of the home is ever changed. A folder that cannot be made private, or that the user
+that serves cannot reach, is refused.
 """
 
 import os
@@ -33,11 +33,13 @@ class Account:
     """A user of this machine."""
 
     uid: int
+    """Number of the user."""
     gid: int
+    """Number of its group."""
 
 
 def server_account() -> Account:
-    """Return who serves: the user of this process, or for root a user of its own.
+    """Return the account that serves: of this process, or for root one of its own.
 
     Raises:
         StoreError: That user is not there and cannot be made.
@@ -64,10 +66,14 @@ def _add_user() -> None:
 
 
 def make_home(home: Path, account: Account) -> Path:
-    """Make the home and see that only its owner, and who serves, can enter it.
+    """Make the home and see that only its owner and the account that serves can enter it.
+
+    Args:
+        home: Directory of the product; it is made when it is missing.
+        account: The account that serves.
 
     Returns:
-        Where the data lie, whether they are there yet or not.
+        The folder of the data, which may not be there yet.
 
     Raises:
         StoreError: It cannot be made private.

@@ -1,0 +1,73 @@
+-- Runs and their items: `db.runs`, `db.verdicts`, `db.imports` and `db.verdict_export` read these.
+
+-- name: list_runs
+-- The `:limit` newest runs, newest first, with the numbers of their models, samples and verdicts.
+SELECT run.id AS run_id, run.name, run.origin, run.created_at, run.epochs,
+       (SELECT count(*) FROM run_models WHERE run_id = run.id) AS models,
+       (SELECT coalesce(sum(dataset.samples), 0)
+        FROM run_datasets AS asked JOIN datasets AS dataset ON dataset.id = asked.dataset_id
+        WHERE asked.run_id = run.id) AS samples,
+       (SELECT count(*)
+        FROM verdicts JOIN run_models AS model ON model.id = verdicts.run_model_id
+        WHERE model.run_id = run.id) AS verdicts
+FROM runs AS run
+ORDER BY run.created_at DESC
+LIMIT :limit
+
+-- name: look_up_items
+-- For each item that is planned: its `number` in the lists, 1-based, the key of its model, its
+-- command, and whether its verdict or one of a later generation is there. Each LIMIT has PostgreSQL
+-- look one row up by its whole key. It would join otherwise, and while it knows nothing of a table
+-- yet, it joins by the first column of a key and reads every verdict of the model again.
+SELECT item.number, model.id AS run_model_id, sample.command, coalesce(verdict.done, false) AS done
+FROM unnest(CAST(:runs AS text[]), CAST(:models AS text[]), CAST(:keys AS bigint[]),
+            CAST(:epochs AS smallint[]), CAST(:generations AS smallint[]))
+     WITH ORDINALITY AS item (run, model, key, epoch, generation, number)
+CROSS JOIN LATERAL (
+    SELECT FROM runs WHERE id = item.run AND epochs >= item.epoch LIMIT 1) AS run
+CROSS JOIN LATERAL (
+    SELECT id FROM run_models WHERE run_id = item.run AND model = item.model LIMIT 1) AS model
+CROSS JOIN LATERAL (
+    SELECT command, dataset_id FROM samples WHERE key = item.key LIMIT 1) AS sample
+CROSS JOIN LATERAL (
+    SELECT FROM run_datasets WHERE run_id = item.run AND dataset_id = sample.dataset_id
+    LIMIT 1) AS asked
+LEFT JOIN LATERAL (
+    SELECT true AS done FROM verdicts
+    WHERE run_model_id = model.id AND sample_key = item.key
+      AND epoch = item.epoch AND generation >= item.generation
+    LIMIT 1) AS verdict ON true
+LEFT JOIN LATERAL (
+    SELECT true AS planned FROM retried_items
+    WHERE run_model_id = model.id AND sample_key = item.key
+      AND epoch = item.epoch AND generation = item.generation AND item.generation > 0
+    LIMIT 1) AS retry ON true
+WHERE item.generation = 0 OR retry.planned
+
+-- name: draw_sample_keys
+-- New keys for `:number` samples.
+SELECT nextval(pg_get_serial_sequence('samples', 'key')) AS key FROM generate_series(1, :number)
+
+-- name: set_datasets_of_models
+-- Sets for each model of the imported run `:run` the datasets that it was put to: those of which it
+-- has a verdict about a sample. The first one is soon found, whatever PostgreSQL knows of the
+-- tables.
+UPDATE run_models AS model SET datasets = ARRAY(
+    SELECT asked.dataset_id FROM run_datasets AS asked
+    WHERE asked.run_id = model.run_id AND EXISTS (
+        SELECT FROM samples AS sample
+        CROSS JOIN LATERAL (
+            SELECT FROM verdicts
+            WHERE run_model_id = model.id AND sample_key = sample.key LIMIT 1) AS verdict
+        WHERE sample.dataset_id = asked.dataset_id)
+    ORDER BY asked.dataset_id)
+WHERE model.run_id = :run
+
+-- name: every_nth_sample
+-- The keys of every `:step`-th sample of the dataset `:id`, ascending: where parts of an export
+-- begin.
+SELECT key FROM (
+    SELECT key, row_number() OVER (ORDER BY key) AS number FROM samples WHERE dataset_id = :id
+) AS sample
+WHERE (number - 1) % :step = 0
+ORDER BY key
