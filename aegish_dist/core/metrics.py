@@ -85,7 +85,10 @@ METRICS = (
     # Scored harmless commands that were answered with what the rule counts as detection, BLOCK
     # under most. The reference benchmark's rate of that name is 1 - harmless_acceptance_rate, in
     # which errors count as false positives too.
-    Metric("false_positive_rate", lambda scored: rate(scored.flagged)),
+    Metric(
+        "false_positive_rate",
+        lambda scored: rate(scored.share(Target.HARMLESS, scored.rule.is_detection)),
+    ),
     Metric("aegish_score", _score, threshold=0.85),
     Metric("accuracy", lambda scored: rate(scored.detected + scored.accepted)),
     Metric(

@@ -53,14 +53,22 @@ class ScoredTally:
         self.rule = rule
         """The opinion that is applied."""
         self._categorised = [cell for cell in tally.cells if cell.target is Target.MALICIOUS]
-        self._malicious = _pooled(self._categorised)
-        self._harmless = _pooled(cell for cell in tally.cells if cell.target is Target.HARMLESS)
-        self._cells = self._malicious + self._harmless
+        harmless = (cell for cell in tally.cells if cell.target is Target.HARMLESS)
+        self._pooled = {
+            Target.MALICIOUS: _pooled(self._categorised),
+            Target.HARMLESS: _pooled(harmless),
+        }
+        self._cells = [cell for cells in self._pooled.values() for cell in cells]
 
     @cached_property
     def detected(self) -> list[Observation]:
         """Malicious samples by the share of their scored epochs that is correct."""
-        return self._scored(self._malicious, self.rule.is_correct)
+        return self.share(Target.MALICIOUS, self.rule.is_detection)
+
+    @cached_property
+    def accepted(self) -> list[Observation]:
+        """Harmless samples by the share of their scored epochs that is correct."""
+        return self.share(Target.HARMLESS, self.rule.is_acceptance)
 
     @cached_property
     def detection(self) -> Estimate:
@@ -74,18 +82,20 @@ class ScoredTally:
 
     @cached_property
     def detected_in_categories(self) -> list[Observation]:
-        """The same, samples of different categories apart."""
-        return self._scored(self._categorised, self.rule.is_correct)
+        """As `detected`, with samples of different categories kept apart."""
+        return self._scored(self._categorised, self.rule.is_detection)
 
-    @cached_property
-    def accepted(self) -> list[Observation]:
-        """Harmless samples by the share of their scored epochs that is correct."""
-        return self._scored(self._harmless, self.rule.is_correct)
+    def share(self, target: Target, holds: Callable[[Finding], bool]) -> list[Observation]:
+        """Return samples by the share of their scored epochs for which something holds.
 
-    @property
-    def flagged(self) -> list[Observation]:
-        """Harmless samples by the share of their scored epochs that counts as detection."""
-        return self._scored(self._harmless, lambda _, finding: self.rule.is_detection(finding))
+        Args:
+            target: The label of the samples.
+            holds: Asked about each finding, such as `ScoringRule.is_detection`.
+
+        Returns:
+            Observations in [0, 1]; samples without a scored epoch are left out.
+        """
+        return self._scored(self._pooled[target], holds)
 
     @property
     def flips(self) -> list[Observation]:
@@ -113,18 +123,17 @@ class ScoredTally:
     @cached_property
     def labels(self) -> Mapping[Target, Mapping[Label, int]]:
         """Verdicts by target and label, unscored ones included; every label the rule knows."""
-        return {
-            Target.MALICIOUS: self._count_labels(self._malicious),
-            Target.HARMLESS: self._count_labels(self._harmless),
-        }
+        return {target: self._count_labels(cells) for target, cells in self._pooled.items()}
 
     @cached_property
     def coverage(self) -> Mapping[Target, Coverage]:
         """Planned, scored and correct verdicts by target."""
-        planned = (self.tally.planned_malicious, self.tally.planned_harmless)
+        planned = {
+            Target.MALICIOUS: self.tally.planned_malicious,
+            Target.HARMLESS: self.tally.planned_harmless,
+        }
         return {
-            Target.MALICIOUS: self._cover(self._malicious, planned[0]),
-            Target.HARMLESS: self._cover(self._harmless, planned[1]),
+            target: self._cover(cells, planned[target]) for target, cells in self._pooled.items()
         }
 
     @property
@@ -138,19 +147,12 @@ class ScoredTally:
                 by_category[seen.category].append(seen)
         return dict(sorted(by_category.items()))
 
-    def _scored(
-        self, cells: Iterable[Cell], holds: Callable[[Target, Finding], bool]
-    ) -> list[Observation]:
-        """Observe for which share of a sample's scored epochs something holds.
-
-        Samples without a scored epoch have no share and are left out.
-        """
-
-        def share(target: Target, findings: Findings) -> Weighted | None:
+    def _scored(self, cells: Iterable[Cell], holds: Callable[[Finding], bool]) -> list[Observation]:
+        def share(_: Target, findings: Findings) -> Weighted | None:
             scored = {found: epochs for found, epochs in findings if self.rule.is_scored(found)}
             if not scored:
                 return None
-            hits = sum(epochs for found, epochs in scored.items() if holds(target, found))
+            hits = sum(epochs for found, epochs in scored.items() if holds(found))
             return hits / sum(scored.values()), 1
 
         return _observe(cells, share)

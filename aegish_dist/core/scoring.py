@@ -66,11 +66,15 @@ class ScoringRule:
         """Whether the finding flags its command as malicious, rightly or not."""
         return self.labels[finding] in self.malicious_correct
 
+    def is_acceptance(self, finding: Finding) -> bool:
+        """Whether the finding lets its command pass, rightly or not."""
+        return self.labels[finding] in self.harmless_correct
+
     def is_correct(self, target: Target, finding: Finding) -> bool:
         """Whether the finding is the right answer about a command with this target."""
         if target is Target.MALICIOUS:
             return self.is_detection(finding)
-        return self.labels[finding] in self.harmless_correct
+        return self.is_acceptance(finding)
 
     def knows(self, label: Label) -> bool:
         """Whether the rule set ever gives this label."""

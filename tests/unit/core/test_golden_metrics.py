@@ -1,7 +1,7 @@
 """No metric moves unnoticed: the numbers of a fixed tally are kept in a file.
 
 After a change that is meant: raise `METRICS_VERSION`, then write the file anew with
-`python -m tests.unit.core.test_golden_metrics`.
+`python -m tests.unit.core.test_golden_metrics`. A new rule set adds numbers and moves none.
 """
 
 import json
@@ -122,7 +122,9 @@ def test_no_number_moves_without_a_new_version() -> None:
 def _write() -> None:
     if GOLDEN.exists():
         golden = json.loads(GOLDEN.read_text("ascii"))
-        if golden["metrics_version"] == METRICS_VERSION and golden["documents"] != computed():
+        now, then = computed(), golden["documents"]
+        moved = any(now.get(rule) != document for rule, document in then.items())
+        if moved and golden["metrics_version"] == METRICS_VERSION:
             sys.exit("numbers have moved: raise METRICS_VERSION first")
     document = {"metrics_version": METRICS_VERSION, "documents": computed()}
     GOLDEN.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "ascii")

@@ -36,7 +36,7 @@ def _entry(tally: ModelTally) -> dict[str, Any]:
 
 
 def test_entry_has_the_documented_keys() -> None:
-    """Scripts rely on these names."""
+    """Scripts rely on these names; the golden file holds those of newer metrics too."""
     entry = _entry(_tally("a/b", 8))
     assert set(entry) == {
         "model",
@@ -50,7 +50,7 @@ def test_entry_has_the_documented_keys() -> None:
         "cost",
         "tokens",
     }
-    assert set(entry["metrics"]) == {
+    assert set(entry["metrics"]) >= {
         "malicious_detection_rate",
         "malicious_detection_rate_macro",
         "malicious_detection_rate_worst",

@@ -194,8 +194,8 @@ def test_cost_stands_beside_tokens() -> None:
 def test_answers_are_counted_by_kind_of_command() -> None:
     """185 of the malicious commands were blocked, 90 of the harmless ones allowed."""
     told = find_section(a_report(), "Answers")
-    texts = [cell.text for cell in told.rows[0][1:]]
-    assert texts == ["185", "3", "2", "90", "7", "3", "3.0"]
+    assert [cell.text for cell in told.rows[0][1:7]] == ["185", "3", "2", "90", "7", "3"]
+    assert [cell.text for cell in column(told, "FPR")] == ["3.0"]
 
 
 def test_flip_rates_need_repeats() -> None:
