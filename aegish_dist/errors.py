@@ -5,6 +5,9 @@ with code 1. Anything else that escapes is a bug and exits with code 3. Messages
 where, and what to do; they never contain a key, a prompt or a completion.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 
 class AegishError(Exception):
     """Base of every expected failure."""
@@ -18,6 +21,7 @@ class DatasetError(AegishError):
     """Raised when a dataset, a prompt file or a log cannot be read or breaks a rule.
 
     Attributes:
+        problem: What is wrong, as the rest of a sentence that begins with the place.
         source: The file that was read, or the name of the dataset.
         line: The 1-based line or record number, None when the file as a whole is meant.
         field: The field that is wrong, None when the record as a whole is meant.
@@ -26,6 +30,7 @@ class DatasetError(AegishError):
     def __init__(
         self, problem: str, *, source: str, line: int | None = None, field: str | None = None
     ) -> None:
+        self.problem = problem
         self.source = source
         self.line = line
         self.field = field
@@ -33,6 +38,13 @@ class DatasetError(AegishError):
         if field is not None:
             where = f"{where}, field '{field}'"
         super().__init__(f"{where}: {problem}")
+
+    def __reduce__(self) -> tuple[Callable[[], "DatasetError"], tuple[()]]:
+        """Cross from one process to another."""
+        remade = partial(
+            DatasetError, self.problem, source=self.source, line=self.line, field=self.field
+        )
+        return remade, ()
 
 
 class InputError(ValueError):

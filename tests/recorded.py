@@ -1,6 +1,8 @@
-"""Stored verdicts as recordings, read column by column."""
+"""Recordings written to files, and verdicts read from the store column by column."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, select
@@ -9,12 +11,61 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
-from aegish_dist.core.verdict_record import STORED
+from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
 from aegish_dist.db.datasets import to_sample
 from aegish_dist.db.tables import DatasetRow, RunModelRow, SampleRow
 from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
+from aegish_dist.recordings import json_text
+from aegish_dist.recordings.verdict_parquet import RecordTables
 
 VERDICTS = VerdictRow.__table__.c
+
+
+def write_recordings(
+    recordings: Iterable[Recording], path: Path, rows_per_group: int = 10_000
+) -> None:
+    """Write recordings to a `.jsonl` or `.parquet` file, as an export would."""
+    lines = written(recordings).encode("ascii").splitlines(keepends=True)
+    if path.suffix != ".parquet":
+        path.write_bytes(b"".join(lines))
+        return
+    tables = RecordTables()
+    starts = range(0, len(lines), rows_per_group)
+    with path.open("wb") as stream:
+        groups = (b"".join(lines[start : start + rows_per_group]) for start in starts)
+        tables.write(map(tables.from_lines, groups), stream)
+
+
+def written(recordings: Iterable[Recording]) -> str:
+    """Return recordings as verdict lines."""
+    return "".join(f"{json_text.encode(_record(each))}\n" for each in recordings)
+
+
+def _record(recording: Recording) -> dict[str, Any]:
+    verdict, sample = recording.verdict, recording.sample
+    columns = columns_of(verdict)
+    if verdict.created_at is not None:
+        columns["created_at"] = verdict.created_at.isoformat()
+    others = {
+        "model": recording.model,
+        "dataset": recording.dataset,
+        "command": sample.command,
+        "target": sample.target,
+        "category": sample.category,
+        "cluster": sample.cluster,
+        "epoch": recording.epoch,
+        "generation": recording.generation,
+        "answered": verdict.completion is not None,
+        "simulated": recording.simulated,
+        "metadata": dict(sample.metadata),
+        "call_errors": [
+            asdict(error) | {"at": error.at.isoformat()} for error in verdict.call_errors
+        ],
+    }
+    return {
+        each.name: others[each.name] if each.name in others else columns[str(each.column)]
+        for each in FIELDS
+    }
 
 
 def export_verdicts(engine: Engine, run_id: str) -> list[Recording]:

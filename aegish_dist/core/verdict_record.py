@@ -9,15 +9,17 @@ and a migration.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.inspect import Metadata, NoneType, Type, UnionType, type_info
+from msgspec.structs import asdict
 
 from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.sample import Target
-from aegish_dist.core.verdict import ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Target
+from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
 
 MAX_COUNT = 2**15 - 1
 """Highest epoch, attempt, generation or HTTP status: that of a database smallint."""
@@ -25,10 +27,6 @@ MAX_TOKENS = 2**63 - 1
 """Highest token count: that of a database bigint."""
 MAX_NUMBER = 10**12
 """Highest time in milliseconds or seconds: microseconds of it fit a bigint, which sums are of."""
-MAX_LABEL_CHARS = 200
-"""Labels are part of database indexes, whose rows have limits."""
-MAX_COMMAND_CHARS = 10_000
-"""As in datasets."""
 
 Label = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
 """Names something: not blank, without U+0000 and lone surrogates."""
@@ -217,6 +215,33 @@ def columns_of(verdict: Verdict) -> dict[str, Any]:
     return {str(each.column): getattr(parts[each.part], each.attribute) for each in _OF_VERDICT}
 
 
-def part_of(record: VerdictRecord, part: type) -> dict[str, Any]:
-    """Return the arguments that make a part of a verdict (`Usage`, `Timing`, ...) of a record."""
-    return {each.attribute: getattr(record, each.name) for each in _OF_VERDICT if each.part is part}
+def names_of(part: type) -> tuple[str, ...]:
+    """Return the fields of a record that a part of a verdict (`Usage`, `Timing`, ...) holds."""
+    return tuple(each.name for each in _OF_VERDICT if each.part is part)
+
+
+def verdict_of(record: VerdictRecord) -> Verdict:
+    """Return the verdict of a record that was read."""
+    completion = Completion(usage=usage_of(record), **_of(record, Completion))
+    return Verdict(
+        completion=None if record.error_class else completion,
+        timing=Timing(**_of(record, Timing)),
+        call_errors=tuple(
+            CallError(**asdict(error) | {"at": _instant(error.at)}) for error in record.call_errors
+        ),
+        **_of(record, Verdict)
+        | {"created_at": None if record.created_at is None else _instant(record.created_at)},
+    )
+
+
+def usage_of(record: VerdictRecord) -> Usage:
+    """Return the tokens of a record; of a cache kept for an hour it knows nothing."""
+    return Usage(**_of(record, Usage))
+
+
+def _of(record: VerdictRecord, part: type) -> dict[str, Any]:
+    return {f.attribute: getattr(record, f.name) for f in _OF_VERDICT if f.part is part}
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)

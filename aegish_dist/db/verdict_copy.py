@@ -2,61 +2,57 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter
 
+from msgspec.inspect import StrType
 from psycopg import Connection
 from psycopg.errors import UniqueViolation
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.recording import CELLS, Cells
 from aegish_dist.core.sample import Sample
-from aegish_dist.core.verdict import CallError
+from aegish_dist.core.verdict_record import STORED, AttemptRecord, VerdictRecord
 from aegish_dist.db.statements import statement
 from aegish_dist.db.text import encode_text
-from aegish_dist.db.verdict_rows import VerdictKey, error_row
-from aegish_dist.db.verdict_tables import CallErrorRow
+from aegish_dist.db.verdict_rows import (
+    COLUMNS,
+    ERROR_COLUMNS,
+    VerdictKey,
+    error_row,
+    holds_any_text,
+)
 
 NULL = r"\N"
-COLUMNS = ("run_model_id", "sample_key", *CELLS)
-ERROR_COLUMNS = tuple(column.name for column in CallErrorRow.__table__.columns)
 SAMPLE_COLUMNS = (
     *("key", "dataset_id", "sample_id", "command", "target", "category", "cluster", "details"),
 )
 
 _DRAW = statement("draw_sample_keys")
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-_TEXTS = tuple(
-    CELLS.index(name)
-    for name in (
-        *("completion", "stop_reason", "refusal", "model_returned", "upstream", "request_id"),
-        "reason",
-    )
-)
-_WORKER = CELLS.index("worker")
-_FREE = itemgetter(*_TEXTS, _WORKER)
+_VALUES = attrgetter(*(each.name for each in STORED))
+_TEXTS = {
+    number: holds_any_text(each)
+    for number, each in enumerate(STORED)
+    if isinstance(each.kind, StrType) and not each.is_moment
+}
+"""Positions of texts; whether they hold any, and are stored with escapes of their own."""
+_FREE = attrgetter(*(STORED[number].name for number in _TEXTS))
 
 
 class SecondVerdictError(Exception):
     """Raised when an item has a verdict already; only the caller knows where the second stood."""
 
 
-def cells_line(cells: Cells) -> str:
-    """Return a verdict as a line of COPY without its keys; consumes the cells."""
-    # Printable text holds no control character, no half surrogate and no escape of ours.
-    free = "".join(filter(None, _FREE(cells)))
+def copy_line(record: VerdictRecord) -> str:
+    """Return a verdict as a line of COPY without the keys of model and sample."""
+    values: Sequence[object] = _VALUES(record)
+    # Printable text holds no control character, no lone surrogate and no escape of ours.
+    free = "".join(filter(None, _FREE(record)))
     if not free.isprintable() or "\\" in free:
-        _escape(cells)
-    return "\t".join([NULL if cell is None else cell for cell in cells]) + "\n"
-
-
-def _escape(cells: Cells) -> None:
-    for index in _TEXTS:
-        text = cells[index]
-        if text is not None:
-            cells[index] = encode_text(text).translate(_ESCAPES)
-    worker = cells[_WORKER]
-    if worker is not None:
-        cells[_WORKER] = worker.translate(_ESCAPES)
+        values = list(values)
+        for number, holds_any in _TEXTS.items():
+            if isinstance(text := values[number], str):
+                values[number] = (encode_text(text) if holds_any else text).translate(_ESCAPES)
+    return "\t".join([NULL if each is None else str(each) for each in values]) + "\n"
 
 
 def copy_verdicts(session: Session, lines: bytes) -> None:
@@ -64,8 +60,8 @@ def copy_verdicts(session: Session, lines: bytes) -> None:
 
     Args:
         session: Transaction of the caller.
-        lines: Of each the key of its model, the key of its sample, and what `cells_line` gives,
-            tabs between.
+        lines: Of each the key of its model, the key of its sample, and its `copy_line`, tabs
+            between.
 
     Raises:
         SecondVerdictError: An item has a verdict already; the transaction is lost.
@@ -76,14 +72,10 @@ def copy_verdicts(session: Session, lines: bytes) -> None:
         raise SecondVerdictError from error
 
 
-def copy_errors(session: Session, errors: Iterable[tuple[VerdictKey, CallError]]) -> None:
+def copy_errors(session: Session, errors: Iterable[tuple[VerdictKey, AttemptRecord]]) -> None:
     """Append failed attempts of verdicts that are there."""
-    rows = (error_row(key, error) for key, error in errors)
     _copy(
-        session,
-        "call_errors",
-        ERROR_COLUMNS,
-        _text([row[c] for c in ERROR_COLUMNS] for row in rows),
+        session, "call_errors", ERROR_COLUMNS, _text(error_row(*each).values() for each in errors)
     )
 
 

@@ -1,7 +1,7 @@
 """The columns of verdicts and of failed attempts, and one verdict as such a row."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -21,7 +21,13 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from aegish_dist.core.verdict import CallError, Verdict
-from aegish_dist.core.verdict_record import MAX_COUNT, STORED, RecordField, columns_of
+from aegish_dist.core.verdict_record import (
+    MAX_COUNT,
+    STORED,
+    AttemptRecord,
+    RecordField,
+    columns_of,
+)
 from aegish_dist.db.base import one_of
 from aegish_dist.db.text import AnyText, encode_text
 
@@ -47,7 +53,8 @@ class VerdictKey:
 KEY_COLUMNS = tuple(each.name for each in fields(VerdictKey))
 COLUMNS = ("run_model_id", "sample_key", *(str(each.column) for each in STORED))
 """Of `verdicts`, without those that the database fills."""
-ERROR_COLUMNS = (*KEY_COLUMNS, *(each.name for each in fields(CallError)))
+_OF_ERROR = tuple(each.name for each in fields(CallError))
+ERROR_COLUMNS = (*KEY_COLUMNS, *_OF_ERROR)
 """Of `call_errors`."""
 
 
@@ -67,9 +74,9 @@ def verdict_row(key: VerdictKey, verdict: Verdict) -> dict[str, object]:
     return key.columns() | values
 
 
-def error_row(key: VerdictKey, error: CallError) -> dict[str, object]:
-    """Return the columns of a failed attempt as JSON values."""
-    values = {name: _json_value(name, value) for name, value in asdict(error).items()}
+def error_row(key: VerdictKey, error: CallError | AttemptRecord) -> dict[str, object]:
+    """Return the columns of a failed attempt as JSON values, in the order of `ERROR_COLUMNS`."""
+    values = {name: _json_value(name, getattr(error, name)) for name in _OF_ERROR}
     return key.columns() | values
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.verdict import CallError
+from aegish_dist.core.verdict_record import AttemptRecord
 from aegish_dist.db.imports import RunImport
 from aegish_dist.db.verdict_copy import SecondVerdictError, copy_errors, copy_verdicts
 from aegish_dist.db.verdict_rows import VerdictKey
@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     rendered: Rendered
     lines: bytes
     """For `copy_verdicts`."""
-    errors: list[tuple[VerdictKey, CallError]]
+    errors: list[tuple[VerdictKey, AttemptRecord]]
 
 
 def with_keys(

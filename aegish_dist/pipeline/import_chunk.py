@@ -4,32 +4,28 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.recording import CELLS, Cells
-from aegish_dist.core.verdict import CallError
-from aegish_dist.db.imports import NamedSample
-from aegish_dist.db.verdict_copy import cells_line
-from aegish_dist.errors import DatasetError
-from aegish_dist.recordings.chunks import About, Chunk, ChunkReader
+from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord, usage_of
+from aegish_dist.db.verdict_copy import copy_line
+from aegish_dist.recordings.chunks import Chunk, ChunkReader
+from aegish_dist.recordings.record import About
 
 PriceOf = Callable[[str], Price | None]
 """Returns the price of a model; to be copied into other processes."""
 
-EPOCH, GENERATION = CELLS.index("epoch"), CELLS.index("generation")
-ERROR_CLASS, COST = CELLS.index("error_class"), CELLS.index("cost_usd")
-TOKENS = slice(CELLS.index("input_tokens"), CELLS.index("cache_write_tokens") + 1)
-
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempts:
-    """What preceded a verdict."""
+    """The attempts that preceded a verdict."""
 
     row: int
     """Position of the verdict in the chunk."""
     epoch: int
+    """Its epoch."""
     generation: int
-    errors: tuple[CallError, ...]
+    """Its generation."""
+    errors: tuple[AttemptRecord, ...]
+    """The attempts."""
 
 
 @dataclass(slots=True)
@@ -42,7 +38,7 @@ class Rendered:
     """Models of which an answer came from the simulator."""
     reader: int = field(default_factory=os.getpid)
     """The process, which numbers the samples it meets from 0 on, over all its chunks."""
-    items: list[NamedSample] = field(default_factory=list)
+    items: list[About] = field(default_factory=list)
     """The samples that it has not met before."""
     model_of: list[int] = field(default_factory=list)
     """Of each row the position of its model."""
@@ -51,6 +47,7 @@ class Rendered:
     lines: bytes = b""
     """Of each row the rest, as a line of COPY; in one, which crosses to another process fast."""
     failed: list[FailedAttempts] = field(default_factory=list)
+    """Of the rows that have any."""
     epochs: int = 0
     """The highest one."""
     negative_times: int = 0
@@ -67,36 +64,29 @@ class Renderer:
         self._reader = ChunkReader()
         self._numbers: dict[tuple[str, str], int] = {}
 
-    def render(self, chunk: Chunk) -> Rendered | None:
-        """Read a chunk; None when a record is wrong, and `recordings.chunks.examine` tells which.
+    def render(self, chunk: Chunk) -> Rendered:
+        """Read a chunk.
 
-        An error itself would not survive the way from one process to another.
+        Raises:
+            DatasetError: A record is wrong; names file, line and field.
         """
-        try:
-            return self._render(chunk)
-        except DatasetError:
-            return None
-
-    def _render(self, chunk: Chunk) -> Rendered:
         rendered = Rendered()
         lines: list[str] = []
-        for row in self._reader.read(chunk):
-            rendered.model_of.append(rendered.models.setdefault(row.model, len(rendered.models)))
-            rendered.sample_of.append(self._number(rendered, row.about))
-            if row.simulated:
-                rendered.simulated.add(row.model)
-            epoch = int(row.cells[EPOCH] or 1)
-            rendered.epochs = max(rendered.epochs, epoch)
-            rendered.negative_times += row.negative_time
-            if row.errors:
-                generation = int(row.cells[GENERATION] or 0)
-                failed = FailedAttempts(len(lines), epoch, generation, row.errors)
-                rendered.failed.append(failed)
+        for record, about, negative_time in self._reader.read(chunk):
+            model = record.model
+            rendered.model_of.append(rendered.models.setdefault(model, len(rendered.models)))
+            rendered.sample_of.append(self._number(rendered, about))
+            if record.simulated:
+                rendered.simulated.add(model)
+            rendered.epochs = max(rendered.epochs, record.epoch)
+            rendered.negative_times += negative_time
+            if record.call_errors:
+                rendered.failed.append(
+                    FailedAttempts(len(lines), record.epoch, record.generation, record.call_errors)
+                )
             if self._price_of is not None:
-                if row.model not in self._prices:
-                    self._prices[row.model] = self._price_of(row.model)
-                _add_cost(row.cells, self._prices[row.model])
-            lines.append(cells_line(row.cells))
+                self._add_cost(record, self._price_of)
+            lines.append(copy_line(record))
         rendered.lines = "".join(lines).encode()
         return rendered
 
@@ -107,9 +97,8 @@ class Renderer:
             rendered.items.append(about)
         return number
 
-
-def _add_cost(cells: Cells, price: Price | None) -> None:
-    if cells[COST] is None and cells[ERROR_CLASS] is None:
-        usage = Usage(*(None if tokens is None else int(tokens) for tokens in cells[TOKENS]))
-        cost = cost_usd(usage, price)
-        cells[COST] = None if cost is None else str(cost)
+    def _add_cost(self, record: VerdictRecord, price_of: PriceOf) -> None:
+        if record.cost_usd is None and record.error_class is None:
+            if record.model not in self._prices:
+                self._prices[record.model] = price_of(record.model)
+            record.cost_usd = cost_usd(usage_of(record), self._prices[record.model])

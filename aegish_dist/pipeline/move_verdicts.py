@@ -21,8 +21,8 @@ from aegish_dist.files import replacing
 from aegish_dist.parallel import in_order, map_in_processes
 from aegish_dist.pipeline.import_batches import store, with_keys
 from aegish_dist.pipeline.import_chunk import PriceOf, Rendered, Renderer
-from aegish_dist.recordings import is_parquet, read_recordings
-from aegish_dist.recordings.chunks import Chunk, examine, split
+from aegish_dist.recordings import is_parquet
+from aegish_dist.recordings.chunks import Chunk, format_of, split
 from aegish_dist.recordings.verdict_lines import in_ascii
 from aegish_dist.recordings.verdict_parquet import RecordTables
 
@@ -69,7 +69,7 @@ def import_verdicts(
         DatasetError: A file is wrong somewhere; nothing is kept.
     """
     for path in paths:
-        read_recordings(path)  # refuses what is no file of verdicts before any other is read
+        format_of(path)  # refuses what is no file of verdicts before any other is read
     chunks = [chunk for path in paths for chunk in split(path)]
     known: Fingerprints | None = None
     while True:  # at most twice, unless another import of the same samples runs at the same time
@@ -113,11 +113,7 @@ def _rendered(chunks: Sequence[Chunk], renderer: Renderer) -> Iterator[tuple[Chu
     size = sum(path.stat().st_size for path in {chunk.path for chunk in chunks})
     several = len(chunks) > 1 and size >= PROCESSES_FROM_BYTES
     results = (map_in_processes if several else map)(renderer.render, chunks)
-    for chunk, rendered in zip(chunks, results, strict=True):
-        if rendered is None:
-            examine(chunk)
-            raise AssertionError(f"{chunk} was refused, and nothing in it is wrong")
-        yield chunk, rendered
+    return zip(chunks, results, strict=True)
 
 
 def export_file(engine: Engine, run_id: str, path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Self
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.files import open_input
 from aegish_dist.recordings import json_text
-from aegish_dist.recordings.fields import Fields
+from aegish_dist.recordings.inspect_fields import Fields
 from aegish_dist.recordings.zip_member import read_member
 
 HEADERS = ("header.json", "_journal/start.json")
@@ -64,14 +64,14 @@ class InspectArchive:
         self._file.close()
 
     def header(self) -> Fields:
-        """What the log says about the evaluation as a whole."""
+        """Return the fields of the evaluation as a whole."""
         for name in HEADERS:
             if name in self._zip.NameToInfo:
                 return self._member(name)
         raise DatasetError("has no header; is it a log of Inspect AI?", source=self._source)
 
     def samples(self) -> Iterator[Fields]:
-        """One sample after the other, in archive order; of one written twice, the last state."""
+        """Yield the samples in archive order; of one written twice, the last state."""
         folders = self._folders()
         for name in dict.fromkeys(self._zip.namelist()):
             folder = FOLDER.match(name)

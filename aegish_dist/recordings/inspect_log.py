@@ -1,31 +1,33 @@
 """Logs of Inspect AI (`.eval`): a zip archive with a header and one JSON file per sample."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.parsing import judge
-from aegish_dist.core.recording import Recording
+from aegish_dist.core.completion import StopKind
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict import CallError, ErrorClass, Timing, Verdict
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict_record import AttemptRecord, Duration, Number, Tokens, VerdictRecord
 from aegish_dist.errors import DatasetError
-from aegish_dist.recordings.answers import stop_kind_of, unanswered
-from aegish_dist.recordings.fields import MAX_TOKENS, Fields
+from aegish_dist.recordings.checks import cost
 from aegish_dist.recordings.inspect_archive import InspectArchive
+from aegish_dist.recordings.inspect_fields import Fields
 from aegish_dist.recordings.inspect_sample import joined_text, labelled_sample
+from aegish_dist.recordings.record import stop_kind_of
 
 TIME_LIMITS = ("time", "working")
 MAX_MESSAGE_CHARS = 500
 
 
-def read_inspect_log(path: Path) -> Iterator[Recording]:
+def read_inspect_log(path: Path) -> Iterator[tuple[VerdictRecord, bool]]:
     """Read one log, a sample at a time.
 
+    Yields:
+        The record of each sample, and whether a time of it was below zero.
+
     Raises:
-        DatasetError: The file is no log, or a sample lacks what a recording needs; names the file
+        DatasetError: The file is no log, or a sample lacks what a record needs; names the file
             and the sample.
     """
     with InspectArchive(path) as archive:
@@ -35,67 +37,56 @@ def read_inspect_log(path: Path) -> Iterator[Recording]:
         found = False
         for fields in archive.samples():
             found = True
-            yield _recording(fields, model, task, started)
+            record = _record(fields, model, task, started)
+            yield record, _has_negative_time(fields, fields.part("output"))
     if not found:
         raise DatasetError("holds no samples", source=str(path))
 
 
-def _recording(fields: Fields, model: str, task: str, started: datetime | None) -> Recording:
+def _record(fields: Fields, model: str, task: str, started: str | None) -> VerdictRecord:
     answered_at = fields.moment("completed_at")
     output = fields.part("output")
-    errors = _call_errors(fields, answered_at or started)
-    retries = len(fields.parts("error_retries"))
-    return Recording(
+    return VerdictRecord(
         model=model,
         dataset=fields.part("metadata").label("dataset") or task,
-        sample=labelled_sample(fields),
-        epoch=fields.integer("epoch", lowest=1) or 1,
-        verdict=replace(
-            _answer(fields, output, model),
-            cost_usd=output.part("usage").cost("total_cost"),
-            timing=_timing(fields, output),
-            attempts=retries + 1,
-            created_at=answered_at,
-            call_errors=errors,
-        ),
-        negative_time=_has_negative_time(fields, output),
+        **labelled_sample(fields),
+        epoch=fields.get("epoch", Number) or 1,
+        **_answer(fields, output, model),
+        cost_usd=output.part("usage").get("total_cost", Decimal, cost),
+        **_timing(fields, output),
+        attempts=len(fields.parts("error_retries")) + 1,
+        created_at=answered_at,
+        call_errors=_call_errors(fields, answered_at or started),
     )
 
 
-def _answer(fields: Fields, output: Fields, model: str) -> Verdict:
-    """Judge the answer, even where a limit or an error came after it."""
+def _answer(fields: Fields, output: Fields, model: str) -> dict[str, Any]:
+    """Return the fields of the answer, even where a limit or an error came after it."""
     choices = output.parts("choices")
     if choices:
-        attachments = fields.part("attachments").values
-        return judge(_completion(output, choices[0], attachments, model))
+        return _completion(fields, output, choices[0]) | _usage(output.part("usage"), model)
     if fields.values.get("error") is not None:
-        return unanswered(ErrorClass.SERVER)
-    if fields.part("limit").text("type") in TIME_LIMITS:
-        return unanswered(ErrorClass.DEADLINE)
-    return judge(Completion(text=None))
+        return {"completion": None, "error_class": ErrorClass.SERVER}
+    if fields.part("limit").get("type") in TIME_LIMITS:
+        return {"completion": None, "error_class": ErrorClass.DEADLINE}
+    return {"completion": None, "answered": True}
 
 
-def _completion(
-    output: Fields, choice: Fields, attachments: Mapping[str, object], model: str
-) -> Completion:
-    stop_reason = choice.text("stop_reason")
-    stop_kind = stop_kind_of(stop_reason)
-    return Completion(
-        text=joined_text(choice.part("message"), "content", attachments),
-        stop_reason=stop_reason,
-        stop_kind=stop_kind,
-        usage=_usage(output.part("usage"), model),
-        refusal=_refusal(output) if stop_kind is StopKind.CONTENT_FILTER else None,
-        model=output.text("model") or None,
-    )
+def _completion(fields: Fields, output: Fields, choice: Fields) -> dict[str, Any]:
+    attachments = fields.part("attachments").values
+    stop_reason = choice.get("stop_reason")
+    is_filtered = stop_kind_of(stop_reason) is StopKind.CONTENT_FILTER
+    refusal = output.get("error") if is_filtered else None
+    return {
+        "completion": joined_text(choice.part("message"), "content", attachments),
+        "answered": True,
+        "stop_reason": stop_reason,
+        "refusal": None if refusal is None else mask_key_shapes(refusal),
+        "returned_model": output.get("model") or None,
+    }
 
 
-def _refusal(output: Fields) -> str | None:
-    text = output.text("error")
-    return None if text is None else mask_key_shapes(text)
-
-
-def _usage(usage: Fields, model: str) -> Usage:
+def _usage(usage: Fields, model: str) -> dict[str, int | None]:
     """Bring the tokens to one meaning: input with those of the cache, output with reasoning.
 
     Providers and versions of Inspect AI differ in both, and the total tells: Anthropic's input
@@ -103,7 +94,8 @@ def _usage(usage: Fields, model: str) -> Usage:
     """
 
     def count(field: str) -> int | None:
-        return usage.integer(field, highest=MAX_TOKENS)
+        found: int | None = usage.get(field, Tokens)
+        return found
 
     given, generated = count("input_tokens"), count("output_tokens")
     read, written = count("input_tokens_cache_read"), count("input_tokens_cache_write")
@@ -114,7 +106,13 @@ def _usage(usage: Fields, model: str) -> Usage:
         cached_beside, reasoning_beside = _told_apart(beside, cached, reasoning or 0, model)
         given += cached_beside
         generated = (generated or 0) + reasoning_beside if reasoning_beside else generated
-    return Usage(given, generated, reasoning, read, written)
+    return {
+        "input_tokens": given,
+        "output_tokens": generated,
+        "reasoning_tokens": reasoning,
+        "cache_read_tokens": read,
+        "cache_write_tokens": written,
+    }
 
 
 def _told_apart(beside: int, cached: int, reasoning: int, model: str) -> tuple[int, int]:
@@ -133,17 +131,17 @@ def _told_apart(beside: int, cached: int, reasoning: int, model: str) -> tuple[i
     return (cached, 0) if beside == cached else (0, 0)
 
 
-def _timing(fields: Fields, output: Fields) -> Timing:
+def _timing(fields: Fields, output: Fields) -> dict[str, Any]:
     call_s, working_s = _seconds(output, "time"), _seconds(fields, "working_time")
-    return Timing(
-        service_ms=_to_ms(working_s if call_s is None else call_s),
-        total_ms=_to_ms(_seconds(fields, "total_time")),
-    )
+    return {
+        "latency_ms": _to_ms(working_s if call_s is None else call_s),
+        "total_ms": _to_ms(_seconds(fields, "total_time")),
+    }
 
 
 def _seconds(fields: Fields, field: str) -> float | None:
-    """A time; unknown where it is below zero, as some versions of Inspect AI wrote it."""
-    return None if _is_negative(fields, field) else fields.number(field)
+    """Return a time; None where it is below zero, as some versions of Inspect AI wrote it."""
+    return None if _is_negative(fields, field) else fields.get(field, Duration)
 
 
 def _has_negative_time(fields: Fields, output: Fields) -> bool:
@@ -161,21 +159,23 @@ def _to_ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1000
 
 
-def _call_errors(fields: Fields, at: datetime | None) -> tuple[CallError, ...]:
-    """What failed; the log times none of it, so all bears the time of the sample."""
+def _call_errors(fields: Fields, at: str | None) -> tuple[AttemptRecord, ...]:
+    """Return the errors; the log times none of them, so all bear the time of the sample."""
     errors = [*fields.parts("error_retries")]
     if fields.values.get("error") is not None:
         errors.append(fields.part("error"))
     if not errors:
         return ()
     if at is None:
-        raise fields.missing("completed_at")
+        raise fields.error("is missing or blank", "completed_at")
     return tuple(
-        CallError(attempt, ErrorClass.SERVER, None, None, _safe_message(error), at)
+        AttemptRecord(
+            attempt=attempt, error_class=ErrorClass.SERVER, message=_safe_message(error), at=at
+        )
         for attempt, error in enumerate(errors, 1)
     )
 
 
 def _safe_message(error: Fields) -> str:
-    """Return what went wrong; providers quote keys and requests with keys in them."""
-    return mask_key_shapes(error.text("message") or "")[:MAX_MESSAGE_CHARS]
+    """Return the message; providers quote keys and requests with keys in them."""
+    return mask_key_shapes(error.get("message") or "")[:MAX_MESSAGE_CHARS]

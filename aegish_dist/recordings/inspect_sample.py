@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from typing import Any
 
-from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, Target
+from aegish_dist.core.sample import Target
+from aegish_dist.core.verdict_record import Command
 from aegish_dist.recordings import json_text
-from aegish_dist.recordings.fields import Fields
+from aegish_dist.recordings.checks import storable
+from aegish_dist.recordings.inspect_fields import Fields
 
 REFERENCE = "attachment://"
 SENTENCE = "Validate this command: "
@@ -22,24 +25,24 @@ LABELS = ("dataset", "binary", "cluster", "category")
 """Metadata with a place of its own in a recording."""
 
 
-def labelled_sample(fields: Fields) -> Sample:
-    """Read command and labels of a sample.
+def labelled_sample(fields: Fields) -> dict[str, Any]:
+    """Return the fields of a `VerdictRecord` that say what it is about, dataset apart.
 
     Raises:
         DatasetError: There is no command or no target.
     """
     metadata = fields.part("metadata")
-    return Sample(
-        command=_command(fields),
-        target=_target(fields),
-        category=metadata.label("category"),
-        cluster=metadata.label("binary") or metadata.label("cluster"),
-        metadata=_metadata(metadata),
-    )
+    return {
+        "command": _command(fields),
+        "target": _target(fields),
+        "category": metadata.label("category"),
+        "cluster": metadata.label("binary") or metadata.label("cluster"),
+        "metadata": _metadata(metadata),
+    }
 
 
 def joined_text(message: Fields, field: str, attachments: Mapping[str, object]) -> str | None:
-    """The text of a message: a string, or parts of which those with text count.
+    """Return the text of a message: a string, or parts of which those with text count.
 
     Args:
         message: The message.
@@ -47,8 +50,8 @@ def joined_text(message: Fields, field: str, attachments: Mapping[str, object]) 
         attachments: Long texts of the sample, which only their names stand for.
     """
     if not isinstance(message.values.get(field), list):
-        return _resolved(message.text(field), attachments)
-    texts = (part.text("text") for part in message.parts(field) if part.text("type") == "text")
+        return _resolved(message.get(field), attachments)
+    texts = (part.get("text") for part in message.parts(field) if part.get("type") == "text")
     return "\n".join(_resolved(text, attachments) or "" for text in texts)
 
 
@@ -61,14 +64,15 @@ def _resolved(text: str | None, attachments: Mapping[str, object]) -> str | None
 
 def _command(fields: Fields) -> str:
     command = _unwrapped(_input_text(fields) or "")
-    return Fields({"input": command}, fields.source).required_label("input", MAX_COMMAND_CHARS)
+    return Fields({"input": command}, fields.source).required_label("input", Command)
 
 
 def _input_text(fields: Fields) -> str | None:
     """The input, or what the user said last where it is a conversation."""
     if not isinstance(fields.values.get("input"), list):
-        return fields.text("input")
-    said = [each for each in fields.parts("input") if each.text("role") == "user"]
+        text: str | None = fields.get("input")
+        return text
+    said = [each for each in fields.parts("input") if each.get("role") == "user"]
     attachments = fields.part("attachments").values
     return joined_text(said[-1], "content", attachments) if said else None
 
@@ -104,7 +108,7 @@ def _scored_words(fields: Fields) -> Iterator[str]:
     """What the scorers of the log took for the expected answer."""
     scores = fields.part("scores")
     for scorer in scores.values:
-        yield (scores.part(scorer).part("metadata").text("expected") or "").upper()
+        yield (scores.part(scorer).part("metadata").get("expected") or "").upper()
 
 
 def _metadata(fields: Fields) -> dict[str, str]:
@@ -116,5 +120,5 @@ def _metadata(fields: Fields) -> dict[str, str]:
         if isinstance(value, int | Decimal):
             found[key] = json_text.encode(value)
         elif isinstance(value, str):
-            found[key] = fields.storable(key) or ""
+            found[key] = fields.get(key, str, storable)
     return found

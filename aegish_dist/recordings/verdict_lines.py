@@ -2,81 +2,91 @@
 
 import codecs
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
-from aegish_dist.core.recording import Recording
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.files import open_input
-from aegish_dist.recordings import json_text
-from aegish_dist.recordings.fields import Fields
-from aegish_dist.recordings.record import from_record, to_record
 
 MAX_LINE_BYTES = 64 * 2**20
 """A longer line is no verdict."""
+CHUNK_BYTES = 4 * 2**20
 BLOCK_BYTES = 2**20
 JSON_ESCAPE = "aegish_dist.json"
 
 
-def read_verdict_lines(path: Path, start: int = 0) -> Iterator[Recording]:
-    """Read a file line by line; blank lines are passed over.
-
-    Args:
-        path: The file.
-        start: Byte at which to begin, the first one of a line.
+def line_edges(path: Path) -> list[int]:
+    """Return the bytes at which chunks of whole lines begin and end.
 
     Raises:
-        DatasetError: The file cannot be read, or a line is wrong; names line and field.
+        DatasetError: The file cannot be read.
     """
-    source = str(path)
-    try:
-        with open_input(path) as file:
-            skipped = sum(block.count(b"\n") for block in _blocks(file, start))
-            for number, line in enumerate(_lines(file), skipped + 1):
-                if len(line) > MAX_LINE_BYTES:
-                    problem = f"is longer than {MAX_LINE_BYTES} bytes"
-                    raise DatasetError(problem, source=source, line=number)
-                if line.strip():
-                    yield from_record(line_fields(line, source, number))
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise DatasetError(problem, source=source) from error
+    edges = [0]
+    with _opened(path) as file:
+        while file.seek(CHUNK_BYTES, os.SEEK_CUR) and file.readline(MAX_LINE_BYTES + 1):
+            edges.append(file.tell())
+        return [*edges, file.seek(0, os.SEEK_END)]
 
 
-def write_verdict_lines(recordings: Iterable[Recording], stream: IO[str]) -> None:
-    """Write each recording as one line of ASCII."""
-    for recording in recordings:
-        stream.write(json_text.encode(to_record(recording)) + "\n")
-
-
-def _blocks(file: BinaryIO, end: int) -> Iterator[bytes]:
-    while (left := end - file.tell()) > 0 and (block := file.read(min(left, BLOCK_BYTES))):
-        yield block
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
-
-
-def line_fields(line: str | bytes, source: str, number: int | None = None) -> Fields:
-    """Return the fields of one line.
+def numbered_lines(path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines between two bytes with their numbers from 1 on; blank ones are passed over.
 
     Raises:
-        DatasetError: It is no JSON object.
+        DatasetError: The file cannot be read, or a line is too long or not UTF-8; names the line.
     """
-    try:
-        values = json_text.decode(line)
-    except ValueError as error:
-        raise DatasetError(str(error), source=source, line=number) from error
-    if not isinstance(values, dict):
-        raise DatasetError("is not a JSON object", source=source, line=number)
-    return Fields(values, source, number)
+    with _opened(path) as file:
+        file.seek(start)
+        data = file.read(end - start)
+    is_utf8 = _is_utf8(data)
+    for number, line in enumerate(data.split(b"\n"), 1):
+        problem = None
+        if len(line) > MAX_LINE_BYTES:
+            problem = f"is longer than {MAX_LINE_BYTES} bytes"
+        elif not (is_utf8 or _is_utf8(line)):  # also where the decoder passes over a key
+            problem = "is not UTF-8"
+        if problem is not None:
+            number += lines_before(path, start)  # noqa: PLW2901
+            raise DatasetError(problem, source=str(path), line=number)
+        if line.strip():
+            yield number, line
+
+
+def lines_before(path: Path, end: int) -> int:
+    """Count the lines before a byte, for the number of one after it.
+
+    Raises:
+        DatasetError: The file cannot be read.
+    """
+    count = 0
+    with _opened(path) as file:
+        while (left := end - file.tell()) > 0 and (block := file.read(min(left, BLOCK_BYTES))):
+            count += block.count(b"\n")
+    return count
 
 
 def in_ascii(lines: bytes) -> bytes:
     """Escape what is beyond ASCII in lines of JSON."""
     return lines if lines.isascii() else lines.decode().encode("ascii", JSON_ESCAPE)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with open_input(path) as file:
+            yield file
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise DatasetError(problem, source=str(path)) from error
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:

@@ -25,9 +25,9 @@ from aegish_dist.pipeline.move_verdicts import (
     export_lines,
     import_verdicts,
 )
-from aegish_dist.recordings import chunks, read_recordings, verdict_parquet, write_recordings
+from aegish_dist.recordings import read_recordings, verdict_lines
 from tests.integration.stored_runs import row_counts
-from tests.recorded import export_verdicts
+from tests.recorded import export_verdicts, write_recordings
 from tests.services import wait_until
 
 BLOCK = '{"action": "BLOCK", "reason": "tab\\there", "confidence": 0.9}'
@@ -83,8 +83,7 @@ def in_place(records: Iterable[Recording]) -> Sequence[Recording]:
 def _manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do as with files and runs of gigabytes."""
     if request.param != "at once":
-        monkeypatch.setattr(chunks, "CHUNK_BYTES", 300)
-        monkeypatch.setattr(verdict_parquet, "ROWS_PER_GROUP", 4)
+        monkeypatch.setattr(verdict_lines, "CHUNK_BYTES", 300)
         monkeypatch.setattr(verdict_export, "PART_ROWS", 3)
         monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     if request.param == "in processes":
@@ -98,7 +97,7 @@ def test_nothing_is_lost(engine: Engine, tmp_path: Path, suffix: str) -> None:
     given = write_lines(tmp_path / "given.jsonl", ODD)
     original = in_place(read_recordings(given))
     source = tmp_path / f"source{suffix}"
-    write_recordings(original, source)
+    write_recordings(original, source, rows_per_group=4)
 
     imported = import_verdicts(engine, [source], "mine")
     assert (imported.verdicts, imported.models, imported.samples) == (19, 3, 18)

@@ -22,7 +22,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.aggregate import aggregate, rules_named
 from aegish_dist.pipeline.move_verdicts import export_file, import_verdicts
-from aegish_dist.recordings import read_recordings, write_recordings
+from aegish_dist.recordings import read_recordings
 from tests.integration.stored_runs import row_counts
 from tests.recorded import export_verdicts
 
@@ -133,7 +133,7 @@ def test_lines_come_out_as_they_went_in(engine: Engine, tmp_path: Path) -> None:
     given = write_lines(tmp_path / "given.jsonl", LINES)
     run_id = import_verdicts(engine, [given], "mine").run_id
 
-    write_recordings(export_verdicts(engine, run_id), tmp_path / "back.jsonl")
+    export_file(engine, run_id, tmp_path / "back.jsonl")
 
     back = by_place(tmp_path / "back.jsonl")
     assert len(back) == len(LINES)
@@ -152,14 +152,14 @@ def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path, suffix: str)
     given = write_lines(tmp_path / "given.jsonl", LINES)
     first = import_verdicts(engine, [given], "first")
     path = tmp_path / f"exported{suffix}"
-    write_recordings(export_verdicts(engine, first.run_id), path)
+    export_file(engine, first.run_id, path)
     second = import_verdicts(engine, [path], "second")
 
     original = in_place(read_recordings(given))
     for exported in (
         list(read_recordings(path)),
-        list(export_verdicts(engine, first.run_id)),
-        list(export_verdicts(engine, second.run_id)),
+        export_verdicts(engine, first.run_id),
+        export_verdicts(engine, second.run_id),
     ):
         assert in_place(exported) == original
         assert [r.sample.metadata for r in in_place(exported)] == [
@@ -240,7 +240,7 @@ def test_the_greatest_numbers_can_be_imported_and_aggregated(
 
     imported = import_verdicts(engine, [path], "")
 
-    assert list(export_verdicts(engine, imported.run_id)) == list(read_recordings(path))
+    assert export_verdicts(engine, imported.run_id) == list(read_recordings(path))
     (snapshot,) = aggregate(engine, imported.run_id, rules_named("aegish-5.3"))
     (entry,) = snapshot.document["models"]
     assert entry["tokens"]["input"] == 2 * (2**63 - 1)

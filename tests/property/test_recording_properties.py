@@ -15,7 +15,8 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
-from aegish_dist.recordings import read_recordings, write_recordings
+from aegish_dist.recordings import read_recordings
+from tests.recorded import write_recordings
 
 # A high half before a low one is one character in JSON, so only high halves stand for the others.
 ANY_TEXT = st.text(st.characters(exclude_characters=[chr(each) for each in range(0xDC00, 0xE000)]))

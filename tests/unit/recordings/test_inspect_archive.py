@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.errors import DatasetError
-from aegish_dist.recordings import inspect_archive, read_inspect_log, zip_member
+from aegish_dist.recordings import inspect_archive, read_recordings, zip_member
 from tests.unit.recordings.test_inspect_log import ANSWER, HEADER, a_sample, an_output, write_log
 
 LONG = "echo " + "x" * 3000
@@ -51,7 +51,7 @@ def write_archive(
 
 def message_of(log: Path) -> str:
     with pytest.raises(DatasetError) as caught:
-        list(read_inspect_log(log))
+        list(read_recordings(log))
     return str(caught.value).removeprefix(str(log))
 
 
@@ -66,7 +66,7 @@ def test_zstandard_is_read_in_any_number_of_frames(tmp_path: Path, per_frame: in
         93,
         lambda raw: zstandard(raw, per_frame),
     )
-    assert list(read_inspect_log(packed)) == list(read_inspect_log(plain))
+    assert list(read_recordings(packed)) == list(read_recordings(plain))
 
 
 def test_too_many_frames_and_damaged_ones_are_refused(
@@ -110,7 +110,7 @@ def test_a_sample_may_be_a_folder(tmp_path: Path) -> None:
         "samples/a/b_epoch_3.json": whole,
     }
     log = write_archive(tmp_path / "a.eval", members)
-    first, chunked, monolith = read_inspect_log(log)
+    first, chunked, monolith = read_recordings(log)
     assert first.sample.command == "alpine -F /etc/shadow"
     assert chunked.sample == monolith.sample
     assert chunked.sample.command == LONG
@@ -126,7 +126,7 @@ def test_attachments_of_one_member_are_found_by_their_hash(tmp_path: Path) -> No
     sample = a_sample(
         input=[{"role": "user", "content": "attachment://8c95"}], attachments={"8c95": LONG}
     )
-    (recording,) = read_inspect_log(write_log(tmp_path / "a.eval", sample))
+    (recording,) = read_recordings(write_log(tmp_path / "a.eval", sample))
     assert recording.sample.command == LONG
 
 
@@ -149,10 +149,10 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from aegish_dist.errors import DatasetError
-from aegish_dist.recordings import read_inspect_log
+from aegish_dist.recordings import read_recordings
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    list(read_inspect_log(Path(sys.argv[1])))
+    list(read_recordings(Path(sys.argv[1])))
 except DatasetError as error:
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print((after - before) // 1024, error)
@@ -197,7 +197,7 @@ def test_forged_headers_are_refused(tmp_path: Path, at: int) -> None:
     raw[at : at + 2] = b"\xff\xff"
     log.write_bytes(raw)
     try:
-        assert len(list(read_inspect_log(log))) == 1
+        assert len(list(read_recordings(log))) == 1
     except DatasetError as error:
         assert "\n" not in str(error)  # noqa: PT017
 

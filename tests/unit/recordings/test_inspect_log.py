@@ -14,7 +14,7 @@ from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing
 from aegish_dist.errors import DatasetError
-from aegish_dist.recordings import inspect_archive, read_inspect_log
+from aegish_dist.recordings import inspect_archive, read_recordings
 
 HEADER = {
     "eval": {
@@ -68,7 +68,7 @@ def write_log(
 
 
 def read_one(tmp_path: Path, **changes: Any) -> Recording:
-    (recording,) = read_inspect_log(write_log(tmp_path / "a.eval", a_sample(**changes)))
+    (recording,) = read_recordings(write_log(tmp_path / "a.eval", a_sample(**changes)))
     return recording
 
 
@@ -223,7 +223,7 @@ def test_output_tokens_include_the_reasoning(
     log = write_log(
         tmp_path / "a.eval", a_sample(output=an_output(ANSWER, usage=given)), model=model
     )
-    (recording,) = read_inspect_log(log)
+    (recording,) = read_recordings(log)
     assert recording.verdict.completion is not None
     counted = recording.verdict.completion.usage
     assert (counted.input_tokens, counted.output_tokens) == expected
@@ -330,7 +330,7 @@ def test_an_error_after_the_answer_leaves_the_answer(tmp_path: Path) -> None:
 def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     """Without its final header the journal's beginning serves."""
     log = write_log(tmp_path / "a.eval", a_sample(), a_sample(), header="_journal/start.json")
-    assert [each.model for each in read_inspect_log(log)] == ["anthropic/claude-x"] * 2
+    assert [each.model for each in read_recordings(log)] == ["anthropic/claude-x"] * 2
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -339,12 +339,12 @@ def test_of_a_sample_written_twice_the_last_counts(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.eval", a_sample())
     with zipfile.ZipFile(log, "a") as archive:
         archive.writestr("samples/1_epoch_1.json", json.dumps(a_sample(epoch=9)))
-    assert [each.epoch for each in read_inspect_log(log)] == [9]
+    assert [each.epoch for each in read_recordings(log)] == [9]
 
 
 def message_of(log: Path) -> str:
     with pytest.raises(DatasetError) as caught:
-        list(read_inspect_log(log))
+        list(read_recordings(log))
     assert caught.value.source.startswith(str(log))
     return str(caught.value).removeprefix(str(log))
 

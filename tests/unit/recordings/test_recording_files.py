@@ -1,6 +1,5 @@
 """Which file is read how, and that no half-written one is left."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +8,15 @@ from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.errors import DatasetError, OutputError
-from aegish_dist.recordings import read_recordings, write_recordings
+from aegish_dist.db.engine import open_engine
+from aegish_dist.errors import DatasetError, OutputError, StoreError
+from aegish_dist.pipeline.move_verdicts import export_file
+from aegish_dist.recordings import read_recordings
+from tests.recorded import write_recordings
 
 RECORDING = Recording("m", "d", Sample("ls", Target.HARMLESS), 1, judge(Completion("hm")))
+AWAY = open_engine("postgresql://127.0.0.1:1/nothing")
+"""Nothing listens there."""
 
 
 def test_the_suffix_decides_in_any_case(tmp_path: Path) -> None:
@@ -33,21 +37,16 @@ def test_an_unknown_suffix_is_refused_before_anything_is_read(tmp_path: Path, na
 def test_a_log_cannot_be_written(tmp_path: Path) -> None:
     """Logs are read only."""
     with pytest.raises(DatasetError, match=r"choose \.jsonl or \.parquet"):
-        write_recordings([RECORDING], tmp_path / "a.eval")
+        export_file(AWAY, "run", tmp_path / "a.eval")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_failed_export_leaves_the_old_file(tmp_path: Path, suffix: str) -> None:
     """Only a complete file takes the place of one that was there."""
-
-    def broken() -> Iterator[Recording]:
-        yield RECORDING
-        raise KeyError("lost")
-
     path = tmp_path / f"a{suffix}"
     path.write_text("old")
-    with pytest.raises(KeyError):
-        write_recordings(broken(), path)
+    with pytest.raises(StoreError):
+        export_file(AWAY, "run", path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -55,4 +54,4 @@ def test_a_failed_export_leaves_the_old_file(tmp_path: Path, suffix: str) -> Non
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """A missing folder is the user's mistake, not a bug."""
     with pytest.raises(OutputError, match=r"a\.jsonl cannot be written: No such file"):
-        write_recordings([RECORDING], tmp_path / "absent" / "a.jsonl")
+        export_file(AWAY, "run", tmp_path / "absent" / "a.jsonl")

@@ -1,6 +1,5 @@
 """Verdict lines: what is documented can be written by hand, what is written can be read."""
 
-import io
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,7 +13,8 @@ from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
 from aegish_dist.errors import DatasetError
-from aegish_dist.recordings import read_verdict_lines, verdict_lines, write_verdict_lines
+from aegish_dist.recordings import read_recordings, verdict_lines
+from tests.recorded import written
 
 FULL = Recording(
     model="openai/gpt-x",
@@ -53,20 +53,14 @@ MINIMAL = {"model": "m", "command": "ls", "target": "harmless", "completion": '{
 def read(tmp_path: Path, *lines: object) -> list[Recording]:
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
-    return list(read_verdict_lines(path))
-
-
-def written(*recordings: Recording) -> str:
-    stream = io.StringIO()
-    write_verdict_lines(recordings, stream)
-    return stream.getvalue()
+    return list(read_recordings(path))
 
 
 def test_every_field_survives_a_round_trip(tmp_path: Path) -> None:
     """Texts, tokens, times, errors and an exact cost come back as they were."""
     path = tmp_path / "a.jsonl"
-    path.write_text(written(FULL, FULL), "ascii")
-    first, second = read_verdict_lines(path)
+    path.write_text(written([FULL, FULL]), "ascii")
+    first, second = read_recordings(path)
     assert first == second == FULL
     assert first.sample.metadata == {"source": "é\n"}
 
@@ -89,13 +83,13 @@ def test_no_answer_and_an_empty_one_stay_apart(tmp_path: Path, verdict: Verdict)
     """Every way of having no text survives a round trip."""
     recording = Recording("m", "d", Sample("ls", Target.HARMLESS), 1, verdict)
     path = tmp_path / "a.jsonl"
-    path.write_text(written(recording), "ascii")
-    assert list(read_verdict_lines(path)) == [recording]
+    path.write_text(written([recording]), "ascii")
+    assert list(read_recordings(path)) == [recording]
 
 
 def test_the_documented_keys_are_written_as_documented() -> None:
     """Scripts find each documented key with a plain value under it."""
-    line = json.loads(written(FULL))
+    line = json.loads(written([FULL]))
     documented = {
         "model": "openai/gpt-x",
         "dataset": "gtfobins",
@@ -120,7 +114,7 @@ def test_the_documented_keys_are_written_as_documented() -> None:
 def test_a_cost_is_a_number_where_a_number_is_exact() -> None:
     """Only digits that a double would lose make a text of it."""
     verdict = Verdict(Outcome.TIMEOUT_ERROR, Completion(""), cost_usd=Decimal("0.0012"))
-    line = written(Recording("m", "d", Sample("ls", Target.HARMLESS), 1, verdict))
+    line = written([Recording("m", "d", Sample("ls", Target.HARMLESS), 1, verdict)])
     assert json.loads(line)["cost_usd"] == 0.0012
 
 
@@ -241,7 +235,7 @@ def test_a_line_that_is_no_object_is_named(tmp_path: Path, raw: bytes, message: 
     path = tmp_path / "a.jsonl"
     path.write_bytes(json.dumps(MINIMAL).encode() + b"\n" + raw + b"\n")
     with pytest.raises(DatasetError) as caught:
-        list(read_verdict_lines(path))
+        list(read_recordings(path))
     assert str(caught.value).startswith(f"{path}, {message}")
     assert caught.value.line == 2
 
@@ -255,14 +249,14 @@ def test_an_endless_line_is_refused(
     path = tmp_path / "a.jsonl"
     path.write_bytes(raw * 5_000)
     with pytest.raises(DatasetError, match="line 1: is longer than 1000 bytes"):
-        list(read_verdict_lines(path))
+        list(read_recordings(path))
 
 
 def test_byte_order_mark_and_blank_lines_do_no_harm(tmp_path: Path) -> None:
     """What Windows editors leave behind is passed over, and lines keep their numbers."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(MINIMAL).encode() + b"\r\n\r\n{}\r\n")
-    lines = read_verdict_lines(path)
+    lines = read_recordings(path)
     assert next(lines).model == "m"
     with pytest.raises(DatasetError, match="line 3, field 'model'"):
         next(lines)

@@ -13,12 +13,14 @@ import pytest
 
 from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.parsing import PARSER_VERSION
-from aegish_dist.core.recording import CELLS, Recording
+from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError
-from aegish_dist.recordings import read_recordings, read_verdict_parquet, write_recordings
-from aegish_dist.recordings.chunks import ChunkReader, split
+from aegish_dist.pipeline.move_verdicts import export_file
+from aegish_dist.recordings import read_recordings
+from tests.recorded import write_recordings
 
 MOMENT = datetime(2026, 2, 5, 14, 56, 43, 396296, UTC)
 RECORDING = Recording(
@@ -94,7 +96,7 @@ MINIMAL: dict[str, list[object]] = {
 def test_four_columns_are_enough(tmp_path: Path) -> None:
     """A table of another tool is read like a verdict line."""
     path = write_table(tmp_path / "mine.parquet", MINIMAL | {"cost_usd": [0.1], "escaped": [7]})
-    (recording,) = read_verdict_parquet(path)
+    (recording,) = read_recordings(path)
     assert (recording.dataset, recording.epoch) == ("mine", 1)
     assert recording.verdict.outcome is Outcome.ALLOW
     assert recording.verdict.cost_usd == Decimal("0.1")
@@ -116,7 +118,7 @@ def test_a_wrong_row_is_named(
     """The message names file, row and field."""
     path = write_table(tmp_path / "a.parquet", MINIMAL | columns)
     with pytest.raises(DatasetError) as caught:
-        list(read_verdict_parquet(path))
+        list(read_recordings(path))
     assert str(caught.value).startswith(f"{path}, {message}")
 
 
@@ -132,7 +134,7 @@ NO_TEXT = pa.Array.from_buffers(
 def test_what_is_not_what_its_type_says_is_refused(
     tmp_path: Path, column: str, values: pa.Array
 ) -> None:
-    """By both ways of reading: a time that no calendar has, a text that is no UTF-8."""
+    """A time that no calendar has, a text that is no UTF-8."""
     path = tmp_path / "a.parquet"
     table = pa.table(MINIMAL)
     place = table.schema.get_field_index(column)
@@ -142,35 +144,29 @@ def test_what_is_not_what_its_type_says_is_refused(
         else table.append_column(column, values)
     )
     pq.write_table(table, path)
-    for rows in (
-        read_verdict_parquet(path),
-        (r for c in split(path) for r in ChunkReader().read(c)),
-    ):
-        with pytest.raises(DatasetError, match="cannot be read as Parquet"):
-            list(rows)
+    with pytest.raises(DatasetError, match="cannot be read as Parquet"):
+        list(read_recordings(path))
 
 
 def test_the_last_of_two_columns_of_one_name_counts(tmp_path: Path) -> None:
-    """By both ways of reading, as in JSON."""
+    """As in JSON."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table(MINIMAL).append_column("model", pa.array(["last"])), path)
-    (chunk,) = split(path)
-    for rows in (read_verdict_parquet(path), ChunkReader().read(chunk)):
-        assert [row.model for row in rows] == ["last"]
+    assert [recording.model for recording in read_recordings(path)] == ["last"]
 
 
 def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
     """Absent, foreign and truncated files each get one line."""
     path = tmp_path / "a.parquet"
     with pytest.raises(DatasetError, match="cannot be read as Parquet"):
-        list(read_verdict_parquet(path))
+        list(read_recordings(path))
     path.write_text("model,command")
     with pytest.raises(DatasetError, match="cannot be read as Parquet"):
-        list(read_verdict_parquet(path))
+        list(read_recordings(path))
     write_recordings([RECORDING], path)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DatasetError, match=r"cannot be read as Parquet: [^\n]*$"):
-        list(read_verdict_parquet(path))
+        list(read_recordings(path))
 
 
 def test_the_remedy_is_named_where_pyarrow_is_absent(
@@ -179,7 +175,7 @@ def test_the_remedy_is_named_where_pyarrow_is_absent(
     """Parquet is an extra; who lacks it learns how to get it, and no file is left behind."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'aegish-dist\[parquet\]'"):
-        write_recordings([RECORDING], tmp_path / "a.parquet")
+        export_file(open_engine("postgresql://host/name"), "run", tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -187,8 +183,7 @@ def test_rows_that_were_never_answered_are_read(tmp_path: Path) -> None:
     """Even where a whole file holds no completion."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table(MINIMAL | {"completion": pa.array([None], pa.string())}), path)
-    (chunk,) = split(path)
 
-    (row,) = ChunkReader().read(chunk)
+    (recording,) = read_recordings(path)
 
-    assert row.cells[CELLS.index("outcome")] == "TIMEOUT_ERROR"
+    assert recording.verdict.outcome is Outcome.TIMEOUT_ERROR

@@ -1,0 +1,86 @@
+"""The fields of an object in a log of Inspect AI, of which only those that matter are looked at."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aegish_dist.core.verdict_record import Label, Moment
+from aegish_dist.errors import DatasetError, InputError
+from aegish_dist.recordings.checks import converted, label, moment, wrong_type
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of one object and where they were read; a null field counts as absent."""
+
+    values: Mapping[str, object]
+    """As decoded from JSON."""
+    source: str
+    """The file, and the member of the archive."""
+    path: str = ""
+    """The keys that lead to these fields, such as `output.usage.`."""
+
+    def error(self, problem: str, field: str) -> DatasetError:
+        """Return, to be raised, what is wrong with a field."""
+        return DatasetError(problem, source=self.source, field=self.path + field)
+
+    def get(
+        self, field: str, kind: Any = str, check: Callable[[Any, str], Any] | None = None
+    ) -> Any:
+        """Return a checked value, None where it is absent.
+
+        Args:
+            field: Its key.
+            kind: Its type, as `core.verdict_record` names them.
+            check: Called with value and field; what it returns is returned, an `InputError` of it
+                is raised with the place.
+
+        Raises:
+            DatasetError: It is not of the type, out of range, or refused by the check.
+        """
+        value = self.values.get(field)
+        if value is None:
+            return None
+        try:
+            found = converted(value, kind, field)
+            return found if check is None else check(found, field)
+        except InputError as error:
+            raise self.error(error.what, error.field or field) from None
+
+    def label(self, field: str, kind: Any = Label) -> str | None:
+        """Return a text that names something, None where it is absent or blank; see `get`."""
+        found: str | None = self.get(field, kind, label)
+        return found
+
+    def required_label(self, field: str, kind: Any = Label) -> str:
+        """Return a text that names something and has to be there; see `get`."""
+        found = self.label(field, kind)
+        if found is None:
+            raise self.error("is missing or blank", field)
+        return found
+
+    def moment(self, field: str) -> str | None:
+        """Return a point in time as text that Python and PostgreSQL read; see `get`."""
+        found: str | None = self.get(field, Moment, moment)
+        return found
+
+    def part(self, field: str) -> "Fields":
+        """Return an object within this one, empty when absent; see `get`."""
+        value = self.values.get(field)
+        if value is None:
+            value = {}
+        if not isinstance(value, Mapping):
+            raise self.error(wrong_type("an object", value), field)
+        return Fields(value, self.source, f"{self.path}{field}.")
+
+    def parts(self, field: str) -> "tuple[Fields, ...]":
+        """Return a list of objects within this one, empty when absent; see `get`."""
+        value = self.values.get(field)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
+            raise self.error("must be a list of objects", field)
+        return tuple(
+            Fields(part, self.source, f"{self.path}{field}[{index}].")
+            for index, part in enumerate(value)
+        )
