@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from aegish_dist.errors import AegishError
 from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
@@ -93,6 +93,14 @@ class Workspace:
     def environ(self) -> dict[str, str]:
         """The environment, for keys and base URLs."""
         return dict(os.environ)
+
+    def __enter__(self) -> Self:
+        """Return the workspace; nothing is opened yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Disconnect from the store."""
+        self.close()
 
     def close(self) -> None:
         """Disconnect from the store."""

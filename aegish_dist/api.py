@@ -1,0 +1,88 @@
+"""The library: all that a program may call, and what does not change without notice.
+
+Opening the store, starting a run, and from a run's verdicts to its numbers::
+
+    from aegish_dist import api
+
+    with api.Workspace(api.load_settings()) as workspace:
+        run_id = api.find_run(workspace.engine, "latest")
+        data = api.report_data(workspace.engine, run_id, api.DEFAULT_RULE)
+        print(api.render(data, "markdown"))
+
+Expected failures are `AegishError`s with a message of one line. Whatever is not in `__all__` is
+internal, in this package and in its modules.
+"""
+
+from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.metrics import METRICS_VERSION, PASS_THRESHOLDS, ModelMetrics, measure
+from aegish_dist.core.model import CallParameters
+from aegish_dist.core.parsing import PARSER_VERSION, parse
+from aegish_dist.core.run import Run, RunSummary
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Composite, Label, ScoringRule, rule_named
+from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
+from aegish_dist.core.verdict import Outcome, ParsedCompletion
+from aegish_dist.errors import AegishError
+from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
+from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
+from aegish_dist.pipeline.observer import Observer
+from aegish_dist.pipeline.plan import Request
+from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.runs import find_run, recent_runs
+from aegish_dist.pipeline.start_run import Started, start_run
+from aegish_dist.pipeline.status import RunStatus, State, run_status
+from aegish_dist.pipeline.workspace import Workspace
+from aegish_dist.render import FORMATS, ReportData, render
+from aegish_dist.settings import Settings, load_settings
+
+__all__ = [
+    "DEFAULT_RULE",
+    "FORMATS",
+    "METRICS_VERSION",
+    "PARSER_VERSION",
+    "PASS_THRESHOLDS",
+    "RULES",
+    "AegishError",
+    "CallParameters",
+    "Cell",
+    "Composite",
+    "ConfidenceCell",
+    "Dataset",
+    "Estimate",
+    "Finding",
+    "Label",
+    "ModelMetrics",
+    "ModelTally",
+    "Observer",
+    "Outcome",
+    "ParsedCompletion",
+    "ReportData",
+    "Request",
+    "Run",
+    "RunStatus",
+    "RunSummary",
+    "Sample",
+    "ScoringRule",
+    "Settings",
+    "Snapshot",
+    "Started",
+    "State",
+    "Target",
+    "Workspace",
+    "aggregate",
+    "choose_dataset",
+    "current_snapshot",
+    "find_run",
+    "known_datasets",
+    "load_settings",
+    "measure",
+    "parse",
+    "recent_runs",
+    "render",
+    "report_data",
+    "rule_named",
+    "run_status",
+    "start_run",
+    "store_dataset",
+]

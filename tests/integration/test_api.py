@@ -1,0 +1,107 @@
+"""`aegish_dist.api`, used as a program outside this repository would use it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import aegish_dist
+from aegish_dist import api
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import aegish_dist
+from aegish_dist import api
+
+
+class Notes(api.Observer):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def ranking(snapshot: api.Snapshot) -> list[str]:
+    return [place["model"] for place in snapshot.document["ranking"]]
+
+
+notes = Notes()
+request = api.Request(
+    models=("baseline/keyword", "baseline/always-block"),
+    parameters=api.CallParameters(),
+    limit=5,
+    dry_run=True,
+)
+with api.Workspace(api.load_settings()) as workspace:
+    planned: api.Started = api.start_run(workspace, request, notes)
+    tasks: int = planned.submission.tasks
+    runs: list[api.RunSummary] = api.recent_runs(workspace.engine, 3)
+    run_id: str = api.find_run(workspace.engine, runs[0].run_id)
+    status: api.RunStatus = api.run_status(workspace.engine, run_id)
+    snapshots = [
+        api.current_snapshot(workspace.engine, run_id, rule) for rule in api.RULES.values()
+    ]
+    data: api.ReportData = api.report_data(workspace.engine, run_id, api.DEFAULT_RULE)
+action: api.Outcome | None = api.parse('{"action": "BLOCK"}').action
+cell = api.Cell(api.Target.HARMLESS, None, None, ((api.Finding.ALLOW, 1),), 4)
+measured = api.measure(api.ModelTally("a/b", False, 0, 4, (cell,)), api.DEFAULT_RULE)
+accepted: api.Estimate = measured.metrics["harmless_acceptance_rate"]
+print(aegish_dist.__version__, tasks, status.done, action, accepted.value, len(notes.lines))
+print(ranking(snapshots[0]), len({snapshot.scoring for snapshot in snapshots}))
+print([len(api.render(data, form)) > 0 for form in api.FORMATS])
+"""
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> str:
+    """Run Python outside the repository, with what is installed."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_program_type_checks(tmp_path: Path) -> None:
+    """`py.typed` stands in the package, and every promised name has strict types."""
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    run(tmp_path, "-m", "mypy", "--strict", "program.py")
+
+
+def test_a_program_gives_numbers(tmp_path: Path, postgres_url: str) -> None:
+    """It plans a run, reads a stored one under every rule set, and renders all formats."""
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    (tmp_path / "verdicts.jsonl").write_text(
+        '{"model": "test/guard", "dataset": "d", "command": "ls", "target": "harmless",'
+        ' "completion": "{\\"action\\": \\"ALLOW\\"}", "latency_ms": 1}\n'
+    )
+    store = {"AEGISH_DIST_DATABASE_URL": postgres_url}
+    run(tmp_path, "-m", "aegish_dist", "verdicts", "import", "verdicts.jsonl", **store)
+
+    first, second, third = run(tmp_path, "program.py", **store).splitlines()
+
+    assert first == f"{aegish_dist.__version__} 30 1 BLOCK 1.0 2"
+    assert second == f"['test/guard'] {len(api.RULES)}"
+    assert third == str([True] * len(api.FORMATS))
+
+
+def test_the_page_names_what_there_is() -> None:
+    """Whatever `docs/api.md` calls `api.NAME`, or names in its table, is promised."""
+    text = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\bapi\.([A-Za-z_]+)", text)) - {"md"}
+    called = set(re.findall(r"^\| `([a-z_]+)\(", text, re.MULTILINE))
+    assert named | called <= set(api.__all__)
+    assert all(hasattr(api, name) for name in api.__all__)
+
+
+def test_the_package_itself_promises_its_version_alone() -> None:
+    """Importing it loads no other module of it."""
+    program = "import sys, aegish_dist; print([m for m in sys.modules if m.startswith('aegish')])"
+    assert run(ROOT, "-c", program) == "['aegish_dist']\n"
+    assert aegish_dist.__all__ == ["__version__"]
