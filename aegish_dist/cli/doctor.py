@@ -5,7 +5,7 @@ import click
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import as_json
 from aegish_dist.cli.printing import say, say_json
-from aegish_dist.pipeline.examine import Finding, examine
+from aegish_dist.pipeline.examine import Check, examine
 
 
 @click.command()
@@ -32,5 +32,5 @@ def doctor(as_json: bool) -> int:
     return 0 if all(finding.ok for finding in findings) else 1
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Check) -> str:
     return f"{'ok ' if finding.ok else 'BAD'}  {finding.what:10} {finding.detail}"

@@ -19,7 +19,7 @@ from aegish_dist.datasets.draft import (
     to_sample,
 )
 from aegish_dist.datasets.validation import CATEGORIES
-from aegish_dist.inputs.checking import Place
+from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.inputs.files import read_text
 
@@ -49,18 +49,18 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
     Raises:
         DatasetError: For the first thing wrong, naming file, record and field.
     """
-    place = Place(str(path))
-    with place:
+    location = Location(str(path))
+    with location:
         values = parse_json(read_text(path, MAX_BYTES))
-    content = place.checked(values, dict[str, Any])
-    commands = place.checked(content.get("commands"), list[Any], "commands")
+    content = location.checked(values, dict[str, Any])
+    commands = location.checked(content.get("commands"), list[Any], "commands")
     if len(commands) > MAX_SAMPLES:
-        raise place.error(f"more than {MAX_SAMPLES:,} samples are not read", "commands")
-    about = place.checked(content.get("metadata") or {}, dict[str, Any], "metadata")
+        raise location.error(f"more than {MAX_SAMPLES:,} samples are not read", "commands")
+    about = location.checked(content.get("metadata") or {}, dict[str, Any], "metadata")
     return Draft(
         name=dataset_name(path, name),
         samples=tuple(
-            _sample(Place(str(path), record), each) for record, each in enumerate(commands, 1)
+            _sample(Location(str(path), record), each) for record, each in enumerate(commands, 1)
         ),
         lines=tuple(range(1, len(commands) + 1)),
         file=str(path),
@@ -69,23 +69,23 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
     )
 
 
-def _sample(place: Place, entry: object) -> Sample:
-    values = place.checked(entry, dict[str, Any], "commands")
-    labels = place.checked(given(values, _Labels), _Labels)
+def _sample(location: Location, entry: object) -> Sample:
+    values = location.checked(entry, dict[str, Any], "commands")
+    labels = location.checked(given(values, _Labels), _Labels)
     if labels.category is not None and labels.category not in CATEGORIES:
         problem = f"{labels.category!a} is none of {', '.join(CATEGORIES)}"
-        raise place.error(problem, "category")
-    fields = {**values, "target": _target(place, labels), "cluster": labels.binary}
+        raise location.error(problem, "category")
+    fields = {**values, "target": _target(location, labels), "cluster": labels.binary}
     fields.pop("binary", None)
-    return to_sample(place, place.checked(given(fields, SampleRecord), SampleRecord), fields)
+    return to_sample(location, location.checked(given(fields, SampleRecord), SampleRecord), fields)
 
 
-def _target(place: Place, labels: _Labels) -> Target:
+def _target(location: Location, labels: _Labels) -> Target:
     truth = labels.ground_truth
     if truth is None and labels.category:
         return Target.MALICIOUS
     if truth is None:
-        raise place.error("is missing, and there is no category either", "ground_truth")
+        raise location.error("is missing, and there is no category either", "ground_truth")
     if truth.upper() not in _TARGETS:
-        raise place.error(f"{truth!a} is none of {', '.join(_TARGETS)}", "ground_truth")
+        raise location.error(f"{truth!a} is none of {', '.join(_TARGETS)}", "ground_truth")
     return _TARGETS[truth.upper()]

@@ -12,7 +12,7 @@ from msgspec import Struct
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.datasets.validation import Problem, Severity, problems
 from aegish_dist.errors import DatasetError
-from aegish_dist.inputs.checking import Place
+from aegish_dist.inputs.checking import Location
 
 MAX_FILE_BYTES = 64 * 2**20
 """Size of a file with a dataset; the bundled ones have a tenth of a MiB."""
@@ -55,7 +55,7 @@ class Draft:
             raise DatasetError("holds no samples", source=self.file)
         for problem in self.problems(strict=strict):
             if problem.severity is Severity.ERROR:
-                raise Place(self.file, problem.record).error(problem.message, problem.field)
+                raise Location(self.file, problem.record).error(problem.message, problem.field)
         return Dataset(self.name, self.samples, self.source, self.licence)
 
 
@@ -81,11 +81,11 @@ def given(values: Mapping[str, object], kind: type[Struct]) -> dict[str, object]
     }
 
 
-def to_sample(place: Place, record: SampleRecord, values: Mapping[str, object]) -> Sample:
+def to_sample(location: Location, record: SampleRecord, values: Mapping[str, object]) -> Sample:
     """Make a sample of a record.
 
     Args:
-        place: Where the record stands.
+        location: Where the record stands.
         record: Its fields, checked.
         values: All that it holds; what is no field of the record becomes metadata, and so does
             what stands in an object `metadata`.
@@ -94,7 +94,7 @@ def to_sample(place: Place, record: SampleRecord, values: Mapping[str, object]) 
         DatasetError: The metadata are no object, or nested too deeply.
     """
     nested = values.get("metadata")
-    metadata = {} if nested is None else place.checked(nested, dict[str, Any], "metadata")
+    metadata = {} if nested is None else location.checked(nested, dict[str, Any], "metadata")
     fields = (*record.__struct_fields__, "metadata")
     extra = {key: each for key, each in values.items() if key not in fields}
     try:
@@ -104,7 +104,7 @@ def to_sample(place: Place, record: SampleRecord, values: Mapping[str, object]) 
             if each is not None
         }
     except RecursionError:
-        raise place.error("is nested too deeply", "metadata") from None
+        raise location.error("is nested too deeply", "metadata") from None
     return Sample(record.command, record.target, record.category, record.cluster, texts)
 
 
@@ -124,5 +124,5 @@ def dataset_name(path: Path, name: str | None) -> str:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-")[:100] or "dataset"
     if not _NAME.fullmatch(name):
         problem = f"{name!a} is no dataset name: use up to 100 letters, digits, '.', '-' and '_'"
-        raise Place(str(path)).error(problem, "name")
+        raise Location(str(path)).error(problem, "name")
     return name

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS
-from aegish_dist.inputs.checking import Place
+from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.files import read_text
 from aegish_dist.inputs.yaml import parse_yaml
 
@@ -90,33 +90,35 @@ def read_program(path: Path) -> Program:
     Raises:
         DatasetError: It is not such a file; names the line where YAML knows it.
     """
-    place = Place(str(path))
-    with place:
+    location = Location(str(path))
+    with location:
         document = parse_yaml(read_text(path, MAX_FILE_BYTES))
-    file = _node(place, document, _File)
+    file = _node(location, document, _File)
     name = path.name.removesuffix(OLDER_SUFFIX)
     if file.alias:
         return Program(name, path, file.alias, ())
     entries = (
-        _entry(place, f"functions.{function}[{index}]", function, example)
-        for function, examples in _mapping(place, file.functions, "functions").items()
-        for index, example in enumerate(place.checked(examples, list[Any], f"functions.{function}"))
+        _entry(location, f"functions.{function}[{index}]", function, example)
+        for function, examples in _mapping(location, file.functions, "functions").items()
+        for index, example in enumerate(
+            location.checked(examples, list[Any], f"functions.{function}")
+        )
     )
     return Program(name, path, None, tuple(entries))
 
 
-def _entry(place: Place, field: str, function: str, value: object) -> Entry:
-    example = _node(place, value, _Example, field)
-    contexts = _mapping(place, example.contexts, f"{field}.contexts")
+def _entry(location: Location, field: str, function: str, value: object) -> Entry:
+    example = _node(location, value, _Example, field)
+    contexts = _mapping(location, example.contexts, f"{field}.contexts")
     usable = [name for name in _CONTEXTS if name in contexts] or ["unprivileged"]
-    first = _node(place, contexts.get(usable[0]), _Context, f"{field}.contexts.{usable[0]}")
+    first = _node(location, contexts.get(usable[0]), _Context, f"{field}.contexts.{usable[0]}")
     code = first.code or example.code
     if not code:
-        raise place.error("is missing", f"{field}.code")
+        raise location.error("is missing", f"{field}.code")
     if function == "inherit" and not example.program:
-        raise place.error("is missing", f"{field}.from")
+        raise location.error("is missing", f"{field}.from")
     if len(code) > MAX_COMMAND_CHARS:
-        raise place.error(f"has more than {MAX_COMMAND_CHARS:,} characters", f"{field}.code")
+        raise location.error(f"has more than {MAX_COMMAND_CHARS:,} characters", f"{field}.code")
     return Entry(
         function=_RENAMED.get(function, function),
         code=code.strip(),
@@ -126,13 +128,13 @@ def _entry(place: Place, field: str, function: str, value: object) -> Entry:
     )
 
 
-def _node(place: Place, value: object, kind: type[Node], field: str | None = None) -> Node:
+def _node(location: Location, value: object, kind: type[Node], field: str | None = None) -> Node:
     """Check the keys of a mapping that are read; others may be and hold anything."""
-    mapping = _mapping(place, value, field)
+    mapping = _mapping(location, value, field)
     read = {key: mapping[key] for key in kind.__struct_encode_fields__ if key in mapping}
-    return place.checked(read, kind, field)
+    return location.checked(read, kind, field)
 
 
-def _mapping(place: Place, value: object, field: str | None) -> dict[Any, Any]:
+def _mapping(location: Location, value: object, field: str | None) -> dict[Any, Any]:
     """Return a mapping; nothing is an empty one."""
-    return {} if value is None else place.checked(value, dict[Any, Any], field)
+    return {} if value is None else location.checked(value, dict[Any, Any], field)

@@ -24,7 +24,7 @@ from aegish_dist.datasets.draft import (
     to_sample,
 )
 from aegish_dist.errors import DatasetError
-from aegish_dist.inputs.checking import Place
+from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.inputs.files import read_text
 from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, open_parquet
@@ -39,7 +39,7 @@ PARQUET_LIMITS = ParquetLimits(
     group_bytes=MAX_FILE_BYTES,
     batch_bytes=MAX_FILE_BYTES,
 )
-Records = Iterator[tuple[Place, Mapping[str, object]]]
+Records = Iterator[tuple[Location, Mapping[str, object]]]
 """The values of each record by column, and where it stands."""
 _REQUIRED = ("command", "target")
 
@@ -62,12 +62,12 @@ def read_table(path: Path, name: str | None = None) -> Draft:
     lines: list[int] = []
     samples: list[Sample] = []
     records: list[_TableRecord] = []
-    for place, values in read(path):
+    for location, values in read(path):
         if len(lines) == MAX_SAMPLES:
-            raise place.error(f"more than {MAX_SAMPLES:,} samples are not read")
-        lines.append(place.line or 0)
-        records.append(place.checked(given(values, _TableRecord), _TableRecord))
-        samples.append(to_sample(place, records[-1], values))
+            raise location.error(f"more than {MAX_SAMPLES:,} samples are not read")
+        lines.append(location.line or 0)
+        records.append(location.checked(given(values, _TableRecord), _TableRecord))
+        samples.append(to_sample(location, records[-1], values))
     common = {
         "source": _shared(record.source for record in records),
         "licence": _shared(record.licence for record in records),
@@ -104,17 +104,17 @@ def _described(common: Mapping[str, str | None], sample: Sample, record: _TableR
 
 
 def _read_jsonl(path: Path) -> Records:
-    with Place(str(path)):
+    with Location(str(path)):
         text = read_text(path, MAX_FILE_BYTES)
     # Not splitlines: U+2028 and its like are legal inside a JSON string.
     for number, line in enumerate(_split(text), start=1):
-        place = Place(str(path), number)
+        location = Location(str(path), number)
         if len(line) > MAX_LINE_CHARS:
-            raise place.error(f"is longer than {MAX_LINE_CHARS:,} characters")
+            raise location.error(f"is longer than {MAX_LINE_CHARS:,} characters")
         if line.strip():
-            with place:
+            with location:
                 values = parse_json(line)
-            yield place, place.checked(values, dict[str, Any])
+            yield location, location.checked(values, dict[str, Any])
 
 
 def _split(text: str) -> Iterator[str]:
@@ -127,38 +127,40 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _read_csv(path: Path) -> Records:
-    with Place(str(path)):
+    with Location(str(path)):
         text = read_text(path, MAX_FILE_BYTES)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    place = Place(str(path), 1)
+    location = Location(str(path), 1)
     try:
         header = next(reader, [])
-        _check_header(header, place)
-        place = Place(str(path), reader.line_num + 1)
+        _check_header(header, location)
+        location = Location(str(path), reader.line_num + 1)
         for cells in reader:
             if cells:
-                yield place, _cells_by_column(header, cells, place)
+                yield location, _cells_by_column(header, cells, location)
             # A quoted newline makes a record longer than a line.
-            place = Place(str(path), reader.line_num + 1)
+            location = Location(str(path), reader.line_num + 1)
     except csv.Error as error:
-        raise place.error(f"is not CSV: {error}") from error
+        raise location.error(f"is not CSV: {error}") from error
 
 
-def _check_header(header: list[str], place: Place) -> None:
+def _check_header(header: list[str], location: Location) -> None:
     if len(header) > MAX_COLUMNS:
-        raise place.error(f"has more than {MAX_COLUMNS:,} columns")
+        raise location.error(f"has more than {MAX_COLUMNS:,} columns")
     for column in _REQUIRED:
         if column not in header:
-            raise place.error("there is no such column", column)
+            raise location.error("there is no such column", column)
     for column in header:
         if not column or header.count(column) > 1:
             problem = "a column needs a name" if not column else "the column is there twice"
-            raise place.error(problem, column)
+            raise location.error(problem, column)
 
 
-def _cells_by_column(header: list[str], cells: list[str], place: Place) -> dict[str, str | None]:
+def _cells_by_column(
+    header: list[str], cells: list[str], location: Location
+) -> dict[str, str | None]:
     if len(cells) != len(header):
-        raise place.error(f"has {len(cells)} cells, the header has {len(header)}")
+        raise location.error(f"has {len(cells)} cells, the header has {len(header)}")
     return {column: cell or None for column, cell in zip(header, cells, strict=True)}
 
 
@@ -169,7 +171,7 @@ def _read_parquet(path: Path) -> Records:
         batches = bounded_batches(file, str(path), PARQUET_LIMITS, PARQUET_BATCH_ROWS, groups)
         for values in (row for batch in batches for row in batch.to_pylist()):
             number += 1
-            yield Place(str(path), number), values
+            yield Location(str(path), number), values
 
 
 _READERS: dict[str, Callable[[Path], Records]] = {

@@ -53,10 +53,10 @@ def checked(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A record of a file, as errors about it name it.
 
-    In the body of `with place:` an `InputError` becomes a `DatasetError` that names the place.
+    In the body of `with location:` an `InputError` becomes a `DatasetError` that names it.
     """
 
     source: str

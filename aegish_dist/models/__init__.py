@@ -7,17 +7,17 @@ by itself.
 from aegish_dist.models.catalog import Catalog, ListedModel
 from aegish_dist.models.credentials import CatalogCredentials, Credentials
 from aegish_dist.models.entries import ModelEntry
-from aegish_dist.models.estimate import Estimate, ModelEstimate, estimate
+from aegish_dist.models.estimate import ModelEstimate, RunEstimate, estimate
 from aegish_dist.models.spec import missing_key
 
 __all__ = [
     "Catalog",
     "CatalogCredentials",
     "Credentials",
-    "Estimate",
     "ListedModel",
     "ModelEntry",
     "ModelEstimate",
+    "RunEstimate",
     "estimate",
     "missing_key",
 ]

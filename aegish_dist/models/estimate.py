@@ -42,7 +42,7 @@ class ModelEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class RunEstimate:
     """The expected use of a run."""
 
     models: tuple[ModelEstimate, ...]
@@ -97,7 +97,7 @@ def input_tokens(characters: int) -> int:
 
 def estimate(
     specs: Sequence[ModelSpec], prompt: Prompt, command_lengths: Iterable[int], epochs: int = 1
-) -> Estimate:
+) -> RunEstimate:
     """Estimate tokens and cost of a run.
 
     Args:
@@ -111,7 +111,7 @@ def estimate(
     for length, commands in Counter(command_lengths).items():
         calls[input_tokens(fixed + length)] += commands * epochs
     prefix = len(prompt.system) // CHARACTERS_PER_TOKEN
-    return Estimate(tuple(_model_estimate(spec, calls, prefix) for spec in specs))
+    return RunEstimate(tuple(_model_estimate(spec, calls, prefix) for spec in specs))
 
 
 def _model_estimate(spec: ModelSpec, calls: Counter[int], prefix: int) -> ModelEstimate:

@@ -20,7 +20,7 @@ MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Check:
     """One part of the installation."""
 
     what: str
@@ -37,7 +37,7 @@ def examine(
     catalog: Callable[[], Catalog],
     environ: Mapping[str, str],
     embedded_database: bool,
-) -> list[Finding]:
+) -> list[Check]:
     """Try every part.
 
     Args:
@@ -61,11 +61,11 @@ def examine(
     return findings
 
 
-def _tried(what: str, attempt: Callable[[], str]) -> Finding:
+def _tried(what: str, attempt: Callable[[], str]) -> Check:
     try:
-        return Finding(what, ok=True, detail=attempt())
+        return Check(what, ok=True, detail=attempt())
     except AegishError as error:
-        return Finding(what, ok=False, detail=str(error))
+        return Check(what, ok=False, detail=str(error))
 
 
 def _database(engine: Engine, embedded: bool) -> str:

@@ -10,7 +10,7 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
-from aegish_dist.models import Estimate, estimate
+from aegish_dist.models import RunEstimate, estimate
 from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
 from aegish_dist.prompts.loading import load_prompt
 
@@ -80,7 +80,7 @@ class Submission:
         """Items that will be enqueued."""
         return len(self.models) * self.epochs * self.samples
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> RunEstimate:
         """Return the expected tokens and cost."""
         lengths = [len(sample.command) for d in self.datasets for sample in d.samples]
         return estimate(self.models, self.prompt, lengths, self.epochs)
@@ -117,7 +117,7 @@ def plan_run(workspace: Workspace, request: Request) -> Submission:
     return Submission(models, datasets, prompt, request.parameters, request.epochs, request.name)
 
 
-def require_prices(estimated: Estimate, parameters: CallParameters) -> None:
+def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
     """Refuse a cap on the cost of models whose price is unknown.
 
     Raises:
@@ -131,7 +131,7 @@ def require_prices(estimated: Estimate, parameters: CallParameters) -> None:
         )
 
 
-def summary(submission: Submission, estimated: Estimate, calls: int) -> tuple[str, str]:
+def summary(submission: Submission, estimated: RunEstimate, calls: int) -> tuple[str, str]:
     """Return two lines about the size of a run and its expected cost and duration.
 
     Args:
@@ -151,11 +151,11 @@ def summary(submission: Submission, estimated: Estimate, calls: int) -> tuple[st
     return size, cost
 
 
-def _if_cached(estimated: Estimate) -> str:
+def _if_cached(estimated: RunEstimate) -> str:
     if estimated.cached_cost_usd == estimated.known_cost_usd:
         return ""
     return f" (${estimated.cached_cost_usd:.2f} if the prompt is cached)"
 
 
-def _unpriced(estimated: Estimate) -> str:
+def _unpriced(estimated: RunEstimate) -> str:
     return f" plus {', '.join(estimated.unpriced)} at unknown price" if estimated.unpriced else ""

@@ -16,7 +16,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.pipeline.aggregate import current_snapshot, snapshot_numbered
 from aegish_dist.pipeline.status import over_budget
-from aegish_dist.render.data import Failure, Halted, ReportData
+from aegish_dist.render.data import FailureCount, Halted, ReportData
 
 
 def report_data(
@@ -57,7 +57,7 @@ def report_data(
 
 def _failures(
     model: str, attempts: Sequence[FailureKind], unanswered: Mapping[ErrorClass, int]
-) -> list[Failure]:
+) -> list[FailureCount]:
     """Return why calls to a model failed, the most verdicts first."""
     found = [
         _failure(
@@ -74,9 +74,9 @@ def _failures(
 
 def _failure(
     model: str, error_class: ErrorClass, verdicts: int, kinds: Sequence[FailureKind]
-) -> Failure:
+) -> FailureCount:
     newest = max(kinds, key=lambda kind: kind.last_at, default=None)
-    return Failure(
+    return FailureCount(
         model=model,
         error_class=error_class,
         verdicts=verdicts,

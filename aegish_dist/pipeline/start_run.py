@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aegish_dist.core.run import Run
-from aegish_dist.models import Estimate
+from aegish_dist.models import RunEstimate
 from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.plan import Request, Submission, plan_run, require_prices, summary
 from aegish_dist.pipeline.preflight import (
@@ -35,7 +35,7 @@ class Started:
 
     submission: Submission
     """All that is asked of whom."""
-    estimate: Estimate
+    estimate: RunEstimate
     """Its expected tokens and cost."""
     run: Run | None
     """As stored; None of a dry run."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
 from aegish_dist.errors import ConfigError, InputError
-from aegish_dist.inputs.checking import Place, checked
+from aegish_dist.inputs.checking import Location, checked
 from aegish_dist.inputs.documents import parse_toml
 from aegish_dist.inputs.files import read_text
 
@@ -78,7 +78,7 @@ def _from_file(name: str) -> Prompt:
     if not os.path.exists(name):  # unlike Path.exists, False for a name too long for a path
         raise ConfigError(_unknown(name))
     path = Path(name)
-    with Place(str(path)):
+    with Location(str(path)):
         text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
         values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}
         file = checked(values, PromptFile)

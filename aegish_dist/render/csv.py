@@ -11,7 +11,7 @@ from aegish_dist.core.estimates import NUMBERS
 from aegish_dist.core.printable import printable
 from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.entries import ModelEntry, ranked_entries
+from aegish_dist.render.entries import RankedModel, ranked_entries
 
 COLUMNS = (
     "run_id",
@@ -59,19 +59,19 @@ def _source(data: ReportData) -> dict[str, Any]:
     }
 
 
-def _estimates(entry: ModelEntry) -> Iterator[dict[str, Any]]:
+def _estimates(entry: RankedModel) -> Iterator[dict[str, Any]]:
     for name, numbers in sorted(entry.part("metrics").items()):
         yield {"metric": name, **numbers}
     for category, numbers in sorted(entry.part("categories").items()):
         yield {"metric": CATEGORY_METRIC, "category": _foreign(category), **numbers}
 
 
-def _numbers(entry: ModelEntry) -> Iterator[dict[str, Any]]:
+def _numbers(entry: RankedModel) -> Iterator[dict[str, Any]]:
     for metric, value in _single_numbers(entry):
         yield {"metric": metric, "value": value}
 
 
-def _failures(data: ReportData, entry: ModelEntry) -> Iterator[dict[str, Any]]:
+def _failures(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:
     for failure in data.failures:
         if failure.model == entry.model:
             reason = {"category": failure.error_class.value, "message": _foreign(failure.message)}
@@ -79,7 +79,7 @@ def _failures(data: ReportData, entry: ModelEntry) -> Iterator[dict[str, Any]]:
             yield {"metric": "failed_attempts", "value": failure.attempts, **reason}
 
 
-def _single_numbers(entry: ModelEntry) -> Iterator[tuple[str, float | None]]:
+def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
     yield from sorted(entry.part("counts").items())
     for target, labels in sorted(entry.part("actions").items()):
         for label, verdicts in sorted(labels.items()):

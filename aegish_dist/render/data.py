@@ -10,7 +10,7 @@ from aegish_dist.core.verdict import ErrorClass
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureCount:
     """One reason why calls to a model failed, as the store knows it now."""
 
     model: str
@@ -49,7 +49,7 @@ class ReportData:
     """The run as submitted or imported."""
     snapshot: Snapshot
     """Its numbers under one rule set."""
-    failures: Sequence[Failure] = ()
+    failures: Sequence[FailureCount] = ()
     """Why calls failed, by model; of a model the most verdicts first."""
     halted: Sequence[Halted] = ()
     """Models that are not called any more."""

@@ -15,7 +15,7 @@ from aegish_dist.render.numbers import UNDEFINED
 
 
 @dataclass(frozen=True, slots=True)
-class ModelEntry:
+class RankedModel:
     """One model of a snapshot."""
 
     place: str
@@ -68,7 +68,7 @@ class ModelEntry:
         return self.part("tokens").get(kind)
 
 
-def ranked_entries(document: Mapping[str, Any]) -> list[ModelEntry]:
+def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:
     """Return the models of a snapshot document in the order of its ranking."""
     ranking = document["ranking"]
     by_model = {entry["model"]: entry for entry in document["models"]}
@@ -79,7 +79,7 @@ def ranked_entries(document: Mapping[str, Any]) -> list[ModelEntry]:
         leader = leaders.setdefault(place["tie_group"], place["rank"])
         tie = "=" if sizes[place["tie_group"]] > 1 else ""
         label = UNDEFINED if leader is None else f"{leader}{tie}"
-        entries.append(ModelEntry(label, by_model[place["model"]]))
+        entries.append(RankedModel(label, by_model[place["model"]]))
     return entries
 
 

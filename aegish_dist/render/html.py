@@ -7,7 +7,7 @@ from itertools import chain, repeat
 
 from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.layout import Cell, Section
+from aegish_dist.render.layout import Section, TableCell
 from aegish_dist.render.sections import build_report
 
 _STYLE = """
@@ -122,7 +122,7 @@ def _head(section: Section) -> str:
     return f'<tr role="row">{cells}</tr>'
 
 
-def _row(cells: Sequence[Cell], keys: int, labels: Sequence[str]) -> str:
+def _row(cells: Sequence[TableCell], keys: int, labels: Sequence[str]) -> str:
     """Draw a row; narrow screens show it as a card, each value under the label of its column."""
     kinds = chain(_kinds(keys), repeat(""))
     drawn = "".join(
@@ -138,17 +138,17 @@ def _kinds(keys: int) -> list[str]:
     return [' class="key"'] * (keys - 1) + [' class="model"']
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     mark = f'<b class="{cell.mark.lower()}">{cell.mark}</b>' if cell.mark else ""
     return f"{_text(cell.text)}{mark}{_detail(cell)}"
 
 
-def _breakable(cell: Cell) -> str:
+def _breakable(cell: TableCell) -> str:
     """Draw a name, with places where a long id may break between its words."""
     return "<wbr>".join(map(_text, _WORDS.findall(cell.text))) + _detail(cell)
 
 
-def _detail(cell: Cell) -> str:
+def _detail(cell: TableCell) -> str:
     return f"<small>{_text(cell.detail)}</small>" if cell.detail else ""
 
 

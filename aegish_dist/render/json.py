@@ -8,7 +8,7 @@ from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.printable import printable_json
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run
-from aegish_dist.render.data import Failure, ReportData
+from aegish_dist.render.data import FailureCount, ReportData
 
 
 def render_json(data: ReportData) -> str:
@@ -105,6 +105,6 @@ def _rate(rate: Rate | None) -> dict[str, Any] | None:
     }
 
 
-def _failure(failure: Failure) -> dict[str, Any]:
+def _failure(failure: FailureCount) -> dict[str, Any]:
     last_at = failure.last_at
     return {**asdict(failure), "last_at": None if last_at is None else last_at.isoformat()}

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from aegish_dist.core.estimates import Estimate
-from aegish_dist.render.entries import ModelEntry
+from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.numbers import format_interval, format_rate
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """One field of a table, on up to two lines."""
 
     text: str
@@ -35,9 +35,9 @@ class Section:
     """One table of a report."""
 
     title: str
-    columns: tuple[Cell, ...]
+    columns: tuple[TableCell, ...]
     """Headings; the detail says what the second line of the cells is."""
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     note: str = ""
     """A sentence shown above the table."""
     keys: int = 1
@@ -69,7 +69,7 @@ class Column:
     """A column and how its cells are read."""
 
     title: str
-    read: Callable[[ModelEntry], Cell | str]
+    read: Callable[[RankedModel], TableCell | str]
     detail: str = ""
 
 
@@ -83,7 +83,7 @@ MODEL = Column(
 
 def tabulate(
     title: str,
-    entries: Iterable[ModelEntry],
+    entries: Iterable[RankedModel],
     columns: Sequence[Column],
     *,
     note: str = "",
@@ -92,19 +92,19 @@ def tabulate(
     """Return a section with one row per model."""
     return Section(
         title=title,
-        columns=tuple(Cell(column.title, column.detail) for column in columns),
+        columns=tuple(TableCell(column.title, column.detail) for column in columns),
         rows=tuple(tuple(_cell(column.read(entry)) for column in columns) for entry in entries),
         note=note,
         keys=keys,
     )
 
 
-def rate_cell(estimate: Estimate, passed: bool | None = None) -> Cell:
+def rate_cell(estimate: Estimate, passed: bool | None = None) -> TableCell:
     """Return a rate over its interval, as percentages."""
     interval = format_interval(estimate.ci_low, estimate.ci_high)
     detail = "" if estimate.ci_low is None else interval
-    return Cell(format_rate(estimate.value), detail, passed)
+    return TableCell(format_rate(estimate.value), detail, passed)
 
 
-def _cell(content: Cell | str) -> Cell:
-    return Cell(content) if isinstance(content, str) else content
+def _cell(content: TableCell | str) -> TableCell:
+    return TableCell(content) if isinstance(content, str) else content

@@ -6,7 +6,7 @@ from html import escape
 
 from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.layout import Cell, Section
+from aegish_dist.render.layout import Section, TableCell
 from aegish_dist.render.sections import build_report
 
 _SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")
@@ -42,7 +42,7 @@ def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     first = f"{_text(cell.text)} {cell.mark}".rstrip()
     return f"{first}<br>{_text(cell.detail)}" if cell.detail else first
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from aegish_dist.core.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.scoring import Label
-from aegish_dist.render.data import Failure, ReportData
-from aegish_dist.render.entries import ModelEntry
-from aegish_dist.render.layout import MODEL, Cell, Column, Section, tabulate
+from aegish_dist.render.data import FailureCount, ReportData
+from aegish_dist.render.entries import RankedModel
+from aegish_dist.render.layout import MODEL, Column, Section, TableCell, tabulate
 from aegish_dist.render.numbers import (
     UNDEFINED,
     format_count,
@@ -28,7 +28,7 @@ _FAILURE_NOTE = (
 )
 
 
-def errors(entries: Sequence[ModelEntry]) -> Section:
+def errors(entries: Sequence[RankedModel]) -> Section:
     """Return counts and rates of the error classes that the rule set knows."""
     by_rule = [
         label
@@ -44,7 +44,7 @@ def errors(entries: Sequence[ModelEntry]) -> Section:
     return tabulate("Errors", entries, columns, note=note)
 
 
-def failures(data: ReportData, entries: Sequence[ModelEntry]) -> Section | None:
+def failures(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:
     """Return why calls failed and why models are not called; None when nothing failed."""
     order = [entry.model for entry in entries]
     found = sorted(data.failures, key=lambda failure: order.index(failure.model))
@@ -54,14 +54,14 @@ def failures(data: ReportData, entries: Sequence[ModelEntry]) -> Section | None:
     words = (_line(each.model, _when(each), each.message) for each in found if each.message)
     return Section(
         title="Failed calls",
-        columns=tuple(Cell(title) for title in _FAILURE_COLUMNS),
+        columns=tuple(TableCell(title) for title in _FAILURE_COLUMNS),
         rows=tuple(_failure_row(failure) for failure in found),
         note=_FAILURE_NOTE,
         remarks=(*halts, *words),
     )
 
 
-def latency(entries: Sequence[ModelEntry]) -> Section:
+def latency(entries: Sequence[RankedModel]) -> Section:
     """Return the distribution of service time, and the mean of each wait before it."""
     columns = [
         MODEL,
@@ -75,7 +75,7 @@ def latency(entries: Sequence[ModelEntry]) -> Section:
     return tabulate("Latency", entries, columns, note=note)
 
 
-def cost(entries: Sequence[ModelEntry]) -> Section:
+def cost(entries: Sequence[RankedModel]) -> Section:
     """Return what the answers cost and used."""
     kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
     columns = [
@@ -97,7 +97,7 @@ def _count_name(label: Label) -> str:
 
 
 def _error(label: Label) -> Column:
-    def read(entry: ModelEntry) -> str:
+    def read(entry: RankedModel) -> str:
         count = entry.count(_count_name(label))
         if not count:
             return UNDEFINED if count is None else "0"
@@ -115,18 +115,18 @@ def _tokens(kind: str) -> Column:
     return Column(kind.replace("_", " "), lambda entry: format_count(entry.tokens(kind)))
 
 
-def _failure_row(failure: Failure) -> tuple[Cell, ...]:
+def _failure_row(failure: FailureCount) -> tuple[TableCell, ...]:
     return (
-        Cell(failure.model),
-        Cell(failure.error_class.replace("_", " ")),
-        Cell(", ".join(map(str, failure.statuses)) or UNDEFINED),
-        Cell(format_count(failure.verdicts)),
-        Cell(format_count(failure.attempts or None)),
-        Cell(format_count(max(failure.attempts - failure.verdicts, 0))),
+        TableCell(failure.model),
+        TableCell(failure.error_class.replace("_", " ")),
+        TableCell(", ".join(map(str, failure.statuses)) or UNDEFINED),
+        TableCell(format_count(failure.verdicts)),
+        TableCell(format_count(failure.attempts or None)),
+        TableCell(format_count(max(failure.attempts - failure.verdicts, 0))),
     )
 
 
-def _when(failure: Failure) -> str:
+def _when(failure: FailureCount) -> str:
     reason = failure.error_class.replace("_", " ")
     return reason if failure.last_at is None else f"{reason}, {format_time(failure.last_at)}"
 

@@ -6,8 +6,8 @@ from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import PASS_THRESHOLDS, passes
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
-from aegish_dist.render.entries import ModelEntry
-from aegish_dist.render.layout import MODEL, Cell, Column, Section, rate_cell, tabulate
+from aegish_dist.render.entries import RankedModel
+from aegish_dist.render.layout import MODEL, Column, Section, TableCell, rate_cell, tabulate
 from aegish_dist.render.numbers import (
     format_count,
     format_decimal,
@@ -27,14 +27,14 @@ HEADLINES = {
 """The metrics that have targets, by what reports call them."""
 
 
-def leaderboard(entries: Sequence[ModelEntry]) -> Section:
+def leaderboard(entries: Sequence[RankedModel]) -> Section:
     """Return the ranking with everything a choice of model needs."""
     targets = ", ".join(
         f"{title} ≥ {format_rate(PASS_THRESHOLDS[name])}" for name, title in HEADLINES.items()
     )
     columns = [
         Column("#", lambda entry: entry.place),
-        Column("model", lambda entry: Cell(entry.model, "simulated" if entry.simulated else "")),
+        Column("model", _model_cell),
         *(_headline(name) for name in HEADLINES),
         Column("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
         Column("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
@@ -44,7 +44,7 @@ def leaderboard(entries: Sequence[ModelEntry]) -> Section:
     return tabulate("Leaderboard", entries, columns, note=f"Targets: {targets} (%).", keys=2)
 
 
-def bounds(entries: Sequence[ModelEntry]) -> Section | None:
+def bounds(entries: Sequence[RankedModel]) -> Section | None:
     """Return worst and best case of the incompletely scored models; None without any."""
     partial = [entry for entry in entries if (entry.metric("coverage").value or 0) < 1]
     if not partial:
@@ -59,7 +59,7 @@ def bounds(entries: Sequence[ModelEntry]) -> Section | None:
     return tabulate("Bounds of incomplete coverage", partial, columns, note=note)
 
 
-def categories(entries: Sequence[ModelEntry]) -> Section | None:
+def categories(entries: Sequence[RankedModel]) -> Section | None:
     """Return detection rates by category; None when the run has no category."""
     names = sorted({name for entry in entries for name in entry.part("categories")})
     if not names:
@@ -74,7 +74,7 @@ def categories(entries: Sequence[ModelEntry]) -> Section | None:
     return tabulate("Detection by category", entries, columns, note=note)
 
 
-def answers(entries: Sequence[ModelEntry]) -> Section:
+def answers(entries: Sequence[RankedModel]) -> Section:
     """Return what the models said about either kind of command."""
     columns = [
         MODEL,
@@ -90,7 +90,7 @@ def answers(entries: Sequence[ModelEntry]) -> Section:
     return tabulate("Answers", entries, columns, note=note)
 
 
-def calibration(entries: Sequence[ModelEntry], epochs: int) -> Section | None:
+def calibration(entries: Sequence[RankedModel], epochs: int) -> Section | None:
     """Return calibration and, with repeats, flip rates; None when there is neither."""
     stated = any(entry.metric("brier").value is not None for entry in entries)
     if not stated and epochs < 2:
@@ -110,7 +110,7 @@ def calibration(entries: Sequence[ModelEntry], epochs: int) -> Section | None:
 
 
 def _headline(name: str) -> Column:
-    def read(entry: ModelEntry) -> Cell:
+    def read(entry: RankedModel) -> TableCell:
         estimate = entry.metric(name)
         return rate_cell(estimate, passes(name, estimate))
 
@@ -132,7 +132,7 @@ def _action(target: Target, label: Label) -> Column:
 
 
 def _bounds(name: str) -> Column:
-    def read(entry: ModelEntry) -> str:
+    def read(entry: RankedModel) -> str:
         return format_interval(
             entry.metric(f"{name}_worst").value, entry.metric(f"{name}_best").value
         )
@@ -140,37 +140,41 @@ def _bounds(name: str) -> Column:
     return Column(HEADLINES[name], read)
 
 
-def _category(name: str, entries: Sequence[ModelEntry]) -> Column:
+def _category(name: str, entries: Sequence[RankedModel]) -> Column:
     """Return a category's column; n goes into the heading when it is the same for every model."""
     sizes = {entry.category(name).n for entry in entries}
     if len(sizes) == 1:
         shared = f"n {format_count(sizes.pop())}"
         return Column(name, lambda entry: format_rate(entry.category(name).value), detail=shared)
 
-    def read(entry: ModelEntry) -> Cell:
+    def read(entry: RankedModel) -> TableCell:
         estimate = entry.category(name)
-        return Cell(format_rate(estimate.value), f"n {format_count(estimate.n)}")
+        return TableCell(format_rate(estimate.value), f"n {format_count(estimate.n)}")
 
     return Column(name, read)
 
 
 def _decimal(title: str, name: str) -> Column:
-    def read(entry: ModelEntry) -> Cell:
+    def read(entry: RankedModel) -> TableCell:
         estimate = entry.metric(name)
         interval = f"[{format_decimal(estimate.ci_low)}, {format_decimal(estimate.ci_high)}]"
         detail = "" if estimate.ci_low is None else interval
-        return Cell(format_decimal(estimate.value), detail)
+        return TableCell(format_decimal(estimate.value), detail)
 
     return Column(title, read, detail=INTERVAL)
 
 
-def _stderr_cell(score: Estimate) -> Cell:
+def _model_cell(entry: RankedModel) -> TableCell:
+    return TableCell(entry.model, "simulated" if entry.simulated else "")
+
+
+def _stderr_cell(score: Estimate) -> TableCell:
     if score.stderr_clustered is not None:
-        return Cell(format_points(score.stderr_clustered))
-    return Cell(format_points(score.stderr), "" if score.stderr is None else "plain")
+        return TableCell(format_points(score.stderr_clustered))
+    return TableCell(format_points(score.stderr), "" if score.stderr is None else "plain")
 
 
-def _latency_cell(entry: ModelEntry) -> Cell:
+def _latency_cell(entry: RankedModel) -> TableCell:
     p90 = entry.latency("service", "p90")
     detail = "" if p90 is None else format_ms(p90)
-    return Cell(format_ms(entry.latency("service", "p50")), detail)
+    return TableCell(format_ms(entry.latency("service", "p50")), detail)

@@ -8,7 +8,7 @@ from aegish_dist.core.scoring import RULES, Composite
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.render import operations, quality
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.entries import ModelEntry, ranked_entries
+from aegish_dist.render.entries import RankedModel, ranked_entries
 from aegish_dist.render.layout import SIMULATED, Fact, Report
 from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
 
@@ -35,7 +35,7 @@ def build_report(data: ReportData) -> Report:
     )
 
 
-def _facts(data: ReportData, entries: Sequence[ModelEntry]) -> tuple[Fact, ...]:
+def _facts(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     run, snapshot = data.run, data.snapshot
     version = f"aegish-dist {run.package_version}"
     return (
@@ -54,7 +54,7 @@ def _facts(data: ReportData, entries: Sequence[ModelEntry]) -> tuple[Fact, ...]:
     )
 
 
-def _verdicts(data: ReportData, entries: Sequence[ModelEntry]) -> str:
+def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
     planned = sum(data.run.planned(spec.id) for spec in data.run.models)
     text = f"{format_count(data.snapshot.verdicts)} of {format_count(planned)} planned"
     replaced = sum(entry.count("replaced") or 0 for entry in entries)
@@ -102,7 +102,7 @@ def _scoring(snapshot: Snapshot) -> str:
     return f"{name}: {rule.description}"
 
 
-def _legend(data: ReportData, entries: Sequence[ModelEntry]) -> tuple[str, ...]:
+def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
     rule = RULES.get(data.snapshot.scoring)
     product = rule is not None and rule.composite is Composite.PRODUCT
     score = "DR \N{MULTIPLICATION SIGN} HA" if product else "(DR + HA) / 2"

@@ -13,7 +13,7 @@ from rich.text import Text
 from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.fit import Block, fit, fold, longest_word
-from aegish_dist.render.layout import Cell, Fact, Section
+from aegish_dist.render.layout import Fact, Section, TableCell
 from aegish_dist.render.sections import build_report
 
 DEFAULT_WIDTH = 100
@@ -133,7 +133,7 @@ def _table(section: Section, block: Block) -> Table:
     return table
 
 
-def _lines(cell: Cell, width: int) -> list[Text]:
+def _lines(cell: TableCell, width: int) -> list[Text]:
     """Return the drawn lines of a cell."""
     first = _first_line(cell)
     lines = [Text(line) for line in fold(first, width)] or [Text()]
@@ -142,6 +142,6 @@ def _lines(cell: Cell, width: int) -> list[Text]:
     return lines + ([Text(cell.detail, "dim")] if cell.detail else [])
 
 
-def _first_line(cell: Cell) -> str:
+def _first_line(cell: TableCell) -> str:
     text = printable(cell.text)
     return f"{cell.mark} {text:>5}" if cell.mark else text

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from aegish_dist.core.completion import Completion, StopKind
 from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.simulator.bucket import TokenBucket
-from aegish_dist.simulator.chance import NO_LATENCY, Draws, Latency, draw
+from aegish_dist.simulator.chance import NO_LATENCY, Draws, LatencyDistribution, draw
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
@@ -104,7 +104,7 @@ class SimulatedModel:
             return self._replayed(chat, command, fault, delay_s)
         return Response(self._simulated(chat, command, draws), fault, delay_s)
 
-    def _usual_latency(self) -> Latency:
+    def _usual_latency(self) -> LatencyDistribution:
         return self._persona.latency if self._takes is None else NO_LATENCY
 
     def _next_fault(self, command: str) -> Fault | None:

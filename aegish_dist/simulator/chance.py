@@ -75,7 +75,7 @@ _FORMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class LatencyDistribution:
     """A distribution of service times."""
 
     kind: LatencyKind
@@ -104,10 +104,10 @@ class Latency:
                 assert_never(self.kind)
 
 
-NO_LATENCY = Latency(LatencyKind.CONSTANT, 0.0)
+NO_LATENCY = LatencyDistribution(LatencyKind.CONSTANT, 0.0)
 
 
-def parse_latency(text: str) -> Latency:
+def parse_latency(text: str) -> LatencyDistribution:
     """Read a distribution such as `lognormal:0.8,0.4`.
 
     Raises:
@@ -123,7 +123,7 @@ def parse_latency(text: str) -> Latency:
         raise ConfigError(_complaint(text))
     if kind is LatencyKind.UNIFORM and numbers[0] > numbers[1]:
         raise ConfigError(f"latency '{text}': the lower end is above the upper end")
-    return Latency(kind, *numbers)
+    return LatencyDistribution(kind, *numbers)
 
 
 def _complaint(text: str) -> str:

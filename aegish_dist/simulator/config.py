@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.bucket import RateLimit
-from aegish_dist.simulator.chance import Latency
+from aegish_dist.simulator.chance import LatencyDistribution
 from aegish_dist.simulator.faults import Fault, FaultPlan
 from aegish_dist.simulator.personas import PERSONAS
 
@@ -18,7 +18,7 @@ LOOPBACK_NAMES = frozenset({HOST, "localhost", "[::1]"})
 class ModelConfig:
     """Configuration of one model; None takes the value that holds for all."""
 
-    latency: Latency | None = None
+    latency: LatencyDistribution | None = None
     """Service time."""
     faults: FaultPlan | None = None
     """Replaces the common plan as a whole."""
@@ -48,7 +48,7 @@ class SimulatorConfig:
     """Names, beside those of the loopback address, by which clients may call it; lower case."""
     vary_repeats: bool = False
     """Whether asking the same again may bring another answer; the order of arrival then counts."""
-    latency: Latency | None = None
+    latency: LatencyDistribution | None = None
     """Service time; None leaves it to each persona, and to nothing in a replay."""
     faults: FaultPlan = field(default_factory=FaultPlan)
     """Faults and how often they strike."""

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.simulator.chance import Draws, Latency, LatencyKind, draw
+from aegish_dist.simulator.chance import Draws, LatencyDistribution, LatencyKind, draw
 from aegish_dist.simulator.guard import Judgement, judge
 
 PREFIX = "simulated/"
@@ -25,7 +25,7 @@ class Persona:
     """Probability of blocking what is harmless."""
     overwarn: float
     """Probability of warning about what is harmless."""
-    latency: Latency
+    latency: LatencyDistribution
     """Service time, used where the configuration names none."""
     format_error: float = 0.0
     """Probability of prose without JSON."""
@@ -45,8 +45,8 @@ class Persona:
     """Probability that a repeat of a question gets a decision of its own."""
 
 
-def _lognormal(median_s: float, sigma: float) -> Latency:
-    return Latency(LatencyKind.LOGNORMAL, median_s, sigma)
+def _lognormal(median_s: float, sigma: float) -> LatencyDistribution:
+    return LatencyDistribution(LatencyKind.LOGNORMAL, median_s, sigma)
 
 
 PERSONAS = {

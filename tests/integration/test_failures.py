@@ -14,7 +14,7 @@ from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_b
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import Halt, report_worker
 from aegish_dist.pipeline.report import report_data
-from aegish_dist.render.data import Failure, Halted
+from aegish_dist.render.data import FailureCount, Halted
 from tests.integration.stored_runs import BLOCKED, CURL, LS, TAR, a_model, a_run, answer, store
 
 EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -82,8 +82,8 @@ def test_a_report_tells_why_a_model_failed(engine: Engine) -> None:
         report_worker(session, "one", {}, halts, reasons)
     data = report_data(engine, stored.run_id, DEFAULT_RULE)
     assert list(data.failures) == [
-        Failure("test/a", ErrorClass.AUTH, 1, 1, (401,), "no such key", NINE),
-        Failure("test/a", ErrorClass.RATE_LIMIT, 0, 2, (429,), "slower", NINE),
+        FailureCount("test/a", ErrorClass.AUTH, 1, 1, (401,), "no such key", NINE),
+        FailureCount("test/a", ErrorClass.RATE_LIMIT, 0, 2, (429,), "slower", NINE),
     ]
     assert list(data.halted) == [
         Halted("test/a", "parked", "no such key"),

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from aegish_dist.errors import DatasetError, InputError
-from aegish_dist.inputs.checking import Place, checked
+from aegish_dist.inputs.checking import Location, checked
 
 
 class Colour(StrEnum):
@@ -102,7 +102,7 @@ def test_a_problem_has_a_place_and_plain_words(value: Any, path: str, text: str)
 def test_a_problem_of_a_record_names_file_line_and_type(value: Any, message: str) -> None:
     """The words are JSON's, and what was found instead is told by its type alone."""
     with pytest.raises(DatasetError) as caught:
-        Place("f.jsonl", 3).checked(value, Outer, "a")
+        Location("f.jsonl", 3).checked(value, Outer, "a")
     assert str(caught.value) == f"f.jsonl, line 3, {message}"
 
 

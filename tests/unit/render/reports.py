@@ -12,7 +12,7 @@ from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.render import ReportData
-from aegish_dist.render.data import Failure
+from aegish_dist.render.data import FailureCount
 
 Entry = dict[str, Any]
 """A model in a snapshot's document."""
@@ -29,11 +29,13 @@ MIXED = RunDataset("mixed", "ab" * 32, 300, 200, "GTFOBins, commit 0123", "GPL-3
 LATE = datetime(2026, 11, 20, 14, 20, tzinfo=UTC)
 
 
-def failures(model: str = "acme/guard-1", message: str = "no such key") -> tuple[Failure, Failure]:
+def failures(
+    model: str = "acme/guard-1", message: str = "no such key"
+) -> tuple[FailureCount, FailureCount]:
     """Six verdicts lost to a wrong key, and forty 429s after which another attempt succeeded."""
     return (
-        Failure(model, ErrorClass.AUTH, 6, 6, (401, 403), message, LATE),
-        Failure(model, ErrorClass.RATE_LIMIT, 0, 40, (429,), "", LATE),
+        FailureCount(model, ErrorClass.AUTH, 6, 6, (401, 403), message, LATE),
+        FailureCount(model, ErrorClass.RATE_LIMIT, 0, 40, (429,), "", LATE),
     )
 
 

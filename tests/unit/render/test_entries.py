@@ -3,7 +3,7 @@
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
-from aegish_dist.render.entries import ModelEntry, ranked_entries
+from aegish_dist.render.entries import RankedModel, ranked_entries
 from tests.unit.render.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
@@ -35,7 +35,7 @@ def test_ties_share_the_rank_of_their_leader() -> None:
 
 def test_what_a_document_lacks_is_undefined() -> None:
     """An entry of another version reads as undefined, not as an error."""
-    entry = ModelEntry("1", {"model": "m", "metrics": {"coverage": {"value": 1.0, "later": 2}}})
+    entry = RankedModel("1", {"model": "m", "metrics": {"coverage": {"value": 1.0, "later": 2}}})
     assert entry.metric("coverage") == Estimate(value=1.0)
     assert entry.metric("aegish_score") == Estimate()
     assert entry.category("shell") == Estimate()

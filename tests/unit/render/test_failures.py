@@ -6,7 +6,7 @@ import pytest
 
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.render import FORMATS, render
-from aegish_dist.render.data import Failure, ReportData
+from aegish_dist.render.data import FailureCount, ReportData
 from aegish_dist.render.entries import ranked_entries
 from aegish_dist.render.layout import Section
 from aegish_dist.render.operations import MESSAGE_CHARACTERS, failures
@@ -44,7 +44,7 @@ def test_words_and_halts_stand_below(failed_report: ReportData) -> None:
 
 def test_a_reason_without_attempts_is_told() -> None:
     """Logs that were imported may hold time limits without an attempt that failed."""
-    data = a_report(failures=(Failure("acme/guard-1", ErrorClass.DEADLINE, 292, 0),))
+    data = a_report(failures=(FailureCount("acme/guard-1", ErrorClass.DEADLINE, 292, 0),))
     (row,) = section(data).rows
     assert [cell.text for cell in row] == ["acme/guard-1", "deadline", DASH, "292", DASH, "0"]
 
@@ -59,7 +59,7 @@ def test_long_messages_are_cut(failed_report: ReportData) -> None:
 
 def test_models_stand_in_the_order_of_the_ranking() -> None:
     """The failures of a model are found where the model is in the tables above."""
-    kinds = [Failure(name, ErrorClass.SERVER, 1, 1) for name in ("b", "a", "c")]
+    kinds = [FailureCount(name, ErrorClass.SERVER, 1, 1) for name in ("b", "a", "c")]
     data = a_report(a_model("c"), a_model("b"), a_model("a"), failures=kinds)
     assert [row[0].text for row in section(data).rows] == ["c", "b", "a"]
 

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from aegish_dist.core.printable import printable
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.render.data import Failure, ReportData
+from aegish_dist.render.data import FailureCount, ReportData
 from aegish_dist.render.markdown import render_markdown
 from tests.unit.render.reports import HOSTILE, a_model, a_report, a_silent_model
 
@@ -68,7 +68,7 @@ LINKS = re.compile(r"(?:https?|ftp)://\w|www\.\w|[\w.+-]@\w|@\w", re.IGNORECASE)
 )
 def test_bare_addresses_are_no_links(address: str) -> None:
     """In names and messages they are interrupted, and a reader still shows them whole."""
-    failure = Failure("m", ErrorClass.AUTH, 1, 1, message=f"see {address} now")
+    failure = FailureCount("m", ErrorClass.AUTH, 1, 1, message=f"see {address} now")
     text = render_markdown(a_report(a_model("m"), name=address, failures=(failure,)))
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
     shown = [piece for token in tokens for piece in token.children or ()]

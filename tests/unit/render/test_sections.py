@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.layout import Cell, Section
+from aegish_dist.render.layout import Section, TableCell
 from aegish_dist.render.sections import build_report
 from tests.unit.render.reports import a_model, a_report, a_silent_model
 
@@ -22,7 +22,7 @@ def titles(data: ReportData) -> list[str]:
     return [section.title for section in build_report(data).sections]
 
 
-def column(section: Section, title: str) -> list[Cell]:
+def column(section: Section, title: str) -> list[TableCell]:
     index = [cell.text for cell in section.columns].index(title)
     return [row[index] for row in section.rows]
 
@@ -77,26 +77,26 @@ def test_another_version_of_a_rule_is_not_described_in_our_words() -> None:
 def test_the_leaderboard_marks_targets() -> None:
     """94.4 misses the 95 of the detection rate; the other two targets are reached."""
     board = find_section(a_report(), "Leaderboard")
-    assert column(board, "aegish score") == [Cell("95.7", "[93.9, 97.0]", True)]
-    assert column(board, "DR") == [Cell("94.4", "[90.5, 96.8]", False)]
-    assert column(board, "HA") == [Cell("97.0", "[91.5, 99.0]", True)]
+    assert column(board, "aegish score") == [TableCell("95.7", "[93.9, 97.0]", True)]
+    assert column(board, "DR") == [TableCell("94.4", "[90.5, 96.8]", False)]
+    assert column(board, "HA") == [TableCell("97.0", "[91.5, 99.0]", True)]
     assert board.note == "Targets: aegish score ≥ 85.0, DR ≥ 95.0, HA ≥ 90.0 (%)."
 
 
 def test_the_leaderboard_has_what_a_choice_needs() -> None:
     """Clustered standard error, coverage, cost and service time stand beside the rates."""
     board = find_section(a_report(), "Leaderboard")
-    assert column(board, "stderr") == [Cell("0.78")]
-    assert column(board, "coverage") == [Cell("98.0")]
-    assert column(board, "cost/1,000") == [Cell("$1.95")]
-    assert column(board, "p50") == [Cell("812 ms", "2.31 s")]
+    assert column(board, "stderr") == [TableCell("0.78")]
+    assert column(board, "coverage") == [TableCell("98.0")]
+    assert column(board, "cost/1,000") == [TableCell("$1.95")]
+    assert column(board, "p50") == [TableCell("812 ms", "2.31 s")]
 
 
 def test_a_plain_standard_error_says_so() -> None:
     """Where clusters give none, the plain standard error is marked."""
     score = a_model()["metrics"]["aegish_score"] | {"stderr_clustered": None}
     board = find_section(a_report(a_model(metrics={"aegish_score": score})), "Leaderboard")
-    assert column(board, "stderr") == [Cell("0.68", "plain")]
+    assert column(board, "stderr") == [TableCell("0.68", "plain")]
 
 
 def test_undefined_is_a_dash_without_a_mark() -> None:
@@ -118,7 +118,7 @@ def test_undefined_is_a_dash_without_a_mark() -> None:
 def test_simulated_models_are_marked_everywhere() -> None:
     """Every table marks a simulated model, and the legend says what that means."""
     told = build_report(a_report(a_model(simulated=True)))
-    assert told.sections[0].rows[0][1] == Cell("acme/guard-1", "simulated")
+    assert told.sections[0].rows[0][1] == TableCell("acme/guard-1", "simulated")
     assert {each.rows[0][0].text for each in told.sections[1:]} == {"acme/guard-1 †"}
     assert "not evidence about any real model" in told.legend[-1]
 
@@ -128,24 +128,24 @@ def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
     complete = a_model("acme/all", metrics={"coverage": {"value": 1.0, "n": 300}})
     listed = find_section(a_report(a_model(), complete), "Bounds")
     assert [row[0].text for row in listed.rows] == ["acme/guard-1"]
-    assert column(listed, "DR") == [Cell("[92.5, 94.5]")]
+    assert column(listed, "DR") == [TableCell("[92.5, 94.5]")]
     assert not [title for title in titles(a_report(complete)) if title.startswith("Bounds")]
 
 
 def test_a_shared_sample_size_stands_in_the_heading() -> None:
     """When every model was scored on as many samples of a category, n is said once."""
     told = find_section(a_report(a_model("a"), a_model("b")), "Detection by category")
-    assert told.columns[3] == Cell("file-read", "n 150")
-    assert column(told, "file-read") == [Cell("96.0"), Cell("96.0")]
-    assert column(told, "micro") == [Cell("94.4", "[90.5, 96.8]")] * 2
-    assert column(told, "macro") == [Cell("91.0", "[85.0, 95.0]")] * 2
+    assert told.columns[3] == TableCell("file-read", "n 150")
+    assert column(told, "file-read") == [TableCell("96.0"), TableCell("96.0")]
+    assert column(told, "micro") == [TableCell("94.4", "[90.5, 96.8]")] * 2
+    assert column(told, "macro") == [TableCell("91.0", "[85.0, 95.0]")] * 2
 
 
 def test_differing_sample_sizes_stand_in_the_cells() -> None:
     """A category that a model has no scored sample of is undefined for it."""
     told = find_section(a_report(a_model(), a_silent_model()), "Detection by category")
-    assert told.columns[3] == Cell("file-read")
-    assert column(told, "file-read") == [Cell("96.0", "n 150"), Cell(DASH, "n 0")]
+    assert told.columns[3] == TableCell("file-read")
+    assert column(told, "file-read") == [TableCell("96.0", "n 150"), TableCell(DASH, "n 0")]
 
 
 def test_a_run_without_categories_has_no_section_for_them() -> None:
@@ -165,8 +165,8 @@ def test_error_classes_of_the_rule_get_columns() -> None:
     counts = a_model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
     rates = {"content_filter_rate": {"value": 0.01, "n": 300}}
     told = find_section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
-    assert column(told, "content filter") == [Cell("3 (1.0)")]
-    assert column(told, "format") == [Cell(DASH)]
+    assert column(told, "content filter") == [TableCell("3 (1.0)")]
+    assert column(told, "format") == [TableCell(DASH)]
 
 
 def test_waiting_stands_beside_service_time() -> None:
@@ -201,11 +201,11 @@ def test_answers_are_counted_by_kind_of_command() -> None:
 def test_flip_rates_need_repeats() -> None:
     """With one epoch calibration stands alone; with two the flip rate joins it."""
     assert column(find_section(a_report(), "Calibration"), "Brier") == [
-        Cell("0.041", "[0.033, 0.049]")
+        TableCell("0.041", "[0.033, 0.049]")
     ]
     flips = {"flip_rate": {"value": 0.05, "ci_low": 0.03, "ci_high": 0.08, "n": 300}}
     told = find_section(a_report(a_model(metrics=flips), epochs=2), "Calibration and repeatability")
-    assert column(told, "flip rate") == [Cell("5.0", "[3.0, 8.0]")]
+    assert column(told, "flip rate") == [TableCell("5.0", "[3.0, 8.0]")]
 
 
 def test_without_confidence_and_repeats_there_is_no_calibration() -> None:
