@@ -8,8 +8,7 @@ from aegish_dist.core.secret import SecretStr
 from aegish_dist.db.runs import Assignment
 from aegish_dist.errors import StoreError
 from aegish_dist.models import CatalogCredentials
-from aegish_dist.pipeline.evaluate import Caller
-from aegish_dist.pipeline.expectation import UsageEstimator
+from aegish_dist.pipeline.caller import Caller, UsageEstimator
 from aegish_dist.providers.session import ProviderSession
 from aegish_dist.ratelimit.limiters import Limiters
 from workers.store import budget_of
@@ -83,5 +82,5 @@ class CallerFactory:
             spec, prompt, parameters, None if key is None else SecretStr(key), limiter.observe
         )
         budget = budget_of(parameters)
-        expectation = UsageEstimator(prompt, spec.price, budget)
-        return Caller(client, limiter, expectation, spec.price, budget)
+        estimator = UsageEstimator(prompt, spec.price, budget)
+        return Caller(client, limiter, estimator, spec.price, budget)

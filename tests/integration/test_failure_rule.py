@@ -17,9 +17,9 @@ from aegish_dist.core.verdict import ErrorClass, Item, Outcome
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ProviderError, RequeueError
-from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
-from aegish_dist.pipeline.expectation import UsageEstimator
-from aegish_dist.pipeline.health import Health
+from aegish_dist.pipeline.caller import Caller, UsageEstimator
+from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
+from aegish_dist.pipeline.waiting import Health
 from aegish_dist.ratelimit.budget import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
@@ -189,7 +189,7 @@ def _one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         except RuntimeError:
             return real()
 
-    monkeypatch.setattr("aegish_dist.pipeline.evaluate.time.monotonic", now)
+    monkeypatch.setattr(time, "monotonic", now)
 
 
 def failure(error_class: ErrorClass, **more: float) -> ProviderError:

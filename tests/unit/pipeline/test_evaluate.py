@@ -27,9 +27,10 @@ from aegish_dist.errors import (
     UnservedModelError,
 )
 from aegish_dist.pipeline import evaluate as evaluation
-from aegish_dist.pipeline.evaluate import Caller, Evaluated, Evaluator
-from aegish_dist.pipeline.expectation import UsageEstimator
-from aegish_dist.pipeline.health import Health
+from aegish_dist.pipeline.attempts import HELD_AFTER_FAILURE_S
+from aegish_dist.pipeline.caller import Caller, UsageEstimator
+from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
+from aegish_dist.pipeline.waiting import Health
 from aegish_dist.ratelimit.budget import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
@@ -123,8 +124,8 @@ def a_limiter(places: int) -> ModelLimiter:
 def an_evaluator(
     store: Store, provider: Provider, limiter: ModelLimiter | None = None
 ) -> Evaluator:
-    expectation = UsageEstimator(PROMPT, PRICE, budget=None)
-    model = Caller(provider, limiter or a_limiter(10), expectation, PRICE)
+    estimator = UsageEstimator(PROMPT, PRICE, budget=None)
+    model = Caller(provider, limiter or a_limiter(10), estimator, PRICE)
 
     async def caller(run_id: str, model_id: str) -> Caller:
         assert (run_id, model_id) == (ITEM.run_id, ITEM.model)
@@ -267,7 +268,7 @@ def test_trouble_of_a_model_that_answers_nothing_is_no_verdict(
         with pytest.raises(ItemShedError):
             await an_evaluator(store, provider).evaluate(ITEM, None)
         assert (len(provider.commands), store.recorded) == (attempts, [])
-        assert asyncio.get_running_loop().time() - started >= evaluation.HELD_AFTER_FAILURE_S
+        assert asyncio.get_running_loop().time() - started >= HELD_AFTER_FAILURE_S
 
     run_virtually(scenario())
 
@@ -409,7 +410,7 @@ def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The item goes back to its queue uncalled and unrecorded: another worker may have the key."""
-    monkeypatch.setattr(evaluation, "GIVEN_BACK_AFTER_S", 0.001)
+    monkeypatch.setattr(evaluation, "HELD_UNSERVED_S", 0.001)
     store = Store()
 
     async def caller(_run_id: str, _model_id: str) -> Caller:

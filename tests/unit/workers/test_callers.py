@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from aegish_dist.errors import ConfigError
-from aegish_dist.pipeline.evaluate import Caller
+from aegish_dist.pipeline.caller import Caller
 from workers.callers import KEPT_CALLERS, Callers
 
 

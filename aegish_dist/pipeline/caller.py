@@ -1,14 +1,18 @@
-"""What a call will probably use, before it is made: for limits in tokens and in money."""
+"""A model of a run, ready to be called, and what its calls are expected to use."""
+
+from dataclasses import dataclass
 
 from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.models.estimate import ANSWER_TOKENS, fixed_characters, input_tokens
+from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
+from aegish_dist.models.estimate import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
+from aegish_dist.providers.contract import ModelClient
 from aegish_dist.ratelimit.budget import NANO_USD, Budget
+from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.run_queue import ExpectedUsage
 
 WEIGHT = 0.1
-"""Of the newest answer in the running mean."""
+"""Weight of the newest answer in the running mean of answers' lengths."""
 MAX_ANSWER_TOKENS = 100_000
 """A longer answer counts as one of this length; some providers report nonsense."""
 
@@ -21,25 +25,25 @@ class UsageEstimator:
 
         Args:
             prompt: Sent with every command.
-            price: Of the model; None when unknown.
-            budget: The run's caps; without any, nobody asks what a call costs.
+            price: Price list of the model; None: unknown.
+            budget: Caps of the run; without any, costs count as 0.
         """
-        self._fixed = fixed_characters(prompt)
+        self._fixed = len(prompt.system) + len(prompt.template) - len(COMMAND_SLOT)
         self._price = price
-        self._counts_money = budget is not None
+        self._counts_cost = budget is not None
         self._answer_tokens = float(ANSWER_TOKENS)
 
-    def of(self, command: str) -> ExpectedUsage:
+    def expected(self, command: str) -> ExpectedUsage:
         """Return what the call for a command will probably use."""
-        prompt = input_tokens(self._fixed + len(command))
+        prompt = -(-(self._fixed + len(command)) // CHARACTERS_PER_TOKEN) + FRAMING_TOKENS
         answer = round(self._answer_tokens)
         return ExpectedUsage(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
 
     def used(self, completion: Completion) -> tuple[int | None, int | None]:
-        """Return the tokens and the cost of an answer, each None when unknown, and learn from it.
+        """Return what an answer used, and learn from it.
 
         Returns:
-            Tokens, and 1e-9 USD.
+            Tokens, and cost in 1e-9 USD; each None when unknown.
         """
         usage = completion.usage
         if usage.output_tokens is not None:
@@ -50,7 +54,23 @@ class UsageEstimator:
         return tokens, self._cost(usage)
 
     def _cost(self, usage: Usage) -> int | None:
-        if not self._counts_money:
+        if not self._counts_cost:
             return 0
         usd = cost_usd(usage, self._price)
         return None if usd is None else int(usd * NANO_USD)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A model of a run, ready to be called."""
+
+    client: ModelClient
+    """Speaks to the provider with the run's prompt and parameters."""
+    limiter: ModelLimiter
+    """Admits calls to this model, whatever the run."""
+    estimator: UsageEstimator
+    """Estimates what a call will use."""
+    price: Price | None
+    """The run's price list; None: unknown."""
+    budget: Budget | None = None
+    """Caps on the cost of the run; None: no cap."""

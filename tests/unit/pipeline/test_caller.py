@@ -7,7 +7,7 @@ import pytest
 from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
-from aegish_dist.pipeline.expectation import UsageEstimator
+from aegish_dist.pipeline.caller import UsageEstimator
 from aegish_dist.ratelimit.budget import Budget
 from aegish_dist.ratelimit.run_queue import ExpectedUsage
 
@@ -18,23 +18,23 @@ CAPPED = Budget(run_cap=1)
 
 def test_the_first_call() -> None:
     """A quarter of 400 characters, 10 tokens of framing, and an answer of 60 at their prices."""
-    expected = UsageEstimator(PROMPT, PRICE, CAPPED).of("c" * 10)
+    expected = UsageEstimator(PROMPT, PRICE, CAPPED).expected("c" * 10)
 
     assert expected == ExpectedUsage(100 + 10 + 60, 110 * 2_000 + 60 * 10_000)
 
 
 def test_a_run_without_a_cap() -> None:
     """Nobody asks for its cost."""
-    assert UsageEstimator(PROMPT, PRICE, None).of("c" * 10) == ExpectedUsage(170, 0)
+    assert UsageEstimator(PROMPT, PRICE, None).expected("c" * 10) == ExpectedUsage(170, 0)
 
 
 def test_long_answers_are_expected_again() -> None:
     """A model that reasons for 1,060 tokens is expected to write a tenth more of that each time."""
-    expectation = UsageEstimator(PROMPT, PRICE, CAPPED)
-    used = expectation.used(Completion("{}", usage=Usage(100, 1060)))
+    estimator = UsageEstimator(PROMPT, PRICE, CAPPED)
+    used = estimator.used(Completion("{}", usage=Usage(100, 1060)))
 
     assert used == (1160, 100 * 2_000 + 1060 * 10_000)
-    assert expectation.of("c" * 10).tokens == 110 + 160
+    assert estimator.expected("c" * 10).tokens == 110 + 160
 
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(input_tokens=5), Usage(output_tokens=60)])
