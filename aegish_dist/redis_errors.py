@@ -1,9 +1,9 @@
-"""Failures of Redis that pass: whoever meets one waits; any other is a bug."""
+"""Failures of Redis that end by themselves and are waited for; any other is a bug."""
 
 from redis import exceptions
 
 LOST = (OSError, exceptions.ConnectionError, exceptions.TimeoutError)
-"""How a connection ends that was not closed."""
+"""Errors of a connection that was lost."""
 
 _REFUSALS = {
     "MISCONF": "its disk takes no more",
@@ -16,7 +16,7 @@ _REFUSALS = {
 
 
 def refusal_of(error: Exception) -> str | None:
-    """Return why Redis takes no writes for the moment; None when the error says something else."""
+    """Return why Redis takes no writes for now; None for an error of another kind."""
     code = next((code for code in _REFUSALS if code in str(error).split()), None)
     if isinstance(error, exceptions.OutOfMemoryError):  # redis-py takes these codes away
         code = "OOM"

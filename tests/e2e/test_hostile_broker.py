@@ -1,4 +1,4 @@
-"""Somebody else writes to the broker: nothing of it ends a worker, stays, or is obeyed."""
+"""A stranger writes to the broker: none of it ends a worker, stays, or is executed."""
 
 import re
 from collections import Counter

@@ -13,7 +13,7 @@ MODEL = "simulated/careful"
 ITEMS = 200
 
 
-def test_worker_that_is_told_to_stop(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+def test_a_worker_that_is_stopped(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     """On SIGTERM calls in flight are finished, stored and acknowledged, and the rest goes back."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.env["AEGISH_DIST_CONCURRENCY"] = "40"
@@ -53,7 +53,7 @@ def test_redis_that_loses_everything(tmp_path: Path, postgres_url: str, stock: b
 
 
 def test_redis_that_keeps_its_data(tmp_path: Path, postgres_url: str) -> None:
-    """What a worker holds while Redis restarts is called once: it stays with the worker."""
+    """Items that a worker holds while Redis restarts are called once: they stay with it."""
     with RedisServer(tmp_path) as broker, Cluster(tmp_path, postgres_url, broker.url) as cluster:
         cluster.env["AEGISH_DIST_CONCURRENCY"] = "80"
         cluster.simulator.start("--latency", "constant:3")

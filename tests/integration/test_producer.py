@@ -83,7 +83,7 @@ def take_all(app: Celery, queue: str) -> list[Any]:
 
 
 def test_every_item_arrives_in_the_queue_of_its_model(app: Celery, model: str) -> None:
-    """Queues need not exist before, nothing arrives twice, and the number published is told."""
+    """Queues need not exist before, nothing arrives twice, and the number published is returned."""
     other = f"{model}-other"
     items = [Item("run", each, key) for key in range(BATCH + 1) for each in (model, other)]
     progress: list[int] = []
@@ -224,7 +224,7 @@ def test_messages_are_taken_in_the_order_of_publishing(redis_url: str, model: st
     ],
     ids=["redis", "amqp", "depths"],
 )
-def test_an_unreachable_broker_is_told_soon(
+def test_an_unreachable_broker_is_reported_soon(
     scheme: str, attempt: Callable[[Celery], object]
 ) -> None:
     """One line says what to check, within five seconds and without the password."""
@@ -295,7 +295,7 @@ def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
 
 
 def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path) -> None:
-    """It is told within half a minute, and no run is stored."""
+    """It is reported within half a minute, and no run is stored."""
     with RedisServer(tmp_path) as server, server.halted():
         started = time.monotonic()
         with pytest.raises(QueueError, match=r"the broker cannot be used \(Timeout"):
@@ -306,7 +306,7 @@ def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path) -> None:
-    """It is told within half a minute, and no run is stored; nor is one waited for that is."""
+    """It is reported within half a minute; no run is stored, and no stored one is waited for."""
     with RabbitServer(tmp_path) as server:
         app = an_app(server.url)
         with server.alarmed():
@@ -322,7 +322,7 @@ def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str) -> None:
-    """Models x samples x epochs messages name the stored run, and workers are told to listen."""
+    """Models x samples x epochs messages name the stored run, and workers find its queues."""
     app = an_app(redis_url)
     progress: list[int] = []
 

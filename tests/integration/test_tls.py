@@ -1,4 +1,4 @@
-"""TLS towards a Redis: a certificate of nobody known is refused, by the broker's side as well."""
+"""TLS towards a Redis: an unknown certificate is refused, by the broker's side as well."""
 
 import subprocess
 import time
@@ -70,7 +70,7 @@ def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str)
 
 
 def test_a_port_without_tls(redis_url: str) -> None:
-    """It is told within seconds, in one line."""
+    """It is reported within seconds, in one line."""
     started = time.monotonic()
 
     with pytest.raises(QueueError):
@@ -89,7 +89,7 @@ def test_a_port_without_tls(redis_url: str) -> None:
     ],
 )
 def test_options_for_rabbitmq(query: str, expected: dict[str, object]) -> None:
-    """Its client knows them under other names, and is told to look at the host's name."""
+    """Its client knows them under other names, and verifies the name of the host."""
     assert tls_of(f"amqps://u:p@broker.example//{query}") == (
         "amqps://u:p@broker.example//",
         expected,

@@ -30,7 +30,7 @@ A, B = "openai/a", "openai/b"
 RUN = "run"
 LEASE_S = 1.0
 VISIBILITY_S = 3
-PUMP_S = 0.02
+STEP_S = 0.02
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def items(count: int, model: str = A) -> list[Item]:
 
 
 class Listener:
-    """A consumer that holds what it receives; it lives only while it is pumped."""
+    """A consumer that holds what it receives; it works only while `run_for` runs."""
 
     def __init__(
         self, app: Any, *models: str, prefetch: int = MESSAGES_PER_SCRIPT, no_ack: bool = False
@@ -84,18 +84,18 @@ class Listener:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def pump(self, seconds: float = PUMP_S) -> None:
+    def run_for(self, seconds: float = STEP_S) -> None:
         """Live for some time."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             with suppress(socket.timeout):
-                self._connection.drain_events(timeout=PUMP_S)
+                self._connection.drain_events(timeout=STEP_S)
 
     def has(self, count: int) -> Callable[[], bool]:
-        """Return a condition that pumps and tells whether that many messages have come."""
+        """Return a condition that runs it for a step and checks that so many messages have come."""
 
         def reached() -> bool:
-            self.pump()
+            self.run_for()
             return len(self.messages) >= count
 
         return reached
@@ -108,15 +108,19 @@ class Listener:
         """Stop consuming."""
         self._consumer.cancel()
 
+    def on_decode_error(self, drop: Callable[[Any, Exception], None]) -> None:
+        """Call a function for each message that cannot be decoded."""
+        self._consumer.on_decode_error = drop
+
     def leave(self, model: str) -> None:
         """Stop consuming one queue."""
         self._consumer.cancel_by_queue(queue_name(model, RUN))
 
     def vanish(self) -> None:
         """Break all connections to Redis at once, as a killed process does."""
-        self.channel._qos._on_collect.cancel()
-        self.channel.client.connection_pool.disconnect()
-        self.channel._disconnect_pools()
+        self.channel.do_restore = False
+        self.channel.pool.disconnect()
+        self.channel.async_pool.disconnect()
 
 
 def unacked(server: redis.Redis) -> int:
@@ -162,7 +166,7 @@ def test_reply_that_nobody_reads(redis_url: str, server: redis.Redis) -> None:
 
         with Listener(app, A) as other:
             wait_until(other.has(50), "the rescue")
-            other.pump(2 * LEASE_S)
+            other.run_for(2 * LEASE_S)
 
             assert other.received() == Counter(items(50))
 
@@ -177,7 +181,7 @@ def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis) 
             message.ack()
         assert unacked(server) == 100
 
-        listener.pump()
+        listener.run_for()
 
         assert unacked(server) == 0
         assert (calls(server, "hdel"), calls(server, "zrem")) == (1, 1)
@@ -200,7 +204,7 @@ def test_close_tells_what_was_acknowledged(redis_url: str, server: redis.Redis) 
 
 
 def test_cancelled_consumer_gives_a_fetched_batch_back(redis_url: str, server: redis.Redis) -> None:
-    """What arrives after the consumer has stopped goes straight back to its queue."""
+    """A message that arrives after the consumer has stopped is requeued."""
     app = application(redis_url)
     publish(app, items(30))
     with Listener(app, A) as listener:
@@ -224,7 +228,7 @@ def test_a_queue_left_on_the_way(redis_url: str, server: redis.Redis) -> None:
 
         assert (unacked(server), waiting(server), waiting(server, B)) == (0, 30, 30)
         wait_until(listener.has(30), "the other queue")
-        listener.pump()
+        listener.run_for()
         assert listener.received() == Counter(items(30, B))
         assert waiting(server) == 30
 
@@ -295,7 +299,7 @@ def test_allowance(redis_url: str) -> None:
 
         most[A] = 7
         wait_until(listener.has(67), "what is allowed now")
-        listener.pump()
+        listener.run_for()
 
         assert held() == {B: 60, A: 7}
 
@@ -319,7 +323,7 @@ def test_empty_queues_cost_little(redis_url: str, server: redis.Redis) -> None:
 
 
 def test_lease_of_the_living(redis_url: str, server: redis.Redis) -> None:
-    """Messages held for several leases by a living worker are delivered to nobody else."""
+    """Messages held for several leases by a running worker are delivered to no other."""
     app = application(redis_url)
     publish(app, items(20))
     with Listener(app, A) as holder:
@@ -327,8 +331,8 @@ def test_lease_of_the_living(redis_url: str, server: redis.Redis) -> None:
         with Listener(app, A) as other:
             until = time.monotonic() + 3 * LEASE_S
             while time.monotonic() < until:
-                holder.pump()
-                other.pump()
+                holder.run_for()
+                other.run_for()
 
             assert (other.messages, unacked(server)) == ([], 20)
 
@@ -343,21 +347,21 @@ def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis) -> No
         try:
             until = time.monotonic() + 3 * LEASE_S
             while time.monotonic() < until:
-                holder.pump()
-                other.pump()
+                holder.run_for()
+                other.run_for()
             assert (other.messages, unacked(server)) == ([], 20)
             assert queue_depths(app, [queue_name(A, RUN)]) == {queue_name(A, RUN): 0}
 
             for message in holder.messages:
                 message.ack()
-            holder.pump()
+            holder.run_for()
             assert unacked(server) == 0
         finally:
             server.config_set("maxmemory", 0)
 
 
 def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> None:
-    """The next connection of the process renews and settles it; nobody else is given it."""
+    """The next connection of the process renews and settles it; no other consumer gets it."""
     app = application(redis_url)
     publish(app, items(20))
     with Listener(app, A) as lost, Listener(app, A) as other:
@@ -370,8 +374,8 @@ def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> Non
             again.channel.qos.take_over(lost.channel.qos)
             until = time.monotonic() + 3 * LEASE_S
             while time.monotonic() < until:
-                again.pump()
-                other.pump()
+                again.run_for()
+                other.run_for()
             assert (again.messages, other.messages, unacked(server)) == ([], [], 18)
 
             lost.messages[2].ack()
@@ -391,7 +395,7 @@ def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> Non
 def test_rescue_across_transports(
     redis_url: str, dead_is_stock: bool, rescuer_is_stock: bool, soonest_s: float
 ) -> None:
-    """A dead worker's messages come back once, after its lease or else the visibility timeout."""
+    """A killed worker's messages are requeued once, after its lease or the visibility timeout."""
     publisher = application(redis_url)
     publish(publisher, items(20))
     with Listener(application(redis_url, stock=dead_is_stock), A, prefetch=20) as dead:
@@ -402,7 +406,7 @@ def test_rescue_across_transports(
         with Listener(application(redis_url, stock=rescuer_is_stock), A) as rescuer:
             wait_until(rescuer.has(20), "the rescue")
             elapsed_s = time.monotonic() - died_at
-            rescuer.pump(LEASE_S)
+            rescuer.run_for(LEASE_S)
 
             assert rescuer.received() == Counter(items(20))
             assert all(message.headers["redelivered"] for message in rescuer.messages)
@@ -418,14 +422,14 @@ def test_consumers_of_both_kinds_share_a_queue(redis_url: str, server: redis.Red
 
         def work() -> bool:
             for listener in (first, second):
-                listener.pump()
+                listener.run_for()
                 for message in listener.messages:
                     if not message.acknowledged:
                         message.ack()
             return len(first.messages) + len(second.messages) >= 300
 
         wait_until(work, "all messages")
-        first.pump()
+        first.run_for()
         assert first.received() + second.received() == Counter(items(300))
         assert first.messages
         assert second.messages
@@ -433,7 +437,7 @@ def test_consumers_of_both_kinds_share_a_queue(redis_url: str, server: redis.Red
 
 
 def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis) -> None:
-    """What needs no acknowledgement is held nowhere."""
+    """A message that needs no acknowledgement is not held."""
     app = application(redis_url)
     publish(app, items(5))
     with Listener(app, A, no_ack=True) as listener:
@@ -455,9 +459,9 @@ def test_forged_messages(redis_url: str, server: redis.Redis) -> None:
         message.ack()
 
     with Listener(app, A) as listener:
-        listener._consumer.on_decode_error = drop
+        listener.on_decode_error(drop)
         wait_until(lambda: listener.has(2)() and waiting(server) == 0, "the messages")
-        listener.pump()
+        listener.run_for()
         sound = [message for message in listener.messages if message.headers.get("id")]
 
         assert Counter(decode(message.payload[0]) for message in sound) == Counter(items(2))
@@ -480,9 +484,9 @@ def test_forged_messages_of_a_dead_worker(redis_url: str, server: redis.Redis) -
         killed.vanish()
 
         with Listener(app, A) as other:
-            other._consumer.on_decode_error = lambda message, _error: message.ack()
+            other.on_decode_error(lambda message, _error: message.ack())
             wait_until(lambda: other.has(5)() and waiting(server) == 0, "the rescue")
-            other.pump(LEASE_S)
+            other.run_for(LEASE_S)
             assert unacked(server) == len(other.messages)
 
 
@@ -498,7 +502,7 @@ def test_restart_of_redis(tmp_path: Path, keeps_data: bool) -> None:
                 server.save()
             broker.kill()
             with pytest.raises(app.connection().connection_errors):
-                listener.pump(10)
+                listener.run_for(10)
             broker.start()
         if not keeps_data:
             publish(app, items(20))

@@ -1,4 +1,4 @@
-"""What workers report about themselves, in a real store."""
+"""Heartbeats of workers, in a real store."""
 
 from celery import Celery
 from sqlalchemy import Engine
@@ -26,14 +26,14 @@ def test_a_fleet(engine: Engine) -> None:
 
 def test_halts(engine: Engine) -> None:
     """A parked model is parked for every run, a cap holds for one; both end with the worker."""
-    halts = {("", "lab/dead"): Halt.PARKED, ("run1", "lab/dear"): Halt.OVER_BUDGET}
+    halts = {("", "lab/parked"): Halt.PARKED, ("run1", "lab/dear"): Halt.OVER_BUDGET}
     with Session(engine) as session, session.begin():
-        report_worker(session, "a", {("run1", "lab/dead"): 2}, halts)
+        report_worker(session, "a", {("run1", "lab/parked"): 2}, halts)
         fleet = living_fleet(session)
-        assert fleet.halt("run7", "lab/dead") is Halt.PARKED
+        assert fleet.halt("run7", "lab/parked") is Halt.PARKED
         assert fleet.halt("run1", "lab/dear") is Halt.OVER_BUDGET
         assert fleet.halt("run2", "lab/dear") is None
-        assert fleet.in_flight["run1", "lab/dead"] == 2
+        assert fleet.in_flight["run1", "lab/parked"] == 2
 
         forget_worker(session, "a")
         assert living_fleet(session).halts == {}
@@ -60,18 +60,18 @@ def test_what_no_worker_may_call(engine: Engine) -> None:
 
 def test_reasons_of_halts(engine: Engine) -> None:
     """A parked model carries the provider's words, of any characters and cut to their length."""
-    dead, mute = ("", "lab/dead"), ("", "lab/mute")
-    halts = {dead: Halt.PARKED, mute: Halt.PARKED, ("run1", "lab/dead"): Halt.OVER_BUDGET}
+    dead, mute = ("", "lab/parked"), ("", "lab/mute")
+    halts = {dead: Halt.PARKED, mute: Halt.PARKED, ("run1", "lab/parked"): Halt.OVER_BUDGET}
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {}, halts, {dead: "HTTP 401: \x00\ud800" + "n" * 1000})
         fleet = living_fleet(session)
 
-    words = fleet.reason("run7", "lab/dead")
+    words = fleet.reason("run7", "lab/parked")
     assert words is not None
     assert words.startswith("HTTP 401: \x00\ud800n")
     assert len(words) == REASON_LENGTH
     assert fleet.reason("run7", "lab/mute") is None
-    assert fleet.reason("run1", "lab/dead") is None  # halted for another reason
+    assert fleet.reason("run1", "lab/parked") is None  # halted for another reason
 
 
 def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
@@ -108,7 +108,7 @@ def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
 
 def test_doctor_names_parked_models(engine: Engine) -> None:
     """They are something to mend, with the provider's words."""
-    dead = ("", "lab/dead")
+    dead = ("", "lab/parked")
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {}, {dead: Halt.PARKED}, {dead: "HTTP 401: no such key"})
 
@@ -122,5 +122,5 @@ def test_doctor_names_parked_models(engine: Engine) -> None:
     )
 
     assert [(each.ok, each.detail) for each in findings if each.what == "runs"] == [
-        (False, "lab/dead is parked: HTTP 401: no such key")
+        (False, "lab/parked is parked: HTTP 401: no such key")
     ]

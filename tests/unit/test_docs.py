@@ -21,7 +21,7 @@ _MEMBER = re.compile(r"([A-Z]\w*)\.(\w+)(?:\(\))?")
 _CLASS = re.compile(r"[A-Z][a-z]+[A-Z]\w*")
 _FUNCTION_IN = re.compile(r"`(\w+)`(?: and `(\w+)`)? (?:in|of)\s+`([\w/]+\.py)`")
 OTHERS = {"OpenAI", "LiteLLM", "PgBouncer", "OpenRouter", "DeepSeek"}
-"""Names that look like classes of ours and belong to somebody else."""
+"""Names that look like our classes and are not."""
 
 
 class Code(NamedTuple):

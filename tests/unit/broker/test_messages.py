@@ -1,4 +1,4 @@
-"""What travels through the broker, and what is refused when it comes back."""
+"""Messages and names of queues, and the messages that are refused."""
 
 import json
 from typing import Any

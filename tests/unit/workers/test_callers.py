@@ -1,4 +1,4 @@
-"""Which callers a worker keeps at hand."""
+"""The callers that a worker keeps."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,10 @@
-"""What a worker listens to, as runs open and finish, on the in-memory broker."""
+"""The queues that a worker listens to, as runs open and finish, on the in-memory broker."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain, repeat
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +26,7 @@ FIRST, SECOND = (queue_name(MODEL, run) for run in ("run1", "run2"))
 
 
 class FakeConsumer(SimpleNamespace):
-    """What of Celery's consumer discovery needs."""
+    """The parts of Celery's consumer that discovery uses."""
 
     add_task_queue = Consumer.add_task_queue
     cancel_task_queue = Consumer.cancel_task_queue
@@ -46,7 +49,7 @@ def follow(consumer: Any, *queues: str, stopped: bool = False) -> None:
 
 
 def listened(consumer: Any) -> set[str]:
-    """Return what it listens to, the same in what is kept and in what is told the broker."""
+    """Return the queues that it listens to, the same in the configuration and at the broker."""
     kept = set(consumer.app.amqp.queues.consume_from)
     assert {queue.name for queue in consumer.task_consumer.queues} == kept
     return kept - {IDLE_QUEUE}
@@ -66,7 +69,7 @@ def test_queues_of_runs_come_and_go(consumer: Any) -> None:
 
 
 def test_a_queue_with_messages_is_not_left(consumer: Any) -> None:
-    """What was delivered twice is taken out before."""
+    """Messages that were delivered twice are taken out before."""
     follow(consumer, FIRST)
     publish(consumer.app, [Item("run1", MODEL, 1)])
 
@@ -109,43 +112,57 @@ def test_what_an_earlier_connection_found(consumer: Any) -> None:
     assert listened(consumer) == {FIRST}
 
 
-def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong in one look for runs, the next one is made."""
-    looks = iter(
-        [
-            SQLAlchemyError("away"),
-            ValueError("a bug"),
-            {FIRST: OpenModel("run1", MODEL, Destination("baseline", "", None))},
-        ]
-    )
-    found: list[Any] = []
-    step = discovery.QueueDiscovery(None)
-    stopped = threading.Event()
+def found(*queues: str) -> dict[str, OpenModel]:
+    """Return queues as the store reports them."""
+    return {queue: OpenModel("run1", MODEL, Destination("baseline", "", None)) for queue in queues}
+
+
+@contextmanager
+def discovering(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch, *looks: Any
+) -> Iterator[Callable[[], None]]:
+    """Run discovery on a store that gives these results, the last one without end.
+
+    Yields a function that waits for the next result and has the consumer follow it.
+    """
+    results = chain(looks[:-1], repeat(looks[-1]))
+    calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def look(_session: Any) -> Any:
-        result = next(looks)
+        result = next(results)
         if isinstance(result, Exception):
             raise result
         return result
 
-    def call_soon(callback: Any) -> None:
-        found.append(callback.args[1])
-        stopped.set()
-
     monkeypatch.setattr(discovery, "open_queues", look)
     monkeypatch.setattr(FinishedModels, "close", lambda _self, _session: None)
-    monkeypatch.setattr(discovery, "RETRY_S", 0.0)
-    monkeypatch.setattr(discovery, "RETRY_AFTER_BUG_S", 0.0)
-    app = create_app("memory://localhost/", database_url="postgresql://nowhere/db")
-    controller = SimpleNamespace(pins=frozenset())
-    step._watch(FakeConsumer(app=app, controller=controller, call_soon=call_soon), stopped)
+    for pause in ("POLL_S", "RETRY_S", "RETRY_AFTER_BUG_S"):
+        monkeypatch.setattr(discovery, pause, 0.0)
+    consumer.app.conf.aegish_database_url = "postgresql://nowhere/db"
+    consumer.controller = SimpleNamespace(pins=frozenset())
+    consumer.call_soon = calls.put
+    step = discovery.QueueDiscovery(consumer)
+    step.start(consumer)
 
-    assert found == [frozenset({FIRST})]
+    def follow_next() -> None:
+        calls.get(timeout=5)()
+
+    try:
+        yield follow_next
+    finally:
+        step.stop(consumer)
+
+
+def test_a_look_that_fails(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong in one look for runs, the next one is made."""
+    looks = (SQLAlchemyError("away"), ValueError("a bug"), found(FIRST))
+    with discovering(consumer, monkeypatch, *looks) as follow_next:
+        follow_next()
+        assert listened(consumer) == {FIRST}
 
 
 def test_a_broker_that_refuses(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker lives, and listens as soon as the broker lets it."""
-    step = discovery.QueueDiscovery(consumer)
     refusals = iter([OutOfMemoryError("OOM command not allowed")])
     declare = consumer.add_task_queue
 
@@ -154,10 +171,10 @@ def test_a_broker_that_refuses(consumer: Any, monkeypatch: pytest.MonkeyPatch) -
             raise refusal
         declare(name)
 
-    monkeypatch.setattr(discovery, "RETRY_S", 0.0)
     consumer.add_task_queue = add_task_queue
-    step._follow(consumer, frozenset({FIRST}), threading.Event())
-    assert listened(consumer) == set()
+    with discovering(consumer, monkeypatch, found(FIRST)) as follow_next:
+        follow_next()
+        assert listened(consumer) == set()
 
-    step._follow(consumer, frozenset({FIRST}), threading.Event())
-    assert listened(consumer) == {FIRST}
+        follow_next()
+        assert listened(consumer) == {FIRST}

@@ -18,7 +18,7 @@ STILL_HELD = object()
 
 
 class RecordingEvaluator:
-    """Remembers what it was asked, and ends as told."""
+    """Remembers what it was asked, and ends as it was made to."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.asked: list[tuple[Item, float | None]] = []
@@ -61,7 +61,7 @@ def test_a_message_is_evaluated() -> None:
     ids=repr,
 )
 def test_a_forged_message_is_dropped(arguments: object) -> None:
-    """It is rejected for good and evaluated by nobody."""
+    """It is rejected without requeue and not evaluated."""
     evaluator = RecordingEvaluator()
     with pytest.raises(Reject) as caught:
         perform(evaluator, {"args": arguments})
@@ -78,6 +78,6 @@ def test_an_item_goes_back_when_the_worker_stops() -> None:
 
 @pytest.mark.parametrize("bug", [ValueError("a bug"), KeyError("a bug")], ids=repr)
 def test_a_bug_is_not_taken_for_a_forged_message(bug: Exception) -> None:
-    """What goes wrong while evaluating reaches the pool, which logs it with the item."""
+    """An error of the evaluation reaches the pool, which logs it with the item."""
     with pytest.raises(type(bug)):
         perform(RecordingEvaluator(bug), {"args": encode(ITEM)})

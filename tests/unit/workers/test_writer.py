@@ -84,7 +84,7 @@ def test_a_group_grows_while_another_is_under_way(executor: ThreadPoolExecutor) 
 def test_a_group_has_a_greatest_size(
     executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left over goes with the next one."""
+    """Arguments beyond its size go with the next group."""
     monkeypatch.setattr(writer, "GROUP_SIZE", 2)
     database = Database()
 
@@ -124,7 +124,7 @@ def test_an_unreachable_database_is_waited_for(
 
 
 def test_a_caller_that_left_does_not_disturb_the_others(executor: ThreadPoolExecutor) -> None:
-    """A cancelled coroutine's argument still goes through; its result is nobody's."""
+    """A cancelled coroutine's argument still goes through; its result is dropped."""
     database = Database()
     database.may_go_on.clear()
 
@@ -202,7 +202,7 @@ class Outage:
 
 @pytest.mark.parametrize("number", [1, 700])
 def test_an_outage_of_twelve_hours_loses_nothing(number: int) -> None:
-    """Everything is stored once within a minute of its end, whoever came when."""
+    """Everything is stored once within a minute of its end, in whatever order it arrived."""
     database, health = Outage(12 * 3600), Health()
 
     async def scenario() -> list[int]:
@@ -300,7 +300,7 @@ def test_a_call_that_hangs_counts_as_a_failing_database(
 
 
 def test_what_is_left_at_the_end() -> None:
-    """What failed and what waits is all handed out, though its callers were cancelled."""
+    """Failed and waiting arguments are returned, though their callers were cancelled."""
     database = Outage(3600)
 
     async def scenario() -> list[int]:
