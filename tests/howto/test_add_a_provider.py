@@ -1,6 +1,7 @@
 """`docs/how-to/add-a-provider.md`: a host that speaks a known format is catalog TOML alone."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.howto.walkthrough import Walkthrough
+from aegish_dist.models import Catalog
+from tests.howto.walkthrough import ROOT, Walkthrough
 
 KEY = "a-key-of-forty-characters-for-the-test-1"
 KNOWN = {"model", "messages", "max_tokens", "temperature", "random_seed"}
@@ -81,10 +83,24 @@ def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
     return Walkthrough("add-a-provider.md", tmp_path_factory.mktemp("tree"))
 
 
-def test_the_catalog_alone_is_touched(walkthrough: Walkthrough) -> None:
-    """No code."""
+def test_no_code_is_touched(walkthrough: Walkthrough) -> None:
+    """The catalog, and the keys that Compose passes; the tests that know both pass."""
     assert walkthrough.created == set()
-    assert walkthrough.edited == {"aegish_dist/models/catalog.toml"}
+    assert walkthrough.edited == {"aegish_dist/models/catalog.toml", "docker-compose.yml"}
+    tests = ("tests/unit/test_compose.py", "tests/unit/models/test_catalog.py")
+    walkthrough.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+
+
+def test_a_catalog_of_ones_own_is_enough(tmp_path: Path) -> None:
+    """The same lines, laid over the packaged catalog, and not one file of the project."""
+    page = (ROOT / "docs/how-to/add-a-provider.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(
+        r"```diff edit=aegish_dist/models/catalog.toml\n(.*?)```", page, re.DOTALL
+    )
+    own = tmp_path / "own.toml"
+    own.write_text("\n".join(re.findall(r"^\+(.*)$", lines, re.MULTILINE)))
+    (spec,) = Catalog.load(own).resolve("mistral/mistral-large-latest", {})
+    assert (spec.base_url, spec.key_variable) == ("https://api.mistral.ai/v1", "MISTRAL_API_KEY")
 
 
 def test_the_catalog_lists_it(walkthrough: Walkthrough) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.howto.walkthrough import Walkthrough
 
 OWN_MODULES = {"aegish_dist/providers/cohere.py", "aegish_dist/simulator/cohere.py"}
-TABLE_TESTS = ("tests/unit/core/test_wire.py", "tests/unit/pipeline/test_simulate.py")
+TESTS = ("core/test_wire.py", "test_compose.py", "pipeline/test_simulate.py")
 CALLS = """if True:
     import asyncio, json
     from dataclasses import asdict
@@ -53,14 +53,15 @@ def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
 
 
 def test_no_more_than_three_files_outside_its_modules_are_touched(walkthrough: Walkthrough) -> None:
-    """The format's own modules are new; the table and the catalog are edited."""
-    assert walkthrough.created == OWN_MODULES
-    assert walkthrough.edited == {"aegish_dist/core/wire.py", "aegish_dist/models/catalog.toml"}
+    """The table of formats, the catalog for Compose, and a catalog with the vendor."""
+    assert walkthrough.created - OWN_MODULES == {"cohere.toml"}
+    assert walkthrough.edited == {"aegish_dist/core/wire.py", "deploy/simulated.toml"}
 
 
 def test_the_entry_is_complete(walkthrough: Walkthrough) -> None:
-    """The tests of the table run for the new format, too, and so does the type check."""
-    tested = walkthrough.run("-m", "pytest", "-v", "-p", "no:cacheprovider", *TABLE_TESTS)
+    """All tests that know the table pass with the new format, and so does the type check."""
+    paths = [f"tests/unit/{path}" for path in TESTS]
+    tested = walkthrough.run("-m", "pytest", "-v", "-p", "no:cacheprovider", *paths)
     assert "test_each_format_has_a_codec_and_a_dialect[Codec-codec-cohere] PASSED" in tested
     checked = walkthrough.run("-m", "mypy", *sorted(OWN_MODULES), timeout_s=300)
     assert "Success" in checked
@@ -68,7 +69,8 @@ def test_the_entry_is_complete(walkthrough: Walkthrough) -> None:
 
 def test_the_catalog_lists_it(walkthrough: Walkthrough) -> None:
     """With its key, its address, and a list price."""
-    listed = json.loads(walkthrough.run("-m", "aegish_dist", "models", "list", "--json"))
+    words = ("-m", "aegish_dist", "models", "list", "--json")
+    listed = json.loads(walkthrough.run(*words, AEGISH_DIST_CATALOG="cohere.toml"))
     (model,) = [each for each in listed if each["model"] == "cohere/command-a"]
     assert (model["wire"], model["key_variable"]) == ("cohere", "CO_API_KEY")
     assert model["base_url"] == "https://api.cohere.com/v2"

@@ -17,7 +17,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("aegish_dist", "workers", "tests", "pyproject.toml", "alembic.ini", "README.md", "docs")
+PARTS = (
+    *("aegish_dist", "workers", "tests", "docs", "deploy"),
+    *("pyproject.toml", "alembic.ini", "docker-compose.yml", "Dockerfile", "README.md"),
+)
 
 _BLOCK = re.compile(r"^```\w+ (new|edit)=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -8,7 +8,6 @@ import pytest
 
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import HTTP_FORMATS, HttpApi, WireFormat
-from aegish_dist.models import Catalog
 from aegish_dist.models.entries import MaxTokensField
 from aegish_dist.providers import anthropic, google, openai
 from aegish_dist.providers.contract import Codec, codec
@@ -68,13 +67,6 @@ def test_the_facts_of_each_format_name_what_exists(wire: WireFormat, http: HttpA
 def test_each_dialect_knows_a_form_of_every_error(wire: WireFormat) -> None:
     """All classes but those that are no response."""
     assert set(dialect_of(wire).ERRORS) == set(ErrorClass) - NOT_SERVED
-
-
-@pytest.mark.parametrize("wire", HTTP_FORMATS)
-def test_each_format_has_a_vendor_in_the_packaged_catalog(wire: WireFormat) -> None:
-    """Its base URL and its key variable stand there."""
-    vendors = [each for each in Catalog.load().providers.values() if each.wire is wire]
-    assert any(each.base_url and each.key_variable for each in vendors)
 
 
 def test_a_path_belongs_to_one_dialect() -> None:
