@@ -15,7 +15,7 @@ from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
 from aegish_dist.db.datasets import to_sample
 from aegish_dist.db.tables import DatasetRow, RunModelRow, SampleRow
 from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
-from aegish_dist.recordings import json_text
+from aegish_dist.recordings.verdict_lines import encode
 from aegish_dist.recordings.verdict_parquet import RecordTables
 
 VERDICTS = VerdictRow.__table__.c
@@ -38,7 +38,7 @@ def write_recordings(
 
 def written(recordings: Iterable[Recording]) -> str:
     """Return recordings as verdict lines."""
-    return "".join(f"{json_text.encode(_record(each))}\n" for each in recordings)
+    return "".join(f"{encode(_record(each))}\n" for each in recordings)
 
 
 def _record(recording: Recording) -> dict[str, Any]:

@@ -37,7 +37,7 @@ Number = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 Duration = Annotated[float, Meta(ge=0, le=MAX_NUMBER)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
-Moment = Annotated[str, Meta(extra={"is": "moment"})]
+Moment = Annotated[str, Meta(title="an ISO 8601 time")]
 """ISO 8601 with a time zone."""
 
 

@@ -82,7 +82,7 @@ class Location:
         try:
             return checked(values, kind)
         except InputError as error:
-            raise self._named(error, field) from None
+            raise self.named(error, field) from None
 
     def __enter__(self) -> None:
         """Begin a body whose errors are about this place."""
@@ -92,9 +92,15 @@ class Location:
     ) -> None:
         """Name this place in an error of the body."""
         if isinstance(error, InputError):
-            raise self._named(error) from None
+            raise self.named(error) from None
 
-    def _named(self, error: InputError, field: str | None = None) -> DatasetError:
+    def named(self, error: InputError, field: str | None = None) -> DatasetError:
+        """Return, to be raised, an error with this place in it.
+
+        Args:
+            error: The error.
+            field: Keys that lead to the values that it is about, joined by dots.
+        """
         what = f"{error.what}, not {error.found}" if error.found else error.what
         what = what.replace("a table", "an object")  # JSON's word; records are not of TOML
         line = error.line if self.line is None else self.line

@@ -33,24 +33,28 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
     return content
 
 
-def parse_json(text: str, parse_float: Callable[[str], Any] | None = None) -> object:
+def parse_json(text: str | bytes, parse_float: Callable[[str], Any] | None = None) -> object:
     """Parse a JSON document; `NaN` and `Infinity` are numbers, as Python writes them.
 
     Args:
-        text: The document.
+        text: The document; bytes are UTF-8, with or without a byte order mark.
         parse_float: Makes a number of the digits of a decimal fraction; None makes floats.
 
     Raises:
         InputError: It is not JSON, is nested too deeply, or holds a number of thousands of digits.
     """
     try:
+        text = text if isinstance(text, str) else text.decode("utf-8-sig")
         return json.loads(text, parse_float=parse_float)
+    except UnicodeDecodeError:
+        raise InputError("is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise InputError(f"is not JSON: {error.msg}", line=error.lineno) from None
+        problem = f"is not valid JSON: {error.msg} at character {error.colno}"
+        raise InputError(problem, line=error.lineno) from None
     except RecursionError:
-        raise InputError("is not JSON: it is nested too deeply") from None
+        raise InputError("is nested too deeply") from None
     except ValueError:  # from int, with advice about the interpreter
-        raise InputError("is not JSON: it holds a number with thousands of digits") from None
+        raise InputError("holds a number with thousands of digits") from None
 
 
 def _require_64_bits(content: dict[str, Any]) -> None:

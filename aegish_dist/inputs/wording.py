@@ -77,7 +77,8 @@ def _described(what: str, kind: object) -> InputError:
         return InputError(f"unknown key; known are {', '.join(_fields(kind))}", field=found[1])
     if found := _WRONG_TYPE.match(what):
         got = _FOUND.get(found[2], found[2]) if found[2] else ""
-        return InputError(f"must be {_allowed(found[1])}", found=got)
+        expected = _meta(kind).title or _allowed(found[1])
+        return InputError(f"must be {expected}", found=got)
     return InputError(_outside(what, kind))
 
 
@@ -93,13 +94,14 @@ def _outside(what: str, kind: object) -> str:
         )
     if what.startswith("Invalid enum value"):
         return f"must be one of {', '.join(repr(choice) for choice in _choices(kind))}"
+    if what.startswith("Invalid decimal"):
+        return "must be a decimal number"
     return what
 
 
 def _range(kind: object) -> str:
     """Name the limits of a number, both of them where there are two."""
-    metas = (each for part in _parts(kind) for each in getattr(part, "__metadata__", ()))
-    meta = next(metas, msgspec.Meta())
+    meta = _meta(kind)
     if meta.ge is not None and meta.le is not None:
         return f"from {_number(meta.ge)} to {_number(meta.le)}"
     limits = {
@@ -110,6 +112,11 @@ def _range(kind: object) -> str:
     }
     named = (f"{words} {_number(limit)}" for words, limit in limits.items() if limit is not None)
     return " and ".join(named) or "a smaller number"
+
+
+def _meta(kind: object) -> msgspec.Meta:
+    metas = (each for part in _parts(kind) for each in getattr(part, "__metadata__", ()))
+    return next(metas, msgspec.Meta())
 
 
 def _number(limit: float) -> str:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import DatasetError, InputError
+from aegish_dist.inputs.checking import Location
 from aegish_dist.recordings.inspect_archive import InspectArchive
 from aegish_dist.recordings.inspect_log import read_inspect_log
 from aegish_dist.recordings.record import RecordChecker, Row, from_line
@@ -114,8 +115,5 @@ class ChunkReader:
             try:
                 row = self._checker.row(decode(raw), path.stem)
             except InputError as error:
-                line = before() + number
-                raise DatasetError(
-                    error.what, source=str(path), line=line, field=error.field
-                ) from None
+                raise Location(str(path), before() + number).named(error) from None
             yield row

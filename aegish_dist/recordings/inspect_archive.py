@@ -8,13 +8,15 @@ kinds, and its version does not tell.
 import re
 import zipfile
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.checking import Location
+from aegish_dist.inputs.documents import parse_json
 from aegish_dist.inputs.files import open_input
-from aegish_dist.recordings import json_text
 from aegish_dist.recordings.inspect_fields import Fields
 from aegish_dist.recordings.zip_member import read_member
 
@@ -28,6 +30,8 @@ FOLDER = re.compile(r"samples/.+_epoch_[0-9]+(?=/)", re.DOTALL)
 ATTACHMENTS = re.compile(r"/attachments/([0-9]{1,9})\.json")
 """Named by the number of the first text in it."""
 REFERENCE = b"attachment://"
+
+T = TypeVar("T")
 
 
 class InspectArchive:
@@ -112,9 +116,7 @@ class InspectArchive:
         for first in sorted(names):
             raw = self._read(names[first], left)
             left -= len(raw)
-            texts = self._decoded(raw, names[first])
-            if not isinstance(texts, list):
-                raise DatasetError("is not a JSON list", source=f"{self._source}, {names[first]}")
+            texts = self._decoded(raw, names[first], list[Any])
             found |= {str(number): text for number, text in enumerate(texts, first)}
         return found
 
@@ -122,16 +124,13 @@ class InspectArchive:
         return self._object(self._read(name), name)
 
     def _object(self, raw: bytes, name: str) -> Fields:
-        values, source = self._decoded(raw, name), f"{self._source}, {name}"
-        if not isinstance(values, dict):
-            raise DatasetError("is not a JSON object", source=source)
-        return Fields(values, source)
+        return Fields(self._decoded(raw, name, dict[str, Any]), f"{self._source}, {name}")
 
-    def _decoded(self, raw: bytes, name: str) -> object:
-        try:
-            return json_text.decode(raw)
-        except ValueError as error:
-            raise DatasetError(str(error), source=f"{self._source}, {name}") from error
+    def _decoded(self, raw: bytes, name: str, kind: type[T]) -> T:
+        location = Location(f"{self._source}, {name}")
+        with location:
+            values = parse_json(raw, Decimal)
+        return location.checked(values, kind)
 
     def _read(self, name: str, max_bytes: int | None = None) -> bytes:
         limit = MAX_MEMBER_BYTES if max_bytes is None else max_bytes

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from aegish_dist.core.verdict_record import Label, Moment
-from aegish_dist.errors import DatasetError, InputError
-from aegish_dist.recordings.checks import converted, label, moment, wrong_type
+from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.checking import Location
+from aegish_dist.recordings.checks import label, moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Fields:
 
     def error(self, problem: str, field: str) -> DatasetError:
         """Return, to be raised, what is wrong with a field."""
-        return DatasetError(problem, source=self.source, field=self.path + field)
+        return Location(self.source).error(problem, self.path + field)
 
     def get(
         self, field: str, kind: Any = str, check: Callable[[Any, str], Any] | None = None
@@ -41,11 +42,12 @@ class Fields:
         value = self.values.get(field)
         if value is None:
             return None
-        try:
-            found = converted(value, kind, field)
-            return found if check is None else check(found, field)
-        except InputError as error:
-            raise self.error(error.what, error.field or field) from None
+        location, path = Location(self.source), self.path + field
+        found = location.checked(value, kind, path)
+        if check is None:
+            return found
+        with location:
+            return check(found, path)
 
     def label(self, field: str, kind: Any = Label) -> str | None:
         """Return a text that names something, None where it is absent or blank; see `get`."""
@@ -66,21 +68,12 @@ class Fields:
 
     def part(self, field: str) -> "Fields":
         """Return an object within this one, empty when absent; see `get`."""
-        value = self.values.get(field)
-        if value is None:
-            value = {}
-        if not isinstance(value, Mapping):
-            raise self.error(wrong_type("an object", value), field)
-        return Fields(value, self.source, f"{self.path}{field}.")
+        values = self.get(field, dict[str, Any])
+        return Fields(values or {}, self.source, f"{self.path}{field}.")
 
     def parts(self, field: str) -> "tuple[Fields, ...]":
         """Return a list of objects within this one, empty when absent; see `get`."""
-        value = self.values.get(field)
-        if value is None:
-            return ()
-        if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
-            raise self.error("must be a list of objects", field)
         return tuple(
             Fields(part, self.source, f"{self.path}{field}[{index}].")
-            for index, part in enumerate(value)
+            for index, part in enumerate(self.get(field, list[dict[str, Any]]) or ())
         )

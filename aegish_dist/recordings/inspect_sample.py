@@ -6,9 +6,9 @@ from typing import Any
 
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict_record import Command
-from aegish_dist.recordings import json_text
 from aegish_dist.recordings.checks import storable
 from aegish_dist.recordings.inspect_fields import Fields
+from aegish_dist.recordings.verdict_lines import encode
 
 REFERENCE = "attachment://"
 SENTENCE = "Validate this command: "
@@ -118,7 +118,7 @@ def _metadata(fields: Fields) -> dict[str, str]:
         if key in LABELS:
             continue
         if isinstance(value, int | Decimal):
-            found[key] = json_text.encode(value)
+            found[key] = encode(value)
         elif isinstance(value, str):
             found[key] = fields.get(key, str, storable)
     return found

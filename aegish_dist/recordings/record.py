@@ -7,6 +7,7 @@ tools may add their own; a null field counts as absent.
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -18,9 +19,9 @@ from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import ErrorClass, Outcome, ParsedCompletion
 from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, names_of
 from aegish_dist.errors import InputError
-from aegish_dist.recordings import json_text
+from aegish_dist.inputs.checking import checked
+from aegish_dist.inputs.documents import parse_json
 from aegish_dist.recordings.checks import (
-    converted,
     cost,
     label,
     moment,
@@ -99,13 +100,7 @@ def from_line(line: bytes) -> VerdictRecord:
             return _RECORD.decode(line)
     except (ValueError, RecursionError):
         pass  # null where nothing may be null, lone surrogates, a byte order mark, or an error
-    try:
-        values = json_text.decode(line)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    if not isinstance(values, dict):
-        raise InputError("is not a JSON object")
-    return from_values(values)
+    return from_values(checked(parse_json(line, Decimal), dict[str, Any]))
 
 
 def from_values(values: Mapping[str, Any]) -> VerdictRecord:
@@ -119,7 +114,7 @@ def from_values(values: Mapping[str, Any]) -> VerdictRecord:
     given = {key: value for key, value in values.items() if key in FACTS and value is not None}
     if isinstance(metadata := given.get("metadata"), dict):
         given["metadata"] = {key: text for key, text in metadata.items() if text is not None}
-    record: VerdictRecord = converted({"completion": None, **given}, VerdictRecord)
+    record = checked({"completion": None, **given}, VerdictRecord)
     if "completion" not in values:
         problem = "is missing; null says that no answer came"
         raise InputError(problem, field="completion")

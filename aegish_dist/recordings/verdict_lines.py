@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import BinaryIO
 
@@ -70,6 +71,17 @@ def lines_before(path: Path, end: int) -> int:
 def in_ascii(lines: bytes) -> bytes:
     """Escape what is beyond ASCII in lines of JSON."""
     return lines if lines.isascii() else lines.decode().encode("ascii", JSON_ESCAPE)
+
+
+def encode(value: object) -> str:
+    """Encode on one line; what UTF-8 cannot hold is escaped like everything beyond ASCII."""
+    return json.dumps(value, allow_nan=False, default=_plain)
+
+
+def _plain(value: object) -> str | float:
+    if not isinstance(value, Decimal):
+        raise TypeError(f"no JSON for {type(value).__name__}")
+    return number if Decimal(str(number := float(value))) == value else str(value)
 
 
 def _is_utf8(data: bytes) -> bool:

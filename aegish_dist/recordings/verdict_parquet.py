@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -18,9 +19,10 @@ from msgspec.inspect import BoolType, DictType, FloatType, IntType, VarTupleType
 
 from aegish_dist.core.verdict_record import FIELDS, RecordField, VerdictRecord
 from aegish_dist.errors import DatasetError, InputError
+from aegish_dist.inputs.documents import parse_json
 from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
-from aegish_dist.recordings import json_text
 from aegish_dist.recordings.record import FACTS, from_values
+from aegish_dist.recordings.verdict_lines import encode
 
 ROWS_PER_BATCH = 2_000
 LIMITS = ParquetLimits(rows=2**40, group_rows=2**20, group_bytes=2**30, batch_bytes=256 * 2**20)
@@ -133,9 +135,9 @@ def from_row(row: Mapping[str, Any]) -> VerdictRecord:
     for column in row.keys() & {*NESTED, *names}:
         if isinstance(row[column], str):
             try:
-                values[column] = json_text.decode(row[column])
-            except ValueError as error:
-                raise InputError(str(error), field=column) from error
+                values[column] = parse_json(row[column], Decimal)
+            except InputError as error:
+                raise error.below(column) from None
     return from_values(values)
 
 
@@ -174,7 +176,7 @@ class RecordTables:
 
     def from_lines(self, data: bytes) -> Any:
         """Read lines of JSON, which may hold text that UTF-8 cannot."""
-        rows = [_columns(json_text.decode(line)) for line in data.splitlines()]
+        rows = [_columns(parse_json(line, Decimal)) for line in data.splitlines()]
         return self._arrow.Table.from_pylist(rows, schema=self._schema)
 
     def write(self, tables: Iterable[Any], stream: IO[bytes]) -> None:
@@ -206,10 +208,10 @@ def _columns(record: Any) -> dict[str, Any]:
     for name in FLOATS:
         row[name] = None if row[name] is None else float(row[name])
     for name in NESTED:
-        row[name] = json_text.encode(row[name])
+        row[name] = encode(row[name])
     if row["created_at"] is not None:
         row["created_at"] = datetime.fromisoformat(row["created_at"])
     if row["cost_usd"] is not None:
         row["cost_usd"] = str(row["cost_usd"])
     escaped = [key for key, value in row.items() if isinstance(value, str) and HALF.search(value)]
-    return row | {ESCAPED: escaped} | {key: json_text.encode(row[key]) for key in escaped}
+    return row | {ESCAPED: escaped} | {key: encode(row[key]) for key in escaped}

@@ -157,7 +157,7 @@ def test_parts_of_an_export_are_in_order(
         ({"total_ms": -1.0}, "field 'total_ms': must be from 0"),
         ({"cost_usd": "cheap"}, "field 'cost_usd': must be a decimal number"),
         ({"worker": "w" * 201}, "field 'worker': must have at most 200 characters"),
-        ({"target": "evil"}, "field 'target': must be one of malicious, harmless"),
+        ({"target": "evil"}, "field 'target': must be one of 'malicious', 'harmless'"),
         ({"created_at": "noon"}, "field 'created_at': must be"),
         ({"metadata": '["a"]'}, "field 'metadata': must be an object"),
     ],

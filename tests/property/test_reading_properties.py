@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from aegish_dist.core.parsing import outcome_of, parse
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.verdict_record import STORED, VerdictRecord, columns_of, verdict_of
 from aegish_dist.errors import DatasetError, InputError
-from aegish_dist.recordings import json_text, read_recordings
+from aegish_dist.inputs.documents import parse_json
+from aegish_dist.recordings import read_recordings
 from aegish_dist.recordings.chunks import ChunkReader, split
 from aegish_dist.recordings.record import RecordChecker, from_line, from_values, opinion
 from aegish_dist.recordings.verdict_parquet import from_row, numbered_rows
@@ -108,7 +110,7 @@ def test_odd_lines_are_judged_alike(changes: dict[str, Any], gone: bool) -> None
     """The fast decoder accepts nothing that the tolerant one refuses, and means the same."""
     line = {key: value for key, value in PLAIN.items() if not (gone and key in changes)}
     text = json.dumps(line if gone else line | changes).encode()
-    values = json_text.decode(text)
+    values = parse_json(text, Decimal)
     assert isinstance(values, dict)
 
     assert outcome_of_reading(partial(from_line, text)) == outcome_of_reading(

@@ -77,8 +77,8 @@ def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{\n\n!", "line 3: is not JSON"),
-        ("[" * 100_000, "is not JSON"),
+        ("{\n\n!", "line 3: is not valid JSON"),
+        ("[" * 100_000, "is nested too deeply"),
         ([], "must be an object, not a list"),
         ({}, "field 'commands': must be a list"),
         ({"commands": [], "metadata": 1}, "field 'metadata': must be an object"),

@@ -84,8 +84,8 @@ def test_long_lines_and_many_columns_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ("1" * 5000, "it holds a number with thousands of digits"),
-        ("[" * 50_000 + "]" * 50_000, "it is nested too deeply"),
+        ("1" * 5000, "holds a number with thousands of digits"),
+        ("[" * 50_000 + "]" * 50_000, "is nested too deeply"),
     ],
 )
 @pytest.mark.parametrize("name", ["d.jsonl", "d.json"])
@@ -95,7 +95,7 @@ def test_endless_numbers_and_depth_are_refused(
     """Python's own limits come out as one line."""
     path = tmp_path / name
     path.write_text(f'{{"commands": [], "command": "a", "target": "harmless", "n": {value}}}')
-    assert f"is not JSON: {problem}" in refused(path)
+    assert problem in refused(path)
 
 
 @pytest.mark.parametrize("depth", range(200, 1000, 25))
@@ -196,5 +196,5 @@ def test_samples_take_bounded_memory(tmp_path: Path) -> None:
     line = b'{"command":"a","target":"harmless","a":[[],[],[],[],[],[],[],[],[],[]],"b":{"c":0,"d":1}}\n'
     path.write_bytes(line * 40_000 + b"!")
     mebibytes, problem = cost_and_message("dataset", path)
-    assert problem.startswith(", line 40001: is not JSON")
+    assert problem.startswith(", line 40001: is not valid JSON")
     assert mebibytes < 128

@@ -140,7 +140,7 @@ def test_folders_are_bounded_together(tmp_path: Path, monkeypatch: pytest.Monkey
     assert message_of(log).startswith(f", {folder}/attachments/2.json: is larger than")
     broken = {f"{folder}/sample.json": shell, f"{folder}/attachments/0.json": {}}
     log = write_archive(tmp_path / "a.eval", broken)
-    assert message_of(log) == f", {folder}/attachments/0.json: is not a JSON list"
+    assert message_of(log) == f", {folder}/attachments/0.json: must be a list, not an object"
 
 
 READ = """

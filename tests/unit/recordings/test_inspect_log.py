@@ -360,8 +360,11 @@ def message_of(log: Path) -> str:
         ({"input": "a\ud800"}, "field 'input': must not contain U+0000"),
         ({"epoch": 0}, "field 'epoch': must be from 1"),
         ({"metadata": []}, "field 'metadata': must be an object"),
-        ({"output": {"choices": [7]}}, "field 'output.choices': must be a list of objects"),
-        ({"output": {"time": 1e13}}, "field 'output.time': must be from 0 to 1000000000000"),
+        (
+            {"output": {"choices": [7]}},
+            "field 'output.choices[0]': must be an object, not a whole number",
+        ),
+        ({"output": {"time": 1e13}}, "field 'output.time': must be from 0 to 1,000,000,000,000"),
         ({"completed_at": "today"}, "field 'completed_at': must be an ISO 8601 time"),
     ],
 )
@@ -388,11 +391,11 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"{", "is not valid JSON"),
-        (b"[]", "is not a JSON object"),
-        (b"\xff", "is not UTF-8"),
-        (b"[" * 100_000, "is nested too deeply"),
-        (b"1" * 5000, "holds a number with thousands of digits"),
+        (b"{", ", line 1: is not valid JSON"),
+        (b"[]", ": must be an object, not a list"),
+        (b"\xff", ": is not UTF-8"),
+        (b"[" * 100_000, ": is nested too deeply"),
+        (b"1" * 5000, ": holds a number with thousands of digits"),
     ],
 )
 def test_a_sample_that_is_no_json_object_is_refused(
@@ -402,7 +405,7 @@ def test_a_sample_that_is_no_json_object_is_refused(
     log = write_log(tmp_path / "a.eval")
     with zipfile.ZipFile(log, "a") as archive:
         archive.writestr("samples/x.json", raw)
-    assert message_of(log).startswith(f", samples/x.json: {message}")
+    assert message_of(log).startswith(f", samples/x.json{message}")
 
 
 def test_damaged_and_unreadable_members_are_refused(tmp_path: Path) -> None:
