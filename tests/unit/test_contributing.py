@@ -73,3 +73,17 @@ def test_anything_else_is_in_the_way_of_a_release(place: int, other: str, says: 
 
     (problem,) = problems(*given)
     assert says in problem
+
+
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file that is there."""
+    text = re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", text)
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not (page.parent / link).exists()] == []

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = ("aegish_dist", "workers", "tests", "benchmarks", "docs", "deploy")
 
 _FENCE = re.compile(r"^(`{3,})(.*?)^\1$", re.MULTILINE | re.DOTALL)
@@ -20,7 +20,7 @@ _DOTTED = re.compile(r"(?:aegish_dist|workers)(?:\.\w+)+")
 _MEMBER = re.compile(r"([A-Z]\w*)\.(\w+)(?:\(\))?")
 _CLASS = re.compile(r"[A-Z][a-z]+[A-Z]\w*")
 _FUNCTION_IN = re.compile(r"`(\w+)`(?: and `(\w+)`)? (?:in|of)\s+`([\w/]+\.py)`")
-OTHERS = {"OpenAI", "LiteLLM", "PgBouncer", "OpenRouter", "DeepSeek"}
+OTHERS = {"StrEnum", "OpenAI", "LiteLLM", "PgBouncer", "OpenRouter", "DeepSeek"}
 """Names that look like our classes and are not."""
 
 
