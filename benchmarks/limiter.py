@@ -1,12 +1,12 @@
 """How well a fleet uses a provider's limit that it does not know beforehand.
 
-Run with `python benchmarks/limiter.py [headers] [hidden] [gate]`. Needs redis-server.
+Run with `python benchmarks/limiter.py [headers] [hidden] [acquire]`. Needs redis-server.
 
 headers:  four worker processes, a provider that accepts 1,200 requests a minute with a burst of 20
           and says so in its headers. Share of the limit used and share of 429s, for the first
           minute, for the time after it, and for all.
 hidden:   the same over a wire format without such headers: nothing but 429s to learn from.
-gate:     CPU time of one call through the model limiter, without a limit in sight; with a Redis
+acquire:  CPU time of one call through the model limiter, without a limit in sight; with a Redis
           and with fakeredis.
 """
 
@@ -187,7 +187,7 @@ def cost_of_acquiring() -> None:
             spent = [asyncio.run(_calls(url)) for _ in range(REPEATS)]
             low, high = min(spent), max(spent)
             print(
-                f"gate on {name}: {statistics.median(spent):.1f} us CPU a call"
+                f"acquire on {name}: {statistics.median(spent):.1f} us CPU a call"
                 f" ({low:.1f}-{high:.1f}; {CALLS} calls, {AT_ONCE} at once, event loop included)"
             )
     finally:
@@ -196,10 +196,10 @@ def cost_of_acquiring() -> None:
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["headers", "hidden", "gate"]
+    wanted = sys.argv[1:] or ["headers", "hidden", "acquire"]
     if "headers" in wanted:
         use_of_limit("simulated/careful", "headers visible")
     if "hidden" in wanted:
         use_of_limit("simulated-google/hasty", "headers hidden")
-    if "gate" in wanted:
+    if "acquire" in wanted:
         cost_of_acquiring()

@@ -12,7 +12,7 @@ START_S = 1_000.0
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Never waits; only for code that talks to nobody outside its process."""
+    """Never waits; only for code that stays inside its process."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -152,7 +152,7 @@ def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | 
     Args:
         failure: The attempt.
         evidence: What is known of the model.
-        jitter: A random number in [0, 1), so that a fleet does not come back in step.
+        jitter: A random number in [0, 1), so that a fleet does not retry in step.
 
     Returns:
         A wait between half the backoff and the backoff, moved up to start at what the provider

@@ -35,7 +35,7 @@ class Attempt:
     item: Item
     """The item."""
     found: LookUp
-    """What the database has of it."""
+    """Its keys and its command in the database."""
     caller: Caller
     """Calls its model."""
     clock: ItemClock

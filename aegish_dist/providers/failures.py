@@ -1,4 +1,4 @@
-"""What an error response means: an answer withheld by a filter, or which kind of failure.
+"""Reads error responses: an answer withheld by a filter, or which kind of failure.
 
 One reading for every provider, because routers pass on each other's words. The signs are those of
 the providers' documents and of answers seen in public bug reports.

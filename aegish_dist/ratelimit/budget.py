@@ -20,7 +20,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """What the database knows of a run, by its id."""
+    """The database's view of a run's cost, by run id."""
 
     spent: Callable[[str], Awaitable[Mapping[str, int]]]
     """Returns the cost of each model up to now, in 1e-9 USD."""

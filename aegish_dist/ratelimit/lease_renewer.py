@@ -48,7 +48,7 @@ class LeaseRenewer:
             lease: Given every new lease.
         """
         self.report = UsageReport()
-        """What became of calls since the last request."""
+        """Outcomes of calls since the last request."""
         self._model = model
         self._request_lease = request_lease
         self._generator = generator

@@ -57,7 +57,7 @@ class LeasePolicy:
     """Shortest wait in seconds between two requests of a worker for a model: bounds the load of
     Redis."""
     kept_s: int = 86_400
-    """Seconds until a document that nobody writes expires: a day, so that a learned rate lasts a
+    """Seconds until a document expires that is not written: a day, so that a learned rate lasts a
     night."""
 
 
@@ -143,9 +143,13 @@ class Policy:
     """The policy of the script in Redis."""
 
     buckets: BucketPolicy = field(default_factory=BucketPolicy)
+    """Token buckets."""
     leases: LeasePolicy = field(default_factory=LeasePolicy)
+    """Leases."""
     pacing: PacingPolicy = field(default_factory=PacingPolicy)
+    """Rates."""
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+    """Circuit breakers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,7 @@ class PrefetchPolicy:
     first_items: int = 40
     """Items of a model of which nothing is known yet: twice the window of the slow start."""
     per_slot: int = 2
-    """Items for each call that may be in flight: the next one is at hand when a call ends."""
+    """Items for each call that may be in flight: the next one is there when a call ends."""
     ahead_s: float = 1.0
     """Seconds of work of a rate-limited model to hold beyond the calls in flight."""
     unlimited: int = 1_000_000

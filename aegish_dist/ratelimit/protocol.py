@@ -9,7 +9,7 @@ from aegish_dist.ratelimit.usage_report import UsageReport
 
 
 class StoredCost(msgspec.Struct, frozen=True):
-    """What a run has cost according to the database, in 1e-9 USD: the start of its ledger."""
+    """Cost of a run according to the database, in 1e-9 USD: the start of its ledger."""
 
     total: int
     """Cost over all models."""
@@ -39,7 +39,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker holds of a model, and what it wants."""
+    """The calls to a model that a worker holds and wants."""
 
     model: str
     """Canonical id."""
@@ -54,7 +54,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     shared: Limits
     """Limits of all models of its provider together."""
     report: UsageReport
-    """What became of calls since the last request."""
+    """Outcomes of calls since the last request."""
     runs: Sequence[RunRequest] = ()
     """Runs with a cap."""
     probing: bool = False
@@ -62,7 +62,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunLease(msgspec.Struct, frozen=True):
-    """What a capped run may do."""
+    """Permission for the calls of a capped run."""
 
     run: str
     """Run id."""
@@ -75,7 +75,7 @@ class RunLease(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What a worker may do next with a model."""
+    """Permission for a worker to call a model, for some seconds."""
 
     epoch: int
     """Epoch of the rate; goes up with every decrease."""

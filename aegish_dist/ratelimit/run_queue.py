@@ -12,7 +12,7 @@ from aegish_dist.ratelimit.protocol import RunLease, RunRequest, StoredCost
 
 @dataclass(frozen=True, slots=True)
 class ExpectedUsage:
-    """What one call will probably use."""
+    """Expected use of one call."""
 
     tokens: int = 0
     """Input and output tokens."""
@@ -27,7 +27,7 @@ class Permit:
     run: "RunQueue"
     """Queue of the run that the call is for."""
     expected: ExpectedUsage
-    """What the call will probably use."""
+    """Expected use of the call."""
     epoch: int
     """Epoch of the rate in which the call began."""
     probe: bool
@@ -42,7 +42,7 @@ class Waiter(NamedTuple):
     future: "asyncio.Future[Permit]"
     """Gets the permit."""
     expected: ExpectedUsage
-    """What the call will probably use."""
+    """Expected use of the call."""
     called: bool
     """Whether the item was called before: its attempts are forgotten when it goes back to its
     queue."""

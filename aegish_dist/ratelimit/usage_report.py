@@ -1,4 +1,4 @@
-"""What became of a model's calls since the last report to the limiter; pure."""
+"""Outcomes of a model's calls since the last report to the limiter; pure."""
 
 import msgspec
 

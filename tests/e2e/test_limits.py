@@ -90,7 +90,7 @@ redis.call('SET', KEYS[1], cjson.encode(model))
 
 
 def test_resume_tries_a_parked_model(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
-    """Whoever has repaired what was wrong does not wait for the next probe, an hour away here."""
+    """An operator who has repaired the cause need not wait for the next probe, an hour away here."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster, Redis.from_url(redis_url) as client:
         cluster.simulator.start("--latency", "constant:0")
         cluster.simulator.stop()
@@ -144,7 +144,7 @@ def test_a_raised_cap(home: Path, simulator: Simulator) -> None:
 
 
 def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
-    """Three workers share one purse, and `submit --wait` returns when it is empty."""
+    """Three workers share one budget, and `submit --wait` returns when it is spent."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.simulator.start("--latency", "uniform:0,0.02")
         catalog = cluster.simulator.catalog
@@ -196,7 +196,7 @@ def test_one_limit_over_workers_on_rabbitmq(
 
 
 def test_an_unknown_price_has_no_cap(home: Path, simulator: Simulator) -> None:
-    """What cannot be bounded is refused before anything is stored."""
+    """A cap on unknown prices is refused before anything is stored."""
     env = environment(home=home, catalog=simulator.catalog)
     asked = ("--models", "simulated/careful", "--max-cost", "1")
 

@@ -32,7 +32,7 @@ LATENCY_S = 1.0
 ANSWER = Completion('{"action": "BLOCK"}', usage=Usage(100, 10))
 
 Mood = Callable[[float, str], ProviderError | float]
-"""What becomes of a call that begins so many seconds after the start: a failure, or the seconds to
+"""End of a call that begins so many seconds after the start: a failure, or the seconds to
 its answer."""
 
 
@@ -167,7 +167,7 @@ class Fleet:
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        """What is stored."""
+        """Outcomes stored, by number."""
         return Counter(each.verdict.outcome for each in self.stored.values())
 
 

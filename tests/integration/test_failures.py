@@ -120,7 +120,7 @@ def test_a_report_tells_why_a_model_is_not_called(engine: Engine) -> None:
 
 
 def test_another_run_has_failures_of_its_own(session: Session) -> None:
-    """Nothing of one run is told about another."""
+    """The failures of one run are not those of another."""
     stored, other = store(session, a_run("run1")), store(session, a_run("run2"))
     answer(session, stored, {stored.item(TAR): FAILED})
 

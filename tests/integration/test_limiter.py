@@ -156,7 +156,7 @@ def test_models_of_one_provider(play: Play) -> None:
 
 
 def test_leases_of_a_dead_worker(play: Play) -> None:
-    """What a worker held comes back five seconds after its last sign of life."""
+    """The lease of a killed worker ends five seconds after its last request."""
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         dead, alive = open_limiter("dead"), open_limiter("alive")
@@ -223,7 +223,7 @@ def test_slow_start(play: Play) -> None:
 
 
 def test_a_stated_concurrency_is_used_at_once(play: Play) -> None:
-    """Whoever writes down how many calls a model takes has no use for a slow start."""
+    """A catalog that says how many calls a model takes makes a slow start needless."""
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limits = Limits(max_in_flight=100)
@@ -292,7 +292,7 @@ def test_a_burst_of_refusals_is_one_event(play: Play) -> None:
 
 
 def test_increase(play: Play) -> None:
-    """After a decrease the rate comes back, step by step, with answers and not without."""
+    """After a decrease the rate grows again, step by step, with answers and not without."""
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         limiter = open_limiter("a")
@@ -319,10 +319,10 @@ def test_retry_after(play: Play) -> None:
     """The whole fleet keeps away from the model as long as the provider asks one worker to."""
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
-        told, other = open_limiter("told"), open_limiter("other")
+        refused_one, other = open_limiter("refused"), open_limiter("other")
         limits = Limits(requests_per_minute=600)
-        await told.lease(ask(waiting=9, limits=limits), START)
-        await told.lease(
+        await refused_one.lease(ask(waiting=9, limits=limits), START)
+        await refused_one.lease(
             ask(waiting=9, limits=limits, report=refused(0, 1, pause_s=7.0)), START + 2
         )
         permits = [
@@ -372,7 +372,7 @@ def test_breaker(play: Play) -> None:
         probe, other = [await limiter.lease(ask(waiting=5), START + 2.1) for limiter in (a, b)]
         assert (probe.probe, probe.permits, other.permits) == (True, 1, 0)
 
-        # In vain: the next one comes after twice the time.
+        # Unsuccessful: the next one comes after twice the time.
         failed = UsageReport(failures=1, probe_failed=True)
         assert (await a.lease(ask(waiting=4, report=failed), START + 3)).failed_probes == 1
         assert (await b.lease(ask(waiting=5), START + 6.9)).permits == 0
@@ -425,7 +425,7 @@ def test_a_provider_that_asks_for_a_long_wait(play: Play) -> None:
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         a, b = open_limiter("a"), open_limiter("b")
-        long = replace(refused(0, 1, pause_s=900.0), reason="HTTP 429: come back later")
+        long = replace(refused(0, 1, pause_s=900.0), reason="HTTP 429: try again later")
         lease = await a.lease(ask(waiting=5, report=long), START)
         assert (lease.circuit_open, lease.permits, lease.reason) == (True, 0, long.reason)
         assert lease.failed_probes == POLICY.breaker.shown_probes  # said to be parked at once
@@ -500,7 +500,7 @@ def test_a_probe_on_request(redis_url: str) -> None:
 
 
 def test_no_probe_where_no_limiter_is() -> None:
-    """Whoever asks for a probe hears in one line that nobody can be asked."""
+    """A probe on request fails with one line that names the setting."""
     with pytest.raises(QueueError, match="AEGISH_DIST_LIMITER_URL"):
         probe_now(f"redis://127.0.0.1:{free_port()}/0", ["lab/guard"])
 
@@ -594,7 +594,7 @@ def test_money_of_each_model(play: Play) -> None:
 
 
 def test_money_of_a_dead_worker(play: Play) -> None:
-    """What it had in flight does not count for ever."""
+    """The cost of its calls in flight does not count for ever."""
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
         dead, alive = open_limiter("dead"), open_limiter("alive")
@@ -630,7 +630,7 @@ def limiter_on(limiter: SharedLimiter, limits: Limits = FREE) -> ModelLimiter:
 
 
 @pytest.mark.parametrize("actual", [10, 25])
-def test_four_clients_with_one_purse(play: Play, actual: int) -> None:
+def test_four_clients_with_one_budget(play: Play, actual: int) -> None:
     """However the calls interleave, a run costs no more than its cap and what was in flight."""
     cap, in_flight = 1000, 4 * 3
 
@@ -671,7 +671,7 @@ def test_four_clients_with_one_purse(play: Play, actual: int) -> None:
     play(test)
 
 
-def test_a_gate_parks_and_returns(play: Play) -> None:
+def test_a_model_parks_and_returns(play: Play) -> None:
     """A worker hears at once that its failure has parked the model, and lets a probe through."""
 
     async def test(open_limiter: Callable[[str], SharedLimiter]) -> None:
@@ -708,7 +708,7 @@ def test_redis_that_is_away() -> None:
 
 
 def test_redis_that_takes_no_writes(redis_url: str) -> None:
-    """What an administrator repairs is waited for; it is no bug that fails those who wait."""
+    """It is waited for until an administrator repairs it; it is no bug that fails waiting calls."""
 
     async def run(replicas: int) -> Lease:
         async with (

@@ -1,4 +1,4 @@
-"""What calls are expected to use."""
+"""Expected use of calls."""
 
 from decimal import Decimal
 
@@ -24,7 +24,7 @@ def test_the_first_call() -> None:
 
 
 def test_a_run_without_a_cap() -> None:
-    """Nobody asks for its cost."""
+    """Its cost counts as 0."""
     assert UsageEstimator(PROMPT, PRICE, None).expected("c" * 10) == ExpectedUsage(170, 0)
 
 
@@ -39,7 +39,7 @@ def test_long_answers_are_expected_again() -> None:
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(input_tokens=5), Usage(output_tokens=60)])
 def test_unknown_usage(usage: Usage) -> None:
-    """What a provider does not report is unknown, not zero."""
+    """Usage that a provider does not report is unknown, not zero."""
     tokens, cost = UsageEstimator(PROMPT, PRICE, CAPPED).used(Completion("{}", usage=usage))
 
     assert tokens is None

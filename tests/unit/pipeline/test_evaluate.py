@@ -391,7 +391,7 @@ def test_item_that_the_broker_passed_on(copies: int) -> None:
 
 
 def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits out the pause of a minute; the item goes back without a verdict."""
+    """The pause of a minute is cut short; the item goes back without a verdict."""
     monkeypatch.setattr(failures, "BASE_S", 60.0)
 
     async def scenario() -> None:
@@ -496,7 +496,7 @@ def test_no_call_begins_while_answers_cannot_be_stored() -> None:
 
 
 def test_held_items_go_back_when_the_worker_stops() -> None:
-    """What was held because of the store was not called and is given back at once."""
+    """Items held because of the database are not called and are given back at once."""
 
     async def scenario() -> None:
         store, provider = Store(), Provider(BLOCK)

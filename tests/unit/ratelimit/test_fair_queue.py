@@ -1,4 +1,4 @@
-"""Who waits at a gate, and in which order they are let through."""
+"""Calls that wait for permits, and the order in which they get them."""
 
 import asyncio
 from collections.abc import Callable
@@ -110,7 +110,7 @@ def test_a_cancelled_waiter_takes_no_permit() -> None:
 
 
 def test_a_permit_that_came_too_late() -> None:
-    """Whoever was let through in the moment of leaving has a permit to give back."""
+    """A call that got its permit in the moment of its cancellation has to give it back."""
 
     def test(queue: FairQueue) -> None:
         run = queue.of_run("run", None)
@@ -140,7 +140,7 @@ def test_the_latest_are_sent_back(even_called: bool, gone: list[int]) -> None:
 
 
 def test_the_longest_run_is_sent_back() -> None:
-    """A run with few waiters keeps them, whoever's turn it is."""
+    """A run with few waiters keeps them, whichever run's turn it is."""
 
     def test(queue: FairQueue) -> None:
         small, large = queue.of_run("small", None), queue.of_run("large", None)
@@ -176,7 +176,7 @@ def test_one_run_is_turned_away() -> None:
 
 
 def test_the_money_of_a_run() -> None:
-    """What is in flight and what was spent is told, the latter once."""
+    """Estimates of calls in flight are sent each time, costs once."""
 
     def test(queue: FairQueue) -> None:
         run = queue.of_run("run", Budget(100, 50))
@@ -212,7 +212,7 @@ def test_ended_runs_are_forgotten() -> None:
         }
         queue.wait(busy["waiting"], ExpectedUsage())
         for name in ("calling", "unreported"):
-            busy[name].begin(ExpectedUsage())  # which costs nothing as far as anybody knows
+            busy[name].begin(ExpectedUsage())  # of unknown cost
         busy["unreported"].end(ExpectedUsage(), 7)
         for number in range(IDLE_QUEUES + 10):
             run = queue.of_run(f"run{number}", None)

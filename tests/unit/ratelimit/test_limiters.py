@@ -24,7 +24,7 @@ async def budget(_: str) -> None:
 
 
 def test_the_newest_run_decides_the_limits() -> None:
-    """Whoever corrects a limit and submits again need not restart the workers."""
+    """An operator who corrects a limit and submits again need not restart the workers."""
 
     async def let_through() -> int:
         limiters = Limiters(SharedLimiter(FakeAsyncRedis(), "a"), spent, budget, 100)

@@ -1,4 +1,4 @@
-"""What a lease lets begin, without a loop or a limiter."""
+"""Calls that a lease lets begin, without a loop or a limiter."""
 
 import pytest
 from msgspec.structs import replace
@@ -77,7 +77,7 @@ def test_semaphore_are_shared() -> None:
 
 
 def test_asking_before_the_time() -> None:
-    """It helps when a permit may be had: something was freed, or nobody waited at the last ask."""
+    """It helps when a permit may be had: something was freed, or no call waited at the last request."""
     local = LocalLease(ProcessSemaphore(100), Clock())
     assert not local.worth_renewing
     local.renew(replace(FREE, slots=1), requested_at_s=0.0)

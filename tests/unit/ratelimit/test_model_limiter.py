@@ -1,4 +1,4 @@
-"""The limiter of one worker, in virtual time, with a fleet that answers as told."""
+"""The limiter of one worker, in virtual time, with a fleet that gives prepared answers."""
 
 import asyncio
 import gc
@@ -74,7 +74,7 @@ class FakeFleet:
 
 
 def play(fleet: FakeFleet, test: Callable[[ModelLimiter], Coroutine[Any, Any, None]]) -> None:
-    """Play a test with a limiter; everything has to be told in the end."""
+    """Play a test with a limiter; everything has to be reported in the end."""
 
     async def run() -> None:
         limiter = fleet.limiter()
@@ -92,7 +92,7 @@ async def entered(limiter: ModelLimiter, run_id: str = "run", number: int = 1) -
 
 
 def test_an_unlimited_model_costs_few_round_trips() -> None:
-    """Calls begin without asking: 2,000 in ten seconds ask twice a second, and all is told."""
+    """Calls begin without asking: 2,000 in ten seconds ask twice a second, and all is reported."""
     fleet = FakeFleet(FREE)
 
     async def test(limiter: ModelLimiter) -> None:
@@ -132,7 +132,7 @@ def test_permits_are_counted() -> None:
 
 
 def test_slots_bound_the_calls_in_flight() -> None:
-    """Whoever leaves makes room for the next one, without a round trip."""
+    """A call that ends makes room for the next one, without a round trip."""
     fleet = FakeFleet(replace(FREE, slots=2))
 
     async def test(limiter: ModelLimiter) -> None:
@@ -171,8 +171,8 @@ def test_a_lease_ends() -> None:
     assert sum(ask.report.answers for ask in heard) == 1
 
 
-def test_a_failure_is_told_at_once() -> None:
-    """Whoever failed hears whether the fleet has parked the model."""
+def test_a_failure_is_reported_at_once() -> None:
+    """A failed call learns whether the fleet has opened the circuit."""
     fleet = FakeFleet(FREE, FREE, replace(PARKED, wait_s=1.0))
 
     async def test(limiter: ModelLimiter) -> None:
@@ -245,7 +245,7 @@ def test_a_failure_does_not_wait_for_ever() -> None:
 
 
 def test_closing_ends_a_watch() -> None:
-    """What was not decided by then goes back."""
+    """Items that are undecided by then go back."""
     fleet = FakeFleet(FREE)
 
     async def test(limiter: ModelLimiter) -> None:
@@ -282,7 +282,7 @@ def test_a_parked_model_keeps_few_items() -> None:
 
 
 def test_a_model_is_called_parked_after_two_probes() -> None:
-    """And only while somebody of this worker waits to hear of it."""
+    """And only while calls of this worker wait."""
     fleet = FakeFleet(replace(PARKED, failed_probes=1), replace(PARKED, failed_probes=2))
 
     async def test(limiter: ModelLimiter) -> None:
@@ -299,7 +299,7 @@ def test_a_model_is_called_parked_after_two_probes() -> None:
 
 
 def test_money_is_asked_of_the_store() -> None:
-    """When the fleet has lost what a run cost, it is told, and then asked again at once."""
+    """When the fleet has lost what a run cost, the stored cost is sent with the next request, at once."""
     lost = RunLease("run", 0, over=False, unknown=True)
     found = RunLease("run", 2, over=False, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(lost,)), replace(FREE, runs=(found,)))
@@ -320,7 +320,7 @@ def test_money_is_asked_of_the_store() -> None:
 
 
 def test_a_run_over_budget() -> None:
-    """Its items are turned away, now and later; those of other runs are not."""
+    """Its items are refused, now and later; those of other runs are not."""
     over = RunLease("dear", 0, over=True, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(over,)), FREE)
 
@@ -336,7 +336,7 @@ def test_a_run_over_budget() -> None:
 
 
 def test_a_raised_cap() -> None:
-    """The store is asked before anybody is turned away, and whenever somebody comes later."""
+    """The database is asked before items are refused, and for each item that follows."""
     over, one, two = (RunLease("dear", n, over=n == 0, unknown=False) for n in range(3))
     leases = [replace(FREE, runs=(run,)) for run in (over, one, over, two)]
     fleet = FakeFleet(*leases)
@@ -362,7 +362,7 @@ def test_a_raised_cap() -> None:
 
 
 def test_a_cancelled_call_takes_no_slot() -> None:
-    """Whoever gives up, waiting or let through, makes room."""
+    """A cancelled call makes room, with a permit or without."""
     fleet = FakeFleet(replace(FREE, slots=1))
 
     async def test(limiter: ModelLimiter) -> None:
@@ -377,7 +377,7 @@ def test_a_cancelled_call_takes_no_slot() -> None:
     play(fleet, test)
 
 
-def test_a_new_limit_is_told_at_once() -> None:
+def test_a_new_limit_is_reported_at_once() -> None:
     """The fleet should not find it out by 429s."""
     fleet = FakeFleet(FREE)
 
@@ -392,7 +392,7 @@ def test_a_new_limit_is_told_at_once() -> None:
 
 
 def test_a_bug_does_not_hang() -> None:
-    """An asker that breaks fails those who wait, and the next one tries again."""
+    """A renewal that breaks fails the waiting calls, and the next call starts it again."""
     fleet = FakeFleet(KeyError("bug"), FREE)
 
     async def test(limiter: ModelLimiter) -> None:
@@ -404,8 +404,8 @@ def test_a_bug_does_not_hang() -> None:
     play(fleet, test)
 
 
-def test_an_ending_loop_takes_the_gate_along() -> None:
-    """Nothing is left behind when the loop ends while a call is in flight and things are untold."""
+def test_an_ending_loop_ends_the_renewal() -> None:
+    """Nothing is left behind when the loop ends while calls are not reported yet."""
     fleet = FakeFleet(FREE)
     problems: list[object] = []
 
@@ -422,8 +422,8 @@ def test_an_ending_loop_takes_the_gate_along() -> None:
     assert problems == []
 
 
-def test_the_last_news_of_a_fleet_without_limiter() -> None:
-    """A limiter that closes while nobody can be asked gives up after the last call, asking rarely."""
+def test_the_last_report_of_a_fleet_without_limiter() -> None:
+    """A limiter that closes while Redis is away gives up after the last call, asking rarely."""
     fleet = FakeFleet(FREE, LimiterUnreachableError("away"))
 
     async def test(limiter: ModelLimiter) -> None:
@@ -458,8 +458,8 @@ def test_a_run_without_cap_does_not_wait_for_money() -> None:
     play(fleet, test)
 
 
-def test_an_unused_probe_is_told() -> None:
-    """While all places are taken nobody probes, and the fleet hears of it."""
+def test_an_unused_probe_is_reported() -> None:
+    """While the process has no free slot no probe begins, and the fleet learns of it."""
     probe = replace(PARKED, permits=1, probe=True, wait_s=0.5)
     fleet = FakeFleet(probe, PARKED, probe, PARKED)
 
@@ -510,7 +510,7 @@ def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int) -> 
 
 
 def test_a_run_forgotten_while_the_store_is_asked() -> None:
-    """Whoever asked for a raised cap meanwhile gets through all the same, and its cost is told."""
+    """An item that asked for a raised cap meanwhile is called all the same, and its cost reported."""
     over, enough = (RunLease("dear", n, over=n == 0, unknown=False) for n in (0, 9))
     fleet = FakeFleet(replace(FREE, runs=(over,)), FREE)
 
@@ -554,7 +554,7 @@ def test_ended_runs_are_forgotten() -> None:
 
 
 def test_closing_while_the_store_is_asked() -> None:
-    """Whoever comes to a run over budget in that moment is turned away like all others."""
+    """An item of a run over budget that arrives in that moment is refused like all others."""
     over = RunLease("dear", 0, over=True, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(over,)), FREE)
 
