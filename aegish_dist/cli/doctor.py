@@ -16,7 +16,7 @@ def doctor(as_json: bool) -> int:
     The exit code is 1 when something has to be mended.
     """
     workspace = open_workspace()
-    findings = examine(
+    checks = examine(
         database=lambda: workspace.raw_engine,
         app=None if workspace.settings.embedded_broker else workspace.app,
         limiter_url=workspace.settings.shared_limiter_url,
@@ -25,12 +25,12 @@ def doctor(as_json: bool) -> int:
         embedded_database=workspace.settings.embedded_database,
     )
     if as_json:
-        say_json([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in findings])
+        say_json([{"what": c.part, "ok": c.ok, "detail": c.detail} for c in checks])
     else:
-        for finding in findings:
-            say(_line(finding))
-    return 0 if all(finding.ok for finding in findings) else 1
+        for check in checks:
+            say(_line(check))
+    return 0 if all(check.ok for check in checks) else 1
 
 
-def _line(finding: Check) -> str:
-    return f"{'ok ' if finding.ok else 'BAD'}  {finding.what:10} {finding.detail}"
+def _line(check: Check) -> str:
+    return f"{'ok ' if check.ok else 'BAD'}  {check.part:10} {check.detail}"

@@ -16,7 +16,7 @@ def halted(status: RunStatus) -> Iterator[str]:
     for model in status.models:
         if model.state is State.WAITING and model.reason is not None:
             yield (
-                f"no worker may call {model.model} ({status.workers} alive):"
+                f"no worker may call {model.model} ({status.workers} running):"
                 f" {model.reason}; once one may, it goes on, at once after"
                 f" `aegish-dist resume --run-id {status.run_id}`"
             )

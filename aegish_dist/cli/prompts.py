@@ -1,4 +1,4 @@
-"""`aegish-dist prompts`: what models are told."""
+"""`aegish-dist prompts`: the texts around the commands."""
 
 import click
 

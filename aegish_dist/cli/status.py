@@ -89,7 +89,7 @@ def _state(model: ModelStatus, workers: int) -> str:
         return model.state
     if model.state is State.PARKED:
         return f"{model.state}: {model.reason}"
-    return f"{model.state}: no worker may call it ({workers} alive): {model.reason}"
+    return f"{model.state}: no worker may call it ({workers} running): {model.reason}"
 
 
 def _advise(current: RunStatus, *, embedded: bool) -> None:
@@ -103,5 +103,5 @@ def _advise(current: RunStatus, *, embedded: bool) -> None:
     elif embedded:
         hint = f"no command works on it: {resume} goes on"
     else:
-        hint = "no worker is alive: start one with `aegish-dist worker`"
+        hint = "no worker is running: start one with `aegish-dist worker`"
     note(hint)

@@ -44,7 +44,9 @@ class Interval:
     """A closed interval within [0, 1]."""
 
     low: float
+    """Lower end."""
     high: float
+    """Upper end, at least the lower one."""
 
 
 def fraction(part: int, whole: int) -> Estimate:

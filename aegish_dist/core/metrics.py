@@ -137,9 +137,9 @@ class ModelMetrics:
     latency: Mapping[str, Latency]
     """By part, as tallied."""
     cost: CostSummary
-    """What it cost."""
+    """Cost in USD."""
     tokens: TokenTotals
-    """What it used."""
+    """Summed tokens."""
 
 
 def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:

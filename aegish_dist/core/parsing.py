@@ -10,8 +10,8 @@ tokens, prose and objects without an action are passed over.
 Models quote the command, and a command may hold tags, fences and verdicts of its own. Therefore:
 
 - Text within a JSON string is never markup, as an object is read as a whole. Where an object breaks
-  after its action, its strings cannot be told from what follows: it counts by that action, and
-  nothing after it but an answer that stands alone behind the last `</think>`.
+  after its action, nothing marks where its strings end: it counts by that action, and nothing after
+  it but an answer that stands alone behind the last `</think>`.
 - A completion that begins with its answer was not thinking: a `</think>` without `<think>` in it
   is text.
 - Of several parts outside `<think>` the one counts that is nothing but an answer and stands last,
@@ -56,7 +56,7 @@ DECODER = json.JSONDecoder(strict=False, parse_int=float)
 
 @dataclass(slots=True)
 class _Scope:
-    """What was read outside, or inside, `<think>`."""
+    """The answers read outside `<think>`, or those read inside."""
 
     fenced: list[ParsedCompletion] = field(default_factory=list)
     """Objects that open a fenced block."""

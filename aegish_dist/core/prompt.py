@@ -9,7 +9,7 @@ COMMAND_SLOT = "{command}"
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What is sent to a model for one sample."""
+    """The two texts sent to a model for one sample."""
 
     system: str
     """Identical for every sample of a run, so that providers can cache it."""

@@ -14,11 +14,11 @@ class Place:
     rank: int | None
     """1-based position; None when the score is undefined."""
     tie_group: int | None
-    """1-based; models of one group cannot be told apart from its leader."""
+    """1-based; no model of a group differs from its leader by more than chance may explain."""
     model: str
     """Canonical model id."""
     aegish_score: float | None
-    """What it is ranked by."""
+    """Its aegish score, by which it is ranked."""
 
 
 def rank(scores: Mapping[str, Estimate]) -> list[Place]:

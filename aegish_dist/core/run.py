@@ -37,8 +37,11 @@ class RunDataset:
     """A dataset as a run uses it."""
 
     name: str
+    """Short name."""
     fingerprint: str
+    """As of `core.sample.Dataset`."""
     samples: int
+    """How many samples it has."""
     malicious: int
     """How many of the samples are malicious."""
     source: str = ""
@@ -56,7 +59,7 @@ class Run:
     created_at: datetime
     """When it was submitted or imported."""
     name: str
-    """What the user calls it; empty when they did not say."""
+    """Name that the user gave; may be empty."""
     origin: str
     """`submit` or `import`."""
     package_version: str
@@ -68,7 +71,7 @@ class Run:
     epochs: int
     """Repeats of every sample."""
     datasets: tuple[RunDataset, ...]
-    """What was asked."""
+    """The datasets whose samples are asked."""
     models: tuple[ModelSpec, ...]
     """Who was asked, as resolved at submit."""
     datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -100,15 +103,18 @@ class RunSummary:
     """One line of the list of runs."""
 
     run_id: str
+    """Full id."""
     name: str
     """Name that the user gave; may be empty."""
     origin: str
     """`submit` or `import`."""
     created_at: datetime
+    """When it was submitted or imported."""
     models: int
     """How many models the run asks."""
     samples: int
     """Over all datasets."""
     epochs: int
+    """Repeats of every sample."""
     verdicts: int
     """Stored so far."""

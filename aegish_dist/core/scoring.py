@@ -15,7 +15,7 @@ from aegish_dist.errors import ScoringError
 
 
 class Label(StrEnum):
-    """What a rule set calls a verdict."""
+    """The name that a rule set gives to a finding."""
 
     ALLOW = "ALLOW"
     WARN = "WARN"

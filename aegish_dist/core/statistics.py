@@ -77,7 +77,7 @@ def macro_rate(observations: Iterable[Observation]) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Residual:
-    """What each of some samples adds to the mean of its stratum beyond its share."""
+    """The contribution of each of some samples to the mean of its stratum, less its share."""
 
     cluster: str | None
     value: float

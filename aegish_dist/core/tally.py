@@ -30,7 +30,7 @@ class Finding(StrEnum):
     DEADLINE = "DEADLINE"
     """No answer within the time limit."""
     API_FAILURE = "API_FAILURE"
-    """The call failed for good."""
+    """The call failed at its last attempt."""
 
 
 _BY_OUTCOME = {
@@ -47,7 +47,13 @@ _EMPTY_BY_STOP: dict[StopKind | None, Finding] = {
 
 
 def find(outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass | None) -> Finding:
-    """Classify one verdict as finely as any rule needs it."""
+    """Classify one verdict as finely as any rule needs it.
+
+    Args:
+        outcome: As stored.
+        stop_kind: Why the model stopped; None when unknown or not called.
+        error_class: Why there is no completion; None when there is one.
+    """
     if outcome is not Outcome.TIMEOUT_ERROR:
         return _BY_OUTCOME[outcome]
     if error_class is ErrorClass.DEADLINE:
@@ -66,8 +72,8 @@ class Cell:
     cluster: str | None
     """None: each of the samples is a cluster of its own."""
     findings: tuple[tuple[Finding, int], ...]
-    """What the epochs of each such sample brought, sorted: ((BLOCK, 2), (WARN, 1)). The counts are
-    verdicts per sample; with one epoch it is ((BLOCK, 1),)."""
+    """The findings of the epochs of each such sample, sorted: ((BLOCK, 2), (WARN, 1)). The counts
+    are verdicts per sample; with one epoch it is ((BLOCK, 1),)."""
     samples: int
     """How many samples came out so, at least 1."""
 
@@ -84,10 +90,13 @@ class ConfidenceCell:
     """
 
     target: Target
+    """Label of the samples."""
     finding: Finding
+    """Classification of the verdicts."""
     bin: int
     """0-based index of the confidence bin."""
     verdicts: int
+    """How many, at least 1."""
     sum_c: int
     """Sum of c, in 1e-6."""
     sum_c2: int
@@ -105,10 +114,15 @@ class Latency:
     """Distribution of one part of the time over a model's answered verdicts, in milliseconds."""
 
     mean: float
+    """Arithmetic mean."""
     p50: float
+    """Median."""
     p90: float
+    """90th percentile."""
     p99: float
+    """99th percentile."""
     max: float
+    """Longest time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +130,15 @@ class TokenTotals:
     """Summed tokens of a model; None where no verdict reported them."""
 
     input: int | None = None
+    """All input, cached tokens included."""
     output: int | None = None
+    """All output, reasoning included."""
     reasoning: int | None = None
+    """Part of the output."""
     cache_read: int | None = None
+    """Part of the input."""
     cache_write: int | None = None
+    """Part of the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +170,10 @@ class ModelTally:
     confidence: tuple[ConfidenceCell, ...] = ()
     """Sorted."""
     latency: dict[str, Latency] = field(default_factory=dict)
-    """By part: `service`, `queue`, `limiter`, `backoff`, `total`; a part nobody timed is absent."""
+    """By part: `service`, `queue`, `limiter`, `backoff`, `total`; absent where no verdict has a
+    time."""
     tokens: TokenTotals = field(default_factory=TokenTotals)
+    """Summed tokens."""
     cost_usd: Decimal | None = None
     """Sum over the priced verdicts; None when none is priced."""
     priced_verdicts: int = 0

@@ -109,7 +109,16 @@ def _known(earlier: Collection[Snapshot], rules: int) -> dict[str, VerdictSet]:
 
 
 def current_snapshot(engine: Engine, run_id: str, rule: ScoringRule) -> Snapshot:
-    """Return the newest snapshot under a rule, made anew if verdicts or the rule have changed."""
+    """Return the newest snapshot under a rule; a new one if verdicts or the rule have changed.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        rule: The opinion to apply.
+
+    Raises:
+        ReportError: The run has no verdict yet.
+    """
     with transaction(engine) as session:
         run = load_run(session, run_id)
         found = find_snapshot(session, run_id, scoring=rule.name)
@@ -124,6 +133,11 @@ def current_snapshot(engine: Engine, run_id: str, rule: ScoringRule) -> Snapshot
 
 def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot:
     """Return a stored snapshot of a run.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        snapshot_id: Key of the snapshot, at least 1.
 
     Raises:
         ReportError: The run has no such snapshot.

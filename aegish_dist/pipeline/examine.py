@@ -21,12 +21,14 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One part of the installation."""
+    """One part of the installation, tried."""
 
-    what: str
+    part: str
+    """Name of the part, in a word."""
     ok: bool
+    """Whether it works."""
     detail: str
-    """What was found, with the remedy when it is not right."""
+    """The state it is in, with the remedy when it does not work."""
 
 
 def examine(
@@ -48,24 +50,24 @@ def examine(
         environ: Where the keys are.
         embedded_database: Whether the store is the one this package starts, which migrates itself.
     """
-    findings = [
+    checks = [
         _tried("database", lambda: _database(database(), embedded_database)),
         _tried("broker", lambda: _broker(app)),
         _tried("limits", lambda: _limits(app, limiter_url)),
         _tried("catalog", lambda: f"{len(catalog().models)} models"),
         _tried("keys", lambda: _keys(catalog(), environ)),
     ]
-    if app is not None and findings[0].ok:
-        findings.append(_tried("workers", lambda: _workers(database())))
-        findings.append(_tried("runs", lambda: _served(database())))
-    return findings
+    if app is not None and checks[0].ok:
+        checks.append(_tried("workers", lambda: _workers(database())))
+        checks.append(_tried("runs", lambda: _served(database())))
+    return checks
 
 
-def _tried(what: str, attempt: Callable[[], str]) -> Check:
+def _tried(part: str, attempt: Callable[[], str]) -> Check:
     try:
-        return Check(what, ok=True, detail=attempt())
+        return Check(part, ok=True, detail=attempt())
     except AegishError as error:
-        return Check(what, ok=False, detail=str(error))
+        return Check(part, ok=False, detail=str(error))
 
 
 def _database(engine: Engine, embedded: bool) -> str:
@@ -133,5 +135,5 @@ def _served(engine: Engine) -> str:
 def _workers(engine: Engine) -> str:
     fleet = _fleet(engine)
     if not fleet.workers:
-        return "none alive: start one with `aegish-dist worker`"
-    return f"{fleet.workers} alive, {sum(fleet.in_flight.values())} items in flight"
+        return "none running: start one with `aegish-dist worker`"
+    return f"{fleet.workers} running, {sum(fleet.in_flight.values())} items in flight"

@@ -1,4 +1,4 @@
-"""What a use case reports while it works."""
+"""The seam between a use case and its caller while it works: notes and progress."""
 
 from __future__ import annotations
 

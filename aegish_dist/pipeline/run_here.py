@@ -40,7 +40,7 @@ moment longer after `resume` or `retry` had it probed."""
 
 
 class Counts:
-    """The status of a run, counted anew only where that is worth its time."""
+    """The status of a run, counted again only where that is worth its time."""
 
     def __init__(
         self, count: Callable[[], RunStatus], clock: Callable[[], float] = time.monotonic
@@ -143,8 +143,8 @@ def wait_for_workers(
         app: The queue.
         run: A stored and enqueued run.
         on_status: Called with each count; see `run_embedded`.
-        patience_s: How long nobody may hold an item while the queues are empty; then what is
-            missing was lost, and only `resume` brings it back.
+        patience_s: Seconds during which no worker holds an item while the queues are empty, before
+            the wait ends: what is missing was lost, and only `resume` enqueues it again.
 
     Returns:
         The last status; something is missing in it when a model is parked, money or patience ran

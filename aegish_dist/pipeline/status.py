@@ -19,7 +19,7 @@ RATE_WINDOW_S = 15.0
 
 
 class State(StrEnum):
-    """What a run or a model of it is doing."""
+    """The state of a run, or of a model of it."""
 
     COMPLETE = "complete"
     """Nothing is missing, or nothing more will come because the run was imported."""
@@ -38,11 +38,15 @@ class ModelStatus:
     """One model of a run."""
 
     model: str
+    """Canonical model id."""
     planned: int
+    """Samples times epochs."""
     done: int
+    """Items that have a verdict."""
     in_flight: int
     """Items that workers hold now."""
     state: State
+    """Of this model."""
     rate_per_s: float
     """Verdicts per second over the last `RATE_WINDOW_S` seconds."""
     cost_usd: float | None
@@ -60,12 +64,17 @@ class RunStatus:
     """A run as a whole."""
 
     run_id: str
+    """Full id."""
     origin: str
     """`submit`, or `import`: then no model can be asked."""
     state: State
+    """The most active state of any model."""
     planned: int
+    """Over all models."""
     done: int
+    """Over all models."""
     missing: int
+    """Planned items without a verdict."""
     outcomes: Mapping[str, int]
     """Verdicts by outcome, of each item the newest one."""
     failed: Mapping[str, int]
@@ -75,10 +84,11 @@ class RunStatus:
     retrying: int
     """Items that a retry asks again and has not answered yet; they count as missing."""
     models: tuple[ModelStatus, ...]
+    """In the order of the run."""
     eta_s: float | None
     """Seconds until complete at the present rate; None when nothing moves."""
     workers: int
-    """Workers alive, whatever they are busy with."""
+    """Running workers, also those busy with other runs."""
 
     @property
     def ended(self) -> bool:

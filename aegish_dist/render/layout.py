@@ -35,9 +35,11 @@ class Section:
     """One table of a report."""
 
     title: str
+    """Heading of the section."""
     columns: tuple[TableCell, ...]
     """Headings; the detail says what the second line of the cells is."""
     rows: tuple[tuple[TableCell, ...], ...]
+    """As many cells in each as there are columns."""
     note: str = ""
     """A sentence shown above the table."""
     keys: int = 1
@@ -51,7 +53,9 @@ class Fact:
     """One line of a report's head."""
 
     label: str
+    """Its name, ours."""
     text: str
+    """Its value; may be foreign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,13 @@ class Report:
     """All that a report says, ready to be drawn."""
 
     title: str
+    """Heading of the whole."""
     facts: tuple[Fact, ...]
+    """The head: about the run and the snapshot."""
     sections: tuple[Section, ...]
+    """Tables, in order."""
     legend: tuple[str, ...]
+    """Sentences that explain the tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +77,11 @@ class Column:
     """A column and how its cells are read."""
 
     title: str
+    """Heading."""
     read: Callable[[RankedModel], TableCell | str]
+    """Gives the cell of a model."""
     detail: str = ""
+    """Second line of the heading; empty when there is none."""
 
 
 SIMULATED = "†"
@@ -89,7 +100,15 @@ def tabulate(
     note: str = "",
     keys: int = 1,
 ) -> Section:
-    """Return a section with one row per model."""
+    """Return a section with one row per model.
+
+    Args:
+        title: Heading of the section.
+        entries: The models, in the order of the rows.
+        columns: What is said about each.
+        note: A sentence shown above the table.
+        keys: How many leading columns say what a row is about; at least 1.
+    """
     return Section(
         title=title,
         columns=tuple(TableCell(column.title, column.detail) for column in columns),

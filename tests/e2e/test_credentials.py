@@ -87,7 +87,7 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(
         assert "not in the catalog" in reasons["openai/key"]
         assert "not in the catalog" in reasons["openai/any"]
         assert "metadata" in reasons["openai/metadata"]
-        assert "no worker may call openai/key (1 alive)" in shown.stderr
+        assert "no worker may call openai/key (1 running)" in shown.stderr
         assert seen == []
         assert SECRET not in cluster.log() + shown.stdout + shown.stderr
 
@@ -112,7 +112,7 @@ def test_a_worker_without_a_key_says_so_until_one_has_it(
         submitted = run(with_key, "submit", *asked, "--limit", "3", "--keys-on-workers")
         run_id = submitted.stdout.strip()
 
-        said = "no worker may call lab/careful (1 alive): LAB_KEY is not set"
+        said = "no worker may call lab/careful (1 running): LAB_KEY is not set"
         assert said in submitted.stderr
         wait_until(lambda: cluster.status(run_id).ended, "a reason", DEADLINE_S)
         assert cluster.status(run_id).models[1].reason == "LAB_KEY is not set"

@@ -22,7 +22,7 @@ PROGRAM = """if True:
     import json, sys
     import aegish_dist.cli
     for command in json.loads(sys.argv[1]):
-        code = aegish_dist.cli._run(command)
+        code = aegish_dist.cli.run(command)
         if code:
             sys.exit(code)
     print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)

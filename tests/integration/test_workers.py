@@ -112,7 +112,7 @@ def test_doctor_names_parked_models(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {}, {dead: Halt.PARKED}, {dead: "HTTP 401: no such key"})
 
-    findings = examine(
+    checks = examine(
         database=lambda: engine,
         app=Celery(broker="memory://"),
         limiter_url=None,
@@ -121,6 +121,6 @@ def test_doctor_names_parked_models(engine: Engine) -> None:
         embedded_database=False,
     )
 
-    assert [(each.ok, each.detail) for each in findings if each.what == "runs"] == [
+    assert [(each.ok, each.detail) for each in checks if each.part == "runs"] == [
         (False, "lab/parked is parked: HTTP 401: no such key")
     ]

@@ -28,7 +28,6 @@ from aegish_dist.errors import StoreError
 
 VERSION = 18
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
 POLL_S = 0.02
 
 
