@@ -3,11 +3,10 @@
 import os
 from typing import Any
 
-from celery import Celery, bootsteps, signals
+from celery import Celery, signals
 from celery.apps.worker import Worker
 from celery.utils.nodenames import default_nodename
 from celery.utils.text import str_to_list
-from kombu.common import QoS
 
 from aegish_dist.broker.app import create_app
 from aegish_dist.broker.kombu_internals import celery_problem
@@ -16,15 +15,9 @@ from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging, get_logger
 from aegish_dist.settings import load_settings
 from workers.discovery import QueueDiscovery
+from workers.prefetch import PrefetchPerWorker
 
 log = get_logger(__name__)
-
-SPARE_FROM_CALLS = 100
-SPARE_PER_CALL = 0.25
-"""Items prefetched beyond the calls in flight, for each call above the first hundred.
-
-An item that is looked up, stored or acknowledged makes no call, and another one takes its place. A
-small worker prefetches none: idle workers should get them."""
 
 
 class QuietWorker(Worker):
@@ -58,31 +51,6 @@ class QuietWorker(Worker):
         return {**kwargs, "without_gossip": True, "without_mingle": True}
 
 
-class Prefetch(bootsteps.StartStopStep):
-    """Sets how many messages the consumer prefetches: somewhat more than calls in flight."""
-
-    requires = ("celery.worker.consumer.tasks:Tasks",)
-
-    def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        super().__init__(consumer, **kwargs)
-        calls = consumer.pool.num_processes
-        spare = SPARE_PER_CALL * max(0, calls - SPARE_FROM_CALLS)
-        consumer.initial_prefetch_count = calls + int(spare)
-
-    def start(self, consumer: Any) -> None:
-        """Count per consumer where queues are quorum queues, which support no other way."""
-        if consumer.app.conf.aegish_queue_arguments:
-            tasks, count = consumer.task_consumer, consumer.initial_prefetch_count
-            tasks.qos(prefetch_count=0, apply_global=True)  # without limit
-            tasks.qos(prefetch_count=count, apply_global=False)
-            # Celery's loop sets the count again, through these.
-            consumer.qos_global = False
-            consumer.qos = QoS(
-                lambda prefetch_count: tasks.qos(prefetch_count=prefetch_count, apply_global=False),
-                count,
-            )
-
-
 def _build() -> Celery:
     settings = load_settings()
     if settings.broker_url is None or settings.database_url is None:
@@ -104,7 +72,7 @@ def _build() -> Celery:
         spool=settings.spool_folder,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
-    worker_app.steps["consumer"].update({Prefetch, QueueDiscovery})
+    worker_app.steps["consumer"].update({PrefetchPerWorker, QueueDiscovery})
     signals.setup_logging.connect(_leave_logging_alone)
     return worker_app
 

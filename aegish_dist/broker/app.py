@@ -156,7 +156,7 @@ def create_app(
     if own_transport and in_process:
         app.conf.broker_transport = "aegish_dist.broker.embedded:Transport"
     # By name: only a worker loads it.
-    app.steps["consumer"].add("workers.throttle:QueueThrottle")
+    app.steps["consumer"].add("workers.prefetch:PrefetchPerModel")
     return app
 
 

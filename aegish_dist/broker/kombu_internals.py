@@ -185,9 +185,9 @@ _CELERY = (
         ("task_join_will_block", None, "overridden: tasks may wait"),
     ),
 )
-_KOMBU = (*_REDIS_CHANNEL, *_REDIS_QOS, *_REDIS_POLLER, *_REDIS_TRANSPORT, *_MESSAGES)
-INTERNALS = (*_KOMBU, *_MEMORY, *_CELERY)
-"""Every private or undocumented name that is overridden, read or set."""
+_REDIS = (*_REDIS_CHANNEL, *_REDIS_QOS, *_REDIS_POLLER, *_REDIS_TRANSPORT, *_MESSAGES)
+INTERNALS = {"redis": _REDIS, "memory": _MEMORY, "celery": _CELERY}
+"""Every name that is overridden, read or set, by transport, and those of Celery."""
 
 
 _MISSING = object()
@@ -204,12 +204,12 @@ def kombu_problem(transport: str) -> str | None:
     """
     if kombu.__version__ not in TESTED_KOMBU:
         return f"kombu {kombu.__version__} was not tested"
-    return _first_difference(_MEMORY if transport == "memory" else _KOMBU)
+    return _first_difference(INTERNALS[transport])
 
 
 def celery_problem() -> str | None:
     """Return how the installed Celery differs from the list in one line; None if it does not."""
-    return _first_difference(_CELERY)
+    return _first_difference(INTERNALS["celery"])
 
 
 def difference(internal: Internal) -> str | None:
