@@ -7,6 +7,7 @@ limit per minute is ignored.
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple
 
 from aegish_dist.core.limits import RateHint
@@ -23,21 +24,8 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+
 _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
 
 
-class _Names(NamedTuple):
-    limit: str
-    remaining: str
-    reset: str
-
-
-_NAMES = tuple(
-    tuple(
-        _Names(*(pattern.format(of=of, what=what) for what in _Names._fields))
-        for of in ("requests", "tokens")
-    )
-    for pattern in dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS.values())
-    if pattern is not None
-)
-"""Names for requests and for tokens in each format; routers send those of another format too."""
+_PATTERNS = tuple(dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS.values()))
+"""Header names of every format, whichever the model's is: routers send those of another one."""
 
 
 class _Limit(NamedTuple):
@@ -55,25 +43,30 @@ def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
     Returns:
         None when they state no limit per minute.
     """
-    for requests_names, tokens_names in _NAMES:
-        requests, tokens = _limit(headers, requests_names), _limit(headers, tokens_names)
+    for pattern in filter(None, _PATTERNS):
+        requests, tokens = (_limit(headers, pattern, of) for of in ("requests", "tokens"))
         if requests.per_minute is not None or tokens.per_minute is not None:
             resets = [each.reset_s for each in (requests, tokens) if each.reset_s is not None]
             return RateHint(*requests[:2], *tokens[:2], max(resets, default=None))
     return None
 
 
-def _limit(headers: Mapping[str, str], names: _Names) -> _Limit:
-    limit = _number(headers.get(names.limit))
+def _limit(headers: Mapping[str, str], pattern: str, of: str) -> _Limit:
+    limit = _number(headers.get(_name(pattern, of, "limit")))
     if limit is None or not 0 < limit <= MAX_PER_MINUTE:
         return _Limit()
-    reset_s = _reset_s(headers.get(names.reset), headers)
+    reset_s = _reset_s(headers.get(_name(pattern, of, "reset")), headers)
     if reset_s is not None and reset_s > MAX_RESET_S:
         return _Limit()
-    remaining = _number(headers.get(names.remaining))
+    remaining = _number(headers.get(_name(pattern, of, "remaining")))
     if remaining is not None and not 0 <= remaining <= limit:
         remaining = None
     return _Limit(limit, remaining, reset_s)
+
+
+@cache
+def _name(pattern: str, of: str, what: str) -> str:
+    return pattern.format(of=of, what=what)
 
 
 def _number(text: str | None) -> float | None:
