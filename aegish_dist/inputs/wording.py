@@ -45,7 +45,7 @@ def worded(error: Exception, values: Any, kind: Any, convert: Callable[..., Any]
     if isinstance(error, RecursionError):
         return InputError("is nested too deeply")
     if isinstance(error, UnicodeEncodeError):
-        return InputError("must not contain half a surrogate pair")
+        return _half_a_surrogate_pair(values, kind, convert)
     message = str(error)
     location = _LOCATION.search(message)
     path = location[1] if location else ""
@@ -57,6 +57,19 @@ def worded(error: Exception, values: Any, kind: Any, convert: Callable[..., Any]
         return error.__cause__.below(path)
     what = message[: location.start()] if location else message
     return _described(what, _at(kind, path)).below(path)
+
+
+def _half_a_surrogate_pair(values: Any, kind: Any, convert: Callable[..., Any]) -> InputError:
+    """Find the field, which msgspec does not name."""
+    for key, value_kind in _fields(kind).items() if isinstance(values, dict) else ():
+        if key in values:
+            try:
+                convert(values[key], value_kind)
+            except UnicodeEncodeError:
+                return _half_a_surrogate_pair(values[key], value_kind, convert).below(key)
+            except REFUSALS:
+                continue
+    return InputError("must not contain half a surrogate pair")
 
 
 def _problem_in_mapping(values: Any, kind: Any, convert: Callable[..., Any]) -> InputError:
