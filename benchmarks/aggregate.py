@@ -139,7 +139,7 @@ def count(home: Path, rows: int, repeats: int) -> None:
 
 
 def move(home: Path, rows: int, repeats: int) -> None:
-    """Print how many verdicts a second leave the store and come back."""
+    """Print how many verdicts a second are exported and imported."""
     run, table = "0moved", []
     with served(home) as url:
         store = Store(url)

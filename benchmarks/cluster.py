@@ -1,6 +1,6 @@
 """A cluster on this machine for benchmarks: PostgreSQL, Redis, simulated providers and workers.
 
-Every part is a process of its own, so that its CPU time can be told apart. Everything listens on
+Every part is a process of its own, so that its CPU time is measured alone. Everything listens on
 127.0.0.1 and lives in a temporary directory.
 """
 
@@ -113,7 +113,7 @@ class Simulators(Parts):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is stored of one model of a run."""
+    """Stored verdicts of one model of a run."""
 
     verdicts: int
     """Stored so far."""

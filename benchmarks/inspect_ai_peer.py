@@ -11,7 +11,7 @@ PostgreSQL, Redis and the simulator already up. CPU is user and system time: of 
 process tree, and of worker, PostgreSQL, Redis and `submit`; the simulator counts for neither.
 `after 1st call` leaves out what each spent before its first call, but for `submit`, which counts
 as a whole. `sustained` is the median of the calls in flight from the first call until the last one
-arrived. Equal `accuracy` shows that both asked the same and were told the same.
+arrived. Equal `accuracy` shows that both asked the same and got the same answers.
 
 Any dataset can be asked: `--commands FILE.json` (aegish) or `.jsonl`, `.csv`, `.parquet` (tables).
 """
@@ -48,7 +48,7 @@ OURS = "aegish-dist"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is the same for every program."""
+    """Conditions that are the same for every program."""
 
     models: int
     latency_s: float
@@ -168,8 +168,8 @@ def compare(cell: Cell, arms: dict[str, Callable[[], dict[str, float]]], repeats
         for name, arm in arms.items():
             rows[name].append(arm())
             row = rows[name][-1]
-            told = f"{row['wall s']:.1f} s wall, {row['CPU ms/verdict']:.2f} ms CPU/verdict"
-            click.echo(f"  {cell}, {repeat + 1}/{repeats}, {name}: {told}", err=True)
+            figures = f"{row['wall s']:.1f} s wall, {row['CPU ms/verdict']:.2f} ms CPU/verdict"
+            click.echo(f"  {cell}, {repeat + 1}/{repeats}, {name}: {figures}", err=True)
     middle = {name: medians(each) for name, each in rows.items()}
     columns = [name for name in middle[OURS] if not name.endswith(" ms")]
     table = [

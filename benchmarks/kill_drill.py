@@ -1,9 +1,9 @@
-"""What a killed worker costs: twenty `kill -9` in the middle of 5,272 items, without `resume`.
+"""Cost of a killed worker: twenty `kill -9` in the middle of 5,272 items, without `resume`.
 
 Run with `python benchmarks/kill_drill.py [KILLS]`; takes about a minute a kill. Needs redis-server.
 
 Two workers share a run; one is killed at a random moment and replaced at once. `complete` is how
-long after the kill the last verdict was there: the dead worker's leases have to run out first.
+long after the kill the last verdict was there: the killed worker's leases have to expire first.
 `lost` and `doubled` are counted in the store; `twice` are calls of the killed worker that were made
 again, which nothing can avoid.
 """
@@ -33,7 +33,7 @@ DOUBLED = """
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one kill led to."""
+    """Result of one kill."""
 
     killed_s: float
     complete_s: float

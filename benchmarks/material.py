@@ -1,4 +1,4 @@
-"""What the benchmarks ask: the bundled datasets, or files of the user."""
+"""Samples of the benchmarks: the bundled datasets, or files of the user."""
 
 import json
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ TIME_LIMIT_S = 180
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What is asked, the same of every program."""
+    """Questions, the same for every program."""
 
     files: tuple[Path, ...]
     """Where they came from; nothing when they are bundled."""

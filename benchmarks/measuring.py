@@ -1,4 +1,4 @@
-"""What the benchmarks measure with: CPU time, memory, and a watch over the simulated provider."""
+"""Instruments of the benchmarks: CPU time, memory, and a watch over the simulated provider."""
 
 import resource
 import statistics

@@ -1,4 +1,4 @@
-"""What publishing costs: tasks per second, CPU per task, and memory while a million stream by.
+"""Cost of publishing: tasks per second, CPU per task, and memory for a million tasks.
 
 Run with `python benchmarks/producer.py [TASKS]`. Needs redis-server.
 """

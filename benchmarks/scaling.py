@@ -1,4 +1,4 @@
-"""What more worker processes bring, and how long a short run takes.
+"""Throughput of more worker processes, and the time of a short run.
 
 Run `python benchmarks/scaling.py [--quick] [workers] [wall] [in-flight]`. Needs redis-server.
 
@@ -37,7 +37,7 @@ SECTIONS = ("workers", "wall", "in-flight")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all sections share."""
+    """Options that all sections share."""
 
     material: Material
     simulators: int

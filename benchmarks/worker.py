@@ -1,4 +1,4 @@
-"""What one worker process costs and carries: CPU per verdict, calls in flight, memory.
+"""Cost and capacity of one worker process: CPU per verdict, calls in flight, memory.
 
 Run with `make bench`, or `python benchmarks/worker.py [cpu] [in-flight]`. Needs redis-server.
 

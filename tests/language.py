@@ -29,7 +29,6 @@ BANNED = {
     r"in vain": "without success, unsuccessful",
     r"nobody|somebody|anybody|everybody|no-one|someone": "name the process, the caller, the user",
     r"dead(?!\s+(?:tuple|letter|row)|-letter)": "closed, lost, stopped, failing, unused",
-    r"alive(?! \()": "running, reachable (keep-alive is spelt so)",
     r"(?:send|sends|sent|sending|turn|turns|turned|turning)s? away": "return to the queue, refuse, reject",
     r"(?:come|comes|came|coming) back": "return, be reachable again",
     r"(?:lives|live) again": "answers again",

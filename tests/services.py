@@ -1,4 +1,4 @@
-"""Real servers for tests, each a process of its own on 127.0.0.1 with data nobody else sees."""
+"""Real servers for tests, each a process of its own on 127.0.0.1 with data of its own."""
 
 import os
 import random
@@ -50,7 +50,7 @@ def short_home() -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens on.
+    """Return a TCP port that no process listens on.
 
     It lies below the ports that the kernel gives to clients: one that waits for a server there
     could otherwise end up connected to itself.
@@ -76,7 +76,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {timeout_s:g} s in vain: {what}")
+            pytest.fail(f"not within {timeout_s:g} s: {what}")
         time.sleep(POLL_S)
 
 

@@ -320,7 +320,7 @@ _ALL: tuple[Fault, ...] = (
     Fault("postgres-half-open", "connections to PostgreSQL go silent", _half_open_postgres),
     Fault("postgres-commit-cut", "connections are cut right after COMMIT, on and off for 6 s",
           _cut_commits),
-    Fault("redis-wiped", "Redis is killed and comes back empty; `resume`", _wipe_redis),
+    Fault("redis-wiped", "Redis is killed and starts again empty; `resume`", _wipe_redis),
     Fault("redis-wiped-worker-killed", "the same, and a worker gets `kill -9`",
           _kill_worker_wipe_redis),
     Fault("redis-stopped", "Redis stands still for 8 s", _stop_redis),

@@ -69,7 +69,7 @@ class Layout:
     concurrency: int = 10
     """Calls that each of them has in flight at most."""
     lease_s: float = 40.0
-    """Seconds after which a dead worker's messages go back to their queues in Redis."""
+    """Seconds after which a killed worker's messages are requeued in Redis."""
 
 
 class Fleet:

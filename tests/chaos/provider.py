@@ -61,7 +61,7 @@ class Provider:
         self.begun: Counter[Asked] = Counter()
         """Calls that the provider worked on, refused ones and those lost in silence excluded."""
         self.refused = 0
-        """Calls that it turned away."""
+        """Calls that it rejected."""
         self.unanswered = 0
         """Calls that their callers gave up while it was silent."""
         self.in_flight = 0

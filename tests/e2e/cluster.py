@@ -30,7 +30,7 @@ DEADLINE_S = 60.0
 """For a whole run or process; generous, because machines that test are busy."""
 
 LOG_CHARS = 20_000
-"""What a failed test shows of the workers' last words."""
+"""Characters of the workers' log that a failed test shows."""
 
 
 def aegish_dist(*arguments: str) -> list[str]:

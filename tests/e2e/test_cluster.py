@@ -77,7 +77,7 @@ def test_queue_of_another_type(tmp_path: Path, postgres_url: str, rabbitmq_url: 
 
 
 def test_worker_of_one_model(cluster: Cluster) -> None:
-    """A worker told its models leaves the queues of other models alone."""
+    """A worker with pinned models leaves the queues of other models alone."""
     served, left, _ = WIRES
     run_id = cluster.submit(served, left, limit=30)
     cluster.start(*aegish_dist("worker", "--models", served))

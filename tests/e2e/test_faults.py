@@ -53,7 +53,7 @@ ERROR_CLASSES = {
     "truncated": ErrorClass.CONNECTION,
     "malformed": ErrorClass.MALFORMED,
 }
-"""What each passing fault looks like from outside."""
+"""Sign of each passing fault in the log."""
 
 
 @pytest.fixture

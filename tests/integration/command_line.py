@@ -13,7 +13,7 @@ from aegish_dist.cli import run
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left behind."""
+    """Output and exit code of a command."""
 
     code: int
     out: str

@@ -78,7 +78,7 @@ def as_bytes(document: object) -> str:
 
 @dataclass(frozen=True)
 class ByHand:
-    """What a rule set makes of the nine verdicts of the weak model."""
+    """A rule set gives these numbers for the nine verdicts of the weak model."""
 
     detected: float
     detection_n: int
@@ -174,7 +174,7 @@ def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str) -> None:
         (s.run_id, s.verdicts, s.verdicts_hash, s.parser_versions, s.code_version)
         for s in snapshots
     }
-    # Verdicts that nobody answered were read by no parser.
+    # Verdicts without an answer were read by no parser.
     versions = f"0,{PARSER_VERSION}"
     assert identity == (run_id, 18, snapshots[0].verdicts_hash, versions, __version__)
     assert [s.scoring_version for s in snapshots] == [RULES[s.scoring].version for s in snapshots]

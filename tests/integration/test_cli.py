@@ -236,7 +236,7 @@ def test_aggregate_gives_the_numbers_of_the_verdicts(aegish: CommandLine, run_id
 
 
 def test_scoring_all_prints_one_document_per_rule(aegish: CommandLine, run_id: str) -> None:
-    """Under the refined rule a deadline is nobody's wrong answer; the others count it."""
+    """Under the refined rule a deadline is no wrong answer; under the others it is."""
     documents = aegish.ok("aggregate", "--scoring", "all", "--json").json
     assert [each["scoring"] for each in documents] == [
         "aegish-5.3",

@@ -89,7 +89,7 @@ def _verdicts_are_written(engine: Engine) -> bool:
 
 
 def _has_connected(engine: Engine) -> bool:
-    """Whether somebody else is connected to the test's database."""
+    """Whether another session is connected to the test's database."""
     others = text(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -121,10 +121,10 @@ def test_a_reader_that_goes_away_is_no_bug(
     assert process.returncode == 1
 
 
-def test_a_bug_is_told_apart(
+def test_a_bug_has_an_exit_code_of_its_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, postgres_url: str
 ) -> None:
-    """What nobody foresaw has exit code 3, its traceback and a request to report it."""
+    """A bug has exit code 3, its traceback and a request to report it."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
 
     def broken(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What the command line refuses: one clear line, the right exit code, and no trace in the store."""
+"""Refusals of the command line: one clear line, the right exit code, and no trace in the store."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from tests.integration.command_line import CommandLine, Done, write_lines
 from tests.integration.stored_runs import BLOCKED, TAR, a_run, answer, row_counts, store
 
 CLOSED_PORT = 1
-"""Nobody listens on it without being root, and no test does."""
+"""Only root may listen on it, and no test does."""
 SUBMIT = ("submit", "--models", "baseline/keyword")
 MALICIOUS = {"command": "7z x", "binary": "7z", "category": "shell"}
 VERDICT = {"model": "test/x", "command": "ls", "target": "harmless", "completion": None}
@@ -272,7 +272,7 @@ def test_a_database_without_tables_is_refused(
     assert aegish.ok("db", "current").out == "nothing\n"
 
 
-def test_a_role_without_rights_is_told(
+def test_a_role_without_rights_is_one_line(
     aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, unmigrated_url: str
 ) -> None:
     """A role that may not create tables gets the server's reason, not a traceback."""
@@ -292,7 +292,7 @@ def test_a_role_without_rights_is_told(
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_a_database_that_takes_no_writes_is_told(
+def test_a_database_that_takes_no_writes_is_one_line(
     aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     """It is no bug of this program, wherever a command comes upon it."""

@@ -216,7 +216,7 @@ def test_odd_lines_are_read_as_json_reads_them(engine: Engine, tmp_path: Path) -
 
 @pytest.mark.parametrize("blank", ["\u00a0", "\x1c", "\u2028"])
 def test_only_blanks_of_ascii_make_a_blank_line(engine: Engine, tmp_path: Path, blank: str) -> None:
-    """What else looks like nothing is no JSON."""
+    """Other blank characters are no JSON."""
     path = tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(a_line())}\n{blank}\n", "utf-8", newline="")
 
@@ -255,7 +255,7 @@ def test_what_was_imported_is_counted_from_the_index(
     assert number == visible > 0
 
 
-def test_a_lost_connection_is_told_in_one_line(
+def test_a_lost_connection_is_one_line(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of an import, of which nothing is kept."""

@@ -161,7 +161,7 @@ def test_folders_above_the_home_stay_as_they_are(tmp_path: Path) -> None:
 
 
 def test_the_way_is_open_for_whom_a_folder_lets_through(tmp_path: Path) -> None:
-    """Owner, group and others are told apart as the kernel does."""
+    """Owner, group and others are distinguished as the kernel does."""
     home = tmp_path / "home"
     home.mkdir()
     inside = home / "postgres"
@@ -198,7 +198,7 @@ def test_the_version_is_known_without_a_server() -> None:
 
 
 def test_a_first_start_that_was_killed_is_no_obstacle() -> None:
-    """The next process waits for what is left of it, and makes the files anew."""
+    """The next process waits for what is left of it, and makes the files again."""
     with short_home() as top:
         user = subprocess.Popen([sys.executable, "-c", USER, str(top)], stdout=subprocess.DEVNULL)
         wait_until((top / "postgres.new").exists, "the files to be begun", 20)

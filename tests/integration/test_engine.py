@@ -254,7 +254,7 @@ def test_a_connection_that_is_lost_before_the_commit(numbers: Engine) -> None:
 
 
 def test_a_transaction_that_sees_one_moment(numbers: Engine) -> None:
-    """What others commit meanwhile is not seen under REPEATABLE READ, and is without it."""
+    """A commit of another session is not seen under REPEATABLE READ, and is without it."""
     count = text("SELECT count(*) FROM numbers")
     with transaction(numbers, isolation_level="REPEATABLE READ") as session:
         before = session.scalar(count)
@@ -288,7 +288,7 @@ def test_a_lock_that_is_not_given(engine: Engine) -> None:
 
 
 def test_a_database_that_is_read_only(engine: Engine) -> None:
-    """It is told in one line."""
+    """The error is one line."""
     said = in_one_line(engine, "SET TRANSACTION READ ONLY", "DELETE FROM runs")
 
     assert "does not let this user write" in said

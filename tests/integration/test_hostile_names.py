@@ -52,7 +52,7 @@ def test_tables_show_names_as_they_are_written(aegish: CommandLine) -> None:
     assert "[/red][link=https://" in aegish.ok("runs").out
 
 
-def test_a_problem_in_a_file_is_told_printably(aegish: CommandLine, tmp_path: Path) -> None:
+def test_a_problem_in_a_file_is_printable(aegish: CommandLine, tmp_path: Path) -> None:
     """Fields of a wrong file, and its name, are quoted in errors."""
     path = tmp_path / f"{HOSTILE.replace('/', '')}.jsonl"
     path.write_text(json.dumps({"command": "", "target": HOSTILE, HOSTILE: HOSTILE}) + "\n")

@@ -148,7 +148,7 @@ def test_lines_come_out_as_they_went_in(engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path, suffix: str) -> None:
-    """What is exported, imported again and exported again is the same, record by record."""
+    """An export, imported again and exported again, is the same, record by record."""
     given = write_lines(tmp_path / "given.jsonl", LINES)
     first = import_verdicts(engine, [given], "first")
     path = tmp_path / f"exported{suffix}"
@@ -229,7 +229,7 @@ def test_a_bad_line_leaves_no_trace(
 def test_the_greatest_numbers_can_be_imported_and_aggregated(
     engine: Engine, tmp_path: Path
 ) -> None:
-    """What reading accepts, storing and counting accept too."""
+    """Storing and counting accept the numbers that reading accepts."""
     times = dict.fromkeys(("latency_ms", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"), 1e12)
     tokens = dict.fromkeys(("input_tokens", "output_tokens", "reasoning_tokens"), 2**63 - 1)
     most = 2**15 - 1

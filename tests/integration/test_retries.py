@@ -65,7 +65,7 @@ def missing(session: Session, stored: StoredRun) -> set[Item]:
 
 
 def known(session: Session, *items: Item) -> list[bool | None]:
-    """Tell of each item whether it is done, None for one that nobody planned."""
+    """Return of each item whether it is done, None for one that is not planned."""
     return [None if each is None else each.done for each in look_up(session, items)]
 
 
@@ -93,7 +93,7 @@ def test_items_of_one_retry_can_be_asked_for_alone(session: Session) -> None:
 
 
 def test_the_same_retry_twice_plans_nothing_more(session: Session) -> None:
-    """What waits for a retry is not planned again, under whichever outcomes."""
+    """An item that waits for a retry is not planned again, under whichever outcomes."""
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, MODELS)
 

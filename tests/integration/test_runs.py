@@ -81,7 +81,7 @@ def test_a_run_comes_back_as_it_was(session: Session) -> None:
 
 
 def test_an_imported_run_has_neither_prompt_nor_parameters(session: Session) -> None:
-    """What nobody knows stays unknown."""
+    """A number that is not known stays unknown."""
     run = a_run(prompt=None)
     store(session, run)
 
@@ -359,7 +359,7 @@ def test_a_stored_dataset_comes_back_as_it_was(session: Session) -> None:
 
 
 def test_selections_cannot_be_named(session: Session) -> None:
-    """What a run made with a limit is stored for that run alone, until it is imported by name."""
+    """A dataset that was narrowed for a run is stored for it alone, until it is imported by name."""
     selection = replace(COMMANDS, samples=(TAR,))
     save_dataset(session, selection, selectable=False)
     assert load_dataset(session, "commands") is None

@@ -64,7 +64,7 @@ def verdicts(engine: Engine, run: StoredRun) -> list[object]:
 
 
 def test_answers_survive_a_file(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
-    """Every field comes back as it was, errors of attempts too; the file is its owner's alone."""
+    """Every field is read as it was, errors of attempts too; the file is its owner's alone."""
     answers = evaluated(stored)
     path = spool(tmp_path / "new" / "spool", answers)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -79,7 +79,7 @@ def test_answers_survive_a_file(engine: Engine, stored: StoredRun, tmp_path: Pat
 def test_storing_a_file_twice_does_no_harm(
     engine: Engine, stored: StoredRun, tmp_path: Path
 ) -> None:
-    """What is there stays as it is: a file may hold what went through after all."""
+    """A stored verdict stays as it is: a file may hold one that was stored after all."""
     answers = evaluated(stored)
     first = replace(answers[0].verdict, worker="first", call_errors=())
     with Session(engine) as session, session.begin():
@@ -242,7 +242,7 @@ def test_the_command(cli: CommandLine, stored: StoredRun, tmp_path: Path) -> Non
 
 
 class Database:
-    """Refuses what it is told to refuse, and otherwise is away."""
+    """Refuses the samples of a set, and otherwise is away."""
 
     def __init__(self, refused: Item) -> None:
         self._refused = refused

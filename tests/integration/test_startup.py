@@ -71,7 +71,7 @@ def test_listing_models_takes_no_store(env: dict[str, str]) -> None:
 
 
 def test_help_of_a_command_takes_no_more_than_its_work(env: dict[str, str]) -> None:
-    """Whoever asks how to submit waits for neither Celery nor HTTP."""
+    """The help of `submit` loads neither Celery nor HTTP."""
     elsewhere = {"demo", "doctor", "datasets", "report", "simulate-provider"}
     names = {name for commands in SECTIONS.values() for name in commands} - elsewhere
     assert loaded(env, *([name, "--help"] for name in sorted(names))) & HEAVY == set()

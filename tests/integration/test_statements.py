@@ -54,7 +54,7 @@ def execute(session: Session, sql: str) -> None:
 
 
 def test_every_statement_has_a_name_and_a_sentence() -> None:
-    """What the files say is what the tests below execute."""
+    """The tests below execute the statements of the files."""
     heads = sum(content.count("-- name: ") for content in FILES)
     sentences = [sentence for content in FILES for _, sentence, _ in NAMED.findall(content)]
     assert heads == len(STATEMENTS) == len(sentences)

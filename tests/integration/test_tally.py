@@ -356,7 +356,7 @@ def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> 
 
 
 def test_a_sample_in_two_datasets_has_two_verdicts(session: Session) -> None:
-    """What changes in both alike changes the identity."""
+    """A change of both alike changes the identity."""
     twice = (Dataset("one", (TAR,)), Dataset("two", (TAR,)))
     hashes = set()
     for run_id, verdict in (("run1", BLOCKED), ("run2", ALLOWED)):

@@ -24,7 +24,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("original", TEXTS, ids=lambda text: ascii(text)[:20])
 def test_any_text_comes_back(engine: Engine, original: str | None) -> None:
-    """What is read is what was written, code point by code point."""
+    """Text is read as it was written, code point by code point."""
     with engine.begin() as connection:
         NOTES.create(connection)
         connection.execute(NOTES.insert().values(id=1, body=original))

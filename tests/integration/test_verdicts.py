@@ -231,7 +231,7 @@ def test_every_error_class_survives(session: Session, error_class: ErrorClass) -
     ids=lambda text: ascii(text)[:24],
 )
 def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
-    """Hostile text comes back code point by code point, from every field that may hold it."""
+    """Hostile text is read code point by code point, from every field that may hold it."""
     completion = Completion(text, text, StopKind.OTHER, Usage(), text, text, text, text)
     error = replace(SLOW_DOWN, message=text)
     verdict = replace(FULL, completion=completion, reason=text, call_errors=(error,))
@@ -257,7 +257,7 @@ def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
 def test_what_cannot_be_is_refused(
     session: Session, changes: dict[str, Any], constraint: str
 ) -> None:
-    """The database itself refuses values out of range, whoever writes them."""
+    """The database itself refuses values out of range, from any writer."""
     stored = store(session, a_run())
 
     with pytest.raises(IntegrityError, match=f"ck_verdicts_{constraint}"):

@@ -134,7 +134,7 @@ def test_odd_lines_are_judged_alike(changes: dict[str, Any], gone: bool) -> None
     ],
 )
 def test_what_is_passed_over_has_to_be_json(tmp_path: Path, line: str, problem: str | None) -> None:
-    """A key nobody knows, or one that comes twice, may make a line no JSON all the same."""
+    """An unknown key, or one that comes twice, may make a line no JSON all the same."""
     path = tmp_path / "a.jsonl"
     encoding = "latin-1" if "\xff" in line else "utf-8"
     path.write_bytes((line + json.dumps(PLAIN)[1:] + "\n").encode(encoding))

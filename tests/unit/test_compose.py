@@ -87,7 +87,7 @@ def test_redis_keeps_its_messages() -> None:
 
 
 def test_no_password_stands_in_an_argument() -> None:
-    """Everybody on a host can read the arguments of its processes."""
+    """Every user of a host can read the arguments of its processes."""
     arguments = [str(SERVICES[name].get("command")) for name in SERVICES]
     arguments += [str(service.get("healthcheck")) for service in SERVICES.values()]
 
@@ -158,7 +158,7 @@ def test_worker_starts_after_the_migration() -> None:
 
 
 def test_long_running_services_are_checked() -> None:
-    """What keeps running has a health check; what ends by itself has none."""
+    """A service that keeps running has a health check; one that ends by itself has none."""
     assert {name for name, service in SERVICES.items() if "healthcheck" in service} == LONG_RUNNING
 
 

@@ -163,7 +163,7 @@ def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
-    """What fits into no disk is no file: the old one stays, and no part is left."""
+    """A file that does not fit is not written: the old one stays, and no part is left."""
     path = tmp_path / "report.csv"
     path.write_text("old")
     script = (
@@ -218,7 +218,7 @@ def test_text_is_encoded_and_its_line_breaks_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/63", os.devnull])
-def test_streams_are_told_from_files(name: str) -> None:
-    """What is written to as it is has no suffix that would name its format."""
+def test_streams_are_not_files(name: str) -> None:
+    """A stream has no suffix that would name a format."""
     assert is_stream(Path(name))
     assert not is_stream(Path(f"{name}.jsonl"))

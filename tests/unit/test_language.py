@@ -17,17 +17,20 @@ PACKAGES = (
     "aegish_dist/logs",
     "workers",
 )
+EXAMPLES = {ROOT / "tests/language.py", Path(__file__)}
+"""Files that hold the words themselves."""
 OURS = re.compile(r"(?:aegish_dist|workers|tests)\b")
 SEAMS = {"Channel", "Transport"}
 """Kombu's names for the parts of a transport, of which this project has two."""
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_language_of_a_package_is_plain(package: str) -> None:
+@pytest.mark.parametrize("folder", [*PACKAGES, "benchmarks", "tests"])
+def test_the_language_of_a_folder_is_plain(folder: str) -> None:
     """No word of the list is used, and every public definition has its docstring and its parts."""
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
-        for path in files([str(ROOT / package)])
+        for path in files([str(ROOT / folder)])
+        if path not in EXAMPLES
         for line, text in sorted(offences(path))
     ]
     assert found == []
@@ -83,7 +86,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def test_tests_import_public_names() -> None:
-    """What a test needs has a name without an underscore (ruff's SLF001 looks at attributes)."""
+    """Every name that a test needs is one without an underscore (ruff's SLF001 looks at attributes)."""
     paths = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     private = {name for path in paths for name in imported(path) if name.startswith("_")}
     assert private <= {"__version__"}

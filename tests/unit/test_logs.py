@@ -50,7 +50,7 @@ def test_a_json_line_has_the_event_and_its_fields(capsys: pytest.CaptureFixture[
 
 
 def test_bound_fields_are_on_every_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is bound to the context reaches events of ours and of libraries alike."""
+    """Fields bound to the context reach events of ours and of libraries alike."""
     configure_logging("INFO", "json")
     with structlog.contextvars.bound_contextvars(model="test/x"):
         get_logger("ours").info("called")
@@ -122,7 +122,7 @@ def test_console_lines_hold_no_control_characters(capsys: pytest.CaptureFixture[
 
 
 def test_json_lines_hold_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    """They are ASCII, and what was logged comes back from them."""
+    """They are ASCII, and the logged text can be read from them."""
     configure_logging("INFO", "json")
     get_logger("ours").warning("answered", text=HOSTILE)
     err = capsys.readouterr().err

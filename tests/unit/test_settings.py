@@ -63,7 +63,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("blank", ["", "  ", "\t\n"])
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_blank_is_unset(monkeypatch: pytest.MonkeyPatch, variable: str, blank: str) -> None:
-    """Compose files and shells pass on variables that nobody filled in."""
+    """Compose files and shells pass on variables that are empty."""
     defaults = load_settings()
     monkeypatch.setenv(f"AEGISH_DIST_{variable}", blank)
 
@@ -149,7 +149,7 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
 
 
 def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be logged by accident, and nobody may edit them on the way."""
+    """They may be logged by accident, and are not edited on the way."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     settings = load_settings()
 

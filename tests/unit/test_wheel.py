@@ -47,7 +47,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     ],
 )
 def test_wheel_contains(wheel_names: set[str], name: str) -> None:
-    """What the package reads at run time is installed with it."""
+    """Files that the package reads at run time are installed with it."""
     assert name in wheel_names
 
 
@@ -64,7 +64,7 @@ def test_wheel_contains_every_file_of_the_packages(wheel_names: set[str]) -> Non
 
 
 def test_wheel_contains_nothing_else(wheel_names: set[str]) -> None:
-    """Neither tests nor benchmarks end up in somebody's site-packages."""
+    """Neither tests nor benchmarks end up in the site-packages of users."""
     tops = {name.partition("/")[0] for name in wheel_names}
 
     assert tops == {"aegish_dist", "workers", f"aegish_dist-{__version__}.dist-info"}

@@ -196,7 +196,7 @@ def test_a_closed_output_is_one_line(arguments: str) -> None:
 
 @pytest.mark.usefixtures("_buffering")
 def test_a_disk_that_becomes_full_is_noticed(tmp_path: Path) -> None:
-    """What was written in part does not pass for the whole."""
+    """A file that was written in part does not pass for the whole."""
     path = tmp_path / "prompt.txt"
     done = command(f"ulimit -f 1; $A prompts show guard > {path}")
     assert path.stat().st_size == 1024
@@ -213,7 +213,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 @pytest.mark.usefixtures("_buffering")
 @pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", "2>&1 >&- | true"])
 def test_errors_that_cannot_be_shown_keep_their_exit_code(redirection: str) -> None:
-    """Wrong usage is 2 whether or not anybody reads why."""
+    """Wrong usage is 2, also where the message cannot be shown."""
     done = command(f"set -o pipefail; $A prompts nothing {redirection}")
     assert (done.returncode, done.stdout) == (2, "")
 
@@ -250,7 +250,7 @@ class Full(io.RawIOBase):
     ("error", "raised"),
     [(OSError(28, "No space"), OutputError), (BrokenPipeError(), ClosedOutputError)],
 )
-def test_an_export_to_a_failing_output_is_told_from_a_bug(
+def test_an_export_to_a_failing_output_is_no_bug(
     error: OSError, raised: type[OutputError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes larger than any buffer fail while they are written, not when they are flushed."""

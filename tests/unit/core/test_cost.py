@@ -1,4 +1,4 @@
-"""What a call costs, reckoned by hand in USD per million tokens."""
+"""Cost of a call, computed by hand in USD per million tokens."""
 
 from decimal import Decimal
 

@@ -1,6 +1,6 @@
 """No metric moves unnoticed: the numbers of a fixed tally are kept in a file.
 
-After a change that is meant: raise `METRICS_VERSION`, then write the file anew with
+After a change that is meant: raise `METRICS_VERSION`, then write the file again with
 `python -m tests.unit.core.test_golden_metrics`. A new rule set adds numbers and moves none.
 """
 

@@ -274,7 +274,7 @@ def test_cost_per_command_is_the_mean_of_the_priced() -> None:
 
 
 def test_latency_and_tokens_pass_through() -> None:
-    """What the database summed up is not touched."""
+    """Sums of the database are not changed."""
     measured = measure(TALLY, DEFAULT_RULE)
     assert measured.latency == {"service": SERVICE}
     assert measured.tokens == TALLY.tokens

@@ -122,7 +122,7 @@ def test_ac4_both_classes_are_counted_and_rated_separately() -> None:
 
 
 def test_failed_call_is_unscored_under_every_rule() -> None:
-    """A call that failed for good is nobody's wrong answer."""
+    """A call that failed permanently is no wrong answer."""
     assert all(not rule.is_scored(Finding.API_FAILURE) for rule in RULES.values())
 
 

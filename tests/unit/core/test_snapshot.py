@@ -115,7 +115,7 @@ def test_latency_is_the_service_part_with_all_parts_beside_it() -> None:
 
 
 def test_absent_numbers_are_null() -> None:
-    """What nobody timed, priced or counted is null under its key."""
+    """A number that was not measured is null under its key."""
     entry = _entry(_tally("a/b", 8))
     assert entry["latency_ms"] == dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
     assert entry["cost"] == {"total_usd": None, "per_1000_usd": None, "per_command_usd": None}
@@ -160,7 +160,7 @@ def test_order_of_models_and_cells_does_not_show() -> None:
     assert first == second
 
 
-def test_ranking_groups_what_the_leader_cannot_be_told_from() -> None:
+def test_ranking_groups_models_like_the_leader() -> None:
     """0.95 and 0.93 are within 1.96 x 0.0141 = 0.0277, 0.92 is not and leads the next group."""
     places = rank({"c": _score(0.90), "b": _score(0.93), "a": _score(0.95), "d": _score(0.92)})
     assert places == [

@@ -1,4 +1,4 @@
-"""Export: what is written comes back."""
+"""Export: a written file is read as it was."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ DATASET = Dataset(
 
 
 def test_jsonl_round_trip_is_lossless(tmp_path: Path) -> None:
-    """Samples, metadata, source and licence all come back from JSONL."""
+    """Samples, metadata, source and licence are all read from JSONL."""
     path = tmp_path / "mine.jsonl"
     export_dataset(DATASET, path)
     back = read_table(path).checked()

@@ -165,7 +165,7 @@ def test_wrong_file(checkout: Checkout, text: str, line: int | None, field: str 
 
 
 def test_wrong_directory(tmp_path: Path) -> None:
-    """What is no checkout or has no commands is refused."""
+    """A folder that is no checkout or has no commands is refused."""
     with pytest.raises(DatasetError, match="give the root of a GTFOBins checkout"):
         read_gtfobins(tmp_path).checked()
     (tmp_path / "_gtfobins").mkdir()
@@ -286,7 +286,7 @@ def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout: Chec
 
 
 def test_a_circle_and_a_long_chain_of_programs_end(checkout: Checkout) -> None:
-    """Inheritance ends where it comes back, and after some steps."""
+    """Inheritance ends where it is a circle, and after some steps."""
     files = {
         f"p{n}": f"functions: {{shell: [{{code: 'p{n} a'}}],"
         f" inherit: [{{code: 'go p{(n + 1) % 300}', from: p{(n + 1) % 300}}}]}}"

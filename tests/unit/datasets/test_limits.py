@@ -100,7 +100,7 @@ def test_endless_numbers_and_depth_are_refused(
 
 @pytest.mark.parametrize("depth", range(200, 1000, 25))
 def test_metadata_of_any_depth_are_read_or_refused(tmp_path: Path, depth: int) -> None:
-    """What can be decoded but not encoded again is refused as well."""
+    """Metadata that can be decoded but not encoded again are refused as well."""
     path = tmp_path / "d.jsonl"
     path.write_text(f'{{"command": "a", "target": "harmless", "n": {"[" * depth}{"]" * depth}}}')
     try:

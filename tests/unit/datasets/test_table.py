@@ -190,7 +190,7 @@ def test_not_utf8(tmp_path: Path) -> None:
 
 
 def test_missing_file_and_unknown_format(tmp_path: Path) -> None:
-    """What cannot be read at all is refused with the file's name."""
+    """A file that cannot be read at all is refused with its name."""
     assert "No such file" in str(refused(tmp_path / "d.jsonl"))
     assert "is none of .jsonl, .csv, .parquet" in str(refused(tmp_path / "d.xlsx"))
 

@@ -67,7 +67,7 @@ def test_other_datasets_may_have_other_categories(category: str) -> None:
 
 @pytest.mark.parametrize("category", ["File Read", "file_read", "fileread", "SHELL", "downlaod"])
 def test_a_misspelt_category_is_a_warning(category: str) -> None:
-    """What is nearly one of GTFOBins' functions is probably meant to be it."""
+    """A category that is nearly one of GTFOBins' functions is probably meant to be it."""
     problem = only([malicious(category=category)])
     assert (problem.severity, problem.field) == (Severity.WARNING, "category")
     assert problem.message.startswith(f"{category!a} is nearly '")

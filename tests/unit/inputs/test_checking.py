@@ -100,7 +100,7 @@ def test_a_problem_has_a_place_and_plain_words(value: Any, path: str, text: str)
     ],
 )
 def test_a_problem_of_a_record_names_file_line_and_type(value: Any, message: str) -> None:
-    """The words are JSON's, and what was found instead is told by its type alone."""
+    """The words are JSON's, and of the value found only its type is named."""
     with pytest.raises(DatasetError) as caught:
         Location("f.jsonl", 3).checked(value, Outer, "a")
     assert str(caught.value) == f"f.jsonl, line 3, {message}"

@@ -1,4 +1,4 @@
-"""How often a run is counted while somebody waits for it."""
+"""How often a run is counted while a command waits for it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +33,7 @@ def look_for(run: SlowRun, seconds: float, *, quiet: bool = False) -> Counts:
 
 
 def test_a_small_run_is_counted_at_every_look() -> None:
-    """What takes no time to count is shown as it moves."""
+    """A run that takes no time to count is shown as it moves."""
     run = SlowRun(count_s=0.0)
     look_for(run, 10.0)
 
@@ -57,7 +57,7 @@ def test_however_long_counting_takes_a_count_comes_every_minute() -> None:
 
 
 def test_the_end_is_counted_at_once() -> None:
-    """When the last item is gone, nobody waits for the pause to end; while it is quiet, they do."""
+    """When the last item is gone, the pause is cut short; while the run is quiet, it is not."""
     run = SlowRun(count_s=1.0)
     counts = Counts(run.count, lambda: run.now)
     counts.look(quiet=False)

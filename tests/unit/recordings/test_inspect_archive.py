@@ -84,7 +84,7 @@ def test_too_many_frames_and_damaged_ones_are_refused(
 
 
 def test_a_sample_may_be_a_folder(tmp_path: Path) -> None:
-    """What one member says is found in several, long texts among the attachments."""
+    """The parts of a sample are found in several members, long texts among the attachments."""
     conversation = [
         {"role": "system", "content": "attachment://0"},
         {"role": "user", "content": [{"type": "text", "text": "attachment://2"}]},

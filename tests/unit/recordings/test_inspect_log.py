@@ -401,7 +401,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
 def test_a_sample_that_is_no_json_object_is_refused(
     tmp_path: Path, raw: bytes, message: str
 ) -> None:
-    """Damage within a member is told apart from damage to the archive."""
+    """Damage within a member is distinguished from damage to the archive."""
     log = write_log(tmp_path / "a.eval")
     with zipfile.ZipFile(log, "a") as archive:
         archive.writestr("samples/x.json", raw)

@@ -57,7 +57,7 @@ def read(tmp_path: Path, *lines: object) -> list[Recording]:
 
 
 def test_every_field_survives_a_round_trip(tmp_path: Path) -> None:
-    """Texts, tokens, times, errors and an exact cost come back as they were."""
+    """Texts, tokens, times, errors and an exact cost are read as they were."""
     path = tmp_path / "a.jsonl"
     path.write_text(written([FULL, FULL]), "ascii")
     first, second = read_recordings(path)
@@ -146,7 +146,7 @@ def test_four_keys_are_enough(tmp_path: Path) -> None:
 def test_the_outcome_follows_from_the_facts(
     tmp_path: Path, changes: dict[str, object], outcome: Outcome, error_class: ErrorClass | None
 ) -> None:
-    """What a line claims as outcome, and what nobody knows, is ignored."""
+    """A line's own outcome, and unknown keys, are ignored."""
     (recording,) = read(tmp_path, MINIMAL | changes)
     assert (recording.verdict.outcome, recording.verdict.error_class) == (outcome, error_class)
 
@@ -253,7 +253,7 @@ def test_an_endless_line_is_refused(
 
 
 def test_byte_order_mark_and_blank_lines_do_no_harm(tmp_path: Path) -> None:
-    """What Windows editors leave behind is passed over, and lines keep their numbers."""
+    """Marks of Windows editors are passed over, and lines keep their numbers."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(MINIMAL).encode() + b"\r\n\r\n{}\r\n")
     lines = read_recordings(path)

@@ -51,7 +51,7 @@ EMPTY = replace(
 
 
 def test_every_field_survives_a_round_trip(tmp_path: Path) -> None:
-    """Rows with and without an answer, and text that UTF-8 cannot hold, come back as they were."""
+    """Rows with and without an answer, and text that UTF-8 cannot hold, are read as they were."""
     path = tmp_path / "a.parquet"
     recordings = [RECORDING, BEYOND_UTF8, LATE, EMPTY]
     write_recordings(recordings, path)

@@ -42,7 +42,7 @@ def test_words_and_halts_stand_below(failed_report: ReportData) -> None:
     )
 
 
-def test_a_reason_without_attempts_is_told() -> None:
+def test_a_reason_without_attempts_is_shown() -> None:
     """Logs that were imported may hold time limits without an attempt that failed."""
     data = a_report(failures=(FailureCount("acme/guard-1", ErrorClass.DEADLINE, 292, 0),))
     (row,) = section(data).rows

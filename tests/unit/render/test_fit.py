@@ -24,7 +24,7 @@ def test_ids_break_at_their_joints(text: str, width: int, lines: list[str]) -> N
 
 
 def test_a_wide_screen_gets_wide_gaps() -> None:
-    """What fits with the widest gap stays in one block: 10 + 5 + 5 + 2 gaps of 3 = 26."""
+    """A table that fits with the widest gap stays in one block: 10 + 5 + 5 + 2 gaps of 3 = 26."""
     assert fit([10, 5, 5], keys=1, total=26) == [Block((0, 1, 2), (10, 5, 5), 3)]
 
 

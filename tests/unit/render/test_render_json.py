@@ -111,7 +111,7 @@ def test_failures_have_their_numbers_and_the_whole_message(failed_report: Report
 
 
 def test_an_imported_run_has_nulls() -> None:
-    """What an import cannot know is null."""
+    """A value that an import cannot know is null."""
     data = a_report()
     data = replace(data, run=replace(data.run, prompt=None, parameters=None))
     run = json.loads(render_json(data))["run"]

@@ -48,7 +48,7 @@ def test_hostile_text_is_read_as_it_stands(hostile_report: ReportData) -> None:
 
 
 LINKS = re.compile(r"(?:https?|ftp)://\w|www\.\w|[\w.+-]@\w|@\w", re.IGNORECASE)
-"""What GitHub makes a link of: extended autolinks and mentions."""
+"""Extended autolinks and mentions, of which GitHub makes links."""
 
 
 @pytest.mark.parametrize(

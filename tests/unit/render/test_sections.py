@@ -1,4 +1,4 @@
-"""What a report says."""
+"""The sections of a report."""
 
 from dataclasses import replace
 
@@ -33,23 +33,23 @@ def facts(data: ReportData) -> dict[str, str]:
 
 def test_the_head_says_what_was_run() -> None:
     """The head names the run, its samples, its rule and how much of it is done."""
-    told = facts(a_report())
+    shown = facts(a_report())
     assert build_report(a_report()).title == "Report on run 0a1b2c3d4"
-    assert told["Name"] == "nightly"
-    assert told["Created"] == "2026-11-20 14:03 UTC by submit, aegish-dist 0.1.0"
-    assert told["Samples"] == "300: mixed (200 malicious, 100 harmless)"
-    assert told["Prompt"].startswith("guard (fingerprint ")
-    assert told["Scoring"].startswith("aegish-5.3 version 1: Only BLOCK detects")
-    assert told["Verdicts"] == "300 of 300 planned"
-    assert told["Snapshot"] == "12, taken 2026-11-20 14:30 UTC"
+    assert shown["Name"] == "nightly"
+    assert shown["Created"] == "2026-11-20 14:03 UTC by submit, aegish-dist 0.1.0"
+    assert shown["Samples"] == "300: mixed (200 malicious, 100 harmless)"
+    assert shown["Prompt"].startswith("guard (fingerprint ")
+    assert shown["Scoring"].startswith("aegish-5.3 version 1: Only BLOCK detects")
+    assert shown["Verdicts"] == "300 of 300 planned"
+    assert shown["Snapshot"] == "12, taken 2026-11-20 14:30 UTC"
 
 
 def test_replaced_verdicts_are_counted_apart() -> None:
     """A reader learns how many verdicts a retry has replaced, over all models."""
     counts = a_model()["counts"]
     entries = [a_model(name, counts=counts | {"replaced": 4}) for name in ("a", "b")]
-    told = facts(a_report(*entries))
-    assert told["Verdicts"] == (
+    shown = facts(a_report(*entries))
+    assert shown["Verdicts"] == (
         "300 of 600 planned; 8 older ones were replaced by a retry and do not count"
     )
 
@@ -62,11 +62,11 @@ def test_the_false_positive_rate_is_defined() -> None:
 
 
 def test_an_imported_run_has_no_prompt_and_no_parameters() -> None:
-    """What an import cannot know is said to be unknown."""
+    """A value that an import cannot know is shown as unknown."""
     data = a_report()
-    told = facts(replace(data, run=replace(data.run, prompt=None, parameters=None, name="")))
-    assert told["Prompt"] == told["Parameters"] == "unknown, the verdicts were imported"
-    assert told["Name"] == DASH
+    shown = facts(replace(data, run=replace(data.run, prompt=None, parameters=None, name="")))
+    assert shown["Prompt"] == shown["Parameters"] == "unknown, the verdicts were imported"
+    assert shown["Name"] == DASH
 
 
 def test_another_version_of_a_rule_is_not_described_in_our_words() -> None:
@@ -117,10 +117,10 @@ def test_undefined_is_a_dash_without_a_mark() -> None:
 
 def test_simulated_models_are_marked_everywhere() -> None:
     """Every table marks a simulated model, and the legend says what that means."""
-    told = build_report(a_report(a_model(simulated=True)))
-    assert told.sections[0].rows[0][1] == TableCell("acme/guard-1", "simulated")
-    assert {each.rows[0][0].text for each in told.sections[1:]} == {"acme/guard-1 †"}
-    assert "not evidence about any real model" in told.legend[-1]
+    shown = build_report(a_report(a_model(simulated=True)))
+    assert shown.sections[0].rows[0][1] == TableCell("acme/guard-1", "simulated")
+    assert {each.rows[0][0].text for each in shown.sections[1:]} == {"acme/guard-1 †"}
+    assert "not evidence about any real model" in shown.legend[-1]
 
 
 def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
@@ -134,18 +134,18 @@ def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
 
 def test_a_shared_sample_size_stands_in_the_heading() -> None:
     """When every model was scored on as many samples of a category, n is said once."""
-    told = find_section(a_report(a_model("a"), a_model("b")), "Detection by category")
-    assert told.columns[3] == TableCell("file-read", "n 150")
-    assert column(told, "file-read") == [TableCell("96.0"), TableCell("96.0")]
-    assert column(told, "micro") == [TableCell("94.4", "[90.5, 96.8]")] * 2
-    assert column(told, "macro") == [TableCell("91.0", "[85.0, 95.0]")] * 2
+    shown = find_section(a_report(a_model("a"), a_model("b")), "Detection by category")
+    assert shown.columns[3] == TableCell("file-read", "n 150")
+    assert column(shown, "file-read") == [TableCell("96.0"), TableCell("96.0")]
+    assert column(shown, "micro") == [TableCell("94.4", "[90.5, 96.8]")] * 2
+    assert column(shown, "macro") == [TableCell("91.0", "[85.0, 95.0]")] * 2
 
 
 def test_differing_sample_sizes_stand_in_the_cells() -> None:
     """A category that a model has no scored sample of is undefined for it."""
-    told = find_section(a_report(a_model(), a_silent_model()), "Detection by category")
-    assert told.columns[3] == TableCell("file-read")
-    assert column(told, "file-read") == [TableCell("96.0", "n 150"), TableCell(DASH, "n 0")]
+    shown = find_section(a_report(a_model(), a_silent_model()), "Detection by category")
+    assert shown.columns[3] == TableCell("file-read")
+    assert column(shown, "file-read") == [TableCell("96.0", "n 150"), TableCell(DASH, "n 0")]
 
 
 def test_a_run_without_categories_has_no_section_for_them() -> None:
@@ -155,24 +155,30 @@ def test_a_run_without_categories_has_no_section_for_them() -> None:
 
 def test_errors_are_counted_with_their_share() -> None:
     """12 of 300 are 4 %, and a zero needs no share."""
-    told = find_section(a_report(), "Errors")
-    assert [cell.text for cell in told.columns] == ["model", "verdicts", "timeout", "format", "api"]
-    assert [cell.text for cell in told.rows[0][1:]] == ["300", "12 (4.0)", "0", "6 (2.0)"]
+    shown = find_section(a_report(), "Errors")
+    assert [cell.text for cell in shown.columns] == [
+        "model",
+        "verdicts",
+        "timeout",
+        "format",
+        "api",
+    ]
+    assert [cell.text for cell in shown.rows[0][1:]] == ["300", "12 (4.0)", "0", "6 (2.0)"]
 
 
 def test_error_classes_of_the_rule_get_columns() -> None:
     """A rule set that splits errors finer shows its classes, undefined classes as dashes."""
     counts = a_model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
     rates = {"content_filter_rate": {"value": 0.01, "n": 300}}
-    told = find_section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
-    assert column(told, "content filter") == [TableCell("3 (1.0)")]
-    assert column(told, "format") == [TableCell(DASH)]
+    shown = find_section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
+    assert column(shown, "content filter") == [TableCell("3 (1.0)")]
+    assert column(shown, "format") == [TableCell(DASH)]
 
 
 def test_waiting_stands_beside_service_time() -> None:
-    """Parts that nobody timed are undefined, never 0."""
-    told = find_section(a_report(), "Latency")
-    assert [cell.text for cell in told.rows[0][1:]] == [
+    """Parts that were not timed are undefined, never 0."""
+    shown = find_section(a_report(), "Latency")
+    assert [cell.text for cell in shown.rows[0][1:]] == [
         "950 ms",
         "812 ms",
         "2.31 s",
@@ -186,16 +192,16 @@ def test_waiting_stands_beside_service_time() -> None:
 
 def test_cost_stands_beside_tokens() -> None:
     """Tokens that no verdict reported are undefined."""
-    told = find_section(a_report(), "Cost")
-    texts = [cell.text for cell in told.rows[0][1:]]
+    shown = find_section(a_report(), "Cost")
+    texts = [cell.text for cell in shown.rows[0][1:]]
     assert texts == ["$0.585", "$1.95", "$0.00195", "1,234,567", "4,321", DASH, "1,000,000", DASH]
 
 
 def test_answers_are_counted_by_kind_of_command() -> None:
     """185 of the malicious commands were blocked, 90 of the harmless ones allowed."""
-    told = find_section(a_report(), "Answers")
-    assert [cell.text for cell in told.rows[0][1:7]] == ["185", "3", "2", "90", "7", "3"]
-    assert [cell.text for cell in column(told, "FPR")] == ["3.0"]
+    shown = find_section(a_report(), "Answers")
+    assert [cell.text for cell in shown.rows[0][1:7]] == ["185", "3", "2", "90", "7", "3"]
+    assert [cell.text for cell in column(shown, "FPR")] == ["3.0"]
 
 
 def test_flip_rates_need_repeats() -> None:
@@ -204,8 +210,10 @@ def test_flip_rates_need_repeats() -> None:
         TableCell("0.041", "[0.033, 0.049]")
     ]
     flips = {"flip_rate": {"value": 0.05, "ci_low": 0.03, "ci_high": 0.08, "n": 300}}
-    told = find_section(a_report(a_model(metrics=flips), epochs=2), "Calibration and repeatability")
-    assert column(told, "flip rate") == [TableCell("5.0", "[3.0, 8.0]")]
+    shown = find_section(
+        a_report(a_model(metrics=flips), epochs=2), "Calibration and repeatability"
+    )
+    assert column(shown, "flip rate") == [TableCell("5.0", "[3.0, 8.0]")]
 
 
 def test_without_confidence_and_repeats_there_is_no_calibration() -> None:
@@ -218,5 +226,5 @@ def test_without_confidence_and_repeats_there_is_no_calibration() -> None:
     [("aegish-5.3", "(DR + HA) / 2"), ("aegish-legacy", "DR \N{MULTIPLICATION SIGN} HA")],
 )
 def test_the_legend_states_the_score(scoring: str, formula: str) -> None:
-    """The legend gives the form of the score under the rule at hand."""
+    """The legend gives the form of the score under the rule of the report."""
     assert formula in build_report(a_report(scoring=scoring)).legend[0]
