@@ -4,12 +4,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from aegish_dist.core.completion import StopKind, Usage
+from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator.dialect import (
     Allowance,
     Call,
-    ChatAnswer,
     ChatRequest,
     ErrorAnswer,
     ErrorForm,
@@ -80,7 +79,7 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     return ChatRequest(body["model"], user, prompt_chars, _cacheable_chars(system), limit)
 
 
-def answer_body(answer: ChatAnswer, call: Call) -> dict[str, Any]:
+def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
     """Return a `message` object."""
     body: dict[str, Any] = {
         "id": f"msg_{call.id}",

@@ -2,10 +2,10 @@
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from aegish_dist.core.completion import Completion, StopKind
+from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.simulator.bucket import TokenBucket
 from aegish_dist.simulator.chance import NO_LATENCY, Draws, LatencyDistribution, draw
@@ -13,7 +13,6 @@ from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
     Allowance,
-    ChatAnswer,
     ChatRequest,
     ErrorAnswer,
     command_in,
@@ -40,7 +39,7 @@ _ERRORS: Mapping[Fault, ErrorClass] = MappingProxyType(
 class Response:
     """Response to one request, before it is put into a dialect's envelope."""
 
-    outcome: ChatAnswer | ErrorAnswer | None
+    outcome: Completion | ErrorAnswer | None
     """Answer or error; None to send nothing."""
     fault: Fault | None = None
     """Fault of this request; None for none."""
@@ -63,7 +62,7 @@ class SimulatedModel:
         self._persona = PERSONAS[own.persona] if own.persona else persona_for(name)
         self._script = None if own.script is None else deque(own.script)
         self._bucket = None if limit is None else TokenBucket(limit, now_s)
-        self._takes = None if replay is None else replay.of(name)
+        self._recorded = None if replay is None else replay.of(name)
         self._latency = own.latency or config.latency or self._usual_latency()
         self._attempts: Counter[str] = Counter()
         self._answers: Counter[str] = Counter()
@@ -100,12 +99,12 @@ class SimulatedModel:
         withheld = _withheld(chat, fault, draws)
         if withheld is not None:
             return Response(withheld, fault, delay_s)
-        if self._takes is not None:
+        if self._recorded is not None:
             return self._replayed(chat, command, fault, delay_s)
         return Response(self._simulated(chat, command, draws), fault, delay_s)
 
     def _usual_latency(self) -> LatencyDistribution:
-        return self._persona.latency if self._takes is None else NO_LATENCY
+        return self._persona.latency if self._recorded is None else NO_LATENCY
 
     def _next_fault(self, command: str) -> Fault | None:
         if self._script is not None:
@@ -115,26 +114,28 @@ class SimulatedModel:
         attempt = self._count(self._attempts, command)
         return self.faults.pick(draw(self._seed, "fault", self._name, command, str(attempt)).luck)
 
-    def _simulated(self, chat: ChatRequest, command: str, draws: Draws) -> ChatAnswer:
+    def _simulated(self, chat: ChatRequest, command: str, draws: Draws) -> Completion:
         persona = self._persona
         if self._vary_repeats:
             repeat = self._count(self._answers, command)
-            afresh = draw(self._seed, "answer", self._name, command, str(repeat))
-            draws = afresh if repeat and afresh.luck < persona.wobble else draws
+            again = draw(self._seed, "answer", self._name, command, str(repeat))
+            draws = again if repeat and again.luck < persona.wobble else draws
         text = compose(persona, command, draws)
         hidden = round(persona.reasoning_tokens * (0.5 + draws.length))
-        return ChatAnswer(chat.model, text, usage_of(chat, len(text), hidden))
+        return _answer(chat, text, usage_of(chat, len(text), hidden))
 
     def _replayed(
         self, chat: ChatRequest, command: str, fault: Fault | None, delay_s: float
     ) -> Response:
-        takes = self._takes.get(command) if self._takes else None
-        if not takes:
+        verdicts = self._recorded.get(command) if self._recorded else None
+        if not verdicts:
             message = f"no recording of model {chat.model} for this command"
             return Response(ErrorAnswer(ErrorClass.NOT_FOUND, message))
-        verdict = takes[self._count(self._answers, command) % len(takes)]
-        if verdict.completion is not None:
-            return Response(_recorded(chat, verdict.completion), fault, delay_s)
+        verdict = verdicts[self._count(self._answers, command) % len(verdicts)]
+        completion = verdict.completion
+        if completion is not None:
+            answer = replace(completion, model=completion.model or chat.model)
+            return Response(answer, fault, delay_s)
         if verdict.outcome is Outcome.API_ERROR:
             return Response(ErrorAnswer(ErrorClass.SERVER, "the recorded call failed"), fault)
         return Response(None, Fault.HANG)
@@ -146,28 +147,22 @@ class SimulatedModel:
         return counter[command] - 1
 
 
-def _withheld(chat: ChatRequest, fault: Fault | None, draws: Draws) -> ChatAnswer | None:
+def _withheld(chat: ChatRequest, fault: Fault | None, draws: Draws) -> Completion | None:
     """Return the answer of a fault that leaves no text; providers send it as none or as empty."""
     match fault:
         case Fault.EMPTY:
-            return ChatAnswer(chat.model, "", usage_of(chat, 0, 0))
+            return _answer(chat, "", usage_of(chat, 0, 0))
         case Fault.CONTENT_FILTER:
             text = None if draws.length < 0.5 else ""
-            return ChatAnswer(chat.model, text, usage_of(chat, 0, 0), StopKind.CONTENT_FILTER)
+            return _answer(chat, text, usage_of(chat, 0, 0), StopKind.CONTENT_FILTER)
         case Fault.TOKEN_LIMIT:
             spent = chat.max_output_tokens or _DEFAULT_OUTPUT_TOKENS
-            return ChatAnswer(chat.model, "", usage_of(chat, 0, spent), StopKind.MAX_TOKENS)
+            return _answer(chat, "", usage_of(chat, 0, spent), StopKind.MAX_TOKENS)
         case _:
             return None
 
 
-def _recorded(chat: ChatRequest, completion: Completion) -> ChatAnswer:
-    return ChatAnswer(
-        model=completion.model or chat.model,
-        text=completion.text,
-        usage=completion.usage,
-        stop_kind=completion.stop_kind,
-        stop_reason=completion.stop_reason,
-        refusal=completion.refusal,
-        upstream=completion.upstream,
-    )
+def _answer(
+    chat: ChatRequest, text: str | None, usage: Usage, kind: StopKind = StopKind.STOP
+) -> Completion:
+    return Completion(text, stop_kind=kind, usage=usage, model=chat.model)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-from aegish_dist.core.completion import StopKind, Usage
+from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat
 
@@ -43,26 +43,6 @@ class ErrorAnswer:
     """The field at fault."""
     retry_after_s: float | None = None
     """Seconds that the client is asked to wait; None to ask nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatAnswer:
-    """An answer, before it is put into an envelope."""
-
-    model: str
-    """Model id to return."""
-    text: str | None
-    """None where the provider sends no content at all, empty where it sends an empty one."""
-    usage: Usage
-    """Tokens; an answer without input and output tokens reports no usage."""
-    stop_kind: StopKind | None = StopKind.STOP
-    """Why it ended."""
-    stop_reason: str | None = None
-    """The provider's own word, if the answer was recorded; used where the format knows it."""
-    refusal: str | None = None
-    """Refusal or filter detail."""
-    upstream: str | None = None
-    """Host behind a router."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +113,13 @@ class Dialect(Protocol):
             model: Model that the path names; empty for none.
         """
 
-    def answer_body(self, answer: ChatAnswer, call: Call) -> dict[str, Any]:
-        """Return the body of HTTP 200."""
+    def answer_body(self, answer: Completion, call: Call) -> dict[str, Any]:
+        """Return the body of HTTP 200.
+
+        Text that is None is sent as no content at all, empty text as an empty one. Without input
+        and output tokens no usage is reported. A recorded stop reason is sent as it is where the
+        format knows the word.
+        """
 
     def error_body(self, error: ErrorAnswer, call: Call) -> dict[str, Any]:
         """Return the body of an error, whose message is filled in."""
@@ -175,7 +160,7 @@ def text_of(content: object) -> str | None:
 
 
 def stop_word(
-    answer: ChatAnswer, words: Mapping[StopKind, str], native: Collection[str]
+    answer: Completion, words: Mapping[StopKind, str], native: Collection[str]
 ) -> str | None:
     """Return the stop reason in a provider's own word.
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
-from aegish_dist.simulator.dialect import Allowance, Call, ChatAnswer, Dialect, ErrorAnswer
+from aegish_dist.core.completion import Completion
+from aegish_dist.simulator.dialect import Allowance, Call, Dialect, ErrorAnswer
 from aegish_dist.simulator.faults import Fault
 
 _BROKEN = frozenset({Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED})
@@ -42,7 +43,7 @@ class Exchange:
         return key.strip() if word.lower() == scheme else ""
 
     async def deliver(
-        self, answer: ChatAnswer, allowance: Allowance, fault: Fault | None
+        self, answer: Completion, allowance: Allowance, fault: Fault | None
     ) -> web.StreamResponse:
         """Send an answer.
 

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from aegish_dist.core.completion import StopKind, Usage
+from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator.dialect import (
     Allowance,
     Call,
-    ChatAnswer,
     ChatRequest,
     ErrorAnswer,
     ErrorForm,
@@ -99,7 +98,7 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     )
 
 
-def answer_body(answer: ChatAnswer, call: Call) -> dict[str, Any]:
+def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
     """Return a `GenerateContentResponse`; a prompt that was blocked has no candidates."""
     body: dict[str, Any] = {"modelVersion": answer.model, "responseId": call.id}
     reason = stop_word(answer, _STOP_WORDS, _NATIVE)
@@ -141,7 +140,7 @@ def _limit(config: object) -> int | None:
     return as_limit(config.get("maxOutputTokens")) if isinstance(config, dict) else None
 
 
-def _candidate(answer: ChatAnswer, reason: str | None) -> dict[str, Any]:
+def _candidate(answer: Completion, reason: str | None) -> dict[str, Any]:
     candidate: dict[str, Any] = {"index": 0, "content": {"role": "model"}}
     if answer.text is not None:
         candidate["content"]["parts"] = [{"text": answer.text}]

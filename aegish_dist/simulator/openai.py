@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from aegish_dist.core.completion import StopKind, Usage
+from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator.dialect import (
     Allowance,
     Call,
-    ChatAnswer,
     ChatRequest,
     ErrorAnswer,
     ErrorForm,
@@ -86,7 +85,7 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     return ChatRequest(model, user, prompt_chars, prompt_chars - len(user), as_limit(limit))
 
 
-def answer_body(answer: ChatAnswer, call: Call) -> dict[str, Any]:
+def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
     """Return a `chat.completion` object."""
     body: dict[str, Any] = {
         "id": f"chatcmpl-{call.id}",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.verdict import Verdict
 
-Takes = Mapping[str, tuple[Verdict, ...]]
+VerdictsByCommand = Mapping[str, tuple[Verdict, ...]]
 """A model's recorded verdicts by command, in the order of their epochs."""
 
 
@@ -19,15 +19,15 @@ class Replay:
             known = latest.get(key)
             if known is None or recording.generation >= known.generation:
                 latest[key] = recording
-        self._takes: dict[str, dict[str, tuple[Verdict, ...]]] = {}
+        self._models: dict[str, dict[str, tuple[Verdict, ...]]] = {}
         for (model, command, _), recording in sorted(latest.items(), key=lambda entry: entry[0][2]):
-            takes = self._takes.setdefault(model, {})
-            takes[command] = (*takes.get(command, ()), recording.verdict)
+            verdicts = self._models.setdefault(model, {})
+            verdicts[command] = (*verdicts.get(command, ()), recording.verdict)
 
     def __bool__(self) -> bool:
-        return bool(self._takes)
+        return bool(self._models)
 
-    def of(self, model: str) -> Takes:
+    def of(self, model: str) -> VerdictsByCommand:
         """Return what was recorded of a model.
 
         Args:
@@ -36,9 +36,9 @@ class Replay:
         Returns:
             An empty mapping when no recorded model fits, or several fit equally well.
         """
-        if model in self._takes:
-            return self._takes[model]
-        matches = [known for known in self._takes if known.endswith(f"/{model}")]
+        if model in self._models:
+            return self._models[model]
+        matches = [known for known in self._models if known.endswith(f"/{model}")]
         nearest = min((known.count("/") for known in matches), default=0)
         best = [known for known in matches if known.count("/") == nearest]
-        return self._takes[best[0]] if len(best) == 1 else {}
+        return self._models[best[0]] if len(best) == 1 else {}

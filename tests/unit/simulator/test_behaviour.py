@@ -10,7 +10,7 @@ from aegish_dist.simulator.behaviour import Response, SimulatedModel
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
-from aegish_dist.simulator.dialect import ChatAnswer, ChatRequest, ErrorAnswer
+from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
 from aegish_dist.simulator.faults import Fault, FaultPlan
 from aegish_dist.simulator.replay import Replay
 
@@ -34,9 +34,9 @@ def scripted(*faults: Fault | None) -> SimulatedModel:
     return model(SimulatorConfig(models={MODEL: own}))
 
 
-def reply(turn: Response) -> ChatAnswer:
+def reply(turn: Response) -> Completion:
     """Return the answer of a turn that has one."""
-    assert isinstance(turn.outcome, ChatAnswer)
+    assert isinstance(turn.outcome, Completion)
     return turn.outcome
 
 
@@ -100,7 +100,7 @@ def test_a_script_is_played_once() -> None:
     """Faults come in order of arrival, then only answers."""
     actor = scripted(None, Fault.RATE_LIMIT, Fault.QUOTA, Fault.HANG)
     turns = [actor.respond(ask("ls")) for _ in range(6)]
-    assert isinstance(turns[0].outcome, ChatAnswer)
+    assert isinstance(turns[0].outcome, Completion)
     assert turns[1].outcome == ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=2.5)
     assert turns[2].outcome == ErrorAnswer(ErrorClass.QUOTA)
     assert turns[3] == Response(None, Fault.HANG)
@@ -141,9 +141,7 @@ def test_a_recording_is_answered_as_it_was() -> None:
     actor = model(replay=Replay([recording(Verdict(Outcome.FORMAT_ERROR, completion))]))
     turn = actor.respond(ask("ls"))
     assert turn.delay_s == 0
-    assert turn.outcome == ChatAnswer(
-        "phi-4-x", "\0\ud800 {}", usage, StopKind.MAX_TOKENS, "model_length", "why", "host"
-    )
+    assert turn.outcome == completion
 
 
 def test_recorded_epochs_come_in_turn() -> None:

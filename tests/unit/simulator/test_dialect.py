@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.completion import StopKind, Usage
+from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import anthropic, google, openai
 from aegish_dist.simulator.dialect import (
     Allowance,
     Call,
-    ChatAnswer,
     ChatRequest,
     Dialect,
     ErrorAnswer,
@@ -19,7 +18,15 @@ from aegish_dist.simulator.dialect import (
     usage_of,
 )
 
+NO_USAGE, STOP = Usage(), StopKind.STOP
 USAGE = Usage(1_000, 50, 30, 600, 100)
+
+
+def an_answer(text: str | None, usage: Usage = NO_USAGE, **fields: Any) -> Completion:
+    """Return an answer of the model `m-1` that ended by itself, unless the fields say otherwise."""
+    return Completion(**{"text": text, "usage": usage, "model": "m-1", "stop_kind": STOP} | fields)
+
+
 OPENAI: Dialect = openai
 ANTHROPIC: Dialect = anthropic
 GOOGLE: Dialect = google
@@ -153,7 +160,7 @@ def test_wrong_requests_are_refused(wire: Dialect, model: str, body: dict[str, A
 
 def test_openai_answer() -> None:
     """An answer has the envelope of a chat completion."""
-    body = OPENAI.answer_body(ChatAnswer("m-1", "hi", USAGE, upstream="host"), Call("abc", 12.9))
+    body = OPENAI.answer_body(an_answer("hi", USAGE, upstream="host"), Call("abc", 12.9))
     assert body == {
         "id": "chatcmpl-abc",
         "object": "chat.completion",
@@ -180,7 +187,7 @@ def test_openai_answer() -> None:
 
 def test_anthropic_answer() -> None:
     """An answer has the envelope of a message, and cached tokens are counted apart."""
-    body = ANTHROPIC.answer_body(ChatAnswer("m-1", "hi", USAGE), Call("abc", 0))
+    body = ANTHROPIC.answer_body(an_answer("hi", USAGE), Call("abc", 0))
     assert body == {
         "id": "msg_abc",
         "type": "message",
@@ -200,7 +207,7 @@ def test_anthropic_answer() -> None:
 
 def test_google_answer() -> None:
     """An answer has the envelope of a generation, and thoughts are counted apart."""
-    body = GOOGLE.answer_body(ChatAnswer("m-1", "hi", USAGE), Call("abc", 0))
+    body = GOOGLE.answer_body(an_answer("hi", USAGE), Call("abc", 0))
     assert body == {
         "modelVersion": "m-1",
         "responseId": "abc",
@@ -223,12 +230,12 @@ def test_google_answer() -> None:
 
 def test_unreported_usage_stays_unreported() -> None:
     """A answer without token counts has no usage field in any format."""
-    answer = ChatAnswer("m", "hi", Usage())
+    answer = an_answer("hi")
     for wire, field in ((OPENAI, "usage"), (ANTHROPIC, "usage"), (GOOGLE, "usageMetadata")):
         assert field not in wire.answer_body(answer, Call("x", 0))
 
 
-def stop_reason(wire: Dialect, answer: ChatAnswer) -> object:
+def stop_reason(wire: Dialect, answer: Completion) -> object:
     """Return the stop reason where the format has it."""
     body = wire.answer_body(answer, Call("x", 0))
     if wire is OPENAI:
@@ -251,7 +258,7 @@ def test_stop_reasons_are_translated(
     kind: StopKind | None, raw: str | None, words: tuple[str | None, ...]
 ) -> None:
     """A foreign stop reason becomes the provider's own word."""
-    answer = ChatAnswer("m", "text", Usage(), kind, raw)
+    answer = an_answer("text", stop_kind=kind, stop_reason=raw)
     assert tuple(stop_reason(wire, answer) for wire in (OPENAI, ANTHROPIC, GOOGLE)) == words
 
 
@@ -266,12 +273,12 @@ def test_stop_reasons_are_translated(
 )
 def test_native_stop_reasons_are_kept(wire: Dialect, kind: StopKind, raw: str) -> None:
     """A word the provider knows is returned as recorded."""
-    assert stop_reason(wire, ChatAnswer("m", "text", Usage(), kind, raw)) == raw
+    assert stop_reason(wire, an_answer("text", stop_kind=kind, stop_reason=raw)) == raw
 
 
 def test_withheld_answers() -> None:
     """Each provider shows a filtered answer and its explanation in its own way."""
-    answer = ChatAnswer("m", None, Usage(), StopKind.CONTENT_FILTER, refusal="no")
+    answer = an_answer(None, stop_kind=StopKind.CONTENT_FILTER, refusal="no")
     message = OPENAI.answer_body(answer, Call("x", 0))["choices"][0]["message"]
     assert (message["content"], message["refusal"]) == (None, "no")
     body = ANTHROPIC.answer_body(answer, Call("x", 0))
@@ -280,7 +287,7 @@ def test_withheld_answers() -> None:
     assert "candidates" not in blocked
     assert blocked["promptFeedback"] == {"blockReason": "SAFETY", "blockReasonMessage": "no"}
     cut = GOOGLE.answer_body(
-        ChatAnswer("m", "", Usage(), StopKind.CONTENT_FILTER, refusal="no"), Call("x", 0)
+        an_answer("", stop_kind=StopKind.CONTENT_FILTER, refusal="no"), Call("x", 0)
     )
     assert cut["candidates"][0]["finishReason"] == "SAFETY"
     assert cut["candidates"][0]["finishMessage"] == "no"
