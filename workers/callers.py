@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from aegish_dist.core.secret import SecretStr
@@ -43,28 +44,18 @@ class Callers:
             raise
 
 
+@dataclass(frozen=True, slots=True)
 class CallerFactory:
     """Makes the caller of a model of a run from what the store and the environment hold."""
 
-    def __init__(
-        self,
-        assignment: Callable[[tuple[str, str]], Awaitable[Assignment | None]],
-        providers: ProviderSession,
-        limiters: Limiters,
-        credentials: CatalogCredentials,
-    ) -> None:
-        """Use the parts that callers share.
-
-        Args:
-            assignment: Reads model, prompt and parameters by run id and model id.
-            providers: Session of all calls.
-            limiters: Rate limiters by model.
-            credentials: Keys, and the models that they may be used for.
-        """
-        self._assignment = assignment
-        self._providers = providers
-        self._limiters = limiters
-        self._credentials = credentials
+    assignment: Callable[[tuple[str, str]], Awaitable[Assignment | None]]
+    """Reads model, prompt and parameters by run id and model id."""
+    providers: ProviderSession
+    """Session of all calls."""
+    limiters: Limiters
+    """Rate limiters by model."""
+    credentials: CatalogCredentials
+    """Keys, and the models that they may be used for."""
 
     async def __call__(self, run_id: str, model: str) -> Caller:
         """Return a new caller.
@@ -72,13 +63,13 @@ class CallerFactory:
         Raises:
             StoreError: The run has no prompt for the model.
         """
-        assignment = await self._assignment((run_id, model))
+        assignment = await self.assignment((run_id, model))
         if assignment is None:
             raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
         spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
-        key = self._credentials.now().key(spec.destination)
-        limiter = self._limiters.of(spec, run_id)
-        client = self._providers.client(
+        key = self.credentials.now().key(spec.destination)
+        limiter = self.limiters.of(spec, run_id)
+        client = self.providers.client(
             spec, prompt, parameters, None if key is None else SecretStr(key), limiter.observe
         )
         budget = budget_of(parameters)

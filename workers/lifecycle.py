@@ -7,13 +7,15 @@ import asyncio
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable
+from asyncio import wrap_future
+from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, closing, suppress
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 from aegish_dist.db.schema import require_current
-from aegish_dist.db.workers import Halt, Halts, Reasons
+from aegish_dist.db.workers import Halt, Halts
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Evaluator
@@ -32,29 +34,21 @@ REPORT_INTERVAL_S = 1.0
 FORGET_S = 2.0
 """Seconds that a stopping worker waits for the removal of its heartbeat."""
 
-Result = TypeVar("Result")
 
-
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Reports the worker, the items that it holds and the models that it halts to the store."""
 
-    def __init__(
-        self, store: Store, name: str, evaluator: Evaluator, limiters: Limiters, executor: Executor
-    ) -> None:
-        """Name the parts that are reported.
-
-        Args:
-            store: Receives the reports.
-            name: Name of the worker.
-            evaluator: Knows the items in flight.
-            limiters: Know the models that are parked or over budget.
-            executor: Executor of the database calls.
-        """
-        self._store = store
-        self._name = name
-        self._evaluator = evaluator
-        self._limiters = limiters
-        self._executor = executor
+    store: Store
+    """Receives the reports."""
+    name: str
+    """Name of the worker."""
+    evaluator: Evaluator
+    """Knows the items in flight."""
+    limiters: Limiters
+    """Know the models that are parked or over budget."""
+    executor: Executor
+    """Executor of the database calls."""
 
     async def run(self) -> None:
         """Report once a second until cancelled; an error of any kind is logged and retried."""
@@ -73,32 +67,16 @@ class Heartbeat:
         """Remove the heartbeat; without success, it expires after ten seconds."""
         with suppress(Exception):
             async with asyncio.timeout(FORGET_S):
-                await in_thread(self._executor, self._store.forget, self._name)
+                await wrap_future(self.executor.submit(self.store.forget, self.name))
 
     async def _report(self) -> None:
-        in_flight, (halts, reasons) = dict(self._evaluator.in_flight), await self._halts()
-        await in_thread(self._executor, self._store.report, self._name, in_flight, halts, reasons)
-
-    async def _halts(self) -> tuple[Halts, Reasons]:
-        parked = self._limiters.parked
-        halts: Halts = {("", model): Halt.PARKED for model in parked}
+        in_flight = dict(self.evaluator.in_flight)
+        parked = self.limiters.parked
         reasons = {("", model): words for model, words in parked.items() if words}
-        over_budget = await self._limiters.over_budget()
-        return halts | dict.fromkeys(over_budget, Halt.OVER_BUDGET), reasons
-
-
-async def in_thread(executor: Executor, call: Callable[..., Result], *arguments: object) -> Result:
-    """Run a blocking call in an executor.
-
-    Args:
-        executor: The executor.
-        call: The call.
-        arguments: Its arguments.
-
-    Returns:
-        Its result.
-    """
-    return await asyncio.get_running_loop().run_in_executor(executor, call, *arguments)
+        halts: Halts = {("", model): Halt.PARKED for model in parked}
+        halts |= dict.fromkeys(await self.limiters.over_budget(), Halt.OVER_BUDGET)
+        report = self.executor.submit(self.store.report, self.name, in_flight, halts, reasons)
+        await wrap_future(report)
 
 
 @asynccontextmanager
@@ -116,17 +94,16 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
     name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
     credentials = CatalogCredentials(app.conf.aegish_catalog, os.environ)
     with closing(WorkerDatabase(app.conf.aegish_database_url, credentials)) as database:
-        await in_thread(database.rest, require_current, database.engine)
+        await wrap_future(database.rest.submit(require_current, database.engine))
         # Before the first message: an answer that is stored now is not paid for again.
-        await in_thread(database.rest, recover_folder, database.engine, app.conf.aegish_spool)
+        spool = app.conf.aegish_spool
+        await wrap_future(database.rest.submit(recover_folder, database.engine, spool))
         async with _shared_limiter(app, name) as shared, provider_session() as providers:
             store, health = database.store, Health()
             spent = Grouped(store.spent, database.recounts)
             limiters = Limiters(shared, spent, Grouped(store.budgets, database.rest), calls)
             assignments = Grouped(store.assignments, database.rest)
-            writer = VerdictWriter(
-                Grouped(store.record, database.inserts, health), app.conf.aegish_spool
-            )
+            writer = VerdictWriter(Grouped(store.record, database.inserts, health), spool)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, database.look_ups, health),
                 answered=Grouped(store.answered, database.rest),
