@@ -23,7 +23,7 @@ from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_u
 from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Evaluated
-from aegish_dist.ratelimit.budget import NANO_USD, Budget
+from aegish_dist.ratelimit.run_queue import NANO_USD, Budget
 
 CONNECTIONS = 3
 """One for look-ups, one for inserts, one for rare calls: each has a thread of its own."""

@@ -7,9 +7,8 @@ from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
 from aegish_dist.models.estimate import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
 from aegish_dist.providers.contract import ModelClient
-from aegish_dist.ratelimit.budget import NANO_USD, Budget
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.run_queue import NANO_USD, Budget, ExpectedUsage
 
 WEIGHT = 0.1
 """Weight of the newest answer in the running mean of answers' lengths."""

@@ -6,9 +6,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from aegish_dist.errors import OverBudgetError
 from aegish_dist.logs import get_logger
-from aegish_dist.ratelimit.budget import Accounts, Budget
 from aegish_dist.ratelimit.protocol import RunLease, RunRequest
-from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit, RunQueue, Waiter
+from aegish_dist.ratelimit.run_queue import (
+    Accounts,
+    Budget,
+    ExpectedUsage,
+    Permit,
+    RunQueue,
+    Waiter,
+)
 
 log = get_logger(__name__)
 

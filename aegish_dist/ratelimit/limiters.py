@@ -7,11 +7,11 @@ from functools import partial
 
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import ModelSpec
-from aegish_dist.ratelimit.budget import Accounts, Budget
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease
+from aegish_dist.ratelimit.run_queue import Accounts, Budget
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 
 

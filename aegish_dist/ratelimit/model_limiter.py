@@ -12,12 +12,11 @@ from aegish_dist.core.limits import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError
 from aegish_dist.ratelimit.answers import Answers
-from aegish_dist.ratelimit.budget import Accounts, Budget
 from aegish_dist.ratelimit.fair_queue import FairQueue
 from aegish_dist.ratelimit.lease_renewer import LeaseRenewer, RequestLease, now_s
 from aegish_dist.ratelimit.local_lease import LocalLease, ProcessSemaphore
 from aegish_dist.ratelimit.policy import PREFETCH
-from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit, RunQueue
+from aegish_dist.ratelimit.run_queue import Accounts, Budget, ExpectedUsage, Permit, RunQueue
 
 SHED_AFTER_S = 1.0
 """Seconds that an item is held while the circuit is open: it would be delivered again at once."""
@@ -86,8 +85,10 @@ class ModelLimiter:
             ShuttingDownError: The limiter closed.
             LimiterFailedError: A bug ended the renewal of leases.
         """
-        await self._check(self._queue.of_run(run_id, budget))
-        run = self._queue.of_run(run_id, budget)  # it may have been forgotten meanwhile
+        run = self._queue.of_run(run_id, budget)
+        if run.over or self._lease.circuit_open or self._renewer.closed:
+            await self._check(run)
+            run = self._queue.of_run(run_id, budget)  # it may have been forgotten meanwhile
         self._queue.expect(run, expected)
         if not self._queue.waiting and run.permits != 0:
             permit = self._lease.acquire(run, expected)
@@ -199,6 +200,7 @@ class ModelLimiter:
         return self._lease.prefetch_target + self.answers.awaiting
 
     async def _check(self, run: RunQueue) -> None:
+        """Raise the reason for which the run's next call may not wait, if there is one."""
         if self._lease.circuit_open and self._queue.waiting >= PREFETCH.probers:
             await self._renewer.sleep(SHED_AFTER_S)
             if not self._renewer.closed:

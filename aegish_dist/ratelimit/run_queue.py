@@ -2,12 +2,35 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aegish_dist.ratelimit.budget import Accounts, Budget
 from aegish_dist.ratelimit.protocol import RunLease, RunRequest, StoredCost
+
+NANO_USD = 1_000_000_000
+"""Costs are whole billionths of a dollar: sums of them are exact, in Lua too up to 9 million
+dollars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Caps on the cost of a run, in 1e-9 USD; None: no cap."""
+
+    run_cap: int | None = None
+    """Cap on all its models together."""
+    model_cap: int | None = None
+    """Cap on each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """The database's view of a run's cost, by run id."""
+
+    spent: Callable[[str], Awaitable[Mapping[str, int]]]
+    """Returns the cost of each model up to now, in 1e-9 USD."""
+    budget: Callable[[str], Awaitable[Budget | None]]
+    """Returns the caps as they are now, which an operator may have raised; None: no cap."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from aegish_dist.errors import ProviderError, RequeueError
 from aegish_dist.pipeline.caller import Caller, UsageEstimator
 from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
 from aegish_dist.pipeline.waiting import Health
-from aegish_dist.ratelimit.budget import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
+from aegish_dist.ratelimit.run_queue import Accounts
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from tests.virtual_time import START_S, run_virtually
 

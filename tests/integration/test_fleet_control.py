@@ -10,11 +10,10 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from aegish_dist.core.failures import Evidence, Failure, RetryAfter, decide
 from aegish_dist.core.limits import RateHint
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.ratelimit.budget import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
-from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.run_queue import Accounts, ExpectedUsage
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.simulator.bucket import RateLimit, TokenBucket
 from tests.virtual_time import START_S, run_virtually

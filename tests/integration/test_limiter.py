@@ -21,12 +21,11 @@ from aegish_dist.errors import (
     QueueError,
     ShuttingDownError,
 )
-from aegish_dist.ratelimit.budget import Accounts, Budget
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunRequest, StoredCost
-from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.run_queue import Accounts, Budget, ExpectedUsage
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter, probe_now
 from aegish_dist.ratelimit.usage_report import UsageReport
 from tests.services import free_port

@@ -31,11 +31,10 @@ from aegish_dist.pipeline.attempts import HELD_AFTER_FAILURE_S
 from aegish_dist.pipeline.caller import Caller, UsageEstimator
 from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
 from aegish_dist.pipeline.waiting import Health
-from aegish_dist.ratelimit.budget import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
-from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.run_queue import Accounts, ExpectedUsage
 from tests.virtual_time import run_virtually
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)

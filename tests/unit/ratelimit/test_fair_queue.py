@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from aegish_dist.ratelimit.budget import Accounts, Budget
 from aegish_dist.ratelimit.fair_queue import IDLE_QUEUES, FairQueue
 from aegish_dist.ratelimit.protocol import RunLease, RunRequest, StoredCost
-from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit, RunQueue
+from aegish_dist.ratelimit.run_queue import Accounts, Budget, ExpectedUsage, Permit, RunQueue
 
 
 async def no_cost(_: str) -> dict[str, int]:
