@@ -1,0 +1,99 @@
+"""`docs/how-to/add-a-verdict-column.md`: one more fact of a verdict, followed step by step."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.howto.walkthrough import Walkthrough
+
+RECORD = "aegish_dist/core/verdict_record.py"
+MIGRATION = "aegish_dist/db/migrations/versions/0008_hourly_cache_tokens.py"
+KEY = "cache_write_1h_tokens"
+LINE = {"model": "m", "command": "ls", "target": "harmless", "completion": ""}
+DRIFT = """if True:
+    import os
+    from aegish_dist.db.engine import open_engine
+    from aegish_dist.db import schema
+
+    print(schema.drift(open_engine(os.environ["AEGISH_DIST_DATABASE_URL"])))
+"""
+WORKER = """if True:
+    import os, sys
+    from aegish_dist.core.completion import Completion, Usage
+    from aegish_dist.core.verdict import Outcome, Verdict
+    from aegish_dist.db.engine import open_engine, transaction
+    from aegish_dist.db.verdict_rows import VerdictKey
+    from aegish_dist.db.verdicts import insert_verdicts
+    from sqlalchemy import text
+
+    answer = Completion("", usage=Usage(cache_write_tokens=7, cache_write_1h_tokens=6))
+    with transaction(open_engine(os.environ["AEGISH_DIST_DATABASE_URL"])) as session:
+        model, sample = session.execute(
+            text("SELECT run_model_id, sample_key FROM verdicts LIMIT 1")
+        ).one()
+        key = VerdictKey(model, sample, epoch=1, generation=1)
+        insert_verdicts(session, [(key, Verdict(Outcome.TIMEOUT_ERROR, answer))])
+"""
+
+
+@pytest.fixture(scope="module")
+def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
+    """Give a copy of the tree in which the page was followed."""
+    return Walkthrough("add-a-verdict-column.md", tmp_path_factory.mktemp("tree"))
+
+
+def test_a_field_and_a_migration_are_enough(walkthrough: Walkthrough) -> None:
+    """Nothing else is touched, and the types hold."""
+    assert (walkthrough.created, walkthrough.edited) == ({MIGRATION}, {RECORD})
+    assert "Success" in walkthrough.run("-m", "mypy", RECORD, MIGRATION, timeout_s=300)
+
+
+def test_the_column_goes_everywhere(
+    walkthrough: Walkthrough, unmigrated_url: str, tmp_path: Path
+) -> None:
+    """Into the table, lines and Parquet, from files and from workers, and back."""
+
+    def run(*arguments: str) -> str:
+        return walkthrough.run(*arguments, AEGISH_DIST_DATABASE_URL=unmigrated_url, timeout_s=120)
+
+    def aegish(*arguments: str) -> str:
+        return run("-m", "aegish_dist", *arguments).strip()
+
+    aegish("db", "upgrade")
+    assert run("-c", DRIFT).strip() == "[]"
+    given, table = tmp_path / "given.jsonl", str(tmp_path / "table.parquet")
+    given.write_text(json.dumps(LINE | {KEY: 2**62}))
+    first = aegish("verdicts", "import", str(given))
+    run("-c", WORKER)
+
+    aegish("verdicts", "export", "--run-id", first, "-o", table)
+    second = aegish("verdicts", "import", table)
+
+    exported = pq.read_table(table)
+    assert exported.schema.field(KEY).type == pa.int64()
+    assert exported[KEY].to_pylist() == [2**62, 6]
+    lines = aegish("verdicts", "export", "--run-id", second).splitlines()
+    assert [json.loads(line)[KEY] for line in lines] == [2**62, 6]
+    keys = list(json.loads(lines[0]))
+    assert keys[keys.index(KEY) - 1] == "cache_write_tokens"
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**63, "7"])
+def test_its_range_is_checked(walkthrough: Walkthrough, tmp_path: Path, wrong: object) -> None:
+    """A line with anything but such a number is refused by name."""
+    given = tmp_path / "given.jsonl"
+    given.write_text(json.dumps(LINE | {KEY: wrong}))
+    reading = f"""if True:
+        from pathlib import Path
+        from aegish_dist.errors import DatasetError
+        from aegish_dist.recordings import read_recordings
+        try:
+            list(read_recordings(Path({str(given)!r})))
+        except DatasetError as error:
+            print(error.field, error.problem)
+    """
+
+    assert walkthrough.run("-c", reading).startswith(f"{KEY} must be ")
