@@ -13,7 +13,8 @@ from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError, DatasetError
 from aegish_dist.files import is_stream
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.move_verdicts import export_file, export_lines, import_verdicts
+from aegish_dist.pipeline.export_verdicts import export_file, export_lines
+from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.runs import find_run
 
 

@@ -5,27 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord, usage_of
+from aegish_dist.core.verdict_record import VerdictRecord, usage_of
 from aegish_dist.db.verdict_copy import copy_line
 from aegish_dist.recordings.chunks import Chunk, ChunkReader
 from aegish_dist.recordings.record import About
 
 PriceOf = Callable[[str], Price | None]
 """Returns the price of a model; to be copied into other processes."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedAttempts:
-    """The attempts that preceded a verdict."""
-
-    row: int
-    """Position of the verdict in the chunk."""
-    epoch: int
-    """Its epoch."""
-    generation: int
-    """Its generation."""
-    errors: tuple[AttemptRecord, ...]
-    """The attempts."""
 
 
 @dataclass(slots=True)
@@ -46,8 +32,8 @@ class Rendered:
     """Of each row the number of its sample."""
     lines: bytes = b""
     """Of each row the rest, as a line of COPY; in one, which crosses to another process fast."""
-    failed: list[FailedAttempts] = field(default_factory=list)
-    """Of the rows that have any."""
+    failed: dict[int, VerdictRecord] = field(default_factory=dict)
+    """The records with failed attempts, by row."""
     epochs: int = 0
     """The highest one."""
     negative_times: int = 0
@@ -81,9 +67,7 @@ class Renderer:
             rendered.epochs = max(rendered.epochs, record.epoch)
             rendered.negative_times += negative_time
             if record.call_errors:
-                rendered.failed.append(
-                    FailedAttempts(len(lines), record.epoch, record.generation, record.call_errors)
-                )
+                rendered.failed[len(lines)] = record
             if self._price_of is not None:
                 self._add_cost(record, self._price_of)
             lines.append(copy_line(record))

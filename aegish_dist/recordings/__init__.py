@@ -10,12 +10,10 @@ from pathlib import Path
 
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.verdict_record import verdict_of
-from aegish_dist.errors import DatasetError
-from aegish_dist.files import is_stream
 from aegish_dist.recordings.chunks import ChunkReader, split
 from aegish_dist.recordings.record import Row
 
-__all__ = ["is_parquet", "read_recordings"]
+__all__ = ["read_recordings"]
 
 
 def read_recordings(path: Path) -> Iterator[Recording]:
@@ -43,18 +41,3 @@ def _recording(row: Row) -> Recording:
         simulated=row.record.simulated,
         negative_time=row.negative_time,
     )
-
-
-def is_parquet(path: Path) -> bool:
-    """Return in which of the two formats a file is to be written; a stream takes lines.
-
-    Raises:
-        DatasetError: The suffix is of neither.
-    """
-    suffix = path.suffix.lower()
-    if is_stream(path):
-        return False
-    if suffix not in (".jsonl", ".parquet"):
-        problem = "cannot be written as verdicts; choose .jsonl or .parquet"
-        raise DatasetError(problem, source=str(path))
-    return suffix == ".parquet"

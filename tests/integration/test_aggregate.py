@@ -28,7 +28,7 @@ from aegish_dist.pipeline.aggregate import (
     rules_named,
     snapshot_numbered,
 )
-from aegish_dist.pipeline.move_verdicts import import_verdicts
+from aegish_dist.pipeline.import_verdicts import import_verdicts
 from tests.integration.stored_runs import a_run, row_counts, store
 
 

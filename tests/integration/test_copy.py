@@ -19,12 +19,9 @@ from aegish_dist.db.tables import RunModelRow, SampleRow
 from aegish_dist.db.verdict_copy import copy_verdicts
 from aegish_dist.db.verdict_tables import VerdictRow
 from aegish_dist.errors import DatasetError, StoreError
-from aegish_dist.pipeline import import_batches, move_verdicts
-from aegish_dist.pipeline.move_verdicts import (
-    export_file,
-    export_lines,
-    import_verdicts,
-)
+from aegish_dist.pipeline import import_verdicts as importing
+from aegish_dist.pipeline.export_verdicts import export_file, export_lines
+from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.recordings import read_recordings, verdict_lines
 from tests.integration.stored_runs import row_counts
 from tests.recorded import export_verdicts, write_recordings
@@ -87,7 +84,7 @@ def _manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(verdict_export, "PART_ROWS", 3)
         monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     if request.param == "in processes":
-        monkeypatch.setattr(move_verdicts, "PROCESSES_FROM_BYTES", 0)
+        monkeypatch.setattr(importing, "PROCESSES_FROM_BYTES", 0)
 
 
 @pytest.mark.usefixtures("_manner")
@@ -244,7 +241,7 @@ def test_what_was_imported_is_counted_from_the_index(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large import leaves every page of the table marked as visible to all."""
-    monkeypatch.setattr(move_verdicts, "SETTLE_FROM", 20)
+    monkeypatch.setattr(importing, "SETTLE_FROM", 20)
     lines = [a_line(f"echo {number}") for number in range(20)]
 
     import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", lines)], "")
@@ -266,7 +263,7 @@ def test_a_lost_connection_is_one_line(
             other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
         copy_verdicts(session, lines)
 
-    monkeypatch.setattr(import_batches, "copy_verdicts", lose_it_first)
+    monkeypatch.setattr(importing, "copy_verdicts", lose_it_first)
     path = write_lines(tmp_path / "a.jsonl", [a_line()])
 
     with pytest.raises(StoreError, match="the database cannot be used"):

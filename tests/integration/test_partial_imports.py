@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.aggregate import aggregate
-from aegish_dist.pipeline.move_verdicts import import_verdicts
+from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.status import State, run_status
 from tests.integration.command_line import CommandLine, write_lines
 

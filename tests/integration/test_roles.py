@@ -19,7 +19,7 @@ from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.aggregate import aggregate
-from aegish_dist.pipeline.move_verdicts import import_verdicts
+from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.retry import plan_retry
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import write_lines

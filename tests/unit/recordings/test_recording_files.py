@@ -10,7 +10,7 @@ from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import DatasetError, OutputError, StoreError
-from aegish_dist.pipeline.move_verdicts import export_file
+from aegish_dist.pipeline.export_verdicts import export_file
 from aegish_dist.recordings import read_recordings
 from tests.recorded import write_recordings
 

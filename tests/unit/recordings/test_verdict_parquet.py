@@ -18,7 +18,7 @@ from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError
-from aegish_dist.pipeline.move_verdicts import export_file
+from aegish_dist.pipeline.export_verdicts import export_file
 from aegish_dist.recordings import read_recordings
 from tests.recorded import write_recordings
 

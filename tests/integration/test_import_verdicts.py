@@ -21,7 +21,8 @@ from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.aggregate import aggregate, rules_named
-from aegish_dist.pipeline.move_verdicts import export_file, import_verdicts
+from aegish_dist.pipeline.export_verdicts import export_file
+from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.recordings import read_recordings
 from tests.integration.stored_runs import row_counts
 from tests.recorded import export_verdicts

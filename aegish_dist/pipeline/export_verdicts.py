@@ -1,0 +1,65 @@
+"""Exporting the verdicts of a run to a file or a stream."""
+
+from pathlib import Path
+from typing import IO, Any
+
+from sqlalchemy import Engine
+
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.verdict_export import Exported, export
+from aegish_dist.errors import DatasetError
+from aegish_dist.files import is_stream, replacing
+from aegish_dist.recordings.verdict_lines import in_ascii
+from aegish_dist.recordings.verdict_parquet import RecordTables
+
+PIPE_BYTES = 2**16
+"""Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader
+has gone."""
+
+
+def export_file(engine: Engine, run_id: str, path: Path) -> None:
+    """Write every verdict of a run to a file, in a fixed order.
+
+    Args:
+        engine: The store.
+        run_id: The run.
+        path: A `.jsonl` or `.parquet` file, or a stream, which gets lines.
+
+    Raises:
+        DatasetError: The suffix is neither.
+        OutputError: The file cannot be written.
+        ConfigError: The file is Parquet and pyarrow is not installed.
+    """
+    suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
+    if suffix not in (".jsonl", ".parquet"):
+        problem = "cannot be written as verdicts; choose .jsonl or .parquet"
+        raise DatasetError(problem, source=str(path))
+    with replacing(path) as stream:
+        (_export_table if suffix == ".parquet" else export_lines)(engine, run_id, stream)
+
+
+def export_lines(engine: Engine, run_id: str, stream: IO[bytes]) -> None:
+    """Write every verdict of a run as lines of JSON.
+
+    Args:
+        engine: The store.
+        run_id: The run.
+        stream: Takes ASCII.
+    """
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+        for lines in export(session, run, lambda part: in_ascii(part.data)):
+            for start in range(0, len(lines), PIPE_BYTES):
+                stream.write(memoryview(lines)[start : start + PIPE_BYTES])
+
+
+def _export_table(engine: Engine, run_id: str, stream: IO[bytes]) -> None:
+    tables = RecordTables()
+
+    def read(part: Exported) -> Any:
+        return tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
+
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+        tables.write(export(session, run, read, columns=True), stream)

@@ -1,0 +1,187 @@
+"""Importing recorded verdicts as a run: read side by side, stored in one transaction."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist import __version__
+from aegish_dist.core.run import Run, new_run_id
+from aegish_dist.core.verdict_record import AttemptRecord
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.imports import Fingerprints, OtherDatasetError, RunImport, settle
+from aegish_dist.db.verdict_copy import SecondVerdictError, copy_errors, copy_verdicts
+from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.errors import DatasetError
+from aegish_dist.parallel import in_order, map_in_processes
+from aegish_dist.pipeline.import_chunk import PriceOf, Rendered, Renderer
+from aegish_dist.recordings.chunks import Chunk, format_of, split
+
+PROCESSES_FROM_BYTES = 32 * 2**20
+"""Smaller files are read before other processes would have started."""
+
+SETTLE_FROM = 100_000
+"""Verdicts; fewer are counted at once all the same."""
+
+_ROOM_TO_CHECK = text("SELECT set_config('work_mem', '64MB', true)")
+"""The check of a statement's references holds its rows in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The result of an import."""
+
+    run_id: str
+    """The run that it made."""
+    verdicts: int
+    """Verdicts stored."""
+    models: int
+    """Models of the run."""
+    samples: int
+    """Samples of the run."""
+    negative_times: int
+    """Verdicts of which a time was below zero and counts as unknown."""
+
+
+def import_verdicts(
+    engine: Engine, paths: Sequence[Path], name: str, price_of: PriceOf | None = None
+) -> Imported:
+    """Store the verdicts of files as one run, in one transaction.
+
+    Nothing is held in memory as a whole but the ids of the samples.
+
+    Args:
+        engine: The store.
+        paths: Inspect AI logs, verdict lines or Parquet files.
+        name: Name of the run.
+        price_of: Gives the price list of a model, to price answers that carry tokens but no cost;
+            None leaves them without.
+
+    Raises:
+        DatasetError: A file is wrong somewhere; nothing is kept.
+    """
+    for path in paths:
+        format_of(path)  # refuses what is no file of verdicts before any other is read
+    chunks = [chunk for path in paths for chunk in split(path)]
+    known: Fingerprints | None = None
+    while True:  # at most twice, unless another import of the same samples runs at the same time
+        try:
+            imported = _import(engine, chunks, name, Renderer(price_of), known)
+            break
+        except OtherDatasetError as found:
+            known = found.fingerprints
+    if imported.verdicts >= SETTLE_FROM:
+        settle(engine)
+    return imported
+
+
+def _import(
+    engine: Engine,
+    chunks: Sequence[Chunk],
+    name: str,
+    renderer: Renderer,
+    known: Fingerprints | None,
+) -> Imported:
+    now = datetime.now(UTC)
+    run = Run(new_run_id(now), now, name, "import", __version__, None, None, 1, (), ())
+    verdicts, epochs, negative_times = 0, 1, 0
+    with transaction(engine) as session, ThreadPoolExecutor(1) as writer:
+        session.execute(_ROOM_TO_CHECK)
+        target = RunImport(session, run, known)
+        batches = _with_keys(target, writer, _rendered(chunks, renderer))
+        for rendered in in_order(writer, partial(_store, session), batches, ahead=1):
+            target.simulated |= rendered.simulated
+            verdicts += len(rendered.model_of)
+            epochs = max(epochs, rendered.epochs)
+            negative_times += rendered.negative_times
+        if not verdicts:
+            files = dict.fromkeys(str(chunk.path) for chunk in chunks)
+            raise DatasetError("holds no verdict", source=", ".join(files))
+        target.finish(epochs)
+        return Imported(run.run_id, verdicts, target.models, target.samples, negative_times)
+
+
+def _rendered(chunks: Sequence[Chunk], renderer: Renderer) -> Iterator[tuple[Chunk, Rendered]]:
+    size = sum(path.stat().st_size for path in {chunk.path for chunk in chunks})
+    several = len(chunks) > 1 and size >= PROCESSES_FROM_BYTES
+    results = (map_in_processes if several else map)(renderer.render, chunks)
+    return zip(chunks, results, strict=True)
+
+
+class _Batch(NamedTuple):
+    """A chunk as rows with keys."""
+
+    chunk: Chunk
+    """The chunk."""
+    rendered: Rendered
+    """Its rows without keys."""
+    lines: bytes
+    """Its rows, for `copy_verdicts`."""
+    errors: list[tuple[VerdictKey, AttemptRecord]]
+    """The failed attempts behind its rows."""
+
+
+def _with_keys(
+    target: RunImport, writer: Executor, results: Iterable[tuple[Chunk, Rendered]]
+) -> Iterator[_Batch]:
+    """Yield each chunk with its keys, which only the store can give.
+
+    Args:
+        target: The run.
+        writer: One thread, which alone uses the session: asked only for keys of what is new.
+        results: The chunks.
+    """
+    known: dict[str, int] = {}
+    samples_of: dict[int, list[int]] = defaultdict(list)
+    for chunk, rendered in results:
+        for model in rendered.models:
+            if model not in known:
+                known[model] = writer.submit(target.model_key, model).result()
+        samples = samples_of[rendered.reader]
+        if rendered.items:
+            samples += writer.submit(target.sample_keys, rendered.items).result()
+        models = [known[model] for model in rendered.models]
+        keys = zip(
+            map(models.__getitem__, rendered.model_of),
+            map(samples.__getitem__, rendered.sample_of),
+            strict=True,
+        )
+        yield _batch(chunk, rendered, list(keys))
+
+
+def _batch(chunk: Chunk, rendered: Rendered, keys: list[tuple[int, int]]) -> _Batch:
+    lines = rendered.lines.splitlines(keepends=True)  # of bytes: only \n and \r end a line
+    rows = zip(keys, lines, strict=True)
+    with_keys = b"".join([b"%d\t%d\t%b" % (*key, line) for key, line in rows])
+    errors = [
+        (VerdictKey(*keys[row], record.epoch, record.generation), error)
+        for row, record in rendered.failed.items()
+        for error in record.call_errors
+    ]
+    return _Batch(chunk, rendered, with_keys, errors)
+
+
+def _store(session: Session, batch: _Batch) -> Rendered:
+    """Store a batch.
+
+    Raises:
+        DatasetError: An item has a verdict already.
+    """
+    try:
+        copy_verdicts(session, batch.lines)
+    except SecondVerdictError as error:
+        raise DatasetError(
+            "holds a second verdict of one model about one sample in one epoch, in this file "
+            "or one before; give repeats different epochs",
+            source=str(batch.chunk.path),
+        ) from error
+    if batch.errors:
+        copy_errors(session, batch.errors)
+    return batch.rendered
