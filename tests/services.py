@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -122,10 +122,14 @@ class ServerProcess:
             self._process.kill()
             self._reap()
 
-    def signal(self, number: int) -> None:
-        """Send it a signal, such as SIGSTOP."""
-        assert self._process is not None
-        self._process.send_signal(number)
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """Stop it for the length of the body: it answers nothing, and its connections stay open."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def _reap(self) -> None:
         assert self._process is not None
@@ -180,14 +184,9 @@ class RedisServer:
         """Return a client that looks at it from outside."""
         return redis.Redis(port=self.port)
 
-    @contextmanager
-    def halted(self) -> Iterator[None]:
+    def halted(self) -> AbstractContextManager[None]:
         """Stop it for the length of the body: it answers nothing, and its connections stay open."""
-        self._server.signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._server.signal(signal.SIGCONT)
+        return self._server.halted()
 
     def __enter__(self) -> Self:
         self.start()

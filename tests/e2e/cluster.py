@@ -2,11 +2,10 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
@@ -76,14 +75,9 @@ class Simulator:
         self._server.launch(aegish_dist("simulate-provider", *where, *arguments))
         wait_until(self.catalog.exists, "the simulator's catalog")
 
-    @contextmanager
-    def halted(self) -> Iterator[None]:
+    def halted(self) -> AbstractContextManager[None]:
         """Have it answer nothing for the length of the body."""
-        self._server.signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._server.signal(signal.SIGCONT)
+        return self._server.halted()
 
     def stop(self) -> None:
         """End it; it may be started again."""

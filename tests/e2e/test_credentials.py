@@ -1,11 +1,10 @@
 """A worker against runs that name addresses and keys which its operator has not allowed."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 from aegish_dist.broker.app import create_app
 from aegish_dist.core.model import CallParameters, ModelSpec
@@ -17,6 +16,7 @@ from aegish_dist.pipeline.plan import Submission
 from aegish_dist.pipeline.submit import submit
 from aegish_dist.prompts.loading import load_prompt
 from tests.e2e.cluster import DEADLINE_S, Cluster, run
+from tests.http_server import JsonHandler, serving
 from tests.services import wait_until
 
 SECRET = "sk-proj-0123456789abcdef"
@@ -27,24 +27,13 @@ def listening() -> Iterator[tuple[str, list[str]]]:
     """An address that takes any request and notes its headers."""
     seen: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Handler(JsonHandler):
+        def respond(self, _: dict[str, Any]) -> None:
             seen.append(str(self.headers))
-            self.send_response(500)
-            self.end_headers()
+            self.answer(500, {})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as address:
+        yield address, seen
 
 
 def few() -> Dataset:

@@ -2,10 +2,6 @@
 
 import json
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +9,7 @@ import pytest
 
 from aegish_dist.models import Catalog
 from tests.howto.walkthrough import ROOT, Walkthrough
+from tests.http_server import JsonHandler, serving
 
 KEY = "a-key-of-forty-characters-for-the-test-1"
 KNOWN = {"model", "messages", "max_tokens", "temperature", "random_seed"}
@@ -34,47 +31,21 @@ ANSWER = {
 }
 
 
-class Host(BaseHTTPRequestHandler):
+class Host(JsonHandler):
     """Answers as the provider does: 422 to a field that it does not know, 401 without the key."""
 
     asked: ClassVar[list[dict[str, Any]]] = []
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def respond(self, body: dict[str, Any]) -> None:
         self.asked.append(body)
         unknown = sorted(set(body) - KNOWN)
         if self.headers["Authorization"] != f"Bearer {KEY}":
-            self._answer(401, {"message": "Unauthorized"})
+            self.answer(401, {"message": "Unauthorized"})
         elif unknown:
             detail = [{"type": "extra_forbidden", "loc": ["body", field]} for field in unknown]
-            self._answer(422, {"object": "error", "message": {"detail": detail}})
+            self.answer(422, {"object": "error", "message": {"detail": detail}})
         else:
-            self._answer(200, ANSWER)
-
-    def _answer(self, status: int, body: dict[str, Any]) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Stay silent."""
-
-
-@contextmanager
-def host() -> Iterator[str]:
-    """Serve the provider on this machine; gives its base URL."""
-    server = HTTPServer(("127.0.0.1", 0), Host)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+            self.answer(200, ANSWER)
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +86,9 @@ def test_the_catalog_lists_it(walkthrough: Walkthrough) -> None:
 def test_it_is_called_with_fields_that_it_knows(walkthrough: Walkthrough, tmp_path: Path) -> None:
     """The host refuses every other field, so its answer shows that none is sent."""
     check = ("-m", "aegish_dist", "models", "check", "mistral/mistral-large-latest", "--json")
-    with host() as base_url:
+    with serving(Host) as address:
         overlay = tmp_path / "here.toml"
-        overlay.write_text(f'[providers.mistral]\nbase_url = "{base_url}"\n')
+        overlay.write_text(f'[providers.mistral]\nbase_url = "{address}/v1"\n')
         said = walkthrough.run(*check, AEGISH_DIST_CATALOG=str(overlay), MISTRAL_API_KEY=KEY)
         (checked,) = json.loads(said)
     assert (checked["ok"], checked["answer"]) == (True, "ALLOW")

@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.engine import open_engine
+from tests.integration.command_line import CommandLine
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +28,12 @@ def session(_engine_for_sessions: Engine) -> Iterator[Session]:
     """
     with Session(_engine_for_sessions) as opened:
         yield opened
+
+
+@pytest.fixture
+def aegish(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> CommandLine:
+    """The command line on the database of the test."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
+    return CommandLine(capsys)

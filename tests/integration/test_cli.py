@@ -27,14 +27,6 @@ METRICS = set(
 """The names that the default rule set promises; they are written down there with their numbers."""
 
 
-@pytest.fixture
-def aegish(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, postgres_url: str
-) -> CommandLine:
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
-    return CommandLine(capsys)
-
-
 def line(model: str, sample: dict[str, Any], action: str | None, latency_ms: int) -> dict[str, Any]:
     completion = None if action is None else json.dumps({"action": action})
     answer = {"completion": completion, "latency_ms": latency_ms, "cost_usd": 0.001}

@@ -206,14 +206,9 @@ def write_files() -> None:
 
 @pytest.fixture
 def aegish(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    postgres_url: str,
-    engine: Engine,
-    tmp_path: Path,
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, engine: Engine, tmp_path: Path
 ) -> CommandLine:
     """The command line among the files, with three runs in the store."""
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
     monkeypatch.chdir(tmp_path)
     write_files()
     with Session(engine) as session, session.begin():
@@ -221,7 +216,7 @@ def aegish(
         answer(session, first, {first.item(TAR): BLOCKED})
         store(session, a_run("0aabbbbbb"))
         store(session, a_run("0accccccc", prompt=None))
-    return CommandLine(capsys)
+    return aegish
 
 
 def assert_one_line(done: Done, *says: str) -> None:

@@ -22,20 +22,13 @@ COMMANDS = [
 
 
 @pytest.fixture
-def aegish(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    postgres_url: str,
-    tmp_path: Path,
-) -> CommandLine:
+def aegish(aegish: CommandLine, tmp_path: Path) -> CommandLine:
     """A command line whose store holds one run in which everything foreign is hostile."""
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
-    line = CommandLine(capsys)
     foreign = dict.fromkeys(("model", "dataset", "command", "category", "cluster"), HOSTILE)
     answer = {"completion": '{"action": "block"}', "target": "malicious"}
     verdicts = write_lines(tmp_path / "verdicts.jsonl", foreign | answer)
-    line.ok("verdicts", "import", verdicts, "--name", HOSTILE)
-    return line
+    aegish.ok("verdicts", "import", verdicts, "--name", HOSTILE)
+    return aegish
 
 
 def test_every_list_of_it_is_shown(aegish: CommandLine) -> None:

@@ -1,11 +1,9 @@
 """Asking each model one harmless question before a run is stored and money is spent."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.models import ModelEntry
 from aegish_dist.pipeline.preflight import retirement
+from tests.http_server import JsonHandler, serving
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import row_counts
 
@@ -30,29 +29,13 @@ def answering(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A server that answers each body by a function; yields its address and the bodies so far."""
     seen: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    class Handler(JsonHandler):
+        def respond(self, body: dict[str, Any]) -> None:
             seen.append(body)
-            status, document = reply(body)
-            content = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.answer(*reply(body))
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as address:
+        yield f"{address}/v1", seen
 
 
 def refusing(field: str, message: str = "") -> Reply:
@@ -70,17 +53,11 @@ def failing(status: int) -> Reply:
 
 
 @pytest.fixture
-def aegish(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    postgres_url: str,
-    tmp_path: Path,
-) -> CommandLine:
+def aegish(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CommandLine:
     """The command line on a database of its own, in a directory of its own."""
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
     monkeypatch.setenv("AEGISH_DIST_CATALOG", "lab.toml")
     monkeypatch.chdir(tmp_path)
-    return CommandLine(capsys)
+    return aegish
 
 
 def catalog(base_url: str, more: str = "") -> None:

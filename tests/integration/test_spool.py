@@ -214,29 +214,20 @@ def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Pat
     assert [each["event"] for each in logs] == ["answers_not_recovered"]
 
 
-@pytest.fixture
-def cli(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> CommandLine:
-    """The command line on the database of the test."""
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
-    return CommandLine(capsys)
-
-
-def test_the_command(cli: CommandLine, stored: StoredRun, tmp_path: Path) -> None:
+def test_the_command(aegish: CommandLine, stored: StoredRun, tmp_path: Path) -> None:
     """It stores a file, says how many, and ends with 1 and one line when something is left."""
     path = spool(tmp_path, evaluated(stored))
-    done = cli("verdicts", "recover", path)
+    done = aegish("verdicts", "recover", path)
     assert (done.code, done.out) == (0, "")
     assert "3 answers stored, 0 were there already" in done.err
 
-    gone = cli("verdicts", "recover", path)
+    gone = aegish("verdicts", "recover", path)
     assert gone.code == 1
     assert len(gone.err.splitlines()) == 1
 
     again = spool(tmp_path, evaluated(stored))
     again.write_text("?\n" + again.read_text())
-    left = cli("verdicts", "recover", again)
+    left = aegish("verdicts", "recover", again)
     assert left.code == 1
     assert f"{again.name}.damaged" in left.err
 
