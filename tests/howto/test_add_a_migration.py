@@ -1,0 +1,97 @@
+"""`docs/how-to/add-a-migration.md`: up, down, drift, and a worker of the version before."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError
+
+from aegish_dist.db import schema
+from aegish_dist.db.engine import open_engine, transaction
+from tests.howto.walkthrough import Walkthrough
+from tests.integration.stored_runs import a_run, store
+
+MIGRATION = "aegish_dist/db/migrations/versions/0008_note_of_a_run.py"
+
+
+@pytest.fixture(scope="module")
+def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
+    """Give a copy of the tree in which the page was followed."""
+    return Walkthrough("add-a-migration.md", tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture
+def before(unmigrated_url: str) -> Iterator[Engine]:
+    """Connections of the version before, to a store of that version."""
+    opened = open_engine(unmigrated_url)
+    schema.upgrade(opened)
+    yield opened
+    opened.dispose()
+
+
+def db(walkthrough: Walkthrough, url: str, command: str) -> str:
+    """Run `aegish-dist db` in the copy."""
+    return walkthrough.run("-m", "aegish_dist", "db", command, AEGISH_DIST_DATABASE_URL=url).strip()
+
+
+def alembic(walkthrough: Walkthrough, url: str, *arguments: str) -> None:
+    """Run Alembic in the copy."""
+    walkthrough.run("-m", "alembic", *arguments, AEGISH_DIST_DATABASE_URL=url)
+
+
+def test_one_module_and_one_mapping_are_touched(walkthrough: Walkthrough) -> None:
+    """And the page that readers of the store look at."""
+    assert walkthrough.created == {MIGRATION}
+    assert walkthrough.edited == {"aegish_dist/db/tables.py", "docs/data-model.md"}
+
+
+def test_up_and_down(walkthrough: Walkthrough, before: Engine, unmigrated_url: str) -> None:
+    """The rows that are there keep everything, and the schema agrees with the mappings each time."""
+    with transaction(before) as session:
+        store(session, a_run("0before"))
+    note = text("SELECT note FROM runs WHERE id = '0before'")
+
+    assert db(walkthrough, unmigrated_url, "upgrade") == "0007 -> 0008"
+    assert db(walkthrough, unmigrated_url, "check") == ""
+    with transaction(before) as session:
+        assert session.scalar(note) == ""
+    alembic(walkthrough, unmigrated_url, "downgrade", "0007")
+    assert schema.drift(before) == []
+    assert schema.current(before) == "0007"
+    alembic(walkthrough, unmigrated_url, "upgrade", "head")
+    assert db(walkthrough, unmigrated_url, "current") == "0008"
+    with transaction(before) as session:
+        assert session.scalar(text("SELECT name FROM runs WHERE id = '0before'")) == "a name"
+
+
+def test_the_drift_is_seen_without_the_migration(
+    walkthrough: Walkthrough, before: Engine, unmigrated_url: str
+) -> None:
+    """A store without the column fails the check, which names it."""
+    alembic(walkthrough, unmigrated_url, "upgrade", "head")
+    with transaction(before) as session:
+        session.execute(text("ALTER TABLE runs DROP COLUMN note"))
+    with pytest.raises(AssertionError, match=r"add_column.*runs.*note"):
+        db(walkthrough, unmigrated_url, "check")
+
+
+def test_old_workers_keep_running(
+    walkthrough: Walkthrough, before: Engine, unmigrated_url: str
+) -> None:
+    """The version before stores runs in the new schema; a note that is too long is refused."""
+    alembic(walkthrough, unmigrated_url, "upgrade", "head")
+    with transaction(before) as session:
+        store(session, a_run("0after"))
+    with transaction(before) as session:
+        assert session.scalar(text("SELECT note FROM runs WHERE id = '0after'")) == ""
+    with pytest.raises(IntegrityError, match="ck_runs_note"), transaction(before) as session:
+        session.execute(text("UPDATE runs SET note = repeat('n', 501)"))
+
+
+def test_the_migration_reads_like_the_others(walkthrough: Walkthrough) -> None:
+    """It is named by its number, and says whether old workers may keep running."""
+    assert "\nOld workers may keep running: " in (walkthrough.tree / MIGRATION).read_text()
+    lint = [sys.executable, "-m", "ruff", "check", "--quiet", str(walkthrough.tree / MIGRATION)]
+    assert subprocess.run(lint, check=False).returncode == 0

@@ -1,0 +1,228 @@
+"""The page on the data model against the schema, and its recipes against the product's reports."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, RowMapping, text
+
+from aegish_dist.core.completion import Completion, Usage
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.retries import save_retry
+from aegish_dist.db.tables import METADATA
+from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.status import run_status
+from aegish_dist.render.data import ReportData
+from tests.integration.stored_runs import StoredRun, a_model, a_run, answer, store
+
+PAGE = (Path(__file__).parents[2] / "docs/data-model.md").read_text(encoding="utf-8")
+RECIPES = dict(re.findall(r"^```sql recipe=(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))
+NOON = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
+COMMANDS = Dataset(
+    "commands",
+    (
+        *(Sample(f"evil {n}", Target.MALICIOUS, "shell", f"binary {n % 2}") for n in range(4)),
+        *(Sample(f"fine {n}", Target.HARMLESS) for n in range(3)),
+    ),
+)
+MODELS = ("test/a", "test/b")
+EPOCHS = 2
+
+
+def said(action: str, service_ms: float = 100.0, cost: str = "0.001", **fields: Any) -> Verdict:
+    """Return an answer with an action, its time and its cost."""
+    judged = judge(Completion(f'{{"action": "{action}"}}', usage=Usage(10, 2)))
+    return replace(
+        judged,
+        timing=Timing(service_ms=service_ms),
+        cost_usd=Decimal(cost),
+        created_at=NOON,
+        **fields,
+    )
+
+
+def failed(number: int) -> CallError:
+    """Return a failed attempt, one in each minute."""
+    at = NOON + timedelta(minutes=number)
+    return CallError(number, ErrorClass.RATE_LIMIT, 429, 1.0, "slow down", at)
+
+
+@pytest.fixture
+def stored(engine: Engine) -> StoredRun:
+    """A run of two models and two epochs: failures, a retry, a missing verdict, one unscored."""
+    chosen = ("BLOCK", "BLOCK", "ALLOW", "WARN", "ALLOW", "BLOCK", "WARN")
+    with transaction(engine) as session:
+        run = a_run(models=tuple(map(a_model, MODELS)), datasets=(COMMANDS,), epochs=EPOCHS)
+        stored = store(session, run, (COMMANDS,))
+        verdicts: dict[Item, Verdict] = {}
+        for model in MODELS:
+            for epoch in (1, 2):
+                for n, sample in enumerate(COMMANDS.samples):
+                    action = chosen[n] if model == "test/a" else chosen[n - epoch]
+                    item = stored.item(sample, model=model, epoch=epoch)
+                    verdicts[item] = said(action, service_ms=100.0 * n + epoch)
+        first, second, third = (stored.item(each) for each in COMMANDS.samples[:3])
+        verdicts[first] = Verdict(Outcome.API_ERROR, None, ErrorClass.RATE_LIMIT, attempts=2,
+                                  call_errors=(failed(1), failed(2)))  # fmt: skip
+        verdicts[second] = said("BLOCK", call_errors=(failed(1),), attempts=2)
+        del verdicts[third]
+        answer(session, stored, verdicts)
+        retry = save_retry(session, run.run_id, [Outcome.WARN], [MODELS[1]])
+        assert retry is not None
+        again = [item for item, each in verdicts.items()
+                 if item.model == MODELS[1] and each.outcome is Outcome.WARN]  # fmt: skip
+        answer(session, stored, {replace(item, generation=1): said("ALLOW") for item in again})
+    return stored
+
+
+@pytest.fixture
+def report(engine: Engine, stored: StoredRun) -> ReportData:
+    """The report of the run."""
+    return report_data(engine, stored.run_id, DEFAULT_RULE)
+
+
+def ask(engine: Engine, recipe: str, **values: str) -> Sequence[RowMapping]:
+    """Execute a recipe of the page as psql would."""
+    statement = text(re.sub(r":'(\w+)'", r":\1", RECIPES[recipe]))
+    with transaction(engine) as session:
+        return session.execute(statement, values).mappings().all()
+
+
+def test_the_page_has_every_table_and_no_other() -> None:
+    """A table that a migration adds is described."""
+    tables = SECTIONS.keys() & METADATA.tables.keys()
+    assert tables == set(METADATA.tables)
+
+
+@pytest.mark.parametrize("table", METADATA.tables)
+def test_the_columns_that_the_page_names_are_there(table: str) -> None:
+    """The first cell of each line names columns of the table."""
+    named = [
+        column
+        for line in re.findall(r"^\| (`[^|]*) \|", SECTIONS[table], re.MULTILINE)
+        for column in re.findall(r"`(\w+)`", line)
+    ]
+    assert named
+    assert set(named) <= set(METADATA.tables[table].columns.keys())
+    assert set(METADATA.tables[table].primary_key.columns.keys()) <= set(named)
+
+
+def test_every_recipe_is_tested() -> None:
+    """Each has a test below that compares it with the product."""
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert {name for name in RECIPES if f'"{name}"' not in source} == set()
+
+
+def test_the_score(engine: Engine, report: ReportData) -> None:
+    """Both rates and the score of each model, from raw verdicts and from the snapshot."""
+    rows = ask(engine, "score", run=report.run.run_id)
+    from_snapshot = ask(engine, "score_of_snapshot", run=report.run.run_id)
+
+    entries = {entry["model"]: entry["metrics"] for entry in report.snapshot.document["models"]}
+    assert [row["model"] for row in rows] == [row["model"] for row in from_snapshot] == list(MODELS)
+    for row, stored in zip(rows, from_snapshot, strict=True):
+        metrics = entries[row["model"]]
+        for column, metric in {
+            "detection_rate": "malicious_detection_rate",
+            "acceptance_rate": "harmless_acceptance_rate",
+            "score": "aegish_score",
+        }.items():
+            assert float(row[column]) == pytest.approx(metrics[metric]["value"], abs=1e-12)
+        for column in ("value", "stderr", "ci_low", "ci_high"):
+            assert stored[column] == metrics["aegish_score"][column]
+
+
+def test_the_cost(engine: Engine, report: ReportData) -> None:
+    """Cost and tokens of all generations."""
+    rows = ask(engine, "cost", run=report.run.run_id)
+
+    entries = {entry["model"]: entry for entry in report.snapshot.document["models"]}
+    assert len(rows) == len(MODELS)
+    for row in rows:
+        entry = entries[row["model"]]
+        assert float(row["cost_usd"]) == pytest.approx(float(entry["cost"]["total_usd"]))
+        assert row["input_tokens"] == entry["tokens"]["input"]
+        assert row["output_tokens"] == entry["tokens"]["output"]
+
+
+def test_the_progress(engine: Engine, stored: StoredRun) -> None:
+    """Planned and done per model; an item that was asked again is one item."""
+    rows = ask(engine, "progress", run=stored.run_id)
+
+    status = run_status(engine, stored.run_id)
+    found = {row["model"]: (row["planned"], row["done"]) for row in rows}
+    assert found == {model.model: (model.planned, model.done) for model in status.models}
+    assert sum(done for _, done in found.values()) == status.planned - 1
+
+
+def test_the_slowest_calls(engine: Engine, report: ReportData) -> None:
+    """The first one is the maximum of its model's distribution."""
+    rows = ask(engine, "slowest", run=report.run.run_id)
+
+    slowest = {entry["model"]: entry["latency_ms"]["max"]
+               for entry in report.snapshot.document["models"]}  # fmt: skip
+    assert rows[0]["service_ms"] == max(slowest.values())
+    assert [row["service_ms"] for row in rows] == sorted(
+        (row["service_ms"] for row in rows), reverse=True
+    )
+
+
+def test_the_disagreements(engine: Engine, stored: StoredRun) -> None:
+    """Counted by hand from the newest outcomes of both models."""
+    rows = ask(engine, "disagreements", run=stored.run_id, one=MODELS[0], other=MODELS[1])
+
+    found = Counter((row["command"], row["one"], row["other"]) for row in rows)
+    with transaction(engine) as session:
+        verdicts = session.execute(
+            text(
+                "SELECT command, epoch, model, outcome FROM verdicts"
+                " JOIN samples ON key = sample_key JOIN run_models AS m ON m.id = run_model_id"
+                " ORDER BY generation"
+            )
+        ).all()
+    newest = {(row.command, row.epoch, row.model): row.outcome for row in verdicts}
+    pairs = Counter(
+        (command, outcome, newest[command, epoch, MODELS[1]])
+        for (command, epoch, model), outcome in newest.items()
+        if model == MODELS[0] and outcome != newest[command, epoch, MODELS[1]]
+    )
+    assert found == pairs
+    assert len(pairs) > 3
+
+
+def test_the_failures_by_minute(engine: Engine, report: ReportData) -> None:
+    """All minutes together are the attempts that a report counts."""
+    rows = ask(engine, "failures_by_minute", run=report.run.run_id)
+
+    attempts = sum(row["attempts"] for row in rows)
+    assert attempts == sum(failure.attempts for failure in report.failures) == 3
+    assert [(row["minute"].minute, row["attempts"]) for row in rows] == [(1, 2), (2, 1)]
+    assert {(row["model"], row["error_class"], row["status"]) for row in rows} == {
+        ("test/a", "rate_limit", 429)
+    }
+
+
+def test_the_verdicts_per_minute(engine: Engine, report: ReportData) -> None:
+    """All minutes together are all verdicts, those that a retry has replaced included."""
+    rows = ask(engine, "throughput", run=report.run.run_id)
+
+    replaced = sum(entry["counts"]["replaced"] for entry in report.snapshot.document["models"])
+    assert sum(row["verdicts"] for row in rows) == report.snapshot.verdicts + replaced
+    assert replaced > 0
+
+
+def test_the_bytes_per_verdict(engine: Engine, stored: StoredRun) -> None:
+    """A table of a few pages; the page's number is of 300,000 verdicts."""
+    (row,) = ask(engine, "bytes_per_verdict")
+    assert row["bytes_per_verdict"] > 0
