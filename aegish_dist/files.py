@@ -80,7 +80,7 @@ def _descriptor(name: str) -> int | None:
 def _part_of(path: Path, private: bool) -> Iterator[IO[bytes]]:
     replaced = _require_replaceable(path)
     part = path.parent / f".{secrets.token_hex(8)}.part"
-    # Nobody else reads a part before it has the permissions of the file that it replaces.
+    # Other users do not read a part before it has the permissions of the file that it replaces.
     descriptor = os.open(part, _NEW_FILE, 0o666 if replaced is None and not private else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -129,7 +129,7 @@ def _take_permissions(descriptor: int, replaced: os.stat_result) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name outlast a power cut, where the file system knows how."""
+    """Make the new name survive a power cut, where the file system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

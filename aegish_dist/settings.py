@@ -22,12 +22,10 @@ from aegish_dist.inputs.checking import checked
 
 PREFIX = "AEGISH_DIST_"
 OF_COMPOSE = ("_PASSWORD", "_IMAGE", "_PORT")
-"""How variables end that docker-compose.yml reads, and nothing here."""
+"""Endings of variables that docker-compose.yml reads, and nothing here."""
 EMBEDDED_BROKER_URL = "memory://localhost/"
 REDIS_SCHEMES = ("redis", "rediss")
 BROKER_SCHEMES = (*REDIS_SCHEMES, "amqp", "amqps")
-
-
 TLS_OPTIONS = {
     "ssl_ca_certs": ".+",
     "ssl_certfile": ".+",
@@ -39,7 +37,7 @@ TLS_OPTIONS = {
 
 
 def _wrong_in_broker(url: str, schemes: Sequence[str] = BROKER_SCHEMES) -> str | None:
-    """Return why a URL cannot be meant, without any of it, for it may hold a password."""
+    """Return why a URL cannot be used, without any of it, for it may hold a password."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises when it is no number
@@ -82,30 +80,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limiter_url: SecretStr | None = None
     """Redis that holds the fleet's rate limits; the broker when unset and that is a Redis."""
     home: Path = msgspec.field(default_factory=_data_directory)
-    """Where the embedded database lives."""
+    """Folder of the embedded database."""
     cache: Path = msgspec.field(default_factory=_cache_directory)
-    """Where list prices are remembered for a day; deleting it does no harm."""
+    """Folder where list prices are remembered for a day; deleting it does no harm."""
     spool: Path | None = None
-    """Where workers leave answers that the database does not take; in `home` when unset."""
+    """Folder where workers keep answers that the database refuses; in `home` when unset."""
     catalog: Path | None = None
     """The user's own model catalog, laid over the packaged one."""
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 500
-    """Calls a worker process has in flight at most; of many it holds somewhat more items."""
+    """Calls in flight at most in a worker process, which holds somewhat more items."""
     shutdown_grace_s: Annotated[float, Meta(ge=0)] = 60.0
-    """How long a stopping worker lets calls in flight finish before it gives them back."""
+    """Seconds that a stopping worker gives calls in flight before it requeues their items."""
     message_lease_s: Annotated[float, Meta(ge=5, le=3600)] = 40.0
-    """How long after its last sign of life a worker's messages go back to their queues in Redis."""
+    """Seconds without a sign of life after which Redis requeues the messages of a worker."""
     queue_type: Literal["classic", "quorum"] = "classic"
-    """Of the queues in RabbitMQ; the same for all commands and workers of a fleet."""
+    """Type of the queues in RabbitMQ; the same for all commands and workers of a fleet."""
     stock_transport: bool = False
-    """Leaves Redis to kombu's own transport, which is slower; to tell its faults from ours."""
+    """Whether Redis is used by kombu's own, slower transport, to separate its faults from ours."""
     log_format: Literal["console", "json"] = "console"
     """`console` for people, `json` for collectors."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None
     """Least severe level that is written: INFO in workers, WARNING elsewhere when unset."""
 
     def __post_init__(self) -> None:
-        """Check what the types alone do not tell."""
+        """Check the URLs, and that workers elsewhere can reach the database."""
         broker, limiter = _text(self.broker_url), _text(self.limiter_url)
         if broker is not None and (wrong := _wrong_in_broker(broker)):
             usual = "redis://HOST:6379/0 or amqp://USER:PASSWORD@HOST:5672//"
@@ -127,7 +125,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spool_folder(self) -> Path:
-        """Where answers are left that could not be stored."""
+        """Folder of answers that could not be stored."""
         return self.spool or self.home / "spool"
 
     @property
@@ -174,7 +172,7 @@ def _refuse_unknown() -> None:
 
 
 def _from_text(kind: type[Any], value: object) -> Any:
-    """Build what msgspec does not know: a path, a secret."""
+    """Build a value of a type that msgspec does not know: a path, a secret."""
     return kind(value)
 
 

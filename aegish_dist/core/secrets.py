@@ -46,13 +46,13 @@ def mask_key_shapes(text: str) -> str:
 
 
 class KeyMask:
-    """Hides one key in text, in every form in which it may come back."""
+    """Hides one key in text, in every form in which a provider may return it."""
 
     def __init__(self, key: str | None) -> None:
         """Prepare for a key.
 
         Args:
-            key: What was sent as credential, in ASCII; None or a placeholder hides nothing.
+            key: The credential that was sent, in ASCII; None or a placeholder hides nothing.
         """
         self._key = key if key and _is_secret(key) else ""
         self._signs = (*_SIGNS_OF_ESCAPES, *_encoded_forms(self._key)) if self._key else ()

@@ -14,7 +14,7 @@ _COLUMNS = ("command", "target", "category", "cluster", "source", "licence")
 
 
 def export_dataset(dataset: Dataset, path: Path) -> None:
-    """Write all samples; JSONL comes back exactly, CSV and Parquet flatten the metadata.
+    """Write all samples; JSONL keeps all of it, CSV and Parquet flatten the metadata.
 
     The file appears whole or not at all.
 

@@ -15,23 +15,23 @@ from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.inputs.files import open_input
 
 MAX_FOOTER_BYTES = 16 * 2**20
-"""Decoded structures of the footer take several times that."""
+"""Bytes of a text in the footer, whose decoded structures take several times that."""
 MAX_FIXED_BYTES = 2**20
-"""Of a value whose column says its length."""
+"""Bytes of a value whose column states its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetLimits:
-    """How much of a file is read."""
+    """The sizes up to which a file is read."""
 
     rows: int
-    """In the whole file."""
+    """Rows of the whole file."""
     group_rows: int
-    """In a group of rows; lists may hold as many values."""
+    """Rows of a group; lists in it may hold as many values."""
     group_bytes: int
-    """Uncompressed, in a group of rows."""
+    """Bytes of a group of rows, uncompressed."""
     batch_bytes: int
-    """Decoded at once."""
+    """Bytes of a batch, decoded."""
 
 
 @contextmanager
@@ -61,6 +61,13 @@ def bounded_batches(
     file: Any, source: str, limits: ParquetLimits, batch_rows: int, groups: Sequence[int]
 ) -> Iterator[Any]:
     """Yield some groups of rows in batches, texts as plain columns again.
+
+    Args:
+        file: An open `pyarrow.parquet.ParquetFile`, as `open_parquet` gives it.
+        source: The file's name, for the error.
+        limits: Its `batch_bytes` is the limit in bytes, decoded.
+        batch_rows: Rows of a batch.
+        groups: Numbers of the groups of rows, from 0.
 
     Raises:
         DatasetError: A batch exceeds the limit.

@@ -35,7 +35,7 @@ Entry = TypeVar("Entry", bound=ModelEntry | ProviderEntry)
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What a catalog holds."""
+    """The content of a catalog."""
 
     providers: Mapping[str, ProviderEntry]
     """By name; every one but the baselines has a base URL."""

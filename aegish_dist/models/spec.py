@@ -61,6 +61,11 @@ def _price(
 def provider_base_url(provider_id: str, provider: ProviderEntry, environ: Mapping[str, str]) -> str:
     """Return a provider's base URL, or the one that the environment gives in its place.
 
+    Args:
+        provider_id: The provider's name.
+        provider: Its entry in the catalog.
+        environ: Environment variables.
+
     Raises:
         CatalogError: The one in the environment is none; names the variable.
     """
