@@ -18,7 +18,7 @@ from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
 from aegish_dist.errors import RefusedQueueError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials, Credentials
-from aegish_dist.redis_errors import refusal_of
+from aegish_dist.redis_server import refusal_of
 
 log = get_logger(__name__)
 

@@ -19,7 +19,7 @@ from kombu.exceptions import OperationalError
 
 from aegish_dist.broker.messages import run_queue
 from aegish_dist.errors import QueueError
-from aegish_dist.redis_errors import refusal_of
+from aegish_dist.redis_server import refusal_of
 
 PROBE = "aegish:probe"
 """Key or queue that is written to test the broker: the key expires at once, the queue is never

@@ -18,7 +18,6 @@ from kombu.transport import redis
 from kombu.utils.json import loads
 from redis.exceptions import ResponseError
 
-from aegish_dist import lua
 from aegish_dist.broker.redis_leases import MessageLeases
 from aegish_dist.broker.redis_messages import (
     MESSAGES_PER_SCRIPT,
@@ -28,10 +27,11 @@ from aegish_dist.broker.redis_messages import (
     delivery_properties,
 )
 from aegish_dist.logs import get_logger
+from aegish_dist.redis_server import load_script
 
 log = get_logger(__name__)
 
-_FETCH = lua.load(__package__, "fetch")
+_FETCH = load_script(__package__, "fetch")
 
 SHORTEST_PAUSE_S = 0.005
 """Between fetches while there are messages: one fetch replaces those acknowledged meanwhile."""

@@ -13,14 +13,14 @@ from typing import Any
 from kombu.transport import redis, virtual
 from kombu.utils.json import dumps, loads
 
-from aegish_dist import lua
 from aegish_dist.broker.redis_messages import MESSAGES_PER_SCRIPT, UnackedMessage, in_groups
 from aegish_dist.logs import get_logger
+from aegish_dist.redis_server import load_script
 
 log = get_logger(__name__)
 
 _EXPIRED, _RENEW, _REQUEUE = (
-    lua.load(__package__, name) for name in ("expired", "renew", "requeue")
+    load_script(__package__, name) for name in ("expired", "renew", "requeue")
 )
 
 RENEWALS_PER_LEASE = 4

@@ -18,7 +18,7 @@ from redis.exceptions import ResponseError
 
 from aegish_dist.broker.redis_channel import LONGEST_PAUSE_S, Channel
 from aegish_dist.logs import get_logger
-from aegish_dist.redis_errors import LOST, refusal_of
+from aegish_dist.redis_server import LOST, refusal_of
 
 log = get_logger(__name__)
 

@@ -14,11 +14,10 @@ import redis
 from redis import exceptions
 from redis.asyncio import Redis
 
-from aegish_dist import lua
 from aegish_dist.errors import LimiterUnreachableError, QueueError
 from aegish_dist.ratelimit.policy import POLICY, Policy
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
-from aegish_dist.redis_errors import LOST, refusal_of
+from aegish_dist.redis_server import LOST, load_script, refusal_of
 
 PREFIX = "aegish:limiter:"
 """Of all keys in Redis."""
@@ -34,7 +33,7 @@ def script(*parts: str) -> str:
     Args:
         parts: Names of the parts, each after those it uses.
     """
-    return "\n".join(lua.load(__package__, part) for part in parts)
+    return "\n".join(load_script(__package__, part) for part in parts)
 
 
 def check_limiter(url: str) -> None:

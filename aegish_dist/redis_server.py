@@ -1,4 +1,10 @@
-"""Failures of Redis that end by themselves and are waited for; any other is a bug."""
+"""Redis as the broker and the rate limiter both use it: its Lua scripts and its failures.
+
+Redis runs a script as one step: no other command runs in between. The failures named here end by
+themselves and are waited for; any other error of Redis is a bug.
+"""
+
+from importlib.resources import files
 
 from redis import exceptions
 
@@ -13,6 +19,16 @@ _REFUSALS = {
     "BUSY": "a script is running",
 }
 """States in which Redis takes no writes, by the code of the error."""
+
+
+def load_script(package: str, name: str) -> str:
+    """Return the text of a Lua script.
+
+    Args:
+        package: Package with the script beside its modules.
+        name: File name without `.lua`.
+    """
+    return files(package).joinpath(f"{name}.lua").read_text(encoding="utf-8")
 
 
 def refusal_of(error: Exception) -> str | None:
