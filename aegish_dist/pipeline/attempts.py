@@ -1,7 +1,4 @@
-"""The attempts to get one item's answer: permit, call, and what follows a failure.
-
-No transaction spans a call. `core.failures` has the rule; here is what it asks for.
-"""
+"""Attempts at one item, by the rule of `core.failures`; no transaction spans a call."""
 
 import math
 import random
@@ -90,8 +87,12 @@ class Attempts:
             try:
                 completion = await _call(of, permit)
             except ProviderError as error:
-                errors.append(_call_error(error, len(errors) + 1))
-                failure = _failure(errors[-1], permit, cut=error.cut)
+                call = _call_error(error, len(errors) + 1)
+                errors.append(call)
+                wait_s, probe = call.retry_after_s, permit.probe
+                failure = Failure(
+                    call.error_class, call.attempt, wait_s, probe, call.status, error.cut
+                )
             else:
                 cost = cost_usd(completion.usage, of.caller.price)
                 return self._signed(replace(judge(completion), cost_usd=cost), of, errors)
@@ -196,8 +197,3 @@ def _call_error(error: ProviderError, attempt: int) -> CallError:
         message=str(error),
         at=datetime.now(UTC),
     )
-
-
-def _failure(call: CallError, permit: Permit, *, cut: bool) -> Failure:
-    wait_s = call.retry_after_s
-    return Failure(call.error_class, call.attempt, wait_s, permit.probe, call.status, cut)

@@ -4,6 +4,7 @@ Most tests give the time themselves, so that minutes pass in milliseconds.
 """
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -24,7 +25,7 @@ from aegish_dist.errors import (
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
-from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunRequest, StoredCost
+from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease, RunRequest, StoredCost
 from aegish_dist.ratelimit.run_queue import Accounts, Budget, ExpectedUsage
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter, probe_now
 from aegish_dist.ratelimit.usage_report import UsageReport
@@ -494,6 +495,34 @@ def test_a_probe_on_request(redis_url: str) -> None:
             assert not (await b.lease(ask(model="lab/alive", waiting=5), now)).circuit_open
             last = ask(model="lab/alive", waiting=5, report=DEAD)
             assert (await b.lease(last, now)).circuit_open
+
+    asyncio.run(test())
+
+
+def test_documents_of_the_version_before(redis_url: str) -> None:
+    """Workers of both versions share a Redis while a fleet is upgraded."""
+    model = {
+        **{"since": 900, "epoch": 4, "epoch_at": 950, "answers": 9, "refusals": 0, "recent": 40.5},
+        **{"counted_at": 999, "pause_until": 0, "overloaded_at": 0, "rate": 8, "top": 10},
+        **{"grown_at": 999, "failures": 10, "unanswered": 3, "reason": "HTTP 500: oh"},
+        "parked": {"wait": 4, "at": 1003, "failed": 1, "prober": "old"},
+        "requests": {"level": 0.5, "at": 999},
+        "leases": {"old": {"slots": 3, "held": 2, "wants": 3, "expires": 1004}},
+    }
+    ledger = {"total": 40, "models": {"lab/guard": 40}, "leases": {}}
+
+    async def test() -> None:
+        async with Redis.from_url(redis_url) as client:
+            await client.set("aegish:limiter:model:lab/guard", json.dumps(model))
+            await client.set("aegish:limiter:run:run", json.dumps(ledger))
+        async with SharedLimiter.connect(redis_url, "new") as limiter:
+            request = ask(waiting=9, limits=Limits(max_in_flight=5), runs=(run_ask(waiting=9),))
+            found = await limiter.lease(request, START)
+            assert (found.circuit_open, found.failed_probes, found.permits) == (True, 1, 0)
+            assert (found.epoch, found.reason, found.rate) == (4, "HTTP 500: oh", 4)
+            assert found.runs == (RunLease("run", 0),)
+            probe = await limiter.lease(request, START + 4.5)  # the other's lease has ended
+            assert (probe.probe, probe.permits) == (True, 1)
 
     asyncio.run(test())
 
