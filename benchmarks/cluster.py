@@ -23,7 +23,7 @@ from measuring import cpu_s, ended_cpu_s, memory_mb
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.simulator.personas import PERSONAS
@@ -154,7 +154,7 @@ class Cluster(Parts):
     def __enter__(self) -> Self:
         """Start everything."""
         self.home = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ab")))
-        database_url = start_embedded(self.home)
+        database_url = embedded_server(self.home).url
         self._engine = open_engine(database_url)
         self._stack.callback(self._engine.dispose)
         self.postgres = psutil.Process(

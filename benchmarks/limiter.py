@@ -27,7 +27,7 @@ from typing import Any
 
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.wire import WireFormat
-from aegish_dist.db.embedded import start_embedded
+from aegish_dist.db.embedded import embedded_server
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.run_queue import ExpectedUsage
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
@@ -83,7 +83,7 @@ def _product(*arguments: str) -> tuple[str, ...]:
 def _fleet(provider: Provider, home: Path, port: int) -> Iterator[dict[str, str]]:
     environ = {
         **os.environ,
-        "AEGISH_DIST_DATABASE_URL": start_embedded(home),
+        "AEGISH_DIST_DATABASE_URL": embedded_server(home).url,
         "AEGISH_DIST_BROKER_URL": f"redis://127.0.0.1:{port}/0",
         "AEGISH_DIST_CATALOG": str(provider.catalog),
         "AEGISH_DIST_SHUTDOWN_GRACE_S": "1",

@@ -36,11 +36,6 @@ def finding_of(code: int) -> Finding:
     )
 
 
-def is_answered(code: int) -> bool:
-    """Whether the call brought an answer, be it empty."""
-    return code < 100
-
-
 def outcome_number(outcome: Outcome) -> int:
     """Return the number that stands for an outcome within a code."""
     return list(Outcome).index(outcome) + 1

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db.codes import is_answered, outcome_of
+from aegish_dist.db.codes import error_class_of, outcome_of
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.retries import unanswered_retries
 from aegish_dist.db.statements import counting_statement
@@ -68,7 +68,7 @@ def _progress(
     failed: Counter[Outcome] = Counter()
     for row in newest:
         outcomes[outcome_of(row.code)] += row.verdicts
-        if not is_answered(row.code):
+        if error_class_of(row.code) is not None:
             failed[outcome_of(row.code)] += row.verdicts
     rows = [*newest, *replaced]
     costs = [row.cost_usd for row in rows if row.cost_usd is not None]

@@ -35,9 +35,9 @@ class Workspace:
         """URL of the store; starts the embedded server when none is configured."""
         if self.settings.database_url is not None:
             return self.settings.database_url.get_secret_value()
-        from aegish_dist.db.embedded import start_embedded  # noqa: PLC0415
+        from aegish_dist.db.embedded import embedded_server  # noqa: PLC0415
 
-        return start_embedded(self.settings.home)
+        return embedded_server(self.settings.home).url
 
     @cached_property
     def raw_engine(self) -> Engine:

@@ -53,15 +53,20 @@ class Postgres:
 
     def stop(self) -> None:
         """End the server in order; connections are closed."""
-        self._server.stop()
+        os.kill(self._postmaster().pid, signal.SIGINT)
+        wait_until(lambda: self._server.pid is None, "PostgreSQL to stop", 60)
 
     def kill(self) -> None:
         """End the server with all its processes as a power cut would."""
-        postmaster = psutil.Process(self._server.pid)
+        postmaster = self._postmaster()
         processes = [postmaster, *postmaster.children(recursive=True)]
         for process in processes:
             process.kill()
         psutil.wait_procs(processes, timeout=20)
+
+    def _postmaster(self) -> psutil.Process:
+        assert self._server.pid is not None
+        return psutil.Process(self._server.pid)
 
     def start(self) -> None:
         """Start it again and wait until it serves."""

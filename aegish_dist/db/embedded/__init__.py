@@ -15,7 +15,7 @@ _servers: dict[Path, EmbeddedServer] = {}
 """Servers that this process uses, by home: their locks outlive the caller that asked for a URL."""
 
 
-def start_embedded(home: Path) -> str:
+def embedded_server(home: Path) -> EmbeddedServer:
     """Start the embedded server, or join the one that another process of this home started.
 
     The server ends with the last process that uses it.
@@ -24,16 +24,11 @@ def start_embedded(home: Path) -> str:
         home: Directory of the product; the data lie in `postgres` below it.
 
     Returns:
-        The URL of its database.
+        The server, which runs.
 
     Raises:
         StoreError: The server cannot be started there.
     """
-    return embedded_server(home).url
-
-
-def embedded_server(home: Path) -> EmbeddedServer:
-    """Return the running server of a home; see `start_embedded`."""
     if home not in _servers or not _servers[home].in_use:
         try:
             server = EmbeddedServer(home)

@@ -86,10 +86,6 @@ class EmbeddedServer:
             if not self._serves() or self._unguarded():
                 self._start_guard()
 
-    def stop(self) -> None:
-        """Stop the server, even while it is used."""
-        embedded_guard.stop(self._data)
-
     def close(self) -> None:
         """Use the server no longer; the last one waits until it has stopped."""
         if self._users is None:

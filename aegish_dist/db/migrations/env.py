@@ -24,14 +24,14 @@ def _run() -> None:
     if connection is not None:
         _migrate(connection)
         return
-    from aegish_dist.db.embedded import start_embedded  # noqa: PLC0415
+    from aegish_dist.db.embedded import embedded_server  # noqa: PLC0415
     from aegish_dist.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings()
     url = (
         settings.database_url.get_secret_value()
         if settings.database_url is not None
-        else start_embedded(settings.home)
+        else embedded_server(settings.home).url
     )
     with open_engine(url).begin() as own:
         _migrate(own)
