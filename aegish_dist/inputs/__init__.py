@@ -4,3 +4,8 @@
 turns parsed values into typed records. Whatever is wrong is an `InputError`, which says what and
 where; the reader of each kind of file adds the file's name and raises its own error.
 """
+
+import msgspec
+
+REFUSALS = (msgspec.ValidationError, UnicodeEncodeError, RecursionError)
+"""Everything that msgspec raises for a value."""

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from aegish_dist.errors import DatasetError, InputError
+from aegish_dist.inputs import REFUSALS
 
 T = TypeVar("T")
-REFUSALS = (msgspec.ValidationError, UnicodeEncodeError, RecursionError)
-"""Everything that msgspec raises for a value."""
 
 
 def checked(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 from aegish_dist.errors import InputError
-from aegish_dist.inputs.checking import REFUSALS
+from aegish_dist.inputs import REFUSALS
 
 _NAMES = {
     "int": "a whole number",
