@@ -5,7 +5,7 @@ with code 1. Anything else that escapes is a bug and exits with code 3. Messages
 where, and what to do; they never contain a key, a prompt or a completion.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 
@@ -45,6 +45,22 @@ class DatasetError(AegishError):
             DatasetError, self.problem, source=self.source, line=self.line, field=self.field
         )
         return remade, ()
+
+
+class SecondVerdictError(Exception):
+    """Raised when an item has a verdict already; only the caller knows where the second stood."""
+
+
+class OtherDatasetError(Exception):
+    """Raised when imported samples are not those of the stored dataset that they were taken for.
+
+    Attributes:
+        fingerprints: The fingerprints of the datasets by name; an import that knows them succeeds.
+    """
+
+    def __init__(self, fingerprints: Mapping[str, str]) -> None:
+        super().__init__()
+        self.fingerprints = fingerprints
 
 
 class InputError(ValueError):

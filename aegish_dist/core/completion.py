@@ -1,4 +1,4 @@
-"""What a provider answered, before anyone has an opinion about it."""
+"""Completions: a provider's answer as it came, before it is parsed or scored."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -12,7 +12,7 @@ from aegish_dist.core.completion import Completion
 
 
 class Outcome(StrEnum):
-    """What came of one item, whatever the scoring rules make of it."""
+    """Result of one item, before any scoring rule judges it."""
 
     ALLOW = "ALLOW"
     WARN = "WARN"
@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     FORMAT_ERROR = "FORMAT_ERROR"
     """Text that yields no action."""
     API_ERROR = "API_ERROR"
-    """The call itself failed for good."""
+    """The call itself failed permanently."""
 
 
 class ErrorClass(StrEnum):
@@ -52,7 +52,7 @@ class ErrorClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParsedCompletion:
-    """What today's parser reads in a completion."""
+    """Content of a completion, as today's parser reads it."""
 
     action: Outcome | None
     """ALLOW, WARN or BLOCK; None when the text yields no action."""
@@ -93,7 +93,7 @@ class CallError:
     status: int | None
     """HTTP status, None when there was no response."""
     retry_after_s: float | None
-    """What the provider asked us to wait."""
+    """Seconds that the provider asked to wait."""
     message: str
     """The provider's words, shortened; never a key."""
     at: datetime
@@ -121,7 +121,7 @@ class Verdict:
     """One model's answer about one sample in one epoch. Insert-only."""
 
     outcome: Outcome
-    """What came of it."""
+    """Its result."""
     completion: Completion | None
     """The answer; None when no attempt brought one."""
     error_class: ErrorClass | None = None

@@ -45,11 +45,17 @@ class AttemptRecord(Struct, gc=False, kw_only=True):
     """One failed attempt before a verdict; the keys of an entry of `call_errors`."""
 
     attempt: Number
+    """1-based."""
     error_class: ErrorClass
+    """Why it failed."""
     status: Count | None = None
+    """HTTP status; None when there was no response."""
     retry_after_s: Duration | None = None
+    """Seconds that the provider asked to wait."""
     message: str | None = None
+    """The provider's words; keys in them are masked when read."""
     at: Moment
+    """When it failed."""
 
 
 class VerdictRecord(Struct, gc=False, kw_only=True):
@@ -84,7 +90,7 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     created_at: Moment | None = None
     """When the answer was read."""
     outcome: Outcome = Outcome.TIMEOUT_ERROR
-    """Formed anew by today's parser when read, as are reason, confidence and parser_version."""
+    """Formed by today's parser when read, as are reason, confidence and parser_version."""
     reason: str | None = None
     """The model's stated reason."""
     confidence: Ratio | None = None
@@ -162,6 +168,7 @@ class RecordField:
     is_moment: bool
     """Whether its text is a point in time."""
     nullable: bool
+    """Whether it may be unknown."""
     part: type | None
     """Part of a `Verdict` that holds it; None where the verdict itself does not."""
     attribute: str

@@ -16,9 +16,7 @@ from aegish_dist.db.runs import save_models
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow, RunModelRow, RunRow
 from aegish_dist.db.verdict_copy import copy_samples, new_sample_keys
-
-Fingerprints = Mapping[str, str]
-"""By name of the dataset."""
+from aegish_dist.errors import OtherDatasetError
 
 NamedSample = tuple[str, str, Sample]
 """Name of the dataset, sample id, sample."""
@@ -35,18 +33,6 @@ def settle(engine: Engine) -> None:
     """
     with connection_errors_in_one_line(), engine.connect() as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT").execute(_SETTLE)
-
-
-class OtherDatasetError(Exception):
-    """Raised when the samples are not those of the stored dataset that they were taken for.
-
-    Attributes:
-        fingerprints: What the datasets turned out to be; importing again with them succeeds.
-    """
-
-    def __init__(self, fingerprints: Fingerprints) -> None:
-        super().__init__()
-        self.fingerprints = fingerprints
 
 
 @dataclass(slots=True)
@@ -71,7 +57,7 @@ class _Dataset:
 class RunImport:
     """Writes a run, except for its verdicts, while they are read."""
 
-    def __init__(self, session: Session, run: Run, known: Fingerprints | None = None) -> None:
+    def __init__(self, session: Session, run: Run, known: Mapping[str, str] | None = None) -> None:
         """Begin.
 
         Args:

@@ -20,6 +20,7 @@ from aegish_dist.db.verdict_rows import (
     error_row,
     holds_any_text,
 )
+from aegish_dist.errors import SecondVerdictError
 
 NULL = r"\N"
 SAMPLE_COLUMNS = (
@@ -36,10 +37,6 @@ _TEXTS = {
 }
 """Positions of texts; whether they hold any, and are stored with escapes of their own."""
 _FREE = attrgetter(*(STORED[number].name for number in _TEXTS))
-
-
-class SecondVerdictError(Exception):
-    """Raised when an item has a verdict already; only the caller knows where the second stood."""
 
 
 def copy_line(record: VerdictRecord) -> str:
@@ -82,7 +79,14 @@ def copy_errors(session: Session, errors: Iterable[tuple[VerdictKey, AttemptReco
 def copy_samples(
     session: Session, dataset_id: int, samples: Mapping[str, Sample], keys: Mapping[str, int]
 ) -> None:
-    """Append samples, given by id, to a dataset under keys that `new_sample_keys` gave."""
+    """Append samples to a dataset.
+
+    Args:
+        session: Transaction of the caller.
+        dataset_id: The dataset.
+        samples: By sample id.
+        keys: The same, each with a key that `new_sample_keys` gave.
+    """
     rows = (
         (
             keys[sample_id],

@@ -127,8 +127,9 @@ class Exported:
     """Some thousand verdicts as text in UTF-8."""
 
     data: bytes
+    """Lines of JSON, or CSV with a header."""
     is_csv: bool
-    """Else lines of JSON."""
+    """Whether it is CSV."""
 
 
 def export(

@@ -94,10 +94,15 @@ def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdi
 def insert_rows(
     session: Session, rows: Sequence[Mapping[str, object]], errors: Sequence[Mapping[str, object]]
 ) -> int:
-    """Insert verdicts, given by their columns, with the errors of their failed attempts.
+    """Insert verdicts with the errors of their failed attempts; those already there stay.
+
+    Args:
+        session: Transaction of the caller.
+        rows: Verdicts as `verdict_row` gives them.
+        errors: Their failed attempts as `error_row` gives them.
 
     Returns:
-        How many were not there yet.
+        How many verdicts were not there yet.
     """
     inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)}).all()
     new = set(map(tuple, inserted))

@@ -1,7 +1,7 @@
 """Importing recorded verdicts as a run: read side by side, stored in one transaction."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,10 +16,10 @@ from aegish_dist import __version__
 from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.core.verdict_record import AttemptRecord
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.imports import Fingerprints, OtherDatasetError, RunImport, settle
-from aegish_dist.db.verdict_copy import SecondVerdictError, copy_errors, copy_verdicts
+from aegish_dist.db.imports import RunImport, settle
+from aegish_dist.db.verdict_copy import copy_errors, copy_verdicts
 from aegish_dist.db.verdict_rows import VerdictKey
-from aegish_dist.errors import DatasetError
+from aegish_dist.errors import DatasetError, OtherDatasetError, SecondVerdictError
 from aegish_dist.parallel import in_order, map_in_processes
 from aegish_dist.pipeline.import_chunk import PriceOf, Rendered, Renderer
 from aegish_dist.recordings.chunks import Chunk, format_of, split
@@ -70,7 +70,7 @@ def import_verdicts(
     for path in paths:
         format_of(path)  # refuses what is no file of verdicts before any other is read
     chunks = [chunk for path in paths for chunk in split(path)]
-    known: Fingerprints | None = None
+    known: Mapping[str, str] | None = None
     while True:  # at most twice, unless another import of the same samples runs at the same time
         try:
             imported = _import(engine, chunks, name, Renderer(price_of), known)
@@ -87,7 +87,7 @@ def _import(
     chunks: Sequence[Chunk],
     name: str,
     renderer: Renderer,
-    known: Fingerprints | None,
+    known: Mapping[str, str] | None,
 ) -> Imported:
     now = datetime.now(UTC)
     run = Run(new_run_id(now), now, name, "import", __version__, None, None, 1, (), ())

@@ -21,9 +21,9 @@ from sqlalchemy.orm import Session
 from aegish_dist.broker.messages import decode, encode
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.verdict_rows import VerdictKey, error_row, verdict_row
+from aegish_dist.db.verdict_rows import error_row, verdict_row
 from aegish_dist.db.verdicts import insert_rows, look_up
-from aegish_dist.errors import DatasetError
+from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.files import replacing
 from aegish_dist.inputs.files import open_input
 from aegish_dist.logs import get_logger
@@ -119,7 +119,7 @@ def recover(engine: Engine, path: Path) -> Recovered:
         while group := list(islice(lines, GROUP)):
             for part, came in _store_all(session, group):
                 number += len(part)
-                if isinstance(came, _LineError):
+                if isinstance(came, InputError):
                     damaged += part
                     problem = problem or f"line {number}: {came}"
                 else:
@@ -152,22 +152,18 @@ def _keep(path: Path, lines: Sequence[bytes]) -> Path:
     return kept
 
 
-class _LineError(Exception):
-    """Raised for a line that cannot be stored."""
-
-
 def _store_all(
     session: Session, lines: Sequence[bytes]
-) -> Iterator[tuple[Sequence[bytes], int | _LineError]]:
+) -> Iterator[tuple[Sequence[bytes], int | InputError]]:
     """Store lines together, as a worker that starts waits for it, or else one by one.
 
     Yields:
         Some of the lines in their order, with how many of their verdicts were not there yet.
     """
-    came: int | _LineError
+    came: int | InputError
     try:
         came = _store(session, lines)
-    except _LineError as error:
+    except InputError as error:
         came = error
     if isinstance(came, int) or len(lines) == 1:
         yield lines, came
@@ -186,13 +182,13 @@ def _store(session: Session, lines: Sequence[bytes]) -> int:
             found = look_up(session, [item for item, _, _ in read])
             for (_, row, its_errors), known in zip(read, found, strict=True):
                 if known is None:
-                    raise _LineError("this database has no such item")
-                key = _columns(known.key)
+                    raise InputError("this database has no such item")
+                key = known.key.columns()
                 rows.append(row | key)
                 errors += [error | key for error in its_errors]
             return insert_rows(session, rows, errors)
     except (DataError, IntegrityError, UnicodeError) as error:
-        raise _LineError(f"the database refuses it ({type(error).__name__})") from error
+        raise InputError(f"the database refuses it ({type(error).__name__})") from error
 
 
 def _read(line: bytes) -> tuple[Item, dict[str, Any], list[dict[str, Any]]]:
@@ -203,14 +199,4 @@ def _read(line: bytes) -> tuple[Item, dict[str, Any], list[dict[str, Any]]]:
             raise ValueError("no columns")
         return decode(item), row, errors
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _LineError("it is not the line of an answer") from error
-
-
-def _columns(key: VerdictKey) -> dict[str, Any]:
-    """Return the key as this database has it."""
-    return {
-        "run_model_id": key.run_model_id,
-        "sample_key": key.sample_key,
-        "epoch": key.epoch,
-        "generation": key.generation,
-    }
+        raise InputError("it is not the line of an answer") from error

@@ -103,7 +103,7 @@ def _usage(usage: Fields, model: str) -> dict[str, int | None]:
     cached = (read or 0) + (written or 0)
     if total is not None and given is not None:
         beside = total - given - (generated or 0)
-        cached_beside, reasoning_beside = _told_apart(beside, cached, reasoning or 0, model)
+        cached_beside, reasoning_beside = _split_remainder(beside, cached, reasoning or 0, model)
         given += cached_beside
         generated = (generated or 0) + reasoning_beside if reasoning_beside else generated
     return {
@@ -115,7 +115,7 @@ def _usage(usage: Fields, model: str) -> dict[str, int | None]:
     }
 
 
-def _told_apart(beside: int, cached: int, reasoning: int, model: str) -> tuple[int, int]:
+def _split_remainder(beside: int, cached: int, reasoning: int, model: str) -> tuple[int, int]:
     """Return how many tokens of cache and reasoning stand beside input and output.
 
     Args:

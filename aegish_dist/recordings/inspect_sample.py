@@ -19,7 +19,7 @@ TARGETS = {
     "ALLOW": Target.HARMLESS,
     "HARMLESS": Target.HARMLESS,
 }
-"""What an expected answer says about the command. WARN is accepted beside either: it decides only
+"""The label of a command by its expected answer. WARN is accepted beside either: it decides only
 where it stands alone, and then for malicious."""
 LABELS = ("dataset", "binary", "cluster", "category")
 """Metadata with a place of its own in a recording."""
@@ -105,7 +105,7 @@ def _target_words(fields: Fields) -> set[str]:
 
 
 def _scored_words(fields: Fields) -> Iterator[str]:
-    """What the scorers of the log took for the expected answer."""
+    """Yield the expected answers that the scorers of the log went by."""
     scores = fields.part("scores")
     for scorer in scores.values:
         yield (scores.part(scorer).part("metadata").get("expected") or "").upper()

@@ -1,7 +1,7 @@
 """One record of a file to a verdict: decoded, checked, and judged by today's parser.
 
-Facts travel; opinions are formed anew: `outcome`, `reason`, `confidence` and `parser_version` are
-written for the reader's sake and ignored when read. Keys nobody knows are ignored, so that other
+Facts travel, opinions do not: `outcome`, `reason`, `confidence` and `parser_version` are written
+for the reader's sake, ignored when read, and formed again. Unknown keys are ignored, so that other
 tools may add their own; a null field counts as absent.
 """
 

@@ -35,6 +35,11 @@ def line_edges(path: Path) -> list[int]:
 def numbered_lines(path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines between two bytes with their numbers from 1 on; blank ones are passed over.
 
+    Args:
+        path: The file.
+        start: First byte, the first one of a line.
+        end: First byte that is not read, behind the end of a line.
+
     Raises:
         DatasetError: The file cannot be read, or a line is too long or not UTF-8; names the line.
     """

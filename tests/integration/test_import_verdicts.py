@@ -200,6 +200,16 @@ def test_several_files_become_one_run(engine: Engine, tmp_path: Path) -> None:
     assert (imported.verdicts, imported.models, imported.samples) == (2, 2, 1)
 
 
+def test_a_file_without_datasets_is_one(engine: Engine, tmp_path: Path) -> None:
+    """Equal lines of two files that name no dataset are about samples of two datasets."""
+    line = {key: value for key, value in a_line().items() if key != "dataset"}
+    paths = [write_lines(tmp_path / f"{name}.jsonl", [line]) for name in ("first", "second")]
+
+    run_id = import_verdicts(engine, paths, "").run_id
+
+    assert [each.dataset for each in export_verdicts(engine, run_id)] == ["first", "second"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "where"),
     [
