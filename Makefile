@@ -40,7 +40,7 @@ bench: .venv/.dev ## the quick benchmarks, on this machine; the long ones: bench
 	$(BIN)/python benchmarks/scaling.py --quick
 	$(BIN)/python benchmarks/isolation.py --quick
 	$(BIN)/python benchmarks/inspect_ai_peer.py --quick
-	$(BIN)/python benchmarks/limiter.py gate
+	$(BIN)/python benchmarks/limiter.py acquire
 
 format: .venv/.dev ## bring the code into shape
 	$(BIN)/ruff format .

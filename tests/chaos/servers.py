@@ -92,7 +92,7 @@ class CuttingProxy(HalfOpenProxy):
         """Pairs whose COMMIT is on its way."""
 
     def _copy(self, pair: Pair, source: socket.socket, sink: socket.socket) -> None:
-        super()._copy(pair, _Tap(self, pair, source), sink)  # type: ignore[arg-type]
+        super()._copy(pair, _Tap(self, pair, source), sink)  # type: ignore[arg-type]  # reads like a socket
 
 
 class _Tap:

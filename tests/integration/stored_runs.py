@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
@@ -36,8 +37,8 @@ BLOCKED = judge(Completion('{"action": "BLOCK"}'))
 ALLOWED = judge(Completion('{"action": "ALLOW"}'))
 
 
-def a_model(model: str, **fields: object) -> ModelSpec:
-    return ModelSpec(model, WireFormat.OPENAI, model.partition("/")[2], **fields)  # type: ignore[arg-type]
+def a_model(model: str, **fields: Any) -> ModelSpec:
+    return ModelSpec(model, WireFormat.OPENAI, model.partition("/")[2], **fields)
 
 
 def a_run(

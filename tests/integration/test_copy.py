@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -314,7 +315,7 @@ def test_prices_are_asked_for_each_model(engine: Engine, tmp_path: Path) -> None
         a_line("unanswered", completion=None, input_tokens=1_000_000),
         a_line("unknown", model="other", input_tokens=1_000_000),
     ]
-    price = Price(input=Rate(2), output=Rate(6))  # type: ignore[arg-type]
+    price = Price(input=Rate(Decimal(2)), output=Rate(Decimal(6)))
 
     imported = import_verdicts(
         engine,

@@ -40,11 +40,11 @@ def stored(engine: Engine) -> StoredRun:
         return store(session, a_run())
 
 
-def evaluated(run: StoredRun, *samples: object) -> list[Evaluated]:
+def evaluated(run: StoredRun, *samples: Sample) -> list[Evaluated]:
     """Return answers about samples, as a worker holds them."""
     found = []
     for sample in samples or (TAR, CURL, LS):
-        item = run.item(sample)  # type: ignore[arg-type]
+        item = run.item(sample)
         key = VerdictKey(run.models["test/a"], item.sample_key, 1, 0)
         verdict = replace(
             judge(Completion(ANY_TEXT)),

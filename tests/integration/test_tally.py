@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from typing import TypeVar
 
 import pytest
 from sqlalchemy.orm import Session
@@ -57,6 +58,7 @@ HARMLESS = tuple(
 MIXED = Dataset("mixed", MALICIOUS + HARMLESS)
 
 Verdicts = Mapping[Item, Verdict]
+T = TypeVar("T")
 
 
 def identify_verdicts(session: Session, run_id: str) -> VerdictSet:
@@ -67,21 +69,21 @@ def identify_verdicts(session: Session, run_id: str) -> VerdictSet:
 def a_verdict(chance: random.Random, kind: tuple[Outcome, StopKind | None, ErrorClass | None]) -> Verdict:  # fmt: skip
     outcome, stop_kind, error_class = kind
 
-    def perhaps(value: object) -> object:
+    def perhaps(value: T) -> T | None:
         return value if chance.random() < 0.8 else None
 
     def milliseconds() -> float | None:
-        return perhaps(chance.randrange(10_000_000) / 1000)  # type: ignore[return-value]
+        return perhaps(chance.randrange(10_000_000) / 1000)
 
     def tokens() -> int | None:
-        return perhaps(chance.randrange(2**40))  # type: ignore[return-value]
+        return perhaps(chance.randrange(2**40))
 
     return Verdict(
         outcome,
         Completion("x", None, stop_kind, Usage(*(tokens() for _ in range(5)))),
         error_class,
-        confidence=perhaps(chance.randrange(1001) / 1000),  # type: ignore[arg-type]
-        cost_usd=perhaps(Decimal(chance.randrange(10**12)).scaleb(-15)),  # type: ignore[arg-type]
+        confidence=perhaps(chance.randrange(1001) / 1000),
+        cost_usd=perhaps(Decimal(chance.randrange(10**12)).scaleb(-15)),
         timing=Timing(*(milliseconds() for _ in range(5))),
     )
 

@@ -1,5 +1,7 @@
 """Calls that outlast a restart."""
 
+from collections.abc import Callable
+
 import pytest
 
 from aegish_dist.errors import AegishError, QueueError, StoreAwayError, StoreError
@@ -11,7 +13,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_here, "RETRY_S", 0.0)
 
 
-def calls(*outcomes: AegishError | str) -> tuple[list[int], object]:
+def calls(*outcomes: AegishError | str) -> tuple[list[int], Callable[[], str]]:
     """Return a list that counts calls, and a function with these outcomes, the last for ever."""
     made: list[int] = []
 
@@ -29,7 +31,7 @@ def test_a_restart() -> None:
     """Whatever is away for a moment is asked again."""
     made, call = calls(StoreAwayError("away"), QueueError("away"), "here")
 
-    assert run_here.patiently(call) == "here"  # type: ignore[arg-type]
+    assert run_here.patiently(call) == "here"
     assert len(made) == 3
 
 
@@ -39,7 +41,7 @@ def test_a_lasting_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     _, call = calls(StoreAwayError("away"))
 
     with pytest.raises(StoreAwayError):
-        run_here.patiently(call)  # type: ignore[arg-type]
+        run_here.patiently(call)
 
 
 def test_what_does_not_pass() -> None:
@@ -47,5 +49,5 @@ def test_what_does_not_pass() -> None:
     made, call = calls(StoreError("no such run"))
 
     with pytest.raises(StoreError):
-        run_here.patiently(call)  # type: ignore[arg-type]
+        run_here.patiently(call)
     assert len(made) == 1
