@@ -115,9 +115,10 @@ def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]
         "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
         "PASS: the unrounded value reaches the target. 1=: tied; the difference from the "
         "group's leader is within 1.96 standard errors.",
-        "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call that "
-        "failed for good, is an infrastructure failure and not a model's score: it lowers coverage "
-        "and enters no rate. Where coverage is below 100, bounds show what it could have changed.",
+        "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call "
+        "whose attempts all failed, is an infrastructure failure and not a model's score: it "
+        "lowers coverage and enters no rate. Where coverage is below 100, bounds show what it "
+        "could have changed.",
         "p50, p90: percentiles of service time, without any waiting on our side.",
     ]
     if any(entry.simulated for entry in entries):

@@ -13,8 +13,17 @@ from tests.language import files, offences
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "aegish_dist/broker",
-    "aegish_dist/simulator",
+    "aegish_dist/cli",
+    "aegish_dist/datasets",
+    "aegish_dist/inputs",
     "aegish_dist/logs",
+    "aegish_dist/models",
+    "aegish_dist/pipeline",
+    "aegish_dist/prompts",
+    "aegish_dist/providers",
+    "aegish_dist/ratelimit",
+    "aegish_dist/render",
+    "aegish_dist/simulator",
     "workers",
 )
 EXAMPLES = {ROOT / "tests/language.py", Path(__file__)}
