@@ -117,7 +117,7 @@ class FairQueue:
         future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
         if not queue.waiters:
             self._turns.append(queue)
-        queue.waiters.append(Waiter(future, expected, called))
+        queue.append(Waiter(future, expected, called))
         self.waiting += 1
         return future
 
@@ -146,7 +146,7 @@ class FairQueue:
             if permit is None and not future.done():
                 self._turns.appendleft(queue)
                 return
-            queue.waiters.popleft()
+            queue.pop()
             self.waiting -= 1
             passed = 0
             if permit is not None:

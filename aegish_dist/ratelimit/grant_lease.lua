@@ -36,7 +36,7 @@ if hint then
 end
 local listed = per_second(limits.requests_per_minute)
 local given = state.lowest(listed, pacing.hinted(model, 'hinted_requests'))
-if listed or limits.max_in_flight then model.window = nil end
+if listed or limits.max_in_flight then pacing.end_slow_start(model) end
 local in_flight = report.refused > 0 and leases.in_flight(model.leases, worker, request.held) or 0
 local fleet = {given = given, in_flight = in_flight, waiting = request.waiting}
 if pacing.update(model, report, fleet, now, policy.pacing) then

@@ -48,6 +48,11 @@ function pacing.heed(model, kind, per_minute, remaining, policy)
   if kind == 'hinted_requests' then model.window = nil end
 end
 
+-- End the slow start: the catalog names a limit.
+function pacing.end_slow_start(model)
+  model.window = nil
+end
+
 -- Return the rate that response headers allow, per second; nil without such headers.
 function pacing.hinted(model, kind)
   return model[kind] and model[kind].rate * model[kind].pace

@@ -83,6 +83,7 @@ class RunQueue:
         """
         self.run_id = run_id
         self.waiters: deque[Waiter] = deque()
+        """Waiting calls, the first to begin in front."""
         self.permits: int | None = None if budget is None else 0
         """Calls that may begin before the limiter is asked again; None: the run has no cap."""
         self.over = False
@@ -110,6 +111,14 @@ class RunQueue:
         self._calls -= 1
         self._held -= expected.cost
         self._spent += cost
+
+    def append(self, waiter: Waiter) -> None:
+        """Add a call at the end of the queue."""
+        self.waiters.append(waiter)
+
+    def pop(self) -> Waiter:
+        """Take the first call out of the queue, which is not empty."""
+        return self.waiters.popleft()
 
     def remove(self, gone: Collection[Waiter]) -> None:
         """Take waiters out of the queue."""
