@@ -87,3 +87,14 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", text)
     local = [link for link in links if "://" not in link]
     assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    """`docs/README.md` leads to each page below `docs/`, CONTRIBUTING to each how-to."""
+    docs = ROOT / "docs"
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"]({page})" not in index} == set()
+    how_to = {page for page in pages if page.startswith("how-to/")}
+    assert {page for page in how_to if f"](docs/{page})" not in guide} == set()
