@@ -5,21 +5,13 @@ import os.path
 from importlib.resources import files
 from pathlib import Path
 
-from msgspec import Struct
-
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
-from aegish_dist.errors import ConfigError, InputError
-from aegish_dist.inputs.checking import Location, checked
-from aegish_dist.inputs.documents import parse_toml
-from aegish_dist.inputs.files import read_text
+from aegish_dist.errors import ConfigError
 
 TAGS_TEMPLATE = f"<command>\n{COMMAND_SLOT}\n</command>"
 """Tags tell the command from the words around it; the default."""
 SENTENCE_TEMPLATE = f"Validate this command: {COMMAND_SLOT}"
 """The plain form of the reference benchmark."""
-MAX_FILE_BYTES = 1_000_000
-"""Far above any prompt; keeps a mistaken path from being read as one."""
-
 _TEMPLATES = {"guard": TAGS_TEMPLATE, "guard-sentence": SENTENCE_TEMPLATE}
 
 
@@ -52,24 +44,6 @@ def _bundled(name: str) -> Prompt | None:
     return None if template is None else Prompt(name, _text("guard.md"), template)
 
 
-class PromptFile(Struct, forbid_unknown_fields=True):
-    """A prompt as a TOML file gives it."""
-
-    system: str
-    """The system text."""
-    template: str = TAGS_TEMPLATE
-    """The user message, with one slot for the command."""
-
-    def __post_init__(self) -> None:
-        """Refuse a prompt that says nothing or has no place for the command."""
-        if not self.system.strip():
-            raise InputError("is empty; write the system text", field="system")
-        slots = self.template.count(COMMAND_SLOT)
-        if slots != 1:
-            problem = f"contains {COMMAND_SLOT} {slots} times; it must be there exactly once"
-            raise InputError(problem, field="template")
-
-
 def _text(resource: str) -> str:
     return files(__package__).joinpath(resource).read_text("utf-8").strip()
 
@@ -77,12 +51,11 @@ def _text(resource: str) -> str:
 def _from_file(name: str) -> Prompt:
     if not os.path.exists(name):  # unlike Path.exists, False for a name too long for a path
         raise ConfigError(_unknown(name))
+    from aegish_dist.prompts.prompt_file import read_prompt_file  # noqa: PLC0415  with msgspec
+
     path = Path(name)
-    with Location(str(path)):
-        text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
-        values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}
-        file = checked(values, PromptFile)
-    return Prompt(path.stem, file.system.strip(), file.template)
+    file = read_prompt_file(path)
+    return Prompt(path.stem, file.system.strip(), file.template or TAGS_TEMPLATE)
 
 
 def _unknown(name: str) -> str:
