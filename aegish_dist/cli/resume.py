@@ -30,7 +30,7 @@ def resume(
     """
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
-    resumed = resume_run(workspace, found, usd(max_cost), usd(max_cost_per_model), observer=Shown())
+    resumed = resume_run(workspace, found, usd(max_cost), usd(max_cost_per_model), Shown())
     enqueued, missing = resumed.enqueued, resumed.missing
     if as_json:
         say_json({"run_id": found, "enqueued": enqueued, "missing": missing})

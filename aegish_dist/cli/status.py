@@ -13,9 +13,9 @@ from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.cli.printing import note, output_is_terminal, say_json
 from aegish_dist.cli.progress import status_line
 from aegish_dist.cli.tables import TextTable, print_table, table_that_changes
-from aegish_dist.pipeline.run_here import watch as watch_run
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.status import ModelStatus, RunStatus, State, run_status
+from aegish_dist.pipeline.watch import watch as watch_run
 
 
 @click.command()

@@ -22,7 +22,7 @@ from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.start_run import Started, first_reports, start_run
 from aegish_dist.pipeline.status import RunStatus
 
-_TAKEN_OVER = (*("limit", "epochs", "prompt", "cot", "name", "keys_on_workers", "dry_run", "wait"),)
+_TAKEN_OVER = ("limit", "epochs", "prompt", "cot", "name", "keys_on_workers", "dry_run", "wait")
 """Options that are fields of a request under the same name."""
 
 EXAMPLES = """\b

@@ -38,3 +38,7 @@ class Observer:
     def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:
         """Give a callback for each count of a run that is worked on."""
         return nullcontext(lambda _: None)
+
+
+SILENT = Observer()
+"""For callers that follow nothing."""

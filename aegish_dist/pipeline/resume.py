@@ -5,7 +5,6 @@ Celery takes 0.1 s to import: what needs it does so itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -17,15 +16,13 @@ from aegish_dist.core.run import Run
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_parameters, save_parameters
 from aegish_dist.errors import ConfigError
-from aegish_dist.pipeline.observer import Observer
-from aegish_dist.pipeline.run_here import run_embedded
+from aegish_dist.pipeline.observer import SILENT, Observer
+from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import RunStatus, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 
 if TYPE_CHECKING:
-    from celery import Celery
-
     from aegish_dist.pipeline.workspace import Workspace
 
 
@@ -49,9 +46,12 @@ def resume_run(
     run_id: str,
     run_cap: Decimal | None = None,
     model_cap: Decimal | None = None,
-    observer: Observer | None = None,
+    observer: Observer = SILENT,
 ) -> Resumed:
     """Enqueue whatever of a run has no verdict; without a broker, work on it here to its end.
+
+    An item that a worker holds is enqueued again all the same: it is called twice if another
+    worker takes it before the first one has stored it, and stored once.
 
     Args:
         workspace: The store and the queue.
@@ -65,50 +65,18 @@ def resume_run(
         StoreError: The run was imported, or the database cannot be reached.
         QueueError: The broker cannot be reached, or takes no messages.
     """
-    follow = observer or Observer()
+    from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
+
     raise_caps(workspace.engine, run_id, run_cap, model_cap)
     run = load_submitted_run(workspace.engine, run_id)
     if workspace.settings.embedded_broker:
-        with follow.watching() as show:
-            return Resumed(run_embedded(workspace.engine, workspace.app, run, show), None)
-    limiter_url = workspace.settings.shared_limiter_url
-    with follow.enqueueing() as published:
-        enqueued = resume(workspace.engine, workspace.app, run, limiter_url, published)
+        return Resumed(finish(workspace, run, observer), None)
+    with observer.enqueueing() as published:
+        # What still waits is missing too: left there, it would wait twice.
+        drop_waiting(workspace.app, queue_names(run))
+        enqueued = enqueue_missing(workspace.engine, workspace.app, run_id, published)
+        probe_parked(run, workspace.settings.shared_limiter_url)
     return Resumed(run_status(workspace.engine, run_id), enqueued)
-
-
-def resume(
-    engine: Engine,
-    app: Celery,
-    run: Run,
-    limiter_url: str | None,
-    on_progress: Callable[[int], None] = lambda _: None,
-) -> int:
-    """Enqueue whatever of a run has no verdict, for workers elsewhere.
-
-    What still waits in its queues is dropped before: it is missing too, and would otherwise wait
-    there twice. Two workers that take the same item at once call the model twice.
-
-    Args:
-        engine: The store.
-        app: The queue.
-        run: A run whose models can be asked.
-        limiter_url: The Redis with the rate limits, where parked models are remembered; None when
-            each worker has its own.
-        on_progress: Called with the number of items enqueued so far.
-
-    Returns:
-        How many items were enqueued.
-
-    Raises:
-        QueueError: The broker cannot be reached, or takes no messages.
-    """
-    from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
-
-    drop_waiting(app, queue_names(run))
-    enqueued = enqueue_missing(engine, app, run.run_id, on_progress)
-    probe_parked(run, limiter_url)
-    return enqueued
 
 
 def probe_parked(run: Run, limiter_url: str | None) -> None:

@@ -20,16 +20,14 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
 from aegish_dist.db.retries import Retry, save_retry
 from aegish_dist.errors import ConfigError, QueueError, StoreError
-from aegish_dist.pipeline.observer import Observer
+from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.resume import probe_parked
-from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
+from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import RunStatus, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 
 if TYPE_CHECKING:
-    from celery import Celery
-
     from aegish_dist.pipeline.workspace import Workspace
 
 
@@ -57,7 +55,7 @@ def retry_run(
     models: Sequence[str] = (),
     *,
     wait: bool = False,
-    observer: Observer | None = None,
+    observer: Observer = SILENT,
 ) -> Retried:
     """Ask again what ended in some outcomes; without a broker, work on it here to its end.
 
@@ -74,30 +72,17 @@ def retry_run(
             be reached.
         QueueError: The broker cannot be reached.
     """
-    follow = observer or Observer()
     run = load_submitted_run(workspace.engine, run_id)
-    if workspace.settings.embedded_broker:
+    embedded = workspace.settings.embedded_broker
+    if embedded:
         planned = plan_retry(workspace.engine, run, outcomes, models)
-        follow.asked_again(run_id, planned.items if planned else 0)
-        with follow.watching() as show:
-            status = run_embedded(workspace.engine, workspace.app, run, show)
-            return Retried(planned, status, waited=True)
-    with follow.enqueueing() as published:
-        planned = retry(
-            workspace.engine,
-            workspace.app,
-            run,
-            outcomes,
-            models=models,
-            limiter_url=workspace.settings.shared_limiter_url,
-            on_progress=published,
-        )
-    follow.asked_again(run_id, planned.items if planned else 0)
-    if not wait:
-        return Retried(planned, run_status(workspace.engine, run_id), waited=False)
-    with follow.watching() as show:
-        status = wait_for_workers(workspace.engine, workspace.app, run, show)
-        return Retried(planned, status, waited=True)
+    else:
+        with observer.enqueueing() as published:
+            planned = _enqueue(workspace, run, outcomes, models, published)
+    observer.asked_again(run_id, planned.items if planned else 0)
+    if embedded or wait:
+        return Retried(planned, finish(workspace, run, observer), waited=True)
+    return Retried(planned, run_status(workspace.engine, run_id), waited=False)
 
 
 def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:
@@ -141,43 +126,32 @@ def plan_retry(
         return save_retry(session, run.run_id, outcomes, models or asked)
 
 
-def retry(
-    engine: Engine,
-    app: Celery,
+def _enqueue(
+    workspace: Workspace,
     run: Run,
     outcomes: Collection[Outcome],
-    *,
-    models: Sequence[str] = (),
-    limiter_url: str | None = None,
-    on_progress: Callable[[int], None] = lambda _: None,
+    models: Sequence[str],
+    on_progress: Callable[[int], None],
 ) -> Retry | None:
-    """Plan a retry and enqueue its items for workers elsewhere; see `plan_retry`.
-
-    Args:
-        engine: The store.
-        app: The queue.
-        run: A run whose models can be asked.
-        outcomes: Of the newest verdict of an item.
-        models: Only these models of the run; all when empty.
-        limiter_url: As in `pipeline.resume.resume`.
-        on_progress: Called with the number of items enqueued so far.
-
-    Raises:
-        QueueError: The broker cannot be reached; before that nothing is planned.
-        StoreError: The database cannot be reached, or the run does not ask one of the models.
-    """
+    """Plan a retry and enqueue its items; while the broker is away nothing is planned."""
     from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
 
-    check_broker(app)
-    planned = plan_retry(engine, run, outcomes, models)
+    check_broker(workspace.app)
+    planned = plan_retry(workspace.engine, run, outcomes, models)
     if planned is None:
         return None
     try:
-        enqueue_missing(engine, app, run.run_id, on_progress, generation=planned.generation)
+        enqueue_missing(
+            workspace.engine,
+            workspace.app,
+            run.run_id,
+            on_progress,
+            generation=planned.generation,
+        )
     except QueueError as error:
         raise QueueError(
             f"{error}; the retry is stored, "
             f"`aegish-dist resume --run-id {run.run_id}` enqueues the rest"
         ) from error
-    probe_parked(run, limiter_url)
+    probe_parked(run, workspace.settings.shared_limiter_url)
     return planned

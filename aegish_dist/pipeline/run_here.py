@@ -5,87 +5,29 @@ Celery takes 0.1 s to import: what needs it does so itself.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run
-from aegish_dist.errors import QueueError, StoreAwayError
+from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.status import RunStatus, State, items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
+from aegish_dist.pipeline.watch import Counts, patiently
 
 if TYPE_CHECKING:
     from celery import Celery
 
-T = TypeVar("T")
+    from aegish_dist.pipeline.observer import Observer
+    from aegish_dist.pipeline.workspace import Workspace
 
 POLL_S = 0.25
 """Seconds between two looks at the worker or the queues."""
-WATCH_INTERVAL_S = 1.0
-"""Seconds between two counts of a run that is only watched, at least."""
-RETRY_S = 0.5
-"""Seconds between two attempts to reach a database or a broker that is away."""
 PATIENCE_S = 60.0
-"""Seconds to outlast a restart of either, or to wait for a worker that takes items."""
-COUNTS_PER_S = 0.02
-"""Seconds of counting per second of waiting at most: a large run takes seconds to count."""
-LONGEST_PAUSE_S = 60.0
-SETTLED_S = 5.0
-"""For so long a run that lacks verdicts has to look ended: workers report a parked model for a
-moment longer after `resume` or `retry` had it probed."""
-
-
-class Counts:
-    """The status of a run, counted again only where that is worth its time."""
-
-    def __init__(
-        self, count: Callable[[], RunStatus], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Watch a run.
-
-        Args:
-            count: Counts it.
-            clock: Tells seconds.
-        """
-        self._count = count
-        self._clock = clock
-        self._due_at = -math.inf
-        self._was_quiet = False
-        self._ended_at: float | None = None
-
-    def look(self, *, quiet: bool) -> RunStatus | None:
-        """Return the status, None when it is too early to count again.
-
-        Args:
-            quiet: Whether no item waits and none is held, so that nothing can have been added
-                since a count that began in quiet. When quiet begins, it is counted at once.
-        """
-        began, begins_now = self._clock(), quiet and not self._was_quiet
-        self._was_quiet = quiet
-        if began < self._due_at and not begins_now:
-            return None
-        status = self._count()
-        ended = self._clock()
-        self._due_at = ended + min((ended - began) / COUNTS_PER_S, LONGEST_PAUSE_S)
-        if not status.ended:
-            self._ended_at = None
-        elif self._ended_at is None:
-            self._ended_at = ended
-        return status
-
-    def has_ended(self, status: RunStatus) -> bool:
-        """Return whether a run is complete, or has looked ended for long enough.
-
-        Args:
-            status: The latest count.
-        """
-        if not status.missing or self._ended_at is None:
-            return status.ended
-        return self._clock() - self._ended_at >= SETTLED_S
+"""Seconds to wait for a worker that takes items."""
 
 
 def run_embedded(
@@ -171,41 +113,17 @@ def wait_for_workers(
         time.sleep(POLL_S)
 
 
-def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], None]) -> RunStatus:
-    """Count a run again and again until it is complete or nothing moves by itself.
+def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
+    """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
 
     Args:
-        engine: The store.
-        first: A count of the run.
-        on_status: Called about every second with the latest count.
+        workspace: The store and the queue.
+        run: A stored run; on a cluster also enqueued.
+        observer: Follows the work.
 
     Returns:
-        The last count.
-
-    Raises:
-        StoreAwayError: The database was away for a minute.
+        The last status, as of `run_embedded` or `wait_for_workers`.
     """
-    counts = Counts(lambda: patiently(lambda: run_status(engine, first.run_id)))
-    status = counts.look(quiet=False) or first
-    while not counts.has_ended(status):
-        time.sleep(WATCH_INTERVAL_S)
-        status = counts.look(quiet=False) or status
-        on_status(status)
-    return status
-
-
-def patiently(call: Callable[[], T]) -> T:
-    """Call, and again for up to a minute while the database or the broker is away.
-
-    Raises:
-        StoreAwayError: The database was away for all of it.
-        QueueError: The broker was.
-    """
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return call()
-        except (QueueError, StoreAwayError):
-            if time.monotonic() > until:
-                raise
-        time.sleep(RETRY_S)
+    work = run_embedded if workspace.settings.embedded_broker else wait_for_workers
+    with observer.watching() as show:
+        return work(workspace.engine, workspace.app, run, show)

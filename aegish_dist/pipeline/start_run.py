@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aegish_dist.core.run import Run
 from aegish_dist.models import RunEstimate
-from aegish_dist.pipeline.observer import Observer
+from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.plan import Request, Submission, plan_run, require_prices, summary
 from aegish_dist.pipeline.preflight import (
     calls_a_provider,
@@ -16,7 +16,7 @@ from aegish_dist.pipeline.preflight import (
     require_keys,
     warn_by_catalog,
 )
-from aegish_dist.pipeline.run_here import run_embedded, wait_for_workers
+from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.status import RunStatus, State, run_status
 from aegish_dist.pipeline.submit import create_run, submit
 
@@ -43,7 +43,7 @@ class Started:
     """After the work; None when it was not waited for."""
 
 
-def start_run(workspace: Workspace, request: Request, observer: Observer | None = None) -> Started:
+def start_run(workspace: Workspace, request: Request, observer: Observer = SILENT) -> Started:
     """Start a run, and without a broker work on it here to its end.
 
     Args:
@@ -56,38 +56,34 @@ def start_run(workspace: Workspace, request: Request, observer: Observer | None 
             run, or the database or the broker cannot be reached. A message that names a run says
             that it is stored; otherwise nothing is.
     """
-    follow = observer or Observer()
     submission = plan_run(workspace, request)
     estimated = submission.estimate()
     require_prices(estimated, request.parameters)
-    require_keys(workspace, submission.models, request, follow)
-    warn_by_catalog(workspace, submission, follow)
+    require_keys(workspace, submission.models, request, observer)
+    warn_by_catalog(workspace, submission, observer)
     if not (request.dry_run or workspace.settings.embedded_broker):
         from aegish_dist.broker.connection import check_broker  # noqa: PLC0415  a dry run needs none
 
         check_broker(workspace.app)
     for line in summary(submission, estimated, workspace.settings.concurrency):
-        follow.note(line)
+        observer.note(line)
     if request.dry_run:
         return Started(submission, estimated, None, None)
-    preflight(workspace, submission, request, follow)
-    run, status = _work(workspace, submission, follow, wait=request.wait)
+    preflight(workspace, submission, request, observer)
+    run, status = _work(workspace, submission, observer, wait=request.wait)
     return Started(submission, estimated, run, status)
 
 
 def _work(
-    workspace: Workspace, submission: Submission, follow: Observer, *, wait: bool
+    workspace: Workspace, submission: Submission, observer: Observer, *, wait: bool
 ) -> tuple[Run, RunStatus | None]:
-    if workspace.settings.embedded_broker:
+    embedded = workspace.settings.embedded_broker
+    if embedded:
         run = create_run(workspace.engine, submission)
-        with follow.watching() as show:
-            return run, run_embedded(workspace.engine, workspace.app, run, show)
-    with follow.enqueueing(submission.tasks) as published:
-        run = submit(workspace.engine, workspace.app, submission, published)
-    if not wait:
-        return run, None
-    with follow.watching() as show:
-        return run, wait_for_workers(workspace.engine, workspace.app, run, show)
+    else:
+        with observer.enqueueing(submission.tasks) as published:
+            run = submit(workspace.engine, workspace.app, submission, published)
+    return run, finish(workspace, run, observer) if embedded or wait else None
 
 
 def first_reports(workspace: Workspace, started: Started) -> RunStatus | None:

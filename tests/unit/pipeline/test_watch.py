@@ -1,9 +1,14 @@
-"""How often a run is counted while a command waits for it."""
+"""How often a watched run is counted, and how a restart of the store is outlasted."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from aegish_dist.pipeline.run_here import LONGEST_PAUSE_S, SETTLED_S, Counts
+import pytest
+
+from aegish_dist.errors import AegishError, QueueError, StoreAwayError, StoreError
+from aegish_dist.pipeline import watch
+from aegish_dist.pipeline.watch import LONGEST_PAUSE_S, SETTLED_S, Counts
 from tests.defined import defined
 
 
@@ -85,3 +90,48 @@ def test_a_run_that_looks_ended_is_watched_for_some_seconds() -> None:
     assert [ends(begins_s + s) for s in (0.0, SETTLED_S - 1, SETTLED_S)] == [False, False, True]
     run.missing = 0
     assert ends(begins_s + SETTLED_S + 1)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "RETRY_S", 0.0)
+
+
+def calls(*outcomes: AegishError | str) -> tuple[list[int], Callable[[], str]]:
+    """Return a list that counts calls, and a function with these outcomes, the last one repeated."""
+    made: list[int] = []
+
+    def call() -> str:
+        made.append(1)
+        outcome = outcomes[min(len(made), len(outcomes)) - 1]
+        if isinstance(outcome, AegishError):
+            raise outcome
+        return outcome
+
+    return made, call
+
+
+def test_a_restart() -> None:
+    """Whatever is away for a moment is asked again."""
+    made, call = calls(StoreAwayError("away"), QueueError("away"), "here")
+
+    assert watch.patiently(call) == "here"
+    assert len(made) == 3
+
+
+def test_a_lasting_absence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a minute the last error is raised."""
+    monkeypatch.setattr(watch, "OUTLAST_S", 0.0)
+    _, call = calls(StoreAwayError("away"))
+
+    with pytest.raises(StoreAwayError):
+        watch.patiently(call)
+
+
+def test_what_does_not_pass() -> None:
+    """Another problem of the store is raised at once."""
+    made, call = calls(StoreError("no such run"))
+
+    with pytest.raises(StoreError):
+        watch.patiently(call)
+    assert len(made) == 1
