@@ -1,8 +1,12 @@
 """Rules about the source that import contracts cannot express."""
 
 import ast
+import builtins
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+from aegish_dist import errors
 
 ROOT = Path(__file__).parents[2]
 COMPOSITION_ROOTS = (
@@ -44,3 +48,46 @@ def test_only_composition_roots_build_settings() -> None:
 def test_import_contracts_have_no_exception() -> None:
     """A forbidden package is forbidden everywhere."""
     assert "ignore_imports" not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def exception_classes() -> dict[str, list[str]]:
+    """Return the classes that derive from an exception, through any base, by module."""
+    classes = [
+        (path, node)
+        for path, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+    known = {name for name, each in vars(builtins).items() if is_exception(each)}
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for _ in classes:  # as often as the longest line of bases may be long
+        before = len(known)
+        for path, node in classes:
+            bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+            if bases & known and node.name not in known:
+                known.add(node.name)
+                found[path].append(node.name)
+        if len(known) == before:
+            break
+    return found
+
+
+def is_exception(each: object) -> bool:
+    """Return whether something is an exception class."""
+    return isinstance(each, type) and issubclass(each, BaseException)
+
+
+def test_every_exception_class_is_in_one_module() -> None:
+    """`errors.py` lists all that the product may raise of its own."""
+    found = exception_classes()
+    assert set(found) == {"aegish_dist/errors.py"}
+    assert len(found["aegish_dist/errors.py"]) > 15
+
+
+def test_every_exception_says_when_it_is_raised() -> None:
+    """The docstring begins with `Raised`; that of a base class says what it is the base of."""
+    documented = {
+        name: each.__doc__ or "" for name, each in vars(errors).items() if is_exception(each)
+    }
+    wrong = {n: d for n, d in documented.items() if not d.startswith(("Raised ", "Base of "))}
+    assert wrong == {}
