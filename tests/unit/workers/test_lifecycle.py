@@ -60,7 +60,9 @@ def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> No
     with capture_logs() as logs:
         asyncio.run(scenario())
     thread.shutdown()
-    assert [(line["event"], line["error"]) for line in logs] == [("heartbeat_fails", "KeyError")]
+    # Threads of other tests may log as well.
+    failures = [line["error"] for line in logs if line["event"] == "heartbeat_fails"]
+    assert failures == ["KeyError"]
 
 
 def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
