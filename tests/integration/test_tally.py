@@ -247,6 +247,7 @@ def test_percentiles_are_interpolated(session: Session) -> None:
     seen = counted.latency["service"]
     summary = (seen.mean, seen.p50, seen.p90, seen.p99, seen.max)
     assert summary == pytest.approx((700 / 3, 200, 360, 396, 400))
+    assert (seen.p50, seen.max) == (200, 400)
 
 
 def test_time_without_an_answer_is_no_latency(session: Session) -> None:
