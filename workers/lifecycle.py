@@ -103,7 +103,7 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
             spent = Grouped(store.spent, database.recounts)
             limiters = Limiters(shared, spent, Grouped(store.budgets, database.rest), calls)
             assignments = Grouped(store.assignments, database.rest)
-            writer = VerdictWriter(Grouped(store.record, database.inserts, health), spool)
+            writer = VerdictWriter(store.record, database.inserts, health, folder=spool)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, database.look_ups, health),
                 answered=Grouped(store.answered, database.rest),

@@ -120,7 +120,7 @@ class Grouped(Generic[Argument, Result]):
                     return False
                 self._under_way.pop()
                 if len(part) == 1:
-                    _fail(part[0], error)
+                    self._refuse(part[0], error)
                 else:  # one bad row must not fail its group
                     middle = len(part) // 2
                     self._under_way += [part[middle:], part[:middle]]
@@ -150,42 +150,58 @@ class Grouped(Generic[Argument, Result]):
             "database_fails", items=len(self._waiting), problem=_first_line(error), **facts(error)
         )
 
+    def _refuse(self, member: _Member[Argument, Result], error: Exception) -> None:
+        """End an argument that causes an error itself."""
+        if not member.future.done():
+            member.future.set_exception(error)
 
-class VerdictWriter:
-    """Stores verdicts, and writes those to a file that the database does not take."""
 
-    def __init__(self, record: Grouped[Evaluated, None], folder: Path) -> None:
-        """Wrap the writer.
+class VerdictWriter(Grouped[Evaluated, None]):
+    """Stores verdicts, and writes those to a file that the database does not take.
+
+    A call returns once its verdict is committed, or refused and written to a file.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Sequence[Evaluated]], Sequence[None]],
+        executor: Executor,
+        health: Health | None = None,
+        *,
+        folder: Path,
+    ) -> None:
+        """Wrap a call.
 
         Args:
-            record: Stores verdicts in groups; raises the errors that a verdict causes itself.
+            call: Inserts a group of verdicts in one transaction.
+            executor: Executor of the calls.
+            health: Notified whether calls succeed.
             folder: Folder of the files.
         """
-        self._record = record
+        super().__init__(call, executor, health)
         self._folder = folder
 
-    async def __call__(self, evaluated: Evaluated) -> None:
-        """Store a verdict; return once it is committed, or refused and written to a file."""
-        try:
-            await self._record(evaluated)
-        except Exception as error:
-            item = evaluated.item
-            log.error(
-                "verdict_refused",
-                run=item.run_id,
-                model=item.model,
-                sample=item.sample_key,
-                epoch=item.epoch,
-                generation=item.generation,
-                **facts(error),
-            )
-            self._spool([evaluated], REFUSED)
-
-    async def close(self) -> None:
+    async def close(self) -> list[Evaluated]:
         """Write the verdicts that are not stored to a file; their messages are requeued."""
-        left = await self._record.close()
+        left = await super().close()
         if left:
             self._spool(left, LEFT_OVER)
+        return left
+
+    def _refuse(self, member: _Member[Evaluated, None], error: Exception) -> None:
+        item = member.argument.item
+        log.error(
+            "verdict_refused",
+            run=item.run_id,
+            model=item.model,
+            sample=item.sample_key,
+            epoch=item.epoch,
+            generation=item.generation,
+            **facts(error),
+        )
+        self._spool([member.argument], REFUSED)
+        if not member.future.done():
+            member.future.set_result(None)
 
     def _spool(self, group: Sequence[Evaluated], kind: str) -> None:
         try:
@@ -228,8 +244,3 @@ def _driver_error(error: Exception) -> BaseException:
     if isinstance(error, StoreUnusableError):
         return _driver_error(error.__cause__) if isinstance(error.__cause__, Exception) else error
     return getattr(error, "orig", None) or error
-
-
-def _fail(member: _Member[Argument, Result], error: Exception) -> None:
-    if not member.future.done():
-        member.future.set_exception(error)

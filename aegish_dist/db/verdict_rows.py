@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from datetime import datetime
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -63,33 +61,21 @@ def holds_any_text(field: RecordField) -> bool:
     return isinstance(field.kind, StrType) and field.kind.max_length is None and not field.is_moment
 
 
-_ESCAPED = frozenset(
-    {*(str(each.column) for each in STORED if holds_any_text(each)), "message"}  # of a CallError
-)
+_TEXTS = tuple(str(each.column) for each in STORED if holds_any_text(each))
 
 
 def verdict_row(key: VerdictKey, verdict: Verdict) -> dict[str, object]:
-    """Return the columns of a verdict as JSON values."""
-    values = {name: _json_value(name, value) for name, value in columns_of(verdict).items()}
-    return key.columns() | values
+    """Return a verdict by column; `str` of a value is its text for PostgreSQL."""
+    values = columns_of(verdict)
+    texts = {name: encode_text(values[name]) for name in _TEXTS if values[name] is not None}
+    return key.columns() | values | texts
 
 
 def error_row(key: VerdictKey, error: CallError | AttemptRecord) -> dict[str, object]:
-    """Return the columns of a failed attempt as JSON values, in the order of `ERROR_COLUMNS`."""
-    values = {name: _json_value(name, getattr(error, name)) for name in _OF_ERROR}
-    return key.columns() | values
-
-
-def _json_value(column: str, value: object) -> object:
-    match value:
-        case str() if column in _ESCAPED:
-            return encode_text(value)
-        case datetime():
-            return value.isoformat()
-        case Decimal():
-            return str(value)
-        case _:
-            return value
+    """Return a failed attempt by column, in the order of `ERROR_COLUMNS`; see `verdict_row`."""
+    values = {name: getattr(error, name) for name in _OF_ERROR}
+    message = None if error.message is None else encode_text(error.message)
+    return key.columns() | values | {"message": message}
 
 
 def table_columns() -> Iterator[Column[Any]]:

@@ -104,10 +104,10 @@ def insert_rows(
     Returns:
         How many verdicts were not there yet.
     """
-    inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows)}).all()
+    inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows, default=str)}).all()
     new = set(map(tuple, inserted))
     # Errors of a verdict that came second say nothing about the one that was kept.
     of_new = [error for error in errors if tuple(error[name] for name in KEY_COLUMNS) in new]
     if of_new:
-        session.execute(_INSERT_ERRORS, {"rows": json.dumps(of_new)})
+        session.execute(_INSERT_ERRORS, {"rows": json.dumps(of_new, default=str)})
     return len(inserted)

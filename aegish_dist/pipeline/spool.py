@@ -82,9 +82,8 @@ def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Pa
 def _line(evaluated: Evaluated) -> str:
     item, key, verdict = evaluated
     errors = [error_row(key, error) for error in verdict.call_errors]
-    return json.dumps(
-        {"item": encode(item), "verdict": verdict_row(key, verdict), "errors": errors}
-    )
+    line = {"item": encode(item), "verdict": verdict_row(key, verdict), "errors": errors}
+    return json.dumps(line, default=str)
 
 
 def recover_folder(engine: Engine, folder: Path) -> None:

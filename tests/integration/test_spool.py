@@ -27,7 +27,7 @@ from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import CURL, LS, NOON, TAR, StoredRun, a_run, store
 from tests.recorded import stored_recordings
 from workers.store import DaemonThread
-from workers.writer import Grouped, VerdictWriter
+from workers.writer import VerdictWriter
 
 ANY_TEXT = 'line\nbreak \x00 \ud800 \ue000 {"action": "BLOCK"}'
 SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\x00", NOON)
@@ -250,7 +250,7 @@ def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path) 
     thread = DaemonThread("test")
 
     async def scenario() -> None:
-        writer = VerdictWriter(Grouped(Database(answers[1].item), thread), tmp_path)
+        writer = VerdictWriter(Database(answers[1].item), thread, folder=tmp_path)
         tasks = [asyncio.create_task(writer(each)) for each in answers]
         await asyncio.wait_for(tasks[1], 10)  # acknowledged: asking again would cost as much
         for task in tasks:
@@ -270,6 +270,27 @@ def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path) 
     assert len(verdicts(engine, stored)) == 3
 
 
+def test_a_refused_answer_whose_item_was_cancelled(stored: StoredRun, tmp_path: Path) -> None:
+    """It is paid for: it goes to a file although no coroutine waits for it any more."""
+    answer = evaluated(stored)[0]
+    thread = DaemonThread("test")
+
+    async def scenario() -> None:
+        writer = VerdictWriter(Database(answer.item), thread, folder=tmp_path)
+        task = asyncio.create_task(writer(answer))
+        await asyncio.sleep(0)  # it waits for its group
+        task.cancel()
+        async with asyncio.timeout(10):
+            while not list(tmp_path.glob("*.jsonl")):
+                await asyncio.sleep(0.001)
+        assert await writer.close() == []
+
+    asyncio.run(scenario())
+    thread.shutdown()
+    (path,) = tmp_path.iterdir()
+    assert path.name.startswith("refused-")
+
+
 def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> None:
     """It is said with the number of answers, and the worker ends as it would."""
     (tmp_path / "file").write_text("")
@@ -277,7 +298,7 @@ def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> N
 
     async def scenario() -> None:
         answers = evaluated(stored)
-        writer = VerdictWriter(Grouped(Database(answers[0].item), thread), tmp_path / "file")
+        writer = VerdictWriter(Database(answers[0].item), thread, folder=tmp_path / "file")
         await asyncio.wait_for(writer(answers[0]), 10)
 
     with capture_logs() as logs:
