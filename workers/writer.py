@@ -208,6 +208,9 @@ class VerdictWriter(Grouped[Evaluated, None]):
             path = spool(self._folder, group, kind)
         except (OSError, OutputError) as error:
             log.error("answers_lost", answers=len(group), problem=str(error))
+        except Exception:
+            # Raised in the middle of a group, a bug would leave the other answers waiting for ever.
+            log.exception("answers_lost", answers=len(group))
         else:
             log.error("answers_kept_in_file", answers=len(group), path=str(path))
 

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from sqlalchemy import Engine, event
@@ -18,7 +19,7 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Item
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdict_rows import VerdictKey, error_row
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.evaluate import Evaluated
@@ -305,3 +306,27 @@ def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> N
         asyncio.run(scenario())
     thread.shutdown()
     assert [(each["event"], each.get("answers")) for each in logs][-1] == ("answers_lost", 1)
+
+
+def test_an_answer_that_cannot_be_written_at_all(stored: StoredRun, tmp_path: Path) -> None:
+    """A bug in one row neither keeps the answers of its group waiting nor loses those after it."""
+    broken, *others = evaluated(stored)
+    failed = replace(SLOW, message=cast("str", 429))
+    broken = broken._replace(verdict=replace(broken.verdict, call_errors=(failed,)))
+    thread = DaemonThread("test")
+
+    def record(group: Sequence[Evaluated]) -> list[None]:
+        for each in group:
+            for error in each.verdict.call_errors:
+                error_row(each.key, error)
+        return [None for _ in group]
+
+    async def scenario() -> None:
+        writer = VerdictWriter(record, thread, folder=tmp_path)
+        await asyncio.wait_for(asyncio.gather(*map(writer, [broken, *others])), 10)
+        assert await writer.close() == []
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    thread.shutdown()
+    assert [each["event"] for each in logs] == ["verdict_refused", "answers_lost"]
