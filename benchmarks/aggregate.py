@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 import psycopg
 from cluster import ROOT, product
-from measuring import number, print_table
+from measuring import laid_out, number, print_table
 from synthetic import fill
 
 from aegish_dist.db.embedded import embedded_server
@@ -164,7 +164,7 @@ def move(home: Path, rows: int, repeats: int) -> None:
     print_table(f"{rows:,} verdicts, median of {repeats}", table)
 
 
-@click.command(help=__doc__)
+@click.command(help=laid_out(__doc__))
 @click.argument("sections", nargs=-1, type=click.Choice(SECTIONS))
 @click.option("--rows", default=10_000_000, show_default=True, help="Verdicts to count.")
 @click.option("--moved", default=1_000_000, show_default=True, help="Verdicts to move.")

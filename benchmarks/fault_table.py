@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from measuring import laid_out
 
 from tests.chaos.drill import Drill, Result
 from tests.chaos.faults import FAULTS
@@ -134,7 +135,7 @@ def footer(command: str) -> str:
     )
 
 
-@click.command()
+@click.command(help=laid_out(__doc__))
 @click.option("--faults", default=",".join(FAULTS), help="Names, with commas between them.")
 @click.option("--repeats", default=20, help="Of each fault.")
 @click.option("--jobs", default=4, help="Fleets side by side; they mostly wait.")

@@ -32,7 +32,17 @@ import click
 import psutil
 from cluster import MODELS, ROOT, Cluster, Simulators
 from material import TIME_LIMIT_S, Material
-from measuring import Watch, cpu_s, ended_cpu_s, medians, memory_mb, number, print_table, ratio
+from measuring import (
+    Watch,
+    cpu_s,
+    ended_cpu_s,
+    laid_out,
+    medians,
+    memory_mb,
+    number,
+    print_table,
+    ratio,
+)
 from run_ours import measured, run_ours
 
 PACKAGES = ("inspect-ai==0.3.285", "openai==3.52.0")
@@ -192,7 +202,7 @@ def _list_of(kind: Callable[[str], object]) -> Callable[..., list[object]]:
     return lambda context, parameter, value: [kind(part) for part in value.split(",")]
 
 
-@click.command(help=__doc__)
+@click.command(help=laid_out(__doc__))
 @click.option("--quick", is_flag=True, help="One small cell, twice.")
 @click.option("--models", default="1,4", callback=_list_of(int), show_default=True)
 @click.option("--latency", default="0,1", callback=_list_of(float), show_default=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 from cluster import MODELS, Cluster, Simulators
 from material import Material
-from measuring import POLL_S, medians, number, print_table
+from measuring import POLL_S, laid_out, medians, number, print_table
 
 HEALTHY, SICK = MODELS[:3], MODELS[3]
 CONCURRENCY = 500
@@ -63,7 +63,7 @@ def run(
     return {name: ended.get(name, patience_s) for name in HEALTHY}
 
 
-@click.command(help=__doc__)
+@click.command(help=laid_out(__doc__))
 @click.option("--quick", is_flag=True, help="A short run, once.")
 @click.option("--repeats", default=3, show_default=True)
 @click.option("--epochs", default=3, show_default=True)

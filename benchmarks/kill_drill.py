@@ -9,12 +9,12 @@ again, which nothing can avoid.
 """
 
 import random
-import sys
 import time
 from dataclasses import dataclass
 
+import click
 from cluster import Cluster, Simulators
-from measuring import POLL_S
+from measuring import POLL_S, laid_out
 from sqlalchemy import text
 
 from aegish_dist.db.engine import open_engine
@@ -79,7 +79,9 @@ def doubled(cluster: Cluster) -> int:
     return int(count or 0)
 
 
-def main(kills: int) -> None:
+@click.command(help=laid_out(__doc__))
+@click.argument("kills", type=click.IntRange(1), default=KILLS, metavar="[KILLS]")
+def main(*, kills: int) -> None:
     """Drill and print the table."""
     chance = random.Random(7)
     columns = ("killed s", "complete s", "lost", "doubled", "twice")
@@ -98,4 +100,4 @@ def main(kills: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else KILLS)
+    main()

@@ -25,6 +25,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
+from measuring import laid_out
+
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.embedded import embedded_server
@@ -38,6 +41,7 @@ BURST = 20
 WORKERS = 4
 EPOCHS = 12
 WATCHED_S = 240.0
+SECTIONS = ("headers", "hidden", "acquire")
 LATENCY = "lognormal:0.8,0.4"
 CALLS = 20_000
 AT_ONCE = 500
@@ -195,11 +199,18 @@ def cost_of_acquiring() -> None:
         server.wait()
 
 
-if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["headers", "hidden", "acquire"]
+@click.command(help=laid_out(__doc__))
+@click.argument("sections", nargs=-1, type=click.Choice(SECTIONS))
+def main(*, sections: tuple[str, ...]) -> None:
+    """Measure the sections that are asked for."""
+    wanted = sections or SECTIONS
     if "headers" in wanted:
         use_of_limit("simulated/careful", "headers visible")
     if "hidden" in wanted:
         use_of_limit("simulated-google/hasty", "headers hidden")
     if "acquire" in wanted:
         cost_of_acquiring()
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,11 @@ POLLS_PER_MEMORY = 10
 """Walking the process table takes milliseconds; asking the simulator does not."""
 
 
+def laid_out(text: str | None) -> str:
+    """Return a docstring as a help text that keeps its lines: click would join them."""
+    return "\n\n".join(f"\b\n{part}" for part in (text or "").strip().split("\n\n"))
+
+
 def cpu_s(process: psutil.Process) -> float:
     """Return the CPU seconds of a process and its children, those that ended included."""
     own = process.cpu_times()

@@ -4,11 +4,13 @@ Run with `python benchmarks/producer.py [TASKS]`. Needs redis-server.
 """
 
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import click
+from measuring import laid_out
 
 from aegish_dist.broker.app import create_app
 from aegish_dist.broker.producer import publish
@@ -30,7 +32,9 @@ def memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 
 
-def main(count: int) -> None:
+@click.command(help=laid_out(__doc__))
+@click.argument("count", type=click.IntRange(1), default=TASKS, metavar="[TASKS]")
+def main(*, count: int) -> None:
     """Publish into a Redis of our own and print the figures."""
     with tempfile.TemporaryDirectory() as home, RedisServer(Path(home)) as redis:
         app = create_app(redis.url, database_url="")
@@ -45,4 +49,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else TASKS)
+    main()

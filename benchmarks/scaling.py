@@ -24,7 +24,7 @@ from typing import TypeVar
 import click
 from cluster import MODELS, Cluster, Simulators
 from material import Material
-from measuring import Watch, medians, number, print_table, ratio
+from measuring import Watch, laid_out, medians, number, print_table, ratio
 from run_ours import RUN_TIMEOUT_S, measured, run_ours
 
 from tests.services import wait_until
@@ -175,7 +175,7 @@ def show_in_flight(plan: Plan) -> None:
     print_table(f"1 s latency, 1 worker; medians of {plan.repeats}", table)
 
 
-@click.command(help=__doc__)
+@click.command(help=laid_out(__doc__))
 @click.argument("sections", nargs=-1, type=click.Choice(SECTIONS))
 @click.option("--quick", is_flag=True, help="Small runs, once each.")
 @click.option("--repeats", default=3, show_default=True)

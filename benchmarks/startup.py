@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import click
 from cluster import MODELS, Cluster, Simulators, product
-from measuring import cpu_s, ended_cpu_s, number, print_table
+from measuring import cpu_s, ended_cpu_s, laid_out, number, print_table
 
 from tests.services import START_TIMEOUT_S, wait_until
 
@@ -119,7 +119,7 @@ SHOWS: dict[str, Callable[[Cluster, Simulators, int], None]] = {
 }
 
 
-@click.command(help=__doc__)
+@click.command(help=laid_out(__doc__))
 @click.argument("sections", nargs=-1, type=click.Choice(SECTIONS))
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
 def main(*, sections: tuple[str, ...], repeats: int) -> None:

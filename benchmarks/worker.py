@@ -7,16 +7,16 @@ cpu:        the simulator answers at once; CPU milliseconds per verdict of each 
 in-flight:  the simulator takes one second and the worker may have 500, then 1,000 calls in flight.
 """
 
-import sys
-
+import click
 from cluster import Cluster, Simulators
-from measuring import medians, number, print_table
+from measuring import laid_out, medians, number, print_table
 from run_ours import run_ours
 
 EPOCHS = 8
 SAMPLES = 659
 REPEATS = 3
 ALLOWED = (500, 1000)
+SECTIONS = ("cpu", "in-flight")
 
 
 def measure(latency_s: float, allowed: int, epochs: int) -> dict[str, float]:
@@ -46,8 +46,11 @@ def show(title: str, rows: list[dict[str, float]], columns: list[str]) -> None:
     print_table(title, table)
 
 
-if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["cpu", "in-flight"]
+@click.command(help=laid_out(__doc__))
+@click.argument("sections", nargs=-1, type=click.Choice(SECTIONS))
+def main(*, sections: tuple[str, ...]) -> None:
+    """Measure the sections that are asked for."""
+    wanted = sections or SECTIONS
     if "cpu" in wanted:
         parts = ["worker ms", "postgres ms", "redis ms", "producer ms", "CPU ms/verdict"]
         rows = [measure(0, ALLOWED[0], EPOCHS) for _ in range(REPEATS)]
@@ -65,3 +68,7 @@ if __name__ == "__main__":
                 rows,
                 ["sustained", "max in flight", "memory MB"],
             )
+
+
+if __name__ == "__main__":
+    main()
