@@ -2,8 +2,8 @@
 --
 -- State, in the document of a model:
 --   failures    failed calls in a row over the fleet, without an answer or a 429 between them
---   unanswered  failed calls since the last answer that may have to be paid for; 429s do not end
--- them
+--   unanswered  failed calls since the last answer that may have to be paid for, whatever 429s
+--               came between them
 --   reason      the provider's words about the newest failure
 --   parked      the open circuit; nil while it is closed:
 --     wait      seconds between the newest probe and the next
@@ -52,8 +52,7 @@ function breaker.update(model, report, asked_s, now, policy)
   return closes and circuit ~= nil
 end
 
--- Return whether a worker that asks may begin a probe of an open circuit now, and note that it
--- does.
+-- Return whether a worker that asks may probe an open circuit now, and note that it does.
 --
 -- probing: whether one of its calls in flight is a probe. A worker that was given a probe and did
 -- not begin it leaves it to the next worker to ask.

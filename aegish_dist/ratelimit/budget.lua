@@ -1,11 +1,10 @@
--- The spend ledger of a run: no call begins once its cost and that of the calls in flight reach a
--- cap.
+-- The spend ledger of a run: no call begins once its cost and that of the calls in flight reach
+-- a cap.
 --
 -- State, in the document of a run:
 --   total   cost of all calls, in 1e-9 USD
 --   models  cost by model id, in 1e-9 USD
---   leases  by `worker|model`: {cost = estimated cost of the calls in flight and of those
--- permitted,
+--   leases  by `worker|model`: {cost = estimated cost of the calls in flight and permitted,
 --           model = model id, expires = seconds}
 -- Policy: `LeasePolicy`.
 

@@ -1,15 +1,13 @@
--- Pacing: the rate at which calls to a model begin, where its provider limits it without saying
--- how.
+-- Pacing: the rate at which calls to a model begin, where its provider does not state its limit.
 --
 -- Additive increase on answers and multiplicative decrease on refusals (AIMD), with a growth that
 -- accelerates with the time since the last decrease (CUBIC). `PacingPolicy` names the sources.
 --
 -- State, in the document of a model:
 --   since            seconds; when the model was first asked for
---   epoch            number; goes up with every change of the rate that ends what was counted
--- before.
---                    A call carries the epoch it began in: a refusal of an older one says nothing
--- new
+--   epoch            number; goes up with each change of the rate after which answers and refusals
+--                    are counted from 0. A call carries the epoch it began in: a refusal of an
+--                    older one is not counted
 --   epoch_at         seconds; when the epoch began
 --   answers          answers of calls that began in the epoch
 --   refusals         429s of calls that began in the epoch
@@ -21,8 +19,8 @@
 --   grown_at         seconds; when the rate last grew
 --   remembered       {rate, top} from before a time in which every call is refused
 --   resumed          whether `remembered` is in force again, and no answer has come since
---   hinted_requests  {rate, pace} from response headers: calls per second, and the part of them to
--- use
+--   hinted_requests  {rate, pace} from response headers: calls per second, and the part of them
+--                    to use
 --   hinted_tokens    the same in tokens
 --   pause_until      seconds; no call begins before
 --   overloaded_at    seconds; when an overload last caused a pause
@@ -71,8 +69,7 @@ local function goodput(model, now, policy)
 end
 
 -- Refusals without an answer between them mean that no call is accepted now. They say nothing about
--- the rate of the time after: it is remembered, and halved if it brings no answer the next time
--- either.
+-- the rate after that: the rate is remembered, and halved if no answer follows its return either.
 local function back_off(model, now, policy)
   if model.rate <= policy.idle_rate then return end
   if not model.remembered then
@@ -178,8 +175,8 @@ function pacing.update(model, report, fleet, now, policy)
   return refused > 0
 end
 
--- Pause a model as long as its provider asked, or for a moment when it is overloaded: the rate
--- stays.
+-- Pause a model as long as its provider asked, or for a moment when it is overloaded; its rate
+-- does not change.
 --
 -- Returns the seconds asked for when that is too long for a pause, otherwise nil.
 function pacing.pause(model, report, now, policy)

@@ -1,5 +1,5 @@
--- Has the next worker to ask for a model whose circuit is open probe it. One probe at a time stays
--- one.
+-- Lets the next worker that asks for a model with an open circuit probe it. A probe under way stays
+-- the only one.
 --
 -- KEYS: documents of models. ARGV: the `Policy` as JSON.
 
