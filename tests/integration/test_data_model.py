@@ -114,7 +114,10 @@ def test_the_columns_that_the_page_names_are_there(table: str) -> None:
         for column in re.findall(r"`(\w+)`", line)
     ]
     assert named
-    assert set(named) <= set(METADATA.tables[table].columns.keys())
+    columns = set(METADATA.tables[table].columns.keys())
+    assert set(named) <= columns
+    if table != "verdicts":  # a column of it is one line and a migration
+        assert set(named) == columns
     assert set(METADATA.tables[table].primary_key.columns.keys()) <= set(named)
 
 
