@@ -23,7 +23,7 @@ _RENAMED = {
     "file-download": "download",
     "non-interactive-reverse-shell": "reverse-shell",
     "non-interactive-bind-shell": "bind-shell",
-    # Until August 2018.
+    # Names that GTFOBins used until August 2018.
     "execute-interactive": "shell",
     "execute-non-interactive": "command",
     "reverse-shell-interactive": "reverse-shell",

@@ -194,7 +194,7 @@ def connection_errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except (DBAPIError, psycopg.Error) as error:
-        # What COPY raises comes without SQLAlchemy around it.
+        # Errors of COPY are psycopg's own: SQLAlchemy does not wrap them.
         cause = error if isinstance(error, psycopg.Error) else error.orig
         if not isinstance(cause, EXPECTED_ERRORS):
             raise

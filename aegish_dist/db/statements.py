@@ -58,7 +58,7 @@ def fragment(name: str, argument: str = "") -> str:
 
     Args:
         name: The fragment.
-        argument: Stands for its parameter, if it has one.
+        argument: SQL that replaces its parameter, if it has one.
 
     Raises:
         KeyError: No file has the fragment.

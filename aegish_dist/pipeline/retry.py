@@ -62,8 +62,8 @@ def retry_run(
     Args:
         workspace: The store and the queue.
         run_id: A full run id.
-        outcomes: Of the newest verdict of an item.
-        models: Only these models of the run; all when empty.
+        outcomes: Items whose newest verdict has one of these outcomes are planned.
+        models: Models of the run to retry; all when empty.
         wait: Whether to wait for workers elsewhere.
         observer: Follows the work.
 
@@ -108,8 +108,8 @@ def plan_retry(
     Args:
         engine: The store.
         run: A run whose models can be asked.
-        outcomes: Of the newest verdict of an item.
-        models: Only these models of the run; all when empty.
+        outcomes: Items whose newest verdict has one of these outcomes are planned.
+        models: Models of the run to retry; all when empty.
 
     Returns:
         The retry; None when no verdict ended so, or all that did are planned again already.

@@ -63,9 +63,9 @@ def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Pa
     """Write answers down, whole or not at all, for the owner of the process alone.
 
     Args:
-        folder: Where; it is made when it is missing.
+        folder: Folder of the file; made when it is missing.
         group: The answers.
-        kind: Begins the name of the file.
+        kind: First part of the file's name.
 
     Raises:
         OSError, OutputError: They cannot be written there.

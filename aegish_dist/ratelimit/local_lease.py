@@ -107,7 +107,7 @@ class LocalLease:
         self._semaphore.release()
 
     def begin_request(self) -> None:
-        """Note that a request is sent: it does not hold what becomes free from now on."""
+        """Note that a request is sent; slots that become free from now on are not counted in it."""
         self._freed = False
         if self._lease is not None and self._lease.probe:
             self._permits = 0  # the script gives a probe that did not begin to another worker

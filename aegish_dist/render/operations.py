@@ -76,7 +76,7 @@ def latency(entries: Sequence[RankedModel]) -> Section:
 
 
 def cost(entries: Sequence[RankedModel]) -> Section:
-    """Return what the answers cost and used."""
+    """Return the section on the cost of the answers and their tokens."""
     kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
     columns = [
         MODEL,

@@ -120,7 +120,7 @@ def _table(section: Section, block: Block) -> Table:
     headings = [_lines(section.columns[column], width) for column, width in sized]
     tallest = max(len(lines) for lines in headings)
     for (column, width), lines in zip(sized, headings, strict=True):
-        # Headings stand on the rule, whatever their height.
+        # All headings end on the line above the rule, however many lines they have.
         lowered = Text("\n" * (tallest - len(lines))) + Text("\n").join(lines)
         table.add_column(
             lowered,

@@ -162,7 +162,7 @@ def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun) -> No
 def test_a_snapshot_from_before_local_hashes_is_counted_again(
     engine: Engine, stored: StoredRun
 ) -> None:
-    """Its verdicts are identified by contents only; and the same are found."""
+    """It identifies verdicts by their contents alone; counted again, they give the same numbers."""
     (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
     with Session(engine) as session, session.begin():
         (row,) = session.scalars(select(SnapshotRow)).all()

@@ -99,7 +99,7 @@ def require_passage(path: Path, account: Account) -> None:
     """Refuse a path that an account cannot get to.
 
     Raises:
-        StoreError: A folder above it is closed to the account; which stays so.
+        StoreError: The account may not enter a folder above it.
     """
     for folder in path.parents:
         found = folder.stat()

@@ -26,8 +26,8 @@ def serve(plan: dict[str, Any]) -> None:
     """Start the server unless it runs, wait until no process uses it, and stop it.
 
     Args:
-        plan: What `db.embedded` has decided: the `guard` and `users` lock files, the `data`, the
-            `command` of the server unless it runs, whose `log` goes where, and `uid` and `gid`.
+        plan: Paths of the lock files `guard` and `users`, of the `data` and of the server's `log`;
+            the `command` that starts the server, null when it runs; its `uid` and `gid`.
     """
     data = Path(plan["data"])
 

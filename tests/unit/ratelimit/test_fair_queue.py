@@ -158,8 +158,8 @@ def test_the_longest_run_is_sent_back() -> None:
     in_loop(test)
 
 
-def test_one_run_is_turned_away() -> None:
-    """The others go on waiting."""
+def test_the_calls_of_one_run_fail() -> None:
+    """Those of other runs go on waiting."""
 
     def test(queue: FairQueue) -> None:
         dear, cheap = queue.of_run("dear", Budget(1)), queue.of_run("cheap", None)

@@ -58,7 +58,7 @@ def test_pauses() -> None:
 
 
 def test_long_pauses() -> None:
-    """A wait that nothing is held for is the model's, whatever the failure."""
+    """A wait of more than five minutes holds for all calls to the model, whatever the failure."""
     assert failed(UsageReport(), ErrorClass.SERVER, 301.0).pause_s == 301.0
 
 
