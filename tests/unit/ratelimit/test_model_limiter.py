@@ -377,7 +377,7 @@ def test_a_cancelled_call_takes_no_slot() -> None:
 
 
 def test_a_new_limit_is_reported_at_once() -> None:
-    """The fleet should not find it out by 429s."""
+    """The fleet should not find it out by 429s. The same limit again waits for the next report."""
     fleet = FakeFleet(FREE)
 
     async def test(limiter: ModelLimiter) -> None:
@@ -385,6 +385,13 @@ def test_a_new_limit_is_reported_at_once() -> None:
         limiter.observe(RateHint(60, 59))
         await asyncio.sleep(0.05)
         assert fleet.requests[-1].report.hint == RateHint(60, 59)
+        reported = len(fleet.requests)
+        limiter.observe(RateHint(60, 58))  # nearly every answer says what is left
+        await asyncio.sleep(0.05)
+        assert len(fleet.requests) == reported
+        limiter.observe(RateHint(120, 100))
+        await asyncio.sleep(0.05)
+        assert [each.report.hint for each in fleet.requests[reported:]] == [RateHint(120, 100)]
         limiter.release(permit)
 
     play(fleet, test)
