@@ -94,8 +94,7 @@ class Attempts:
                     call.error_class, call.attempt, wait_s, probe, call.status, error.cut
                 )
             else:
-                cost = cost_usd(completion.usage, of.caller.price)
-                return self._signed(replace(judge(completion), cost_usd=cost), of, errors)
+                return self._signed(judge(completion), of, errors)
             match await self._decide(of, failure, first_call):
                 case GiveUp(outcome):
                     cause = errors[-1].error_class
@@ -156,10 +155,12 @@ class Attempts:
         return step
 
     def _signed(self, verdict: Verdict, of: Attempt, errors: list[CallError]) -> Verdict:
+        answer = verdict.completion
         return replace(
             verdict,
+            cost_usd=None if answer is None else cost_usd(answer.usage, of.caller.price),
             timing=of.clock.timing(),
-            attempts=len(errors) + (verdict.completion is not None),
+            attempts=len(errors) + (answer is not None),
             worker=self._worker,
             created_at=datetime.now(UTC),
             call_errors=tuple(errors),
