@@ -88,7 +88,7 @@ def create_app(
         spool: Folder for answers that workers cannot store.
     """
     in_process = broker_url.startswith("memory")
-    own_transport = not stock_transport and _has_own_transport(broker_url)
+    own_transport = (in_process or not stock_transport) and _has_own_transport(broker_url)
     broker_url, tls = tls_of(broker_url)
     app = Celery(
         "aegish",

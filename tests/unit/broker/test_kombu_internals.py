@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 import aegish_dist
 import workers
+from aegish_dist.broker import embedded
 from aegish_dist.broker.app import create_app
 from aegish_dist.broker.kombu_internals import (
     INTERNALS,
@@ -207,3 +208,9 @@ def test_an_operator_who_chose_the_stock_transport(monkeypatch: pytest.MonkeyPat
     with capture_logs() as logs:
         create_app("redis://127.0.0.1:1/0", database_url="", stock_transport=True)
     assert logs == []
+
+
+def test_the_stock_transport_is_of_redis_alone() -> None:
+    """Without servers, a model that takes few calls leaves the worker's room to others as ever."""
+    app = create_app("memory://", database_url="", stock_transport=True)
+    assert app.connection_for_read().get_transport_cls() is embedded.Transport
