@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from celery import Celery
@@ -76,12 +75,7 @@ class EmbeddedWorker:
                 raise QueueError("the embedded worker did not start; the log says why")
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         """Stop as on SIGTERM: calls in flight finish."""
         # A message wakes the consumer, which otherwise looks up every two seconds.
         self._app.control.shutdown()

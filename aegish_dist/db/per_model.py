@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import Row, select, text
@@ -58,12 +57,7 @@ class Readers:
             self._session.execute(_SETTINGS)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         """Wait for the queries under way, drop the others."""
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)

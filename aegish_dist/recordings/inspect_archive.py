@@ -10,7 +10,6 @@ import zipfile
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from aegish_dist.errors import DatasetError
@@ -58,12 +57,7 @@ class InspectArchive:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._zip.close()
         self._file.close()
 

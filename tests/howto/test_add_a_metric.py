@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,7 @@ def test_it_is_in_every_format_of_a_report(walkthrough: Walkthrough, postgres_ur
     path = walkthrough.tree / "verdicts.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
-    def cli(*arguments: str) -> str:
-        return walkthrough.run(
-            "-m", "aegish_dist", *arguments, AEGISH_DIST_DATABASE_URL=postgres_url
-        )
-
+    cli = partial(walkthrough.run, "-m", "aegish_dist", AEGISH_DIST_DATABASE_URL=postgres_url)
     cli("verdicts", "import", str(path))
     assert json.loads(cli("aggregate", "--json"))["models"][0]["metrics"][NAME]["value"] == 0.5
     [entry] = json.loads(cli("report", "--format", "json"))["models"]

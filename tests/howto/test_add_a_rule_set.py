@@ -1,6 +1,7 @@
 """`docs/how-to/add-a-rule-set.md`: a rule set for shells that ask, followed step by step."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,11 +42,7 @@ def test_a_stored_run_is_scored_under_it(walkthrough: Walkthrough, postgres_url:
     path = walkthrough.tree / "verdicts.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
-    def cli(*arguments: str) -> str:
-        return walkthrough.run(
-            "-m", "aegish_dist", *arguments, AEGISH_DIST_DATABASE_URL=postgres_url
-        )
-
+    cli = partial(walkthrough.run, "-m", "aegish_dist", AEGISH_DIST_DATABASE_URL=postgres_url)
     cli("verdicts", "import", str(path))
     values = {
         rule: json.loads(cli("aggregate", "--scoring", rule, "--json"))["models"][0]["metrics"][
