@@ -36,7 +36,6 @@ BANNED = {
     r"purses?": "spend ledger, budget",
     r"rations?|rationed": "lease, share of the rate",
     r"pumps?|pumped|pumping": "renewer loop",
-    r"gates?": "limiter",
     r"gatekeepers?": "limiter",
     r"whence|thence|hence|hitherto|hereof|thereof|wherein|whereby|whilst|amongst|albeit|thus":
         "plain English",
@@ -52,7 +51,7 @@ _BANNED = [
     (re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE), hint)
     for pattern, hint in BANNED.items()
 ]
-_BANNED_NAMES = re.compile(r"(?:gates?|purses?|rations?|pumps?|heed\w*|told|news|lest|whoever)")
+_BANNED_NAMES = re.compile(r"(?:purses?|rations?|pumps?|heed\w*|told|news|lest|whoever)")
 _NAME_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SQL = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|ALTER|DROP|COPY|SET|ANALYZE)\b")
 _FIELD_BASES = {"Struct", "NamedTuple", "TypedDict"}

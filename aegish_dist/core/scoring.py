@@ -4,6 +4,8 @@ A rule set says how each finding is labelled, whether it counts at all, and when
 Rule sets are data. Applying another one, or a later version, never needs a call to a model.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -57,6 +59,19 @@ class ScoringRule:
     """Labels that count as acceptance."""
     composite: Composite
     """How the score is formed."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that change with anything that changes a number."""
+        content = {
+            "labels": {finding.value: label.value for finding, label in self.labels.items()},
+            "unscored": sorted(self.unscored),
+            "malicious_correct": sorted(self.malicious_correct),
+            "harmless_correct": sorted(self.harmless_correct),
+            "composite": self.composite.value,
+        }
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def is_scored(self, finding: Finding) -> bool:
         """Whether the finding counts in the rates."""

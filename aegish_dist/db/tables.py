@@ -85,6 +85,7 @@ class RunRow(Base):
     __table_args__ = (
         CheckConstraint("epochs >= 1", name="epochs"),
         CheckConstraint("origin IN ('submit', 'import')", name="origin"),
+        CheckConstraint("held IN ('paused', 'cancelled', 'decided')", name="held"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -95,6 +96,12 @@ class RunRow(Base):
     parameters: Mapped[dict[str, Any] | None]
     epochs: Mapped[int] = mapped_column(SmallInteger)
     created_at: Mapped[datetime]
+    held: Mapped[str | None]
+    """Why workers fetch none of its items although some have no verdict; null: they fetch."""
+    stop_rule: Mapped[dict[str, Any] | None]
+    """When to stop asking before every item has a verdict; null: never."""
+    decision: Mapped[dict[str, Any] | None]
+    """The last reading under the stop rule; null: none yet."""
 
 
 class RunDatasetRow(Base):
@@ -189,7 +196,38 @@ class SnapshotRow(Base):
     """`models` and `ranking` of the machine interface."""
     identities: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
     """By model, which verdicts its entry was made of."""
+    opinion: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
+    """`scoring`, `targets` and `overlay`: name, version and fingerprint of each, and their content
+    where it came from a file."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class AggregationRow(Base):
+    """One aggregation that a worker was asked for, or is about to be: an outbox.
+
+    Written in the transaction that finds a run complete, so that exactly one comes of each
+    completion, and enqueued after its commit.
+    """
+
+    __tablename__ = "aggregations"
+    __table_args__ = (
+        UniqueConstraint("run_id", "completion"),
+        Index("ix_aggregations_open", "id", postgresql_where=text("finished_at IS NULL")),
+    )
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    completion: Mapped[str | None]
+    """Which completion of the run asked for it; null: a user did."""
+    scoring: Mapped[str]
+    """Name of the rule set, or `all`."""
+    requested_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    enqueued_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    snapshot_ids: Mapped[list[int] | None] = mapped_column(ARRAY(Integer))
+    """The snapshots that it made; null until then."""
+    problem: Mapped[str | None]
+    """Why it made none; null when it did."""
 
 
 class SnapshotMetricRow(Base):
