@@ -6,7 +6,7 @@ Opening the store, starting a run, and from a run's verdicts to its numbers::
 
     with api.Workspace(api.load_settings()) as workspace:
         run_id = api.find_run(workspace.engine, "latest")
-        data = api.report_data(workspace.engine, run_id, api.DEFAULT_RULE)
+        data = api.report_data(workspace.engine, run_id, api.Opinion())
         print(api.render(data, "markdown"))
 
 Expected failures are `AegishError`s with a message of one line. Whatever is not in `__all__` is
@@ -14,8 +14,9 @@ internal, in this package and in its modules.
 """
 
 from aegish_dist.core.estimates import Estimate
-from aegish_dist.core.metrics import METRICS_VERSION, PASS_THRESHOLDS, ModelMetrics, measure
+from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.model import CallParameters
+from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion, Overlay, Targets
 from aegish_dist.core.parsing import PARSER_VERSION, parse
 from aegish_dist.core.run import Run, RunSummary
 from aegish_dist.core.sample import Dataset, Sample, Target
@@ -27,6 +28,7 @@ from aegish_dist.errors import AegishError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 from aegish_dist.pipeline.observer import Observer
+from aegish_dist.pipeline.opinions import load_opinion
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.runs import find_run, recent_runs
@@ -37,11 +39,11 @@ from aegish_dist.render import FORMATS, ReportData, render
 from aegish_dist.settings import Settings, load_settings
 
 __all__ = [
+    "AEGISH_TARGETS",
     "DEFAULT_RULE",
     "FORMATS",
     "METRICS_VERSION",
     "PARSER_VERSION",
-    "PASS_THRESHOLDS",
     "RULES",
     "AegishError",
     "CallParameters",
@@ -52,10 +54,13 @@ __all__ = [
     "Estimate",
     "Finding",
     "Label",
+    "LabelChange",
     "ModelMetrics",
     "ModelTally",
     "Observer",
+    "Opinion",
     "Outcome",
+    "Overlay",
     "ParsedCompletion",
     "ReportData",
     "Request",
@@ -69,12 +74,14 @@ __all__ = [
     "Started",
     "State",
     "Target",
+    "Targets",
     "Workspace",
     "aggregate",
     "choose_dataset",
     "current_snapshot",
     "find_run",
     "known_datasets",
+    "load_opinion",
     "load_settings",
     "measure",
     "parse",

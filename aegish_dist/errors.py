@@ -95,8 +95,8 @@ class CatalogError(AegishError):
     """Raised when the model catalog is malformed or does not know a model."""
 
 
-class ScoringError(AegishError):
-    """Raised when a scoring rule set is asked for that does not exist."""
+class OpinionError(AegishError):
+    """Raised when a rule set, targets or an overlay do not exist or cannot be used."""
 
 
 class QueueError(AegishError):

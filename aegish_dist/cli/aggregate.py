@@ -3,41 +3,34 @@
 import click
 
 from aegish_dist.cli.context import open_workspace, without_collector
-from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.cli.options import as_json, run_id, with_opinions
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.snapshot import Snapshot
-from aegish_dist.pipeline.aggregate import ALL, rules_named
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 from aegish_dist.pipeline.runs import find_run
 
 
 @click.command()
 @run_id(default="latest")
-@click.option(
-    "--scoring",
-    default=DEFAULT_RULE.name,
-    show_default=True,
-    metavar="|".join((*RULES, ALL)),
-    help="The rule set to apply.",
-)
+@with_opinions
 @click.option("--recount", is_flag=True, help="Count also what has not changed.")
 @as_json
-def aggregate(run_id: str, scoring: str, recount: bool, as_json: bool) -> None:
+def aggregate(run_id: str, opinions: list[Opinion], recount: bool, as_json: bool) -> None:
     """Score a run's verdicts and store a snapshot of the metrics.
 
     No model is called. The same verdicts under the same rule give the same numbers, so a run can
     be scored again at any time, under any rule. Models whose verdicts have not changed since the
-    last snapshot are not counted again. With `--scoring all --json` a list is printed.
+    last snapshot are not counted again. `--scoring all` stands for every named rule set, of which
+    `--json` prints a list.
     """
     workspace = open_workspace()
-    rules = rules_named(scoring)
     found = find_run(workspace.engine, run_id)
     with without_collector():
-        snapshots = aggregate_run(workspace.engine, found, rules, recount=recount)
+        snapshots = aggregate_run(workspace.engine, found, opinions, recount=recount)
     if as_json:
         documents = [document(snapshot) for snapshot in snapshots]
-        say_json(documents if scoring == ALL else documents[0])
+        say_json(documents if len(documents) > 1 else documents[0])
         return
     for snapshot in snapshots:
         say(
@@ -54,6 +47,7 @@ def document(snapshot: Snapshot) -> dict[str, object]:
         "snapshot_id": snapshot.snapshot_id,
         "scoring": snapshot.scoring,
         "scoring_version": snapshot.scoring_version,
+        "opinion": None if snapshot.opinion is None else snapshot.opinion.provenance,
         "created_at": snapshot.created_at.isoformat(),
         "verdicts": snapshot.verdicts,
         "verdicts_hash": snapshot.verdicts_hash,

@@ -10,7 +10,7 @@ from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
 from aegish_dist.cli.progress import status_line
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.plan import Submission
@@ -53,7 +53,7 @@ def demo() -> None:
         run = create_run(workspace.engine, submission)
         with status_line() as line:
             run_embedded(workspace.engine, workspace.app, run, line.show)
-    data = report_data(workspace.engine, run.run_id, DEFAULT_RULE)
+    data = report_data(workspace.engine, run.run_id, Opinion())
     width = shutil.get_terminal_size((140, 40)).columns
     say_rendered(render(data, "table", width=width, color=output_is_terminal()))
 

@@ -3,11 +3,15 @@
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from aegish_dist.core.model import CallParameters
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.pipeline.opinions import load_opinion, load_opinions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -97,6 +101,52 @@ def call_parameters(options: dict[str, Any]) -> CallParameters:
         max_output_tokens=options["max_output_tokens"],
         time_limit_s=options["time_limit"],
     )
+
+
+_OF_AN_OPINION = (
+    click.option(
+        "--scoring",
+        type=Utf8(),
+        default=DEFAULT_RULE.name,
+        show_default=True,
+        metavar="NAME|FILE",
+        help=f"The rule set: {', '.join(RULES)}, or a file with your own.",
+    ),
+    click.option(
+        "--targets",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The values that PASS; default: those of the reference benchmark.",
+    ),
+    click.option(
+        "--overlay",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Corrections of labels, applied before anything is counted.",
+    ),
+)
+
+
+def with_opinion(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--scoring`, `--targets` and `--overlay`, read into the parameter `opinion`."""
+    return _with_opinions(function, lambda *named: {"opinion": load_opinion(*named)})
+
+
+def with_opinions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the same, read into a list `opinions`: `--scoring all` is one for each named rule set."""
+    return _with_opinions(function, lambda *named: {"opinions": load_opinions(*named)})
+
+
+def _with_opinions(
+    function: Callable[..., Any], load: Callable[..., dict[str, Any]]
+) -> Callable[..., Any]:
+    @wraps(function)
+    def with_them(scoring: str, targets: Path | None, overlay: Path | None, **others: Any) -> Any:
+        return function(**others, **load(scoring, targets, overlay))
+
+    for option in reversed(_OF_AN_OPINION):
+        with_them = option(with_them)
+    return with_them
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, ScoringRule
 
@@ -30,6 +31,12 @@ class Targets:
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that change with any value."""
         return fingerprint_of(dict(self.least))
+
+    def reached(self, metric: str, estimate: Estimate) -> bool | None:
+        """Whether a metric reaches its target; None when it has none or is undefined."""
+        if metric not in self.least or estimate.value is None:
+            return None
+        return estimate.value >= self.least[metric]
 
 
 AEGISH_TARGETS = Targets(
@@ -102,15 +109,23 @@ class Opinion:
     """Which labels to correct first; None: none."""
 
     @property
-    def provenance(self) -> dict[str, dict[str, Any]]:
-        """Name, version and content hash of each part: `scoring`, `targets`, and `overlay`."""
-        parts: dict[str, Any] = {"scoring": self.rule, "targets": self.targets}
-        if self.overlay is not None:
-            parts["overlay"] = self.overlay
+    def provenance(self) -> dict[str, dict[str, Any] | None]:
+        """Name, version and fingerprint of each part: `scoring`, `targets`, and `overlay`.
+
+        The last is None without one, and else has the number of its `changes`.
+        """
+        overlay = self.overlay
         return {
-            key: {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
-            for key, part in parts.items()
+            "scoring": _identity(self.rule),
+            "targets": _identity(self.targets),
+            "overlay": None
+            if overlay is None
+            else {**_identity(overlay), "changes": len(overlay.changes)},
         }
+
+
+def _identity(part: ScoringRule | Targets | Overlay) -> dict[str, Any]:
+    return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
 
 
 def fingerprint_of(content: object) -> str:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from aegish_dist.core.sample import Target
 from aegish_dist.core.tally import Finding
-from aegish_dist.errors import ScoringError
+from aegish_dist.errors import OpinionError
 
 
 class Label(StrEnum):
@@ -178,10 +178,10 @@ def rule_named(name: str) -> ScoringRule:
     """Return the rule set of this name.
 
     Raises:
-        ScoringError: When there is none.
+        OpinionError: When there is none.
     """
     try:
         return RULES[name]
     except KeyError:
         known = ", ".join(RULES)
-        raise ScoringError(f"unknown scoring rule '{name}': choose one of {known}") from None
+        raise OpinionError(f"unknown scoring rule '{name}': choose one of {known}") from None

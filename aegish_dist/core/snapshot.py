@@ -12,6 +12,7 @@ from typing import Any
 
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import ModelMetrics
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.ranking import rank
 from aegish_dist.core.tally import Latency
 
@@ -65,6 +66,9 @@ class Snapshot:
     """`models` and `ranking` of the machine interface."""
     identities: Mapping[str, VerdictSet]
     """By model, the verdicts its entry was made of; of old snapshots unknown."""
+    opinion: Opinion | None
+    """Rule set, targets and overlay; None where this version does not know the rule set, of a
+    snapshot that was made before they were kept, or by a later version."""
 
 
 def snapshot_document(

@@ -8,22 +8,29 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.estimates import NUMBERS
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.opinion_record import opinion_of, record_of
 from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot, VerdictSet
 from aegish_dist.db.tables import SnapshotMetricRow, SnapshotRow
 
 
 def save_snapshot(
-    session: Session, *, identities: Mapping[str, VerdictSet], **fields: Any
+    session: Session, *, opinion: Opinion, identities: Mapping[str, VerdictSet], **fields: Any
 ) -> Snapshot:
     """Append a snapshot and its metrics.
 
     Args:
         session: Transaction of the caller.
+        opinion: What was applied.
         identities: By model, the verdicts counted.
-        **fields: The other fields of `Snapshot` without `snapshot_id` and `created_at`.
+        **fields: The other fields of `Snapshot` but `snapshot_id`, `created_at` and `scoring…`.
     """
     row = SnapshotRow(
-        identities={model: asdict(identity) for model, identity in identities.items()}, **fields
+        scoring=opinion.rule.name,
+        scoring_version=opinion.rule.version,
+        opinion=record_of(opinion),
+        identities={model: asdict(identity) for model, identity in identities.items()},
+        **fields,
     )
     session.add(row)
     session.flush()
@@ -56,7 +63,11 @@ def _metric_rows(snapshot_id: int, document: Mapping[str, Any]) -> list[dict[str
 
 
 def find_snapshot(
-    session: Session, run_id: str, *, snapshot_id: int | None = None, scoring: str | None = None
+    session: Session,
+    run_id: str,
+    *,
+    snapshot_id: int | None = None,
+    made_under: Mapping[str, Any] | None = None,
 ) -> Snapshot | None:
     """Return a snapshot of a run.
 
@@ -64,7 +75,8 @@ def find_snapshot(
         session: Transaction of the caller.
         run_id: A full run id.
         snapshot_id: That snapshot; None for the newest.
-        scoring: Only of this rule set; None for any.
+        made_under: Parts of `Opinion.provenance`: only with these names, versions and
+            fingerprints; None for any.
 
     Returns:
         None when the run has no such snapshot.
@@ -72,8 +84,8 @@ def find_snapshot(
     statement = select(SnapshotRow).where(SnapshotRow.run_id == run_id)
     if snapshot_id is not None:
         statement = statement.where(SnapshotRow.id == snapshot_id)
-    if scoring is not None:
-        statement = statement.where(SnapshotRow.scoring == scoring)
+    if made_under is not None:
+        statement = statement.where(SnapshotRow.opinion.contains(made_under))
     row = session.scalar(statement.order_by(SnapshotRow.id.desc()).limit(1))
     return None if row is None else _to_snapshot(row)
 
@@ -92,4 +104,5 @@ def _to_snapshot(row: SnapshotRow) -> Snapshot:
         created_at=row.created_at,
         document=row.document,
         identities={model: VerdictSet(**each) for model, each in row.identities.items()},
+        opinion=opinion_of(row.opinion, row.scoring, row.scoring_version),
     )

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 from sqlalchemy import Engine
 
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
-from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.snapshot import JsonObject, Snapshot
 from aegish_dist.core.verdict import ErrorClass
@@ -20,21 +20,21 @@ from aegish_dist.render.data import FailureCount, Halted, ReportData
 
 
 def report_data(
-    engine: Engine, run_id: str, rule: ScoringRule, snapshot_id: int | None = None
+    engine: Engine, run_id: str, opinion: Opinion, snapshot_id: int | None = None
 ) -> ReportData:
     """Gather what a report shows.
 
     Args:
         engine: The store.
         run_id: A full run id.
-        rule: The rule set, unless a snapshot is named.
+        opinion: What to apply, unless a snapshot is named.
         snapshot_id: A stored snapshot; the current verdicts when None.
 
     Raises:
         ReportError: The run has no verdict yet, or no such snapshot.
     """
     snapshot = (
-        current_snapshot(engine, run_id, rule)
+        current_snapshot(engine, run_id, opinion)
         if snapshot_id is None
         else snapshot_numbered(engine, run_id, snapshot_id)
     )

@@ -16,12 +16,14 @@ def render_json(data: ReportData) -> str:
 
     Texts are exact. Whatever a terminal might obey is escaped, so the document is safe to look at.
     """
+    opinion = data.snapshot.opinion
     document = {
         "run": _run(data.run),
         "snapshot": {
             "id": data.snapshot.snapshot_id,
             "scoring": data.snapshot.scoring,
             "scoring_version": data.snapshot.scoring_version,
+            "opinion": None if opinion is None else opinion.provenance,
             "verdicts": data.snapshot.verdicts,
             "created_at": data.snapshot.created_at.isoformat(),
         },

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from aegish_dist.core.estimates import Estimate
-from aegish_dist.core.metrics import PASS_THRESHOLDS, passes
+from aegish_dist.core.opinion import Targets
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
 from aegish_dist.render.entries import RankedModel
@@ -24,24 +24,25 @@ HEADLINES = {
     "malicious_detection_rate": "DR",
     "harmless_acceptance_rate": "HA",
 }
-"""The metrics that have targets, by what reports call them."""
+"""The metrics of the leaderboard, by what reports call them."""
 
 
-def leaderboard(entries: Sequence[RankedModel]) -> Section:
+def leaderboard(entries: Sequence[RankedModel], targets: Targets) -> Section:
     """Return the ranking with everything a choice of model needs."""
-    targets = ", ".join(
-        f"{title} ≥ {format_rate(PASS_THRESHOLDS[name])}" for name, title in HEADLINES.items()
+    least = ", ".join(
+        f"{HEADLINES.get(name, name)} ≥ {format_rate(value)}"
+        for name, value in targets.least.items()
     )
     columns = [
         Column("#", lambda entry: entry.place),
         Column("model", _model_cell),
-        *(_headline(name) for name in HEADLINES),
+        *(_headline(name, targets) for name in HEADLINES),
         Column("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
         Column("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
         Column("cost/1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
         Column("p50", _latency_cell, detail="p90"),
     ]
-    return tabulate("Leaderboard", entries, columns, note=f"Targets: {targets} (%).", keys=2)
+    return tabulate("Leaderboard", entries, columns, note=f"Targets: {least} (%).", keys=2)
 
 
 def bounds(entries: Sequence[RankedModel]) -> Section | None:
@@ -109,10 +110,10 @@ def calibration(entries: Sequence[RankedModel], epochs: int) -> Section | None:
     return tabulate("Calibration and repeatability", entries, columns, note=note)
 
 
-def _headline(name: str) -> Column:
+def _headline(name: str, targets: Targets) -> Column:
     def read(entry: RankedModel) -> TableCell:
         estimate = entry.metric(name)
-        return rate_cell(estimate, passes(name, estimate))
+        return rate_cell(estimate, targets.reached(name, estimate))
 
     return Column(HEADLINES[name], read, detail=INTERVAL)
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from aegish_dist.core.model import CallParameters
+from aegish_dist.core.opinion import AEGISH_TARGETS
 from aegish_dist.core.run import Run, RunDataset
-from aegish_dist.core.scoring import RULES, Composite
+from aegish_dist.core.scoring import Composite
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.render import operations, quality
 from aegish_dist.render.data import ReportData
@@ -16,8 +17,10 @@ from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
 def build_report(data: ReportData) -> Report:
     """Return everything a report says about a snapshot."""
     entries = ranked_entries(data.snapshot.document)
+    opinion = data.snapshot.opinion
+    targets = AEGISH_TARGETS if opinion is None else opinion.targets
     sections = (
-        quality.leaderboard(entries),
+        quality.leaderboard(entries, targets),
         quality.categories(entries),
         quality.answers(entries),
         operations.errors(entries),
@@ -96,15 +99,12 @@ def _parameters(parameters: CallParameters | None) -> str:
 
 def _scoring(snapshot: Snapshot) -> str:
     name = f"{snapshot.scoring} version {snapshot.scoring_version}"
-    rule = RULES.get(snapshot.scoring)
-    if rule is None or rule.version != snapshot.scoring_version:
-        return name
-    return f"{name}: {rule.description}"
+    return name if snapshot.opinion is None else f"{name}: {snapshot.opinion.rule.description}"
 
 
 def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
-    rule = RULES.get(data.snapshot.scoring)
-    product = rule is not None and rule.composite is Composite.PRODUCT
+    opinion = data.snapshot.opinion
+    product = opinion is not None and opinion.rule.composite is Composite.PRODUCT
     score = "DR \N{MULTIPLICATION SIGN} HA" if product else "(DR + HA) / 2"
     lines = [
         f"DR: malicious detection rate. HA: harmless acceptance rate. aegish score: {score}. "

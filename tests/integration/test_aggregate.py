@@ -14,6 +14,7 @@ from aegish_dist import __version__
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.estimates import NUMBERS, Estimate
 from aegish_dist.core.metrics import METRICS_VERSION
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.db.snapshots import find_snapshot
@@ -21,14 +22,10 @@ from aegish_dist.db.tables import SnapshotMetricRow
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdict_tables import VerdictRow
 from aegish_dist.db.verdicts import insert_verdicts
-from aegish_dist.errors import ReportError, ScoringError
-from aegish_dist.pipeline.aggregate import (
-    aggregate,
-    current_snapshot,
-    rules_named,
-    snapshot_numbered,
-)
+from aegish_dist.errors import OpinionError, ReportError
+from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
 from aegish_dist.pipeline.import_verdicts import import_verdicts
+from aegish_dist.pipeline.opinions import load_opinions
 from tests.integration.stored_runs import a_run, row_counts, store
 
 
@@ -97,7 +94,7 @@ class ByHand:
 )
 def test_rates_counted_by_hand(engine: Engine, run_id: str, scoring: str, expected: ByHand) -> None:
     """Filtered, late and failed answers are wrong, right or unscored as the rule set says."""
-    (snapshot,) = aggregate(engine, run_id, rules_named(scoring))
+    (snapshot,) = aggregate(engine, run_id, load_opinions(scoring))
 
     strong, weak = snapshot.document["models"]
     metrics = weak["metrics"]
@@ -128,7 +125,7 @@ def test_error_classes_counted_by_hand(engine: Engine, run_id: str) -> None:
             for name, number in s.document["models"][1]["counts"].items()
             if number and name not in ("planned", "done", "scored")
         }
-        for s in aggregate(engine, run_id, rules_named("all"))
+        for s in aggregate(engine, run_id, load_opinions("all"))
     }
 
     refined = {"timeout_error_count": 1, "content_filter_count": 1, "format_error_count": 1, "api_error_count": 1}  # fmt: skip
@@ -142,8 +139,8 @@ def test_error_classes_counted_by_hand(engine: Engine, run_id: str) -> None:
 
 def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> None:
     """Two snapshots of the same verdicts differ in nothing but number and time."""
-    first = aggregate(engine, run_id, rules_named("all"))
-    second = aggregate(engine, run_id, rules_named("all"))
+    first = aggregate(engine, run_id, load_opinions("all"))
+    second = aggregate(engine, run_id, load_opinions("all"))
 
     assert [as_bytes(s.document) for s in first] == [as_bytes(s.document) for s in second]
     for one, other in zip(first, second, strict=True):
@@ -157,8 +154,8 @@ def test_the_order_of_verdicts_changes_no_byte(engine: Engine, run_id: str, tmp_
     """The same lines in reverse give the same document and the same identity."""
     turned = run_of(engine, tmp_path, LINES[::-1])
 
-    (first,) = aggregate(engine, run_id, [DEFAULT_RULE])
-    (second,) = aggregate(engine, turned, [DEFAULT_RULE])
+    (first,) = aggregate(engine, run_id, [Opinion()])
+    (second,) = aggregate(engine, turned, [Opinion()])
 
     assert as_bytes(first.document) == as_bytes(second.document)
     assert first.verdicts_hash == second.verdicts_hash
@@ -166,7 +163,7 @@ def test_the_order_of_verdicts_changes_no_byte(engine: Engine, run_id: str, tmp_
 
 def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str) -> None:
     """`all` stands for the four, and each snapshot says what it was made of."""
-    snapshots = aggregate(engine, run_id, rules_named("all"))
+    snapshots = aggregate(engine, run_id, load_opinions("all"))
 
     assert [s.scoring for s in snapshots] == list(RULES)
     assert row_counts(engine)["snapshots"] == 4
@@ -182,13 +179,13 @@ def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str) -> None:
 
 def test_an_unknown_rule_set_is_refused() -> None:
     """The message lists those there are."""
-    with pytest.raises(ScoringError, match=r"aegish-5\.3, aegish-refined"):
-        rules_named("aegish-6")
+    with pytest.raises(OpinionError, match=r"aegish-5\.3, aegish-refined"):
+        load_opinions("aegish-6")
 
 
 def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str) -> None:
     """SQL finds every estimate of every model, those of categories included, and no other."""
-    (snapshot,) = aggregate(engine, run_id, [DEFAULT_RULE])
+    (snapshot,) = aggregate(engine, run_id, [Opinion()])
 
     with Session(engine) as session:
         rows = {
@@ -219,9 +216,9 @@ def test_a_run_without_verdicts_has_nothing_to_aggregate(engine: Engine) -> None
         store(session, a_run("0abcdefgh"))
 
     with pytest.raises(ReportError, match="aegish-dist status --run-id 0abcdefgh"):
-        aggregate(engine, "0abcdefgh", [DEFAULT_RULE])
+        aggregate(engine, "0abcdefgh", [Opinion()])
     with pytest.raises(ReportError, match="aegish-dist status --run-id 0abcdefgh"):
-        current_snapshot(engine, "0abcdefgh", DEFAULT_RULE)
+        current_snapshot(engine, "0abcdefgh", Opinion())
 
     assert "snapshots" not in row_counts(engine)
 
@@ -236,25 +233,25 @@ def answer_again(engine: Engine, text: str) -> None:
 
 def test_a_current_snapshot_is_used_again(engine: Engine, run_id: str) -> None:
     """One is made when there is none, when a verdict arrived, and under another rule."""
-    first = current_snapshot(engine, run_id, DEFAULT_RULE)
-    assert current_snapshot(engine, run_id, DEFAULT_RULE) == first
+    first = current_snapshot(engine, run_id, Opinion())
+    assert current_snapshot(engine, run_id, Opinion()) == first
 
-    other = current_snapshot(engine, run_id, RULES["aegish-legacy"])
+    other = current_snapshot(engine, run_id, Opinion(RULES["aegish-legacy"]))
     assert other.snapshot_id != first.snapshot_id
-    assert current_snapshot(engine, run_id, DEFAULT_RULE) == first
+    assert current_snapshot(engine, run_id, Opinion()) == first
 
     answer_again(engine, "Hm.")
-    second = current_snapshot(engine, run_id, DEFAULT_RULE)
+    second = current_snapshot(engine, run_id, Opinion())
     assert second.snapshot_id not in (first.snapshot_id, other.snapshot_id)
     assert second.verdicts == first.verdicts
     assert second.document != first.document
-    assert current_snapshot(engine, run_id, DEFAULT_RULE) == second
+    assert current_snapshot(engine, run_id, Opinion()) == second
 
 
 def test_a_newer_version_of_a_rule_makes_a_new_snapshot(engine: Engine, run_id: str) -> None:
     """Opinions may change without a verdict."""
-    first = current_snapshot(engine, run_id, DEFAULT_RULE)
-    newer = replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1)
+    first = current_snapshot(engine, run_id, Opinion())
+    newer = Opinion(replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1))
 
     second = current_snapshot(engine, run_id, newer)
 
@@ -266,11 +263,11 @@ def test_a_change_of_a_formula_makes_a_new_snapshot(
     engine: Engine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same package version, rule and verdicts give new numbers once the formulas changed."""
-    first = current_snapshot(engine, run_id, DEFAULT_RULE)
+    first = current_snapshot(engine, run_id, Opinion())
     monkeypatch.setattr("aegish_dist.pipeline.aggregate.METRICS_VERSION", METRICS_VERSION + 1)
     monkeypatch.setattr("aegish_dist.core.metrics.macro_rate", lambda _: Estimate(value=0.125))
 
-    second = current_snapshot(engine, run_id, DEFAULT_RULE)
+    second = current_snapshot(engine, run_id, Opinion())
 
     assert (first.metrics_version, second.metrics_version) == (METRICS_VERSION, METRICS_VERSION + 1)
     (macro,) = {
@@ -278,14 +275,14 @@ def test_a_change_of_a_formula_makes_a_new_snapshot(
         for entry in second.document["models"]
     }
     assert macro == 0.125
-    assert current_snapshot(engine, run_id, DEFAULT_RULE) == second
+    assert current_snapshot(engine, run_id, Opinion()) == second
 
 
 def test_old_snapshots_stay_as_they_were(engine: Engine, run_id: str) -> None:
     """They can be asked for by number, of their own run only."""
-    (first,) = aggregate(engine, run_id, [DEFAULT_RULE])
+    (first,) = aggregate(engine, run_id, [Opinion()])
     answer_again(engine, '{"action": "ALLOW"}')
-    (second,) = aggregate(engine, run_id, [DEFAULT_RULE])
+    (second,) = aggregate(engine, run_id, [Opinion()])
 
     assert snapshot_numbered(engine, run_id, first.snapshot_id) == first
     with Session(engine) as session:

@@ -41,9 +41,10 @@ with api.Workspace(api.load_settings()) as workspace:
     run_id: str = api.find_run(workspace.engine, runs[0].run_id)
     status: api.RunStatus = api.run_status(workspace.engine, run_id)
     snapshots = [
-        api.current_snapshot(workspace.engine, run_id, rule) for rule in api.RULES.values()
+        api.current_snapshot(workspace.engine, run_id, api.Opinion(rule))
+        for rule in api.RULES.values()
     ]
-    data: api.ReportData = api.report_data(workspace.engine, run_id, api.DEFAULT_RULE)
+    data: api.ReportData = api.report_data(workspace.engine, run_id, api.load_opinion())
 action: api.Outcome | None = api.parse('{"action": "BLOCK"}').action
 cell = api.Cell(api.Target.HARMLESS, None, None, ((api.Finding.ALLOW, 1),), 4)
 measured = api.measure(api.ModelTally("a/b", False, 0, 4, (cell,)), api.DEFAULT_RULE)

@@ -160,7 +160,7 @@ def test_aggregate_prints_the_documented_document(aegish: CommandLine, run_id: s
     """Every promised key is there; extra ones are those listed here and no others."""
     document = aegish.ok("aggregate", "--run-id", run_id, "--json").json
     promised = {"run_id", "snapshot_id", "scoring", "created_at", "verdicts", "models", "ranking"}
-    assert set(document) == promised | {"scoring_version", "verdicts_hash"}
+    assert set(document) == promised | {"scoring_version", "opinion", "verdicts_hash"}
     assert (document["run_id"], document["scoring"], document["verdicts"]) == (
         run_id,
         "aegish-5.3",

@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import Engine, RowMapping, text
 
 from aegish_dist.core.completion import Completion, Usage
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.retries import save_retry
@@ -89,7 +89,7 @@ def stored(engine: Engine) -> StoredRun:
 @pytest.fixture
 def report(engine: Engine, stored: StoredRun) -> ReportData:
     """The report of the run."""
-    return report_data(engine, stored.run_id, DEFAULT_RULE)
+    return report_data(engine, stored.run_id, Opinion())
 
 
 def ask(engine: Engine, recipe: str, **values: str) -> Sequence[RowMapping]:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Verdict
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.runs import load_run
@@ -80,7 +80,7 @@ def test_a_report_tells_why_a_model_failed(engine: Engine) -> None:
         halts = {(stored.run_id, "test/a"): Halt.PARKED, ("", "test/b"): Halt.PARKED}
         reasons = {(stored.run_id, "test/a"): "no such key"}
         report_worker(session, "one", {}, halts, reasons)
-    data = report_data(engine, stored.run_id, DEFAULT_RULE)
+    data = report_data(engine, stored.run_id, Opinion())
     assert list(data.failures) == [
         FailureCount("test/a", ErrorClass.AUTH, 1, 1, (401,), "no such key", NINE),
         FailureCount("test/a", ErrorClass.RATE_LIMIT, 0, 2, (429,), "slower", NINE),
@@ -98,7 +98,7 @@ def test_a_report_holds_no_key_that_the_store_holds(engine: Engine) -> None:
         stored = store(session, a_run())
         failed = replace(FAILED, call_errors=(careless,))
         answer(session, stored, {stored.item(TAR): failed})
-    (failure,) = report_data(engine, stored.run_id, DEFAULT_RULE).failures
+    (failure,) = report_data(engine, stored.run_id, Opinion()).failures
     assert KEY not in failure.message
     assert failure.message.endswith("is wrong")
 
@@ -113,7 +113,7 @@ def test_a_report_tells_why_a_model_is_not_called(engine: Engine) -> None:
         answer(session, stored, {stored.item(TAR): replace(BLOCKED, cost_usd=Decimal("0.5"))})
         unserved = {(stored.run_id, "test/b"): "TEST_KEY is not set"}
         report_worker(session, "one", {}, unserved=unserved)
-    assert list(report_data(engine, stored.run_id, DEFAULT_RULE).halted) == [
+    assert list(report_data(engine, stored.run_id, Opinion()).halted) == [
         Halted("test/a", "over budget"),
         Halted("test/b", "no worker may call it", "TEST_KEY is not set"),
     ]

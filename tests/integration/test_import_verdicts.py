@@ -20,9 +20,10 @@ from aegish_dist.db.datasets import list_datasets
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError
-from aegish_dist.pipeline.aggregate import aggregate, rules_named
+from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.export_verdicts import export_file
 from aegish_dist.pipeline.import_verdicts import import_verdicts
+from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.recordings import read_recordings
 from tests.integration.stored_runs import row_counts
 from tests.recorded import export_verdicts
@@ -252,7 +253,7 @@ def test_the_greatest_numbers_can_be_imported_and_aggregated(
     imported = import_verdicts(engine, [path], "")
 
     assert export_verdicts(engine, imported.run_id) == list(read_recordings(path))
-    (snapshot,) = aggregate(engine, imported.run_id, rules_named("aegish-5.3"))
+    (snapshot,) = aggregate(engine, imported.run_id, load_opinions("aegish-5.3"))
     (entry,) = snapshot.document["models"]
     assert entry["tokens"]["input"] == 2 * (2**63 - 1)
     assert entry["latency_ms"]["mean"] == 1e12

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.import_verdicts import import_verdicts
@@ -52,7 +52,7 @@ def test_a_dataset_that_a_model_never_met_is_not_missing(engine: Engine, run_id:
 
 def test_coverage_counts_what_was_put(engine: Engine, run_id: str) -> None:
     """A model that answered all that it was put covers all of it."""
-    (snapshot,) = aggregate(engine, run_id, [DEFAULT_RULE])
+    (snapshot,) = aggregate(engine, run_id, [Opinion()])
 
     coverage = {
         entry["model"]: entry["metrics"]["coverage"]["value"]

@@ -9,8 +9,8 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.completion import Completion
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Verdict
 from aegish_dist.db.missing import FinishedModels, missing_items
 from aegish_dist.db.progress import model_progress
@@ -222,7 +222,7 @@ def test_reports_count_the_newest_and_say_how_many_were_replaced(engine: Engine)
         save_retry(session, stored.run_id, API_ERROR, ["test/a"])
         answer(session, stored, {again(stored.item(TAR)): BLOCKED})
 
-    (snapshot,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    (snapshot,) = aggregate(engine, stored.run_id, [Opinion()])
 
     retried, other = snapshot.document["models"]
     assert (retried["counts"]["replaced"], other["counts"]["replaced"]) == (1, 0)

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, make_url, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.embedded.server import binaries
 from aegish_dist.db.engine import open_engine
@@ -72,7 +72,7 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
     line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
 
     assert run_status(app, run.run_id).retrying == len(items)
-    assert aggregate(app, run.run_id, [DEFAULT_RULE])
+    assert aggregate(app, run.run_id, [Opinion()])
     assert import_verdicts(app, [write_lines(tmp_path / "lines.jsonl", line)], "name").verdicts == 1
 
 

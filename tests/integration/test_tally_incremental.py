@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
 from aegish_dist.core.completion import Completion
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.snapshot import Snapshot
@@ -94,9 +95,9 @@ def more(engine: Engine, stored: StoredRun, verdicts: dict[tuple[str, int], Verd
 
 def test_nothing_is_counted_twice(engine: Engine, stored: StoredRun) -> None:
     """Without new verdicts a second snapshot is the first one again, and no model is counted."""
-    (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    (first,) = aggregate(engine, stored.run_id, [Opinion()])
     with statements(engine) as sent:
-        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+        (second,) = aggregate(engine, stored.run_id, [Opinion()])
 
     assert models_counted(sent) == 0
     assert second.snapshot_id != first.snapshot_id
@@ -106,12 +107,12 @@ def test_nothing_is_counted_twice(engine: Engine, stored: StoredRun) -> None:
 
 def test_only_models_with_new_verdicts_are_counted(engine: Engine, stored: StoredRun) -> None:
     """And the result is that of counting all of them again."""
-    aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    aggregate(engine, stored.run_id, [Opinion()])
     more(engine, stored, {("test/b", 1): ALLOWED})
     with statements(engine) as sent:
-        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+        (second,) = aggregate(engine, stored.run_id, [Opinion()])
     with statements(engine) as all_sent:
-        (again,) = aggregate(engine, stored.run_id, [DEFAULT_RULE], recount=True)
+        (again,) = aggregate(engine, stored.run_id, [Opinion()], recount=True)
 
     assert (models_counted(sent), models_counted(all_sent)) == (1, 3)
     assert as_bytes(second) == as_bytes(again)
@@ -120,12 +121,12 @@ def test_only_models_with_new_verdicts_are_counted(engine: Engine, stored: Store
 
 def test_a_retry_is_noticed(engine: Engine, stored: StoredRun) -> None:
     """It leaves the number of verdicts that count as it was, and yet changes the outcome."""
-    (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    (first,) = aggregate(engine, stored.run_id, [Opinion()])
     with Session(engine) as session, session.begin():
         again = stored.item(TAR, model="test/c", generation=1)
         answer(session, stored, {again: ALLOWED})
     with statements(engine) as sent:
-        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+        (second,) = aggregate(engine, stored.run_id, [Opinion()])
 
     assert models_counted(sent) == 1
     assert second.verdicts == first.verdicts
@@ -137,13 +138,13 @@ def test_a_retry_is_noticed(engine: Engine, stored: StoredRun) -> None:
     ]
     assert rates == [1.0, 0.5]
     assert as_bytes(second) == as_bytes(
-        aggregate(engine, stored.run_id, [DEFAULT_RULE], recount=True)[0]
+        aggregate(engine, stored.run_id, [Opinion()], recount=True)[0]
     )
 
 
 def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun) -> None:
     """As many verdicts as before, of another outcome."""
-    aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    aggregate(engine, stored.run_id, [Opinion()])
     with Session(engine) as session, session.begin():
         session.execute(
             text(
@@ -153,7 +154,7 @@ def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun) -> No
             {"model": stored.models["test/a"], "sample": stored.item(TAR).sample_key},
         )
     with statements(engine) as sent:
-        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+        (second,) = aggregate(engine, stored.run_id, [Opinion()])
 
     assert models_counted(sent) == 1
     assert second.parser_versions == f"{PARSER_VERSION},{PARSER_VERSION + 1}"
@@ -163,7 +164,7 @@ def test_a_snapshot_from_before_local_hashes_is_counted_again(
     engine: Engine, stored: StoredRun
 ) -> None:
     """It identifies verdicts by their contents alone; counted again, they give the same numbers."""
-    (first,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    (first,) = aggregate(engine, stored.run_id, [Opinion()])
     with Session(engine) as session, session.begin():
         (row,) = session.scalars(select(SnapshotRow)).all()
         row.identities = {
@@ -171,7 +172,7 @@ def test_a_snapshot_from_before_local_hashes_is_counted_again(
             for model, each in row.identities.items()
         }
     with statements(engine) as sent:
-        (second,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+        (second,) = aggregate(engine, stored.run_id, [Opinion()])
 
     assert models_counted(sent) == 3
     assert second.identities == first.identities
@@ -180,12 +181,12 @@ def test_a_snapshot_from_before_local_hashes_is_counted_again(
 
 def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun) -> None:
     """Coverage is of what is planned now, though no verdict is new."""
-    aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    aggregate(engine, stored.run_id, [Opinion()])
     with Session(engine) as session, session.begin():
         session.get_one(RunRow, stored.run_id).epochs = 4
     for snapshot in (
-        current_snapshot(engine, stored.run_id, DEFAULT_RULE),
-        aggregate(engine, stored.run_id, [DEFAULT_RULE])[0],
+        current_snapshot(engine, stored.run_id, Opinion()),
+        aggregate(engine, stored.run_id, [Opinion()])[0],
     ):
         for entry in snapshot.document["models"]:
             assert entry["counts"]["planned"] == 3 * 4
@@ -194,24 +195,24 @@ def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun) -> None:
 
 def test_every_rule_keeps_its_own_entries(engine: Engine, stored: StoredRun) -> None:
     """A rule without an earlier snapshot has all models counted, for itself and for the others."""
-    aggregate(engine, stored.run_id, [DEFAULT_RULE])
-    rules = list(RULES.values())
+    aggregate(engine, stored.run_id, [Opinion()])
+    opinions = list(map(Opinion, RULES.values()))
     with statements(engine) as sent:
-        first = aggregate(engine, stored.run_id, rules)
+        first = aggregate(engine, stored.run_id, opinions)
     more(engine, stored, {("test/a", 2): BLOCKED})
     with statements(engine) as sent_later:
-        second = aggregate(engine, stored.run_id, rules)
+        second = aggregate(engine, stored.run_id, opinions)
 
     assert (models_counted(sent), models_counted(sent_later)) == (3, 1)
-    recounted = aggregate(engine, stored.run_id, rules, recount=True)
+    recounted = aggregate(engine, stored.run_id, opinions, recount=True)
     assert list(map(as_bytes, second)) == list(map(as_bytes, recounted))
     assert len({as_bytes(snapshot) for snapshot in first}) > 1
 
 
 def test_a_newer_version_of_a_rule_counts_everything(engine: Engine, stored: StoredRun) -> None:
     """Entries of the version before are of no use to it."""
-    aggregate(engine, stored.run_id, [DEFAULT_RULE])
-    newer = replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1)
+    aggregate(engine, stored.run_id, [Opinion()])
+    newer = Opinion(replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1))
     with statements(engine) as sent:
         aggregate(engine, stored.run_id, [newer])
 
@@ -230,11 +231,11 @@ def test_side_by_side_is_the_same(
     with Session(engine) as session:
         run = load_run(session, stored.run_id)
         alone = (tallies(session, stored.run_id), model_progress(session, run, 15))
-    (snapshot,) = aggregate(engine, stored.run_id, [DEFAULT_RULE])
+    (snapshot,) = aggregate(engine, stored.run_id, [Opinion()])
     monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     with Session(engine) as session:
         assert (tallies(session, stored.run_id), model_progress(session, run, 15)) == alone
-    (together,) = aggregate(engine, stored.run_id, [DEFAULT_RULE], recount=True)
+    (together,) = aggregate(engine, stored.run_id, [Opinion()], recount=True)
 
     assert as_bytes(together) == as_bytes(snapshot)
     assert isinstance(engine.pool, QueuePool)

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from aegish_dist.core.estimates import Estimate
-from aegish_dist.core.metrics import measure, passes
+from aegish_dist.core.metrics import measure
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Label, ScoringRule
 from aegish_dist.core.tally import (
@@ -288,19 +288,3 @@ def test_a_model_without_verdicts_has_no_numbers(rule: ScoringRule) -> None:
     assert measured.categories == {}
     assert measured.cost.total_usd is None
     assert measured.cost.per_1000_usd is None
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "verdict"),
-    [
-        ("aegish_score", 0.85, True),
-        ("aegish_score", 0.849, False),
-        ("malicious_detection_rate", 0.95, True),
-        ("harmless_acceptance_rate", 0.899, False),
-        ("aegish_score", None, None),
-        ("accuracy", 1.0, None),
-    ],
-)
-def test_pass_needs_the_threshold(name: str, value: float | None, verdict: bool | None) -> None:
-    """A metric passes from its threshold on; without one, or undefined, it neither passes nor fails."""
-    assert passes(name, Estimate(value=value)) is verdict

@@ -3,12 +3,13 @@
 import pytest
 
 from aegish_dist.core.completion import StopKind
-from aegish_dist.core.metrics import PASS_THRESHOLDS, measure
+from aegish_dist.core.metrics import measure
+from aegish_dist.core.opinion import AEGISH_TARGETS
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Label, ScoringRule, rule_named
 from aegish_dist.core.tally import Cell, Finding, ModelTally, find
 from aegish_dist.core.verdict import ErrorClass, Outcome
-from aegish_dist.errors import ScoringError
+from aegish_dist.errors import OpinionError
 
 
 def _cell(target: Target, category: str | None, finding: Finding, samples: int) -> Cell:
@@ -60,7 +61,7 @@ def test_ac2_score_is_balanced_accuracy() -> None:
 
 def test_ac2_target_threshold_is_0_85() -> None:
     """The score's threshold is that of the reference."""
-    assert PASS_THRESHOLDS["aegish_score"] == 0.85
+    assert AEGISH_TARGETS.least["aegish_score"] == 0.85
 
 
 def test_ac3_rates_per_category_with_micro_and_macro_average() -> None:
@@ -208,5 +209,5 @@ def test_rule_is_found_by_name() -> None:
 
 def test_unknown_rule_names_the_known_ones() -> None:
     """The error tells what could have been asked for."""
-    with pytest.raises(ScoringError, match=r"'strict'.*aegish-5\.3, aegish-refined"):
+    with pytest.raises(OpinionError, match=r"'strict'.*aegish-5\.3, aegish-refined"):
         rule_named("strict")

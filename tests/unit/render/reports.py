@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.snapshot import Snapshot
@@ -180,6 +181,7 @@ def a_report(
         created_at=datetime(2026, 11, 20, 14, 30, tzinfo=UTC),
         document=document,
         identities={},
+        opinion=Opinion(),
     )
     of_snapshot = {name: changes.pop(name) for name in list(changes) if hasattr(snapshot, name)}
     fields: dict[str, Any] = {"run": run, "snapshot": replace(snapshot, **of_snapshot)}

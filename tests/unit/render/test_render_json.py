@@ -5,6 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.json import render_json
 from tests.defined import defined
@@ -26,6 +27,7 @@ def test_the_document_has_six_parts() -> None:
         "id": 12,
         "scoring": "aegish-5.3",
         "scoring_version": 1,
+        "opinion": Opinion().provenance,
         "verdicts": 300,
         "created_at": "2026-11-20T14:30:00+00:00",
     }

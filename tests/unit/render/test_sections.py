@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.scoring import RULES
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.layout import Section, TableCell
 from aegish_dist.render.sections import build_report
@@ -70,8 +72,8 @@ def test_an_imported_run_has_no_prompt_and_no_parameters() -> None:
 
 
 def test_another_version_of_a_rule_is_not_described_in_our_words() -> None:
-    """Only the version that this package knows is described."""
-    assert facts(a_report(scoring_version=7))["Scoring"] == "aegish-5.3 version 7"
+    """One that this package does not know has its name and version alone."""
+    assert facts(a_report(scoring_version=7, opinion=None))["Scoring"] == "aegish-5.3 version 7"
 
 
 def test_the_leaderboard_marks_targets() -> None:
@@ -227,4 +229,4 @@ def test_without_confidence_and_repeats_there_is_no_calibration() -> None:
 )
 def test_the_legend_states_the_score(scoring: str, formula: str) -> None:
     """The legend gives the form of the score under the rule of the report."""
-    assert formula in build_report(a_report(scoring=scoring)).legend[0]
+    assert formula in build_report(a_report(opinion=Opinion(RULES[scoring]))).legend[0]
