@@ -3,34 +3,37 @@
 Design section 8: with a the baseline and b the candidate, a difference is b minus a.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import assert_never
 
+from aegish_dist.core.clustered import ClusterSum, ClusterSums, clustered_variance
+from aegish_dist.core.distributions import binomial_cdf, t_quantile, t_two_sided
+from aegish_dist.core.paired import (
+    Findings,
+    PairedCell,
+    PairedStratum,
+    paired_samples,
+)
 from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.tally import Finding
+from aegish_dist.core.scoring import Composite, ScoringRule
 
-Findings = tuple[tuple[Finding, int], ...]
-"""Findings of the epochs of a sample, sorted, with their numbers, as in `tally.Cell`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PairedCell:
-    """Samples of one kind that came out alike on both sides."""
-
-    target: Target
-    """Label of the samples."""
-    category: str | None
-    """None for harmless samples."""
-    cluster: str | None
-    """None: each of the samples is a cluster of its own."""
-    a: Findings
-    """Findings of the baseline; empty where it has no verdict."""
-    b: Findings
-    """Findings of the candidate; empty where it has no verdict."""
-    samples: int
-    """How many, at least 1."""
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Findings",
+    "GateVerdict",
+    "PairedCell",
+    "adjusted",
+    "commands_needed",
+    "commands_to_decide",
+    "compare",
+    "gate",
+    "holm",
+    "mcnemar",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +105,196 @@ def compare(cells: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
     Returns:
         The differences; `p_adjusted` is None until `adjusted` sets it.
     """
-    raise NotImplementedError
+    scored = paired_samples(cells, rule)
+    malicious, harmless = (scored.targets[target] for target in Target)
+    return Comparison(
+        samples=malicious.samples + harmless.samples,
+        metrics={
+            "aegish_score": _score(rule.composite, malicious, harmless),
+            "malicious_detection_rate": _rate(malicious),
+            "harmless_acceptance_rate": _rate(harmless),
+        },
+        categories={name: _rate(stratum) for name, stratum in scored.categories.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """Samples of one label, and the weight of their means in a difference."""
+
+    stratum: PairedStratum
+    weight_a: float
+    weight_b: float
+
+
+def _rate(stratum: PairedStratum) -> Difference:
+    if not stratum.samples:
+        return _undefined(0)
+    binary = stratum.binary
+    found = _difference(stratum.a, stratum.b, [_Term(stratum, 1.0, 1.0)])
+    p = mcnemar(stratum.a_only, stratum.b_only) if binary else None
+    return replace(found, mcnemar_p=p)
+
+
+def _score(composite: Composite, malicious: PairedStratum, harmless: PairedStratum) -> Difference:
+    if not (malicious.samples and harmless.samples):
+        return _undefined(malicious.samples + harmless.samples)
+    match composite:
+        case Composite.BALANCED:
+            a, b = ((malicious.a + harmless.a) / 2, (malicious.b + harmless.b) / 2)
+            return _difference(a, b, [_Term(malicious, 0.5, 0.5), _Term(harmless, 0.5, 0.5)])
+        case Composite.PRODUCT:
+            # The delta method: the weight of a rate is the other one of its side. A rate of 0
+            # weighs a little, or there would be no width where both are 0.
+            terms = [
+                _Term(one, *(max(rate, 1 / (other.samples + 2)) for rate in (other.a, other.b)))
+                for one, other in ((malicious, harmless), (harmless, malicious))
+            ]
+            return _difference(malicious.a * harmless.a, malicious.b * harmless.b, terms)
+        case _:
+            assert_never(composite)
+
+
+def _difference(a: float, b: float, terms: Sequence[_Term]) -> Difference:
+    strata = [_cluster_sums(term) for term in terms]
+    plain = [term.stratum.variance(term.weight_a, term.weight_b) for term in terms]
+    found = Difference(
+        a=a,
+        b=b,
+        difference=b - a,
+        stderr=math.sqrt(math.fsum(v for v in plain if v is not None))
+        if None not in plain
+        else None,
+        stderr_clustered=None,
+        ci_low=None,
+        ci_high=None,
+        p_value=None,
+        p_adjusted=None,
+        n=sum(term.stratum.samples for term in terms),
+        clusters=_clusters(strata),
+        mde=None,
+        a_only=sum(term.stratum.a_only for term in terms),
+        b_only=sum(term.stratum.b_only for term in terms),
+        mcnemar_p=None,
+    )
+    return _with_uncertainty(found, strata)
+
+
+def _with_uncertainty(found: Difference, strata: Sequence[ClusterSums]) -> Difference:
+    """Set interval, p and minimal detectable effect.
+
+    Two pseudo-samples per label, one right on the baseline alone and one on the candidate alone,
+    are added to the mean and to its variance (after Bonett & Price 2012, Journal
+    of Educational and Behavioral Statistics 37:479).
+    """
+    variance = clustered_variance(strata)
+    if variance is None or found.difference is None:
+        return found
+    centre, squares = found.difference, variance.reduced
+    for stratum in strata:
+        size = _pseudo_size(stratum)
+        n = stratum.samples + 2 * size
+        centre -= stratum.mean * (2 * size / n)
+        squares += 2 * (stratum.weight * size / n) ** 2
+    stderr = math.sqrt(squares)
+    half = t_quantile(0.975, variance.df) * stderr
+    return replace(
+        found,
+        stderr_clustered=math.sqrt(variance.sandwich),
+        ci_low=max(-1.0, min(found.difference, centre - half)),
+        ci_high=min(1.0, max(found.difference, centre + half)),
+        p_value=t_two_sided(centre / stderr, variance.df),
+        mde=half + t_quantile(0.8, variance.df) * stderr,
+    )
+
+
+def _pseudo_size(stratum: ClusterSums) -> float:
+    """Samples that differ together: 1, more where clusters differ as a whole."""
+    totals = [abs(each.total) / stratum.weight for each in stratum.sums]
+    total = math.fsum(
+        value * each.clusters for value, each in zip(totals, stratum.sums, strict=True)
+    )
+    squares = math.fsum(
+        value**2 * each.clusters for value, each in zip(totals, stratum.sums, strict=True)
+    )
+    return squares / total if total else 1.0
+
+
+def _cluster_sums(term: _Term) -> ClusterSums:
+    sums = (
+        ClusterSum(
+            each.cluster,
+            each.samples,
+            term.weight_b * each.b - term.weight_a * each.a,
+            each.clusters,
+        )
+        for each in term.stratum.sums()
+    )
+    return ClusterSums(tuple(sums), max(term.weight_a, term.weight_b))
+
+
+def _clusters(strata: Sequence[ClusterSums]) -> int:
+    named = {each.cluster for stratum in strata for each in stratum.sums} - {None}
+    alone = sum(
+        each.clusters for stratum in strata for each in stratum.sums if each.cluster is None
+    )
+    return len(named) + alone
+
+
+def _undefined(n: int) -> Difference:
+    return Difference(
+        *(None,) * 9,
+        n=n,
+        clusters=0,
+        mde=None,
+        a_only=0,
+        b_only=0,
+        mcnemar_p=None,
+    )
+
+
+def mcnemar(a_only: int, b_only: int) -> float:
+    """Return the exact two-sided p of McNemar's test, from the discordant samples.
+
+    Args:
+        a_only: Samples that only one side had right.
+        b_only: Samples that only the other had right.
+    """
+    return min(1.0, 2 * binomial_cdf(min(a_only, b_only), a_only + b_only, 0.5))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return the p values adjusted for their number (Holm 1979, Scand. J. Statistics 6:65).
+
+    The family-wise error rate is kept whatever the tests depend on. None stays None and counts as
+    no test.
+    """
+    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    result: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, index) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - rank) * p))
+        result[index] = largest
+    return result
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparisons with Holm's p over all pairs, metric by metric, in their order."""
-    raise NotImplementedError
+    metrics = _adjusted([each.metrics for each in comparisons])
+    categories = _adjusted([each.categories for each in comparisons])
+    return [
+        replace(each, metrics=of_metrics, categories=of_categories)
+        for each, of_metrics, of_categories in zip(comparisons, metrics, categories, strict=True)
+    ]
+
+
+def _adjusted(pairs: Sequence[Mapping[str, Difference]]) -> list[dict[str, Difference]]:
+    result = [dict(pair) for pair in pairs]
+    for name in {name for pair in pairs for name in pair}:
+        with_it = [pair for pair in result if name in pair]
+        for pair, p in zip(with_it, holm([pair[name].p_value for pair in with_it]), strict=True):
+            pair[name] = replace(pair[name], p_adjusted=p)
+    return result
 
 
 def gate(difference: Difference, margin: float) -> GateVerdict:
@@ -117,14 +304,42 @@ def gate(difference: Difference, margin: float) -> GateVerdict:
         difference: Of the metric that decides.
         margin: How much worse a candidate may be, > 0.
     """
-    raise NotImplementedError
+    if difference.ci_low is None or difference.ci_high is None:
+        return GateVerdict.INCONCLUSIVE
+    if difference.ci_low > -margin:
+        return GateVerdict.SHIPS
+    return GateVerdict.WORSE if difference.ci_high < -margin else GateVerdict.INCONCLUSIVE
 
 
 def commands_needed(difference: Difference, margin: float) -> int | None:
-    """Return how many samples on both sides would decide about a margin; None if unknown.
+    """Return how many samples on both sides would tell a difference of the margin from none.
+
+    With so many, at the variance seen, `mde` is the margin: a true difference of that size is
+    found in 80 % of runs, and a candidate as good as the baseline passes a gate of that margin in
+    80 %.
 
     Args:
         difference: Of a run like the one to be planned.
         margin: The difference to tell apart, > 0.
     """
-    raise NotImplementedError
+    return _commands(difference, margin)
+
+
+def commands_to_decide(difference: Difference, margin: float) -> int | None:
+    """Return how many samples would decide a gate in 80 % of runs if the truth is what was seen.
+
+    Args:
+        difference: Of the metric that decides.
+        margin: How much worse a candidate may be, > 0.
+
+    Returns:
+        Samples on both sides; None if unknown, or if the difference seen is the margin itself.
+    """
+    seen = difference.difference
+    return None if seen is None else _commands(difference, abs(seen + margin))
+
+
+def _commands(difference: Difference, distance: float) -> int | None:
+    if difference.mde is None or distance <= 0:
+        return None
+    return math.ceil(difference.n * (difference.mde / distance) ** 2)

@@ -1,0 +1,156 @@
+"""Cluster-robust variance of a weighted sum of means, for few and for unequal clusters.
+
+Samples about one binary resemble each other, so clusters, not samples, are independent. Plain
+numbers in and out; what a value means is known to the caller.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSum:
+    """Samples of one cluster in one stratum; or several such clusters with equal numbers."""
+
+    cluster: str | None
+    """Name, the same in all strata; None: found in this stratum alone."""
+    samples: int
+    """Samples of the cluster, at least 1."""
+    total: float
+    """Sum of their values, multiplied by the weight of the stratum."""
+    clusters: int = 1
+    """How many clusters without a name are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSums:
+    """A stratum by clusters: its mean is one term of the estimate."""
+
+    sums: tuple[ClusterSum, ...]
+    """Any order; a name at most once."""
+    weight: float = 1.0
+    """Of the mean in the estimate; `total` of the sums contains it."""
+
+    @property
+    def samples(self) -> int:
+        """Samples of all clusters."""
+        return sum(each.samples * each.clusters for each in self.sums)
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters."""
+        return sum(each.clusters for each in self.sums)
+
+    @property
+    def mean(self) -> float:
+        """Weighted mean of the values of the samples."""
+        return math.fsum(each.total * each.clusters for each in self.sums) / self.samples
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteredVariance:
+    """Variance of an estimate, only clusters taken as independent."""
+
+    sandwich: float
+    """`G / (G - 1) sum_g u_g^2`, with u_g the sum of a cluster's residuals over n (CR1 of a mean;
+    Miller 2024, arXiv 2411.00640)."""
+    reduced: float
+    """Without the bias that few or unequal clusters have: CR2 of Bell & McCaffrey 2002, Survey
+    Methodology 28:169."""
+    df: float
+    """Satterthwaite degrees of freedom of the latter."""
+    clusters: int
+    """G, over all strata."""
+
+
+def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | None:
+    """Return the variance of the sum over strata of their weighted means.
+
+    CR2 multiplies the residuals of a cluster by (I - H_gg)^(-1/2). Samples are regressed on one
+    indicator per stratum, so H_gg holds a block 1/N_k for each stratum k, and a cluster's residual
+    sum is multiplied by a_gk = 1 / sqrt(1 - n_gk / N_k), stratum by stratum, before the strata are
+    added up: `sum_g (sum_k a_gk r_gk / N_k)^2`. The degrees of freedom are (tr W)^2 / tr W^2 with
+    W_gh = p_g . p_h under independent samples of equal variance (Pustejovsky & Tipton 2018, JBES
+    36:672): with w_k the weight and x_gk = a_gk n_gk / N_k,
+    `W_gg = sum_k w_k^2 n_gk / N_k^2` and `W_gh = -sum_k w_k^2 x_gk x_hk / N_k`. G equal clusters of
+    a single stratum have G - 1.
+
+    Args:
+        strata: One for each mean, with at least one sample.
+
+    Returns:
+        The variance; None where a stratum has fewer than two clusters.
+    """
+    if any(stratum.clusters < 2 for stratum in strata):
+        return None
+    raw: defaultdict[str, float] = defaultdict(float)
+    mended: defaultdict[str, float] = defaultdict(float)
+    raw_squares, mended_squares, named, alone = [], [], set(), 0
+    for stratum in strata:
+        n, mean = stratum.samples, stratum.mean
+        for each in stratum.sums:
+            residual = (each.total - each.samples * mean) / n
+            scaled = residual / math.sqrt(1 - each.samples / n)
+            if each.cluster is None:
+                raw_squares.append(each.clusters * residual**2)
+                mended_squares.append(each.clusters * scaled**2)
+                alone += each.clusters
+            else:
+                named.add(each.cluster)
+                raw[each.cluster] += residual
+                mended[each.cluster] += scaled
+    clusters = len(named) + alone
+    squares = math.fsum([*raw_squares, *(value**2 for value in raw.values())])
+    return ClusteredVariance(
+        sandwich=squares * clusters / (clusters - 1),
+        reduced=math.fsum([*mended_squares, *(value**2 for value in mended.values())]),
+        df=_degrees_of_freedom(strata),
+        clusters=clusters,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Leverage:
+    stratum: int
+    diagonal: float
+    """w_k^2 n_gk / N_k^2."""
+    x: float
+    """w_k a_gk n_gk / (N_k sqrt(N_k)) ^ (1/2): its products are those of W off the diagonal."""
+    clusters: int
+
+
+def _degrees_of_freedom(strata: Sequence[ClusterSums]) -> float:
+    groups = _leverages(strata)
+    trace = math.fsum(sum(part.diagonal for part in group) * group[0].clusters for group in groups)
+    on = math.fsum(
+        sum(part.diagonal for part in group) ** 2 * group[0].clusters for group in groups
+    )
+    # sum over g != h of W_gh^2 = sum over k, l of (sum_g x_gk x_gl)^2 - sum_g (x_gk x_gl)^2
+    products: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    own: list[float] = []
+    for group in groups:
+        for left in group:
+            for right in group:
+                product = left.x * right.x
+                products[left.stratum, right.stratum].append(left.clusters * product)
+                own.append(left.clusters * product**2)
+    off = math.fsum(math.fsum(each) ** 2 for each in products.values()) - math.fsum(own)
+    return trace**2 / (on + off)
+
+
+def _leverages(strata: Sequence[ClusterSums]) -> Iterable[list[_Leverage]]:
+    named: defaultdict[str, list[_Leverage]] = defaultdict(list)
+    alone = []
+    for k, stratum in enumerate(strata):
+        n, weight = stratum.samples, stratum.weight
+        for each in stratum.sums:
+            share = each.samples / n
+            x = weight * share / math.sqrt((1 - share) * n)
+            part = _Leverage(k, weight**2 * share / n, x, each.clusters)
+            if each.cluster is None:
+                alone.append([part])
+            else:
+                named[each.cluster].append(part)
+    return [*named.values(), *alone]

@@ -1,0 +1,197 @@
+"""Two sides on the same samples: what each cluster adds to a difference, and to its uncertainty.
+
+Values are counted in integers of 2^-60, so that no sum depends on the order of its input.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.tally import Finding
+
+Findings = tuple[tuple[Finding, int], ...]
+"""Findings of the epochs of a sample, sorted, with their numbers, as in `tally.Cell`."""
+
+_UNIT = 1 << 60
+"""The value of a right answer: fine enough for means over epochs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedCell:
+    """Samples of one kind that came out alike on both sides."""
+
+    target: Target
+    """Label of the samples."""
+    category: str | None
+    """None for harmless samples."""
+    cluster: str | None
+    """None: each of the samples is a cluster of its own."""
+    a: Findings
+    """Findings of the baseline; empty where it has no verdict."""
+    b: Findings
+    """Findings of the candidate; empty where it has no verdict."""
+    samples: int
+    """How many, at least 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSum:
+    """The samples of one label, or of one category, in one cluster, scored on both sides."""
+
+    cluster: str | None
+    """None: a sample without a cluster, one of `clusters` that came out alike."""
+    samples: int
+    """Samples of the cluster, at least 1."""
+    a: float
+    """Sum of the values of the baseline, each in [0, 1]."""
+    b: float
+    """Sum of the values of the candidate."""
+    clusters: int = 1
+    """How many clusters these numbers stand for."""
+
+
+@dataclass(slots=True)
+class PairedStratum:
+    """Samples of one label, or of one category, that the rule scores on both sides."""
+
+    kinds: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Samples by their values on the sides, in 2^-60."""
+    unclustered: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Those without a cluster."""
+    clusters: dict[str, list[int]] = field(default_factory=dict)
+    """By cluster: samples, sum of the baseline, sum of the candidate."""
+
+    @property
+    def samples(self) -> int:
+        """Samples scored on both sides."""
+        return self.kinds.total()
+
+    @property
+    def binary(self) -> bool:
+        """Whether every sample is either right or wrong on either side."""
+        return all(a in (0, _UNIT) and b in (0, _UNIT) for a, b in self.kinds)
+
+    @property
+    def a_only(self) -> int:
+        """Samples that only the baseline had right; 0 where values are not binary."""
+        return self.kinds[_UNIT, 0] if self.binary else 0
+
+    @property
+    def b_only(self) -> int:
+        """Samples that only the candidate had right; 0 where values are not binary."""
+        return self.kinds[0, _UNIT] if self.binary else 0
+
+    @property
+    def a(self) -> float:
+        """Mean of the baseline."""
+        return sum(a * samples for (a, _), samples in self.kinds.items()) / _UNIT / self.samples
+
+    @property
+    def b(self) -> float:
+        """Mean of the candidate."""
+        return sum(b * samples for (_, b), samples in self.kinds.items()) / _UNIT / self.samples
+
+    def add(self, cell: PairedCell, a: int, b: int) -> None:
+        """Count the samples of a cell.
+
+        Args:
+            cell: Its label and category are those of the stratum.
+            a: The value of each sample on the baseline, in 2^-60.
+            b: The value on the candidate.
+        """
+        self.kinds[a, b] += cell.samples
+        if cell.cluster is None:
+            self.unclustered[a, b] += cell.samples
+            return
+        sums = self.clusters.setdefault(cell.cluster, [0, 0, 0])
+        sums[0] += cell.samples
+        sums[1] += cell.samples * a
+        sums[2] += cell.samples * b
+
+    def sums(self) -> list[PairedSum]:
+        """Return one sum for each cluster; samples without one share entries."""
+        named = [
+            PairedSum(cluster, samples, a / _UNIT, b / _UNIT)
+            for cluster, (samples, a, b) in self.clusters.items()
+        ]
+        alone = [
+            PairedSum(None, 1, a / _UNIT, b / _UNIT, clusters)
+            for (a, b), clusters in self.unclustered.items()
+        ]
+        return named + alone
+
+    def variance(self, weight_a: float, weight_b: float) -> float | None:
+        """Return the variance of the mean of `weight_b b - weight_a a`; None of one sample.
+
+        Args:
+            weight_a: Of the baseline.
+            weight_b: Of the candidate.
+        """
+        n = self.samples
+        if n < 2:
+            return None
+        mean = weight_b * self.b - weight_a * self.a
+        squares = math.fsum(
+            samples * ((weight_b * b - weight_a * a) / _UNIT - mean) ** 2
+            for (a, b), samples in self.kinds.items()
+        )
+        return squares / (n * (n - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSamples:
+    """All samples that the rule scores on both sides."""
+
+    targets: Mapping[Target, PairedStratum]
+    """By label; both labels are there."""
+    categories: Mapping[str, PairedStratum]
+    """Malicious samples by category."""
+
+
+def paired_samples(cells: Iterable[PairedCell], rule: ScoringRule) -> PairedSamples:
+    """Score the samples of both sides and keep those that have a scored epoch on each.
+
+    Args:
+        cells: What both sides answered; any order.
+        rule: Which answers are right.
+    """
+    targets = {target: PairedStratum() for target in Target}
+    categories: defaultdict[str, PairedStratum] = defaultdict(PairedStratum)
+    values: dict[tuple[Target, Findings], int | None] = {}
+    for cell in cells:
+        for findings in (cell.a, cell.b):
+            if (cell.target, findings) not in values:
+                values[cell.target, findings] = _value(cell.target, findings, rule)
+        a, b = values[cell.target, cell.a], values[cell.target, cell.b]
+        if a is None or b is None:
+            continue
+        targets[cell.target].add(cell, a, b)
+        if cell.category is not None and cell.target is Target.MALICIOUS:
+            categories[cell.category].add(cell, a, b)
+    return PairedSamples(targets, dict(sorted(categories.items())))
+
+
+def paired_sums(cells: Iterable[PairedCell], rule: ScoringRule) -> Mapping[Target, list[PairedSum]]:
+    """Return per-cluster sums of both sides by label.
+
+    With N the `samples` of a label, the difference of its rate is the sum of (b - a) / N over its
+    clusters, times `clusters`; half of both labels' differences is that of the balanced score.
+
+    Args:
+        cells: What both sides answered; any order.
+        rule: Which answers are right.
+    """
+    scored = paired_samples(cells, rule)
+    return {target: stratum.sums() for target, stratum in scored.targets.items()}
+
+
+def _value(target: Target, findings: Findings, rule: ScoringRule) -> int | None:
+    """Mean over the scored epochs; None without one."""
+    scored = [(found, epochs) for found, epochs in findings if rule.is_scored(found)]
+    if not scored:
+        return None
+    right = sum(epochs for found, epochs in scored if rule.is_correct(target, found))
+    return round(right * _UNIT / sum(epochs for _, epochs in scored))
