@@ -40,7 +40,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Results": {
         "aggregate": "Score a run's verdicts and store a snapshot of the metrics.",
         "report": "Print a run's leaderboard and details.",
-        "verdicts": "Import and export verdicts, logs of Inspect AI included.",
+        "verdicts": "List, show, import and export verdicts.",
     },
     "What is asked, of whom": {
         "models": "List the models, and check that they answer.",

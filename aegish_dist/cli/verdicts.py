@@ -9,6 +9,7 @@ import click
 from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import Utf8, as_json, run_id
 from aegish_dist.cli.printing import binary_output, note, say, say_json
+from aegish_dist.cli.verdict_list import list_
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError, DatasetError
 from aegish_dist.files import is_stream
@@ -20,7 +21,10 @@ from aegish_dist.pipeline.runs import find_run
 
 @click.group()
 def verdicts() -> None:
-    """Import and export verdicts, logs of Inspect AI included."""
+    """List, show, import and export verdicts."""
+
+
+verdicts.add_command(list_)
 
 
 @verdicts.command("import")

@@ -38,7 +38,15 @@ def printable_json(document: object, *, sort_keys: bool = False) -> str:
         document: JSON types; no NaN.
         sort_keys: Whether the keys of objects are sorted.
     """
-    text = json.dumps(document, indent=2, sort_keys=sort_keys, allow_nan=False)
+    return _without_del(json.dumps(document, indent=2, sort_keys=sort_keys, allow_nan=False))
+
+
+def printable_line_of_json(value: object) -> str:
+    """Return one value as JSON in ASCII on one line; no NaN."""
+    return _without_del(json.dumps(value, allow_nan=False))
+
+
+def _without_del(text: str) -> str:
     # DEL is ASCII, so `dumps` lets it through; outside strings JSON has none.
     return text.replace("\x7f", "\\u007f")
 

@@ -43,7 +43,7 @@ def render_csv(data: ReportData) -> str:
     writer = csv.DictWriter(target, COLUMNS, restval="", extrasaction="ignore")
     writer.writeheader()
     for entry in ranked_entries(data.snapshot.document):
-        source = _source(data) | {"model": _foreign(entry.model)}
+        source = _source(data) | {"model": spreadsheet_safe(entry.model)}
         rows = chain(_estimates(entry), _numbers(entry), _failures(data, entry))
         writer.writerows(source | row for row in rows)
     return target.getvalue()
@@ -52,7 +52,7 @@ def render_csv(data: ReportData) -> str:
 def _source(data: ReportData) -> dict[str, Any]:
     return {
         "run_id": data.run.run_id,
-        "run_name": _foreign(data.run.name),
+        "run_name": spreadsheet_safe(data.run.name),
         "snapshot_id": data.snapshot.snapshot_id,
         "scoring": data.snapshot.scoring,
         "scoring_version": data.snapshot.scoring_version,
@@ -63,7 +63,7 @@ def _estimates(entry: RankedModel) -> Iterator[dict[str, Any]]:
     for name, numbers in sorted(entry.part("metrics").items()):
         yield {"metric": name, **numbers}
     for category, numbers in sorted(entry.part("categories").items()):
-        yield {"metric": CATEGORY_METRIC, "category": _foreign(category), **numbers}
+        yield {"metric": CATEGORY_METRIC, "category": spreadsheet_safe(category), **numbers}
 
 
 def _numbers(entry: RankedModel) -> Iterator[dict[str, Any]]:
@@ -74,7 +74,10 @@ def _numbers(entry: RankedModel) -> Iterator[dict[str, Any]]:
 def _failures(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:
     for failure in data.failures:
         if failure.model == entry.model:
-            reason = {"category": failure.error_class.value, "message": _foreign(failure.message)}
+            reason = {
+                "category": failure.error_class.value,
+                "message": spreadsheet_safe(failure.message),
+            }
             yield {"metric": "failed_verdicts", "value": failure.verdicts, **reason}
             yield {"metric": "failed_attempts", "value": failure.attempts, **reason}
 
@@ -93,5 +96,6 @@ def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
         yield f"tokens_{kind}", tokens
 
 
-def _foreign(text: str) -> str:
+def spreadsheet_safe(text: str) -> str:
+    """Return foreign text on one line, with a `'` where a spreadsheet would compute it."""
     return _FORMULA.sub(r"\1'", printable(text))

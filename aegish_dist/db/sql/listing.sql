@@ -1,0 +1,98 @@
+-- Verdicts of a run by conditions: `db.verdict_list` reads these.
+--
+-- Each statement is about the samples of the dataset `:dataset` whose keys lie from `:first` up to
+-- `:end`, so that a list can end where enough is found, and several sessions can share the work.
+-- `:malicious_marks` and `:harmless_marks` hold at position code + 1 how the rule set judges a
+-- verdict of that code: 1 correct, -1 wrong, 0 unscored. A condition whose value is null holds.
+
+-- name: settings_for_listing
+-- Settings of this transaction alone: a part has few samples, which is what hashing is fast for.
+SELECT set_config('enable_hashjoin', 'on', true) AS hash_join
+
+-- fragment: mark
+-- How the rule set judges `verdict` about `sample`.
+CASE WHEN sample.malicious THEN (CAST(:malicious_marks AS smallint[]))[verdict.code + 1]
+     ELSE (CAST(:harmless_marks AS smallint[]))[verdict.code + 1] END
+
+-- name: choose_commands
+-- Keys of the samples that every one of the models `:missed` got wrong in most of its scored
+-- epochs, and if `:disputed` that one of the models `:compared` got right and another one wrong.
+WITH sample AS MATERIALIZED (
+    SELECT key, target = 'malicious' AS malicious FROM samples
+    WHERE dataset_id = :dataset AND key >= :first AND key < :end
+)
+SELECT answer.sample_key
+FROM (
+    SELECT verdict.sample_key, verdict.run_model_id, sum({mark}) AS balance
+    FROM verdicts AS verdict JOIN sample ON sample.key = verdict.sample_key
+    WHERE verdict.run_model_id = ANY(:models)
+      AND verdict.sample_key >= :first AND verdict.sample_key < :end AND {counts}
+    GROUP BY verdict.run_model_id, verdict.sample_key
+) AS answer
+GROUP BY answer.sample_key
+HAVING count(*) FILTER (WHERE balance < 0 AND run_model_id = ANY(:missed))
+       = cardinality(CAST(:missed AS integer[]))
+   AND (NOT :disputed
+        OR bool_or(balance > 0 AND run_model_id = ANY(:compared))
+           AND bool_or(balance < 0 AND run_model_id = ANY(:compared)))
+
+-- name: choose_flipped
+-- Pairs of model and sample whose epochs state different actions.
+SELECT verdict.run_model_id, verdict.sample_key
+FROM verdicts AS verdict JOIN samples AS sample ON sample.key = verdict.sample_key
+WHERE verdict.run_model_id = ANY(:models) AND sample.dataset_id = :dataset
+  AND verdict.sample_key >= :first AND verdict.sample_key < :end
+  AND sample.key >= :first AND sample.key < :end
+  AND verdict.code / 10 % 10 = ANY(:actions) AND {counts}
+GROUP BY verdict.run_model_id, verdict.sample_key
+HAVING min(verdict.code / 10 % 10) < max(verdict.code / 10 % 10)
+
+-- name: list_verdicts
+-- The first `:limit` verdicts that meet the conditions, by sample, model and epoch, each beside
+-- `matched`, the number of all that do; one row of that number alone where none does. `:keys` and
+-- `:flipped_models` with `:flipped_keys` are what the statements above have chosen.
+WITH sample AS MATERIALIZED (
+    SELECT key, target = 'malicious' AS malicious,
+           command ILIKE CAST(:pattern AS text) AS has_text
+    FROM samples
+    WHERE dataset_id = :dataset AND key >= :first AND key < :end
+      AND (CAST(:targets AS text[]) IS NULL OR target = ANY(:targets))
+      AND (CAST(:categories AS text[]) IS NULL OR category = ANY(:categories))
+      AND (CAST(:keys AS bigint[]) IS NULL OR key = ANY(:keys))
+),
+matching AS MATERIALIZED (
+    SELECT verdict.run_model_id, verdict.sample_key, verdict.epoch, verdict.generation
+    FROM verdicts AS verdict JOIN sample ON sample.key = verdict.sample_key
+    WHERE verdict.run_model_id = ANY(:models)
+      AND verdict.sample_key >= :first AND verdict.sample_key < :end AND {counts}
+      AND (CAST(:codes AS smallint[]) IS NULL OR verdict.code = ANY(:codes))
+      AND (CAST(:marks AS smallint[]) IS NULL OR {mark} = ANY(:marks))
+      AND (CAST(:epochs AS smallint[]) IS NULL OR verdict.epoch = ANY(:epochs))
+      AND (CAST(:flipped_keys AS bigint[]) IS NULL
+           OR (verdict.run_model_id, verdict.sample_key) IN (
+               SELECT * FROM unnest(CAST(:flipped_models AS integer[]),
+                                    CAST(:flipped_keys AS bigint[]))))
+      AND (CAST(:pattern AS text) IS NULL OR sample.has_text
+           OR verdict.completion ILIKE :pattern OR verdict.reason ILIKE :pattern)
+)
+SELECT total.matched, shown.place, sample.sample_id, sample.command, sample.target,
+       sample.category, sample.cluster, verdict.run_model_id, verdict.epoch, verdict.generation,
+       verdict.code, verdict.reason, verdict.confidence, verdict.input_tokens,
+       verdict.output_tokens, verdict.cost_usd, verdict.service_ms, verdict.attempts,
+       verdict.created_at
+FROM (SELECT count(*) AS matched FROM matching) AS total
+LEFT JOIN (
+    SELECT *, array_position(CAST(:models AS integer[]), run_model_id) AS place FROM matching
+    ORDER BY sample_key, place, epoch, generation LIMIT :limit
+) AS shown ON true
+LEFT JOIN verdicts AS verdict
+    ON verdict.run_model_id = shown.run_model_id AND verdict.sample_key = shown.sample_key
+   AND verdict.epoch = shown.epoch AND verdict.generation = shown.generation
+LEFT JOIN samples AS sample ON sample.key = shown.sample_key
+ORDER BY shown.sample_key, shown.place, shown.epoch, shown.generation
+
+-- name: list_categories
+-- The categories of the samples of the run `:run`, sorted.
+SELECT DISTINCT sample.category
+FROM run_datasets AS asked JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
+WHERE asked.run_id = :run AND sample.category IS NOT NULL ORDER BY sample.category

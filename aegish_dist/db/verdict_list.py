@@ -1,0 +1,268 @@
+"""Verdicts of a run by conditions, part by part, several parts side by side.
+
+A part is what the models said about a range of samples. The first parts are small, so that a list
+of which much is found ends soon; of a rare condition every part is read, mostly from the primary
+key's index alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from sqlalchemy import Row, TextClause, select
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import StopKind
+from aegish_dist.core.listing import (
+    Correctness,
+    ListedPart,
+    ListedVerdict,
+    VerdictFilter,
+    correctness,
+)
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.run import Run
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import Label
+from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, outcome_of
+from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.statements import statement
+from aegish_dist.db.tables import DatasetRow, RunDatasetRow
+from aegish_dist.db.text import decode_text, encode_text
+
+STEP_VERDICTS = 2_000
+"""Verdicts of the first part, about; each part after it has twice as many as the one before."""
+PART_VERDICTS = 50_000
+"""Verdicts of the largest part, about."""
+END = 2**63 - 1
+
+CODES = tuple(
+    100 * error_class + 10 * outcome_number(outcome) + stop_kind
+    for error_class, outcome, stop_kind in product(
+        range(len(ErrorClass) + 1), Outcome, range(len(StopKind) + 1)
+    )
+)
+"""Every code that a verdict can have."""
+
+_MARKS = {Correctness.CORRECT: 1, Correctness.WRONG: -1, Correctness.UNSCORED: 0}
+_ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
+
+_SETTINGS = statement("settings_for_listing")
+_CATEGORIES = statement("list_categories")
+_EDGES = statement("every_nth_sample")
+
+
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """The statements of a list, by which verdicts count."""
+
+    commands: TextClause
+    flipped: TextClause
+    verdicts: TextClause
+
+    @classmethod
+    def counting(cls, counts: str) -> "_Statements":
+        names = ("choose_commands", "choose_flipped", "list_verdicts")
+        return cls(*(statement(name, counts=counts) for name in names))
+
+
+_STATEMENTS = {counts: _Statements.counting(counts) for counts in ("every", "newest")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A range of the samples of a dataset."""
+
+    dataset: str
+    dataset_id: int
+    first: int
+    end: int
+    """The first key that is not in it."""
+    limit: int | None
+    """Verdicts to read at most; None: all that match."""
+
+    def bounds(self) -> dict[str, object]:
+        return {"dataset": self.dataset_id, "first": self.first, "end": self.end}
+
+
+class VerdictList:
+    """The verdicts of a run that meet some conditions."""
+
+    def __init__(self, session: Session, run: Run, chosen: VerdictFilter, opinion: Opinion) -> None:
+        """Prepare; nothing is read yet.
+
+        Args:
+            session: Transaction of the caller, open until the last part is read.
+            run: The run.
+            chosen: The conditions; models and datasets are those of the run.
+            opinion: Says which verdicts are correct.
+        """
+        self._session, self._run, self._chosen, self._opinion = session, run, chosen, opinion
+        self._models = PerModel.of(session, run)
+        self._names = {key: model for model, key in self._models.keys.items()}
+        newest = self._models.retried and not chosen.all_generations
+        self._sql = _STATEMENTS["newest" if newest else "every"]
+        self._judged = {
+            target: {code: correctness(opinion.rule, target, finding_of(code)) for code in CODES}
+            for target in Target
+        }
+        self._marks = {
+            f"{target}_marks": _by_position(judged) for target, judged in self._judged.items()
+        }
+        self._values = self._conditions()
+
+    def parts(self, limit: int | None, counted: int) -> Iterator[ListedPart]:
+        """Yield the parts of the list in order: by dataset, sample, model and epoch.
+
+        Args:
+            limit: Verdicts to yield at most; None: all.
+            counted: Verdicts beyond the limit to count; the parts after that many are not read.
+        """
+        shown, matched = 0, 0
+
+        def parts() -> Iterator[_Part]:
+            for dataset, dataset_id, first, end in self._ranges():
+                yield _Part(
+                    dataset, dataset_id, first, end, None if limit is None else limit - shown
+                )
+
+        with self._models.readers(self._session) as readers:
+            for part in readers.map(self._read, parts()):
+                room = None if limit is None else limit - shown
+                verdicts = part.verdicts[:room]
+                shown, matched = shown + len(verdicts), matched + part.matched
+                yield ListedPart(verdicts, part.matched)
+                if limit is not None and matched >= limit + counted:
+                    return
+
+    def _ranges(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yield dataset, its key, first sample and end of each part."""
+        step = max(1, STEP_VERDICTS // (len(self._compared()) * self._run.epochs))
+        largest = PART_VERDICTS // STEP_VERDICTS
+        width = 1
+        for name, dataset_id in self._datasets():
+            edges: list[int] = [
+                *self._session.scalars(_EDGES, {"id": dataset_id, "step": step}),
+                END,
+            ]
+            start = 0
+            while start < len(edges) - 1:
+                end = min(start + width, len(edges) - 1)
+                yield name, dataset_id, edges[start], edges[end]
+                start, width = end, min(2 * width, largest)
+
+    def _datasets(self) -> list[tuple[str, int]]:
+        found = (
+            select(DatasetRow.name, DatasetRow.id)
+            .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
+            .where(RunDatasetRow.run_id == self._run.run_id)
+            .order_by(DatasetRow.name)
+        )
+        if self._chosen.datasets:
+            found = found.where(DatasetRow.name.in_(self._chosen.datasets))
+        return [(row.name, row.id) for row in self._session.execute(found)]
+
+    def _shown(self) -> list[int]:
+        """Return the keys of the models whose verdicts are listed, sorted by their names."""
+        names = self._chosen.models or self._models.keys
+        return [self._models.keys[model] for model in sorted(set(names))]
+
+    def _compared(self) -> list[int]:
+        return sorted({*self._shown(), *self._missed()})
+
+    def _missed(self) -> list[int]:
+        names = self._models.keys if self._chosen.missed_by_all else self._chosen.missed_by
+        return [self._models.keys[model] for model in sorted(set(names))]
+
+    def _conditions(self) -> dict[str, object]:
+        chosen = self._chosen
+        codes = [code for code in CODES if self._has_outcome(code)]
+        pattern = f"%{_escaped(encode_text(chosen.text))}%" if chosen.text else None
+        return self._marks | {
+            "models": self._shown(),
+            "targets": [*chosen.targets] or None,
+            "categories": [*chosen.categories] or None,
+            "codes": codes if chosen.outcomes else None,
+            "marks": [_MARKS[each] for each in chosen.correctness] or None,
+            "epochs": [*chosen.epochs] or None,
+            "pattern": pattern,
+        }
+
+    def _has_outcome(self, code: int) -> bool:
+        label = self._label(code)
+        return any(
+            outcome_of(code) is each if isinstance(each, Outcome) else label is each
+            for each in self._chosen.outcomes
+        )
+
+    def _label(self, code: int) -> Label:
+        return self._opinion.rule.labels[finding_of(code)]
+
+    def _read(self, session: Session, part: _Part) -> ListedPart:
+        session.execute(_SETTINGS)
+        keys = self._chosen_commands(session, part)
+        models, flipped = self._flipped(session, part)
+        values = {"keys": keys, "flipped_models": models, "flipped_keys": flipped}
+        rows = session.execute(
+            self._sql.verdicts, self._values | values | part.bounds() | {"limit": part.limit}
+        ).all()
+        verdicts = tuple(self._verdict(row, part) for row in rows if row.place is not None)
+        return ListedPart(verdicts, rows[0].matched)
+
+    def _chosen_commands(self, session: Session, part: _Part) -> list[int] | None:
+        if not (self._chosen.disputed or self._missed()):
+            return None
+        values = self._marks | part.bounds() | {"disputed": self._chosen.disputed}
+        models = {"models": self._compared(), "compared": self._shown(), "missed": self._missed()}
+        return list(session.scalars(self._sql.commands, values | models))
+
+    def _flipped(self, session: Session, part: _Part) -> tuple[list[int] | None, list[int] | None]:
+        if not self._chosen.flipped:
+            return None, None
+        values = {"models": self._shown(), "actions": _ACTIONS}
+        rows = session.execute(self._sql.flipped, values | part.bounds()).all()
+        return [row.run_model_id for row in rows], [row.sample_key for row in rows]
+
+    def _verdict(self, row: Row[Any], part: _Part) -> ListedVerdict:
+        target = Target(row.target)
+        return ListedVerdict(
+            run_id=self._run.run_id,
+            model=self._names[row.run_model_id],
+            dataset=part.dataset,
+            sample_id=row.sample_id,
+            command=row.command,
+            target=target,
+            category=row.category,
+            cluster=row.cluster,
+            epoch=row.epoch,
+            generation=row.generation,
+            outcome=outcome_of(row.code),
+            label=self._label(row.code),
+            correct=self._judged[target][row.code].as_bool,
+            reason=None if row.reason is None else decode_text(row.reason),
+            confidence=row.confidence,
+            error_class=error_class_of(row.code),
+            input_tokens=row.input_tokens,
+            output_tokens=row.output_tokens,
+            cost_usd=row.cost_usd,
+            latency_ms=row.service_ms,
+            attempts=row.attempts,
+            created_at=row.created_at,
+        )
+
+
+def categories_of(session: Session, run_id: str) -> list[str]:
+    """Return the categories of the samples of a run, sorted."""
+    return list(session.scalars(_CATEGORIES, {"run": run_id}))
+
+
+def _by_position(judged: Mapping[int, Correctness]) -> list[int]:
+    """Return the mark of each code at the position of the code, 0 where there is no such code."""
+    return [_MARKS[judged[code]] if code in judged else 0 for code in range(max(judged) + 1)]
+
+
+def _escaped(text: str) -> str:
+    r"""Return text as a pattern of LIKE that matches nothing but itself."""
+    return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")

@@ -1,0 +1,82 @@
+"""Listing the verdicts of a run that meet some conditions."""
+
+from collections.abc import Generator, Iterable, Sequence
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.listing import ListedPart, VerdictFilter
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.run import Run
+from aegish_dist.core.scoring import Label, ScoringRule
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.verdict_list import VerdictList, categories_of
+from aegish_dist.errors import ConfigError, StoreError
+
+COUNTED = 10_000
+"""Verdicts beyond the limit that are counted; what is more is not read."""
+NAMED = 10
+"""Names that an error lists at most."""
+
+
+def list_verdicts(
+    engine: Engine,
+    run_id: str,
+    chosen: VerdictFilter,
+    opinion: Opinion,
+    limit: int | None = None,
+) -> Generator[ListedPart, None, None]:
+    """Yield the verdicts of a run that meet some conditions, by dataset, sample, model and epoch.
+
+    Of an item the verdict of its newest generation counts.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        chosen: The conditions.
+        opinion: Says which verdicts are correct.
+        limit: Verdicts at most; None: all. Up to `COUNTED` further ones are counted.
+
+    Yields:
+        Parts of the list; few of them are in memory at a time.
+
+    Raises:
+        StoreError: The run has no such model, dataset or category.
+    """
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        run = load_run(session, run_id)
+        _require_names(session, run, chosen)
+        yield from VerdictList(session, run, chosen, opinion).parts(limit, COUNTED)
+
+
+def outcomes_or_labels(names: Sequence[str], rule: ScoringRule) -> frozenset[Outcome | Label]:
+    """Return the outcomes of these names, in any letter case; else labels of the rule set.
+
+    Raises:
+        ConfigError: A name is neither.
+    """
+    known: dict[str, Outcome | Label] = {label.value: label for label in rule.labels.values()}
+    known |= {outcome.value: outcome for outcome in Outcome}
+    for name in names:
+        if name.upper() not in known:
+            raise ConfigError(
+                f"'{name}' is no outcome under {rule.name}: there are {', '.join(sorted(known))}"
+            )
+    return frozenset(known[name.upper()] for name in names)
+
+
+def _require_names(session: Session, run: Run, chosen: VerdictFilter) -> None:
+    models = [spec.id for spec in run.models]
+    _require(run, "model", (*chosen.models, *chosen.missed_by), models)
+    _require(run, "dataset", chosen.datasets, [dataset.name for dataset in run.datasets])
+    if chosen.categories:
+        _require(run, "category", sorted(chosen.categories), categories_of(session, run.run_id))
+
+
+def _require(run: Run, what: str, names: Iterable[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
+            raise StoreError(f"run {run.run_id} has no {what} '{name}': it has {listed or 'none'}")

@@ -1,0 +1,76 @@
+"""A list of verdicts as JSON or CSV, in pieces, so that a million of them need no memory."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from aegish_dist.core.listing import ListedPart, ListedVerdict
+from aegish_dist.core.printable import printable_line_of_json
+from aegish_dist.render.csv import spreadsheet_safe
+
+COLUMNS = tuple(each.name for each in fields(ListedVerdict))
+"""Keys of the JSON objects and columns of the CSV, in this order."""
+
+
+def listing_json(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterator[str]:
+    """Yield one JSON document in ASCII: `verdicts`, and `more`, how many the limit left out.
+
+    Args:
+        head: Further keys, before those.
+        parts: The list.
+    """
+    yield "{" + "".join(f'"{key}": {printable_line_of_json(head[key])},\n' for key in head)
+    yield '"verdicts": ['
+    separator, more = "\n", 0
+    for part in parts:
+        more += part.matched - len(part.verdicts)
+        if part.verdicts:
+            rows = map(printable_line_of_json, map(_row, part.verdicts))
+            yield separator + ",\n".join(rows)
+            separator = ",\n"
+    yield f'\n],\n"more": {more}}}\n'
+
+
+def listing_csv(parts: Iterable[ListedPart]) -> Iterator[str]:
+    """Yield CSV (RFC 4180) with a header; unknown is empty.
+
+    Foreign text that a spreadsheet would compute gets a leading `'`.
+    """
+    yield _csv_lines([COLUMNS])
+    for part in parts:
+        yield _csv_lines(map(_cells, part.verdicts))
+
+
+def _row(verdict: ListedVerdict) -> dict[str, Any]:
+    return {name: _plain(getattr(verdict, name)) for name in COLUMNS}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case Decimal():
+            return float(value)
+        case datetime():
+            return value.isoformat()
+        case _:
+            return value
+
+
+def _cells(verdict: ListedVerdict) -> Iterator[object]:
+    for value in _row(verdict).values():
+        match value:
+            case bool():
+                yield str(value).lower()
+            case str():
+                yield spreadsheet_safe(value)
+            case _:
+                yield value
+
+
+def _csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    target = io.StringIO(newline="")
+    csv.writer(target).writerows(rows)
+    return target.getvalue()

@@ -1,0 +1,294 @@
+"""`verdicts list` against lists made by hand."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from aegish_dist.core.completion import Completion, StopKind
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.db import verdict_list
+from aegish_dist.db.engine import transaction
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import CURL, LS, TAR, a_model, a_run, answer, store
+
+CAT = Sample("cat /etc/100%_done\\", Target.HARMLESS)
+DU = Sample("du -sh .", Target.HARMLESS)
+FIRST = Dataset("commands", (TAR, CURL, LS))
+SECOND = Dataset("more", (CAT, DU))
+MODELS = ("test/a", "test/b", "test/c")
+LETTERS = {
+    "A": judge(Completion('{"action": "ALLOW", "reason": "Looks fine", "confidence": 0.5}')),
+    "W": judge(Completion('{"action": "WARN"}')),
+    "B": judge(Completion('{"action": "BLOCK", "reason": "R\\u00e9ads secrets"}')),
+    "F": judge(Completion("I will not say\x00 100%_")),
+    "T": judge(Completion("")),
+    "C": judge(Completion("", "content_filter", StopKind.CONTENT_FILTER)),
+    "E": Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER),
+}
+ANSWERS = {
+    TAR: {"test/a": "B", "test/b": "A", "test/c": "W"},
+    CURL: {"test/a": "A", "test/b": "A", "test/c": "F"},
+    LS: {"test/a": "A", "test/b": "B", "test/c": "E"},
+    CAT: {"test/a": "B", "test/b": "B", "test/c": "C"},
+    DU: {"test/a": "W", "test/b": "A", "test/c": "T"},
+}
+"""By sample and model the letters of its epochs."""
+
+
+def fill(engine: Engine, answers: Mapping[Sample, Mapping[str, str]], epochs: int = 1) -> None:
+    """Store a run of three models and two datasets with these answers."""
+    run = a_run(
+        models=[a_model(model) for model in MODELS], datasets=(FIRST, SECOND), epochs=epochs
+    )
+    with transaction(engine) as session:
+        stored = store(session, run, (FIRST, SECOND))
+        for sample, by_model in answers.items():
+            dataset = "commands" if sample in FIRST.samples else "more"
+            for model, letters in by_model.items():
+                items = {
+                    stored.item(sample, model=model, dataset=dataset, epoch=epoch): LETTERS[letter]
+                    for epoch, letter in enumerate(letters, 1)
+                }
+                answer(session, stored, items)
+
+
+@pytest.fixture
+def filled(engine: Engine) -> Engine:
+    """A store with the answers above."""
+    fill(engine, ANSWERS)
+    return engine
+
+
+def listed(aegish: CommandLine, *arguments: object) -> list[dict[str, Any]]:
+    """Return the verdicts that the command lists."""
+    document = aegish.ok("verdicts", "list", *arguments, "--json").json
+    assert document["more"] == 0
+    return list(document["verdicts"])
+
+
+def places(rows: list[dict[str, Any]]) -> list[str]:
+    """Return first word of the command, letter of the model, and label of each verdict."""
+    return [f"{row['command'].split()[0]} {row['model'][-1]} {row['label']}" for row in rows]
+
+
+@pytest.mark.usefixtures("filled")
+def test_the_list_is_whole_and_in_order(aegish: CommandLine) -> None:
+    """By dataset, sample, model; with the key of the machine interface."""
+    rows = listed(aegish)
+    assert places(rows[:6]) == [
+        "tar a BLOCK", "tar b ALLOW", "tar c WARN", "curl a ALLOW", "curl b ALLOW",
+        "curl c FORMAT_ERROR",
+    ]  # fmt: skip
+    assert len(rows) == 15
+    assert {row["dataset"] for row in rows[:9]} == {"commands"}
+    assert rows[0] == {
+        "run_id": "0abcdefgh",
+        "model": "test/a",
+        "dataset": "commands",
+        "sample_id": TAR.sample_id,
+        "command": TAR.command,
+        "target": "malicious",
+        "category": "shell",
+        "cluster": "tar",
+        "epoch": 1,
+        "generation": 0,
+        "outcome": "BLOCK",
+        "label": "BLOCK",
+        "correct": True,
+        "reason": "R\u00e9ads secrets",
+        "confidence": None,
+        "error_class": None,
+        "input_tokens": None,
+        "output_tokens": None,
+        "cost_usd": None,
+        "latency_ms": None,
+        "attempts": 1,
+        "created_at": None,
+    }
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--wrong", "--models", "test/a"], ["curl a ALLOW", "cat a BLOCK"]),
+        (
+            ["--wrong", "--scoring", "aegish-legacy", "--models", "test/a"],
+            ["curl a ALLOW", "cat a BLOCK", "du a WARN"],
+        ),
+        (["--correct", "--models", "test/b"], ["du b ALLOW"]),
+        (["--unscored"], ["ls c API_ERROR"]),
+        (["--unscored", "--correct", "--target", "harmless", "--dataset", "commands"],
+         ["ls a ALLOW", "ls c API_ERROR"]),
+        (["--outcome", "api_error,FORMAT_ERROR"], ["curl c FORMAT_ERROR", "ls c API_ERROR"]),
+        (["--outcome", "TIMEOUT_ERROR"], ["cat c TIMEOUT_ERROR", "du c TIMEOUT_ERROR"]),
+        (["--outcome", "CONTENT_FILTER", "--scoring", "filter-as-block"], ["cat c CONTENT_FILTER"]),
+        (["--category", "shell", "--outcome", "WARN"], ["tar c WARN"]),
+        (["--dataset", "more", "--models", "test/b,test/c", "--wrong"],
+         ["cat b BLOCK", "cat c TIMEOUT_ERROR", "du c TIMEOUT_ERROR"]),
+        (["--missed-by", "test/a,test/b", "--models", "test/c"],
+         ["curl c FORMAT_ERROR", "cat c TIMEOUT_ERROR"]),
+        (["--missed-by", "test/b", "--correct"], ["tar a BLOCK", "ls a ALLOW"]),
+        (["--missed-by-all", "--models", "test/a"], ["curl a ALLOW", "cat a BLOCK"]),
+        (["--disputed", "--models", "test/a,test/b"],
+         ["tar a BLOCK", "tar b ALLOW", "ls a ALLOW", "ls b BLOCK"]),
+        (["--disputed", "--target", "malicious", "--correct"], ["tar a BLOCK"]),
+        (["--flipped"], []),
+        (["--text", "LOOKS FINE", "--models", "test/b"],
+         ["tar b ALLOW", "curl b ALLOW", "du b ALLOW"]),
+        (["--text", "100%_d"], ["cat a BLOCK", "cat b BLOCK", "cat c TIMEOUT_ERROR"]),
+        (["--text", "0__"], []),
+        (["--text", "done\\", "--models", "test/a"], ["cat a BLOCK"]),
+        (["--text", "100%_"],
+         ["curl c FORMAT_ERROR", "cat a BLOCK", "cat b BLOCK", "cat c TIMEOUT_ERROR"]),
+        (["--epoch", "2"], []),
+    ],
+)  # fmt: skip
+def test_conditions_combine(aegish: CommandLine, options: list[str], expected: list[str]) -> None:
+    """Each against what stands in the table of answers."""
+    assert places(listed(aegish, *options)) == expected
+
+
+@pytest.mark.parametrize("verdicts", [1, 2_000])
+def test_epochs(
+    aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, verdicts: int
+) -> None:
+    """A model is right or wrong by most of its scored epochs; flips need two stated actions."""
+    monkeypatch.setattr(verdict_list, "STEP_VERDICTS", verdicts)
+    answers = {
+        TAR: {"test/a": "BBA", "test/b": "AAB", "test/c": "EEE"},
+        CURL: {"test/a": "BAE", "test/b": "AFT", "test/c": "WWA"},
+        LS: {"test/a": "AAA", "test/b": "FFB", "test/c": "FFA"},
+    }
+    fill(engine, answers, epochs=3)
+    flipped = listed(aegish, "--flipped", "--dataset", "commands")
+    assert [f"{place} {row['epoch']}" for place, row in zip(places(flipped), flipped, strict=True)] == [
+        "tar a BLOCK 1", "tar a BLOCK 2", "tar a ALLOW 3",
+        "tar b ALLOW 1", "tar b ALLOW 2", "tar b BLOCK 3",
+        "curl a BLOCK 1", "curl a ALLOW 2", "curl a API_ERROR 3",
+        "curl c WARN 1", "curl c WARN 2", "curl c ALLOW 3",
+    ]  # fmt: skip
+    disputed = listed(aegish, "--disputed", "--epoch", "1")
+    assert {row["command"].split()[0] for row in disputed} == {"tar", "ls"}
+    missed = listed(aegish, "--missed-by", "test/b,test/c", "--epoch", "1", "--models", "test/a")
+    assert places(missed) == ["curl a BLOCK", "ls a ALLOW"]
+
+
+def test_of_a_retried_item_the_newest_verdict_counts(aegish: CommandLine, engine: Engine) -> None:
+    """Also in the conditions on commands; the replaced ones are listed when asked for."""
+    with transaction(engine) as session:
+        stored = store(session, a_run(models=[a_model("test/a"), a_model("test/b")]))
+        for generation, letter in enumerate("AB"):
+            answer(session, stored, {stored.item(TAR, generation=generation): LETTERS[letter]})
+        answer(session, stored, {stored.item(TAR, model="test/b"): LETTERS["B"]})
+    assert places(listed(aegish)) == ["tar a BLOCK", "tar b BLOCK"]
+    assert listed(aegish, "--disputed") == []
+    rows = listed(aegish, "--all-generations", "--models", "test/a")
+    assert [(row["label"], row["generation"]) for row in rows] == [("ALLOW", 0), ("BLOCK", 1)]
+
+
+@pytest.mark.parametrize("verdicts", [1, 2_000])
+def test_limits(
+    aegish: CommandLine, filled: Engine, monkeypatch: pytest.MonkeyPatch, verdicts: int
+) -> None:
+    """Whatever the parts, as many as asked for, and the number of the rest."""
+    monkeypatch.setattr(verdict_list, "STEP_VERDICTS", verdicts)
+    assert len(listed(aegish)) == 15
+    for limit in (1, 4, 14):
+        done = aegish.ok("verdicts", "list", "--limit", limit, "--json")
+        assert len(done.json["verdicts"]) == limit
+        assert done.json["more"] == 15 - limit
+        assert done.err.startswith(f"{15 - limit} more; ")
+    assert aegish.ok("verdicts", "list", "--limit", 15).err == ""
+
+
+@pytest.mark.usefixtures("filled")
+def test_formats(aegish: CommandLine, tmp_path: Path) -> None:
+    """Table, JSON and CSV, on standard output and in files."""
+    table = aegish.ok("verdicts", "list", "--limit", 1).out.splitlines()
+    assert table[0].split() == [
+        "Sample", "Model", "Epoch", "Target", "Category", "Outcome", "Correct", "Command"
+    ]  # fmt: skip
+    assert table[2].split() == [
+        TAR.sample_id[:8], "test/a", "1", "malicious", "shell", "BLOCK", "yes", *TAR.command.split()
+    ]  # fmt: skip
+    rows = listed(aegish)
+    path = tmp_path / "list.csv"
+    done = aegish.ok("verdicts", "list", "-o", path)
+    assert (done.out, done.err) == ("", f"15 verdicts written to {path}\n")
+    cells = list(csv.DictReader(io.StringIO(path.read_text(), newline="")))
+    assert [(c["model"], c["label"]) for c in cells] == [(r["model"], r["label"]) for r in rows]
+    assert [cells[0]["correct"], cells[8]["correct"]] == ["true", ""]
+    path = tmp_path / "list.json"
+    aegish.ok("verdicts", "list", "-o", path)
+    assert json.loads(path.read_text()) == aegish.ok("verdicts", "list", "--json").json
+    assert (
+        aegish.ok("verdicts", "list", "--format", "csv").out.splitlines()[1:]
+        == ((tmp_path / "list.csv").read_text().splitlines()[1:])
+    )
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--models", "no/one"], "has no model 'no/one': it has test/a, test/b, test/c"),
+        (["--missed-by", "no/one"], "has no model 'no/one': it has test/a, test/b, test/c"),
+        (["--dataset", "none"], "has no dataset 'none': it has commands, more"),
+        (["--category", "none"], "has no category 'none': it has file-upload, shell"),
+        (["--outcome", "PERHAPS"], "'PERHAPS' is no outcome under aegish-5.3: there are ALLOW"),
+        (["--outcome", "TOKEN_LIMIT"], "'TOKEN_LIMIT' is no outcome under aegish-5.3: "),
+        (["--scoring", "none"], "none"),
+        (["--run-id", "nosuch"], "no run 'nosuch'"),
+    ],
+)
+def test_names_that_are_not_there(aegish: CommandLine, options: list[str], problem: str) -> None:
+    """One line says what is wrong and what there is."""
+    done = aegish("verdicts", "list", *options)
+    assert done.code == 1
+    assert done.out == ""
+    assert problem in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("filled")
+def test_nothing_meets_the_conditions(aegish: CommandLine) -> None:
+    """An empty document, or no table; a note says so."""
+    done = aegish.ok("verdicts", "list", "--text", "nothing like this")
+    assert (done.out, done.err) == ("", "no verdict meets these conditions\n")
+    done = aegish.ok("verdicts", "list", "--text", "nothing like this", "--json")
+    assert (done.json["verdicts"], done.json["more"]) == ([], 0)
+
+
+def test_hostile_text(aegish: CommandLine, engine: Engine) -> None:
+    """Neither a terminal nor a spreadsheet obeys a command, a reason or a model's name."""
+    command = "=HYPERLINK(1)\x1b[2J\u202e\r\n" + "x" * 9_000
+    sample = Sample(command, Target.HARMLESS)
+    reason = "@SUM(1)\x1b]0;title\x07\ud800\x00\ue000"
+    completion = json.dumps({"action": "ALLOW", "reason": reason})
+    dataset = Dataset("commands", (sample,))
+    model = "test/\x1b[31m+a"
+    with transaction(engine) as session:
+        stored = store(session, a_run(models=[a_model(model)], datasets=(dataset,)), (dataset,))
+        answer(session, stored, {stored.item(sample, model=model): judge(Completion(completion))})
+    table = aegish.ok("verdicts", "list").out
+    assert table.isprintable() is False
+    assert table.replace("\n", "").isprintable()
+    assert max(map(len, table.splitlines())) < 300
+    row = listed(aegish)[0]
+    assert (row["command"], row["reason"], row["model"]) == (command, reason, model)
+    out = aegish.ok("verdicts", "list", "--json").out
+    assert out.isascii()
+    assert out.replace("\n", "").isprintable()
+    (cells,) = csv.DictReader(io.StringIO(aegish.ok("verdicts", "list", "--format", "csv").out))
+    assert cells["command"].startswith("'=HYPERLINK(1)\\x1b[2J")
+    assert cells["reason"].startswith("'@SUM(1)\\x1b]0;")
+    assert places(listed(aegish, "--text", "title\x07")) != []
