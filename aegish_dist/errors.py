@@ -184,6 +184,10 @@ class ShuttingDownError(RequeueError):
     """Raised when the worker began to stop before the item's call."""
 
 
+class RunHeldError(RequeueError):
+    """Raised when the item's run is paused, cancelled or decided before the item's call."""
+
+
 class LimiterFailedError(RequeueError):
     """Raised when a bug ended the renewal of leases while the item waited for its call."""
 

@@ -78,8 +78,10 @@ class QueueDiscovery(bootsteps.StartStopStep):
                     if poll % POLLS_PER_CLEAN_UP == 1:  # not at first: work may wait
                         finished.close(session)
                     found = open_queues(session)
-                wanted = self._servable(_pinned(found, consumer.controller.pins), credentials.now())
-                consumer.call_soon(partial(self._follow, consumer, wanted, stopped))
+                held = frozenset(name for name, each in found.items() if each.held)
+                asked = _asked(found, consumer.controller.pins)
+                wanted = self._servable(asked, credentials.now())
+                consumer.call_soon(partial(self._follow, consumer, wanted, held, stopped))
             except (SQLAlchemyError, StoreUnusableError):
                 pause_s = RETRY_S
                 log.warning("database_unreachable", retry_in_s=pause_s)
@@ -91,13 +93,19 @@ class QueueDiscovery(bootsteps.StartStopStep):
                 break
         engine.dispose()
 
-    def _follow(self, consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> None:
+    def _follow(
+        self,
+        consumer: Any,
+        wanted: frozenset[str],
+        held: frozenset[str],
+        stopped: threading.Event,
+    ) -> None:
         """Listen to the wanted queues; a broker that refuses is asked again later."""
         if monotonic() < self._follow_at:
             return
         wanted = frozenset(name for name in wanted if monotonic() > self._refused.get(name, 0.0))
         try:
-            follow(consumer, wanted, stopped)
+            follow(consumer, wanted, held, stopped)
         except RefusedQueueError as refused:
             self._refused[refused.queue] = monotonic() + RETRY_QUEUE_S
             log.error(
@@ -128,16 +136,24 @@ class QueueDiscovery(bootsteps.StartStopStep):
         return frozenset(queues.keys() - left.keys())
 
 
-def _pinned(queues: Mapping[str, OpenModel], pins: Collection[str]) -> Mapping[str, OpenModel]:
-    return {name: asked for name, asked in queues.items() if not pins or is_pinned(name, pins)}
+def _asked(queues: Mapping[str, OpenModel], pins: Collection[str]) -> Mapping[str, OpenModel]:
+    """Return the queues of runs that are not held, of the pinned models alone if there are pins."""
+    return {
+        name: each
+        for name, each in queues.items()
+        if not each.held and (not pins or is_pinned(name, pins))
+    }
 
 
-def follow(consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> None:
+def follow(
+    consumer: Any, wanted: frozenset[str], held: frozenset[str], stopped: threading.Event
+) -> None:
     """Listen to these queues and to no others of runs; called in the consumer's thread.
 
     Args:
         consumer: The consumer.
         wanted: Names of the queues.
+        held: Names of queues whose runs are held; they are left with the messages in them.
         stopped: Set when the connection that the call was meant for is lost.
 
     Raises:
@@ -154,7 +170,7 @@ def follow(consumer: Any, wanted: frozenset[str], stopped: threading.Event) -> N
         consumer.add_task_queue(name)
     for name in sorted(served - wanted):
         # All verdicts are stored, but duplicate messages may be left, and would stay in Redis.
-        if depth(consumer.task_consumer.channel, queues[name]) == 0:
+        if name in held or depth(consumer.task_consumer.channel, queues[name]) == 0:
             consumer.cancel_task_queue(name)
             del queues[name]
 

@@ -31,6 +31,8 @@ from workers.writer import Grouped, VerdictWriter, facts
 log = get_logger(__name__)
 
 REPORT_INTERVAL_S = 1.0
+HOLD_INTERVAL_S = 0.2
+"""Seconds between two looks whether runs are held: calls have to stop within a second."""
 FORGET_S = 2.0
 """Seconds that a stopping worker waits for the removal of its heartbeat."""
 
@@ -79,6 +81,34 @@ class Heartbeat:
         await wrap_future(report)
 
 
+@dataclass(frozen=True, slots=True)
+class HoldWatch:
+    """Has the evaluator begin no call of runs that users pause or cancel, or that are decided."""
+
+    store: Store
+    """Knows which runs are held."""
+    evaluator: Evaluator
+    """Holds items of runs."""
+    executor: Executor
+    """Executor of the database calls."""
+
+    async def run(self) -> None:
+        """Look several times a second until cancelled; an error is left to the next look."""
+        while True:
+            await asyncio.sleep(HOLD_INTERVAL_S)
+            with suppress(Exception):
+                await self._look()
+
+    async def _look(self) -> None:
+        known = self.evaluator.held.run_ids
+        run_ids = known | {run_id for run_id, _ in self.evaluator.in_flight}
+        if run_ids:
+            look = self.executor.submit(self.store.held_among, run_ids)
+            found = await wrap_future(look)
+            # A look-up of an item may have found another one meanwhile.
+            self.evaluator.held.set(found | (self.evaluator.held.run_ids - known))
+
+
 @asynccontextmanager
 async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator, Limiters]]:
     """Open all parts that evaluating items needs, and close them in reverse order.
@@ -114,12 +144,14 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
                 generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
             )
             heartbeat = Heartbeat(store, name, evaluator, limiters, database.rest)
-            beating = asyncio.create_task(heartbeat.run())
+            holds = HoldWatch(store, evaluator, database.rest)
+            background = [asyncio.create_task(each.run()) for each in (heartbeat, holds)]
             try:
                 yield evaluator, limiters
             finally:
-                beating.cancel()
-                await asyncio.wait([beating])
+                for task in background:
+                    task.cancel()
+                await asyncio.wait(background)
                 await writer.close()
                 limiters.close()
                 await limiters.finish()

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import compress
 from math import ceil
 from typing import Any
 
@@ -19,7 +20,7 @@ from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
 from celery.exceptions import Reject
 
-from aegish_dist.broker.messages import model_of
+from aegish_dist.broker.messages import model_of, run_of
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.policy import PREFETCH
@@ -97,14 +98,17 @@ class TaskPool(BasePool):
 
         A model's prefetch target, less the messages that are held, is divided among its queues and
         rounded up: that may be one message too many per queue, but none gets nothing while another
-        gets something. While the database fails, nothing is fetched. Called in the consumer's
-        thread.
+        gets something. Nothing is fetched of runs that are held, and nothing at all while the
+        database fails. Called in the consumer's thread.
         """
         if not self._evaluator.takes_items:
             return [0] * len(queues)
+        held = self._evaluator.held.run_ids
+        served = [not held or run_of(queue) not in held for queue in queues]
         models = list(map(model_of, queues))
-        shares = {model: ceil(self._room(model) / n) for model, n in Counter(models).items()}
-        return [shares[model] for model in models]
+        sharing = Counter(compress(models, served))
+        shares = {model: ceil(self._room(model) / n) for model, n in sharing.items()}
+        return [shares[m] if serve else 0 for m, serve in zip(models, served, strict=True)]
 
     def _room(self, model: str | None) -> int:
         target = PREFETCH.unlimited if model is None else self._limiters.prefetch_target(model)

@@ -4,7 +4,7 @@ Each method of `Store` is one transaction and may block; the event loop calls it
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from queue import SimpleQueue
@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
+from aegish_dist.db.held import held_among
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run
@@ -68,6 +69,11 @@ class Store:
         with transaction(self._engine) as session:
             insert_verdicts(session, [(each.key, each.verdict) for each in group])
         return [None] * len(group)
+
+    def held_among(self, run_ids: Collection[str]) -> frozenset[str]:
+        """Return those of some runs that are held."""
+        with transaction(self._engine) as session:
+            return held_among(session, run_ids)
 
     def answered(self, run_models: Sequence[int]) -> Sequence[bool]:
         """Return for each model of a run, by its row, whether it has an answer in the store."""

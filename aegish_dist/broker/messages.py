@@ -61,6 +61,12 @@ def model_of(queue: str) -> str | None:
     return name.removeprefix(QUEUE_PREFIX) if mark and name.startswith(QUEUE_PREFIX) else None
 
 
+def run_of(queue: str) -> str | None:
+    """Return the run of a queue, None for a queue of another kind."""
+    name, mark, run_id = queue.rpartition(RUN_MARK)
+    return run_id if mark and name.startswith(QUEUE_PREFIX) else None
+
+
 def run_queue(app: Celery, name: str) -> Queue:
     """Return a queue of the broker's default exchange, with the arguments that all processes use.
 

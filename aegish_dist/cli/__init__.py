@@ -35,7 +35,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "status": "Show how far a run is.",
         "resume": "Enqueue whatever of a run has no verdict.",
         "retry": "Ask again what ended in some outcomes.",
-        "runs": "List the runs.",
+        "pause": "Stop asking a run's models for a while.",
+        "cancel": "Stop asking a run's models.",
+        "runs": "List and rename the runs.",
     },
     "Results": {
         "aggregate": "Score a run's verdicts and store a snapshot of the metrics.",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from aegish_dist.pipeline.status import ModelStatus, RunStatus, State, retry_command
+from aegish_dist.pipeline.status import HELD, ModelStatus, RunStatus, State, retry_command
 
 
 def halted(status: RunStatus) -> Iterator[str]:
@@ -26,6 +26,20 @@ def halted(status: RunStatus) -> Iterator[str]:
             f"over budget, the rest of its items was not called: {dear}; with a higher cap it goes"
             f" on: `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
         )
+
+    if status.state in HELD:
+        yield _HELD[status.state].format(run_id=status.run_id)
+
+
+_HELD = {
+    State.PAUSED: "paused: `aegish-dist resume --run-id {run_id}` goes on",
+    State.CANCELLED: "cancelled: `aegish-dist resume --run-id {run_id} --reopen` goes on",
+    State.DECIDED: (
+        "its stop rule found the question settled: `aegish-dist report --run-id {run_id}` shows the"
+        " answer, `aegish-dist resume --run-id {run_id} --reopen` asks the rest as well"
+    ),
+}
+"""Remedies for a run that is held."""
 
 
 def _with_reason(model: ModelStatus) -> str:

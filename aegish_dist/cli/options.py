@@ -162,7 +162,7 @@ def run_id(*, default: str | None = None) -> Callable[[Function], Function]:
         "--run-id",
         type=Utf8(),
         metavar="R",
-        help="A run's id, a unique prefix of it, or `latest`.",
+        help="A run's id, a unique prefix of it, its name, or `latest`.",
         **presence,
     )
 

@@ -18,19 +18,25 @@ from aegish_dist.pipeline.runs import find_run
     "Raise the cap of a run that was submitted with one; what it has cost so far counts.",
 )
 @cost_cap("--max-cost-per-model", "The same for the cap of each model.")
+@click.option("--reopen", is_flag=True, help="Go on with a run that is cancelled or decided, too.")
 @as_json
 def resume(
-    run_id: str, max_cost: float | None, max_cost_per_model: float | None, as_json: bool
+    run_id: str,
+    max_cost: float | None,
+    max_cost_per_model: float | None,
+    reopen: bool,
+    as_json: bool,
 ) -> int:
     """Enqueue whatever of a run has no verdict.
 
-    After a crash, a flushed broker, an interrupt, a cap on the cost that was reached or a model
-    that was parked, which is tried again at once: nothing that is stored is asked again, and
+    After `pause`, a crash, a flushed broker, an interrupt, a cap on the cost that was reached or a
+    model that was parked, which is tried again at once: nothing that is stored is asked again, and
     nothing is stored twice. What ended in an error has its verdict: `retry` asks it again.
     """
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
-    resumed = resume_run(workspace, found, usd(max_cost), usd(max_cost_per_model), Shown())
+    caps = usd(max_cost), usd(max_cost_per_model)
+    resumed = resume_run(workspace, found, *caps, Shown(), reopen=reopen)
     enqueued, missing = resumed.enqueued, resumed.missing
     if as_json:
         say_json({"run_id": found, "enqueued": enqueued, "missing": missing})

@@ -1,33 +1,46 @@
-"""`aegish-dist runs`: the list of runs."""
+"""`aegish-dist runs`: list and rename runs."""
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import MAX_INTEGER, as_json
-from aegish_dist.cli.printing import say_json
+from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json
+from aegish_dist.cli.printing import say, say_json
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.run import RunSummary
-from aegish_dist.pipeline.runs import recent_runs
+from aegish_dist.pipeline.runs import find_run, recent_runs, rename
 
-
-@click.command()
-@click.option(
+_limit = click.option(
     "--limit",
     type=click.IntRange(1, MAX_INTEGER),
     default=20,
     show_default=True,
     help="At most this many.",
 )
+
+
+@click.group(invoke_without_command=True)
+@_limit
 @as_json
-def runs(limit: int, as_json: bool) -> None:
+@click.pass_context
+def runs(context: click.Context, /, **options: Any) -> None:
+    """List and rename the runs; `runs` alone lists them."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_, **options)
+
+
+@runs.command("list")
+@_limit
+@as_json
+def list_(limit: int, as_json: bool) -> None:
     """List the runs, newest first."""
     found = recent_runs(open_workspace().engine, limit)
     if as_json:
         say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
         return
-    columns = ("Run", "Created (UTC)", "Origin", "Name")
+    columns = ("Run", "Created (UTC)", "Origin", "Name", "Held")
     numbers = ("Models", "Samples", "Epochs", "Verdicts")
     print_table(TextTable(columns, map(_row, found), numbers))
 
@@ -35,4 +48,16 @@ def runs(limit: int, as_json: bool) -> None:
 def _row(run: RunSummary) -> tuple[str, ...]:
     numbers = (run.models, run.samples, run.epochs, run.verdicts)
     created = f"{run.created_at:%Y-%m-%d %H:%M}"
-    return run.run_id, created, run.origin, run.name, *(f"{number:,}" for number in numbers)
+    words = (run.run_id, created, run.origin, run.name, run.held or "")
+    return *words, *(f"{number:,}" for number in numbers)
+
+
+@runs.command("rename")
+@click.argument("run", type=Utf8())
+@click.argument("name", type=Utf8())
+def rename_(run: str, name: str) -> None:
+    """Give a run another name; "" takes its name away."""
+    engine = open_workspace().engine
+    found = find_run(engine, run)
+    given = rename(engine, found, name)
+    say(f"{found}: {given}" if given else f"{found}: no name")

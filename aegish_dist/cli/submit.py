@@ -69,7 +69,9 @@ Examples:
     "Begin no further call once the run has cost this much; `resume` can raise it.",
 )
 @cost_cap("--max-cost-per-model", "The same for each model.")
-@click.option("--name", type=Utf8(), default="", help="A name for the run.")
+@click.option(
+    "--name", type=Utf8(), default="", help="A name for the run, which `--run-id` takes too."
+)
 @click.option(
     "--keys-on-workers", is_flag=True, help="Do not look for API keys here; the workers have them."
 )

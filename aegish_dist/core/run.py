@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
@@ -30,6 +31,17 @@ def new_run_id(now: datetime, entropy: int | None = None) -> str:
         value, digit = divmod(value, 32)
         digits.append(ALPHABET[digit])
     return "".join(reversed(digits))
+
+
+class Held(StrEnum):
+    """Why workers ask nothing of a run although some of its items have no verdict."""
+
+    PAUSED = "paused"
+    """A user stopped it for a while; `resume` goes on."""
+    CANCELLED = "cancelled"
+    """A user stopped it and does not mean to go on."""
+    DECIDED = "decided"
+    """Its stop rule found the question settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,8 @@ class Run:
     """Who was asked, as resolved at submit."""
     datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Names of the datasets that a model was put to; a model that is absent was put to all."""
+    held: Held | None = None
+    """Why workers ask nothing of it; None: they ask."""
 
     @property
     def samples(self) -> int:
@@ -118,3 +132,5 @@ class RunSummary:
     """Repeats of every sample."""
     verdicts: int
     """Stored so far."""
+    held: Held | None
+    """Why workers ask nothing of it; None: they ask."""

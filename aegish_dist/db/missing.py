@@ -19,7 +19,7 @@ from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.statements import statement
-from aegish_dist.db.tables import RunModelRow, SampleRow
+from aegish_dist.db.tables import RunModelRow, RunRow, SampleRow
 
 SEARCH_S = 0.3
 """Seconds that one call may search for; meanwhile its worker looks for no new runs."""
@@ -47,6 +47,8 @@ class OpenModel:
     """Canonical model id."""
     destination: Destination
     """Where its calls go, and with which key."""
+    held: bool = False
+    """Whether its run is held: no item may be taken from its queue."""
 
 
 def missing_items(
@@ -77,7 +79,10 @@ def open_models(session: Session, run_id: str) -> None:
 
 
 def open_queues(session: Session) -> dict[str, OpenModel]:
-    """Return the queues that workers should listen to, and whose items are in them."""
+    """Return the queues of open models, and whose items are in them.
+
+    Workers should listen to those of runs that are not held.
+    """
     spec = RunModelRow.spec
     rows = session.execute(
         select(
@@ -87,11 +92,14 @@ def open_queues(session: Session) -> dict[str, OpenModel]:
             spec["wire"].astext.label("wire"),
             spec["base_url"].astext.label("base_url"),
             spec["key_variable"].astext.label("key_variable"),
-        ).where(RunModelRow.open)
+            RunRow.held.is_not(None).label("held"),
+        )
+        .join(RunRow, RunRow.id == RunModelRow.run_id)
+        .where(RunModelRow.open)
     )
     return {
         row.queue: OpenModel(
-            row.run_id, row.model, Destination(row.wire, row.base_url, row.key_variable)
+            row.run_id, row.model, Destination(row.wire, row.base_url, row.key_variable), row.held
         )
         for row in rows
     }

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Run, RunSummary
+from aegish_dist.core.run import Held, Run, RunSummary
 from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, PromptRow, RunDatasetRow, RunModelRow, RunRow
-from aegish_dist.errors import StoreError
+from aegish_dist.errors import ConfigError, StoreError
 
 LATEST = "latest"
 """Stands for the id of the newest run."""
@@ -103,7 +103,9 @@ def _save_prompt(session: Session, prompt: Prompt) -> int:
 
 
 def resolve_run_id(session: Session, text: str) -> str:
-    """Return the run id that a full id, a unique prefix or `latest` names.
+    """Return the run id that `latest`, a full id, a name or a unique prefix of an id stands for.
+
+    They are tried in this order; a name counts only as a whole.
 
     Raises:
         StoreError: It names no run, or several.
@@ -113,15 +115,53 @@ def resolve_run_id(session: Session, text: str) -> str:
         if newest is None:
             raise StoreError("there is no run yet: start one with `aegish-dist submit`")
         return newest
-    found = session.scalars(
-        select(RunRow.id).where(RunRow.id.startswith(text, autoescape=True)).limit(4)
-    ).all()
-    if text in found or (len(found) == 1 and text):
-        return text if text in found else found[0]
-    if not found or not text:
-        raise StoreError(f"no run '{text}': `aegish-dist runs` lists them")
-    named = ", ".join(sorted(found)[:3]) + (", ..." if len(found) > 3 else "")
-    raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
+    for meaning in (
+        RunRow.id == text,
+        RunRow.name == text,
+        RunRow.id.startswith(text, autoescape=True),
+    ):
+        found = session.scalars(select(RunRow.id).where(meaning).order_by(RunRow.id).limit(4)).all()
+        if len(found) > 1 and text:
+            named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+            raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
+        if found and text:
+            return found[0]
+    raise StoreError(f"no run '{text}': `aegish-dist runs` lists them")
+
+
+def require_free_name(session: Session, name: str, run_id: str | None = None) -> None:
+    """Refuse a name that stands for another run already.
+
+    Args:
+        session: Transaction of the caller. It waits for others that give names, until they end.
+        name: The name; an empty one is no name.
+        run_id: The run that it is for, if that is stored.
+
+    Raises:
+        ConfigError: Another run has that name, or it is the id of a run.
+    """
+    if not name:
+        return
+    one_at_a_time(session)
+    taken = (RunRow.name == name) | (RunRow.id == name)
+    holder = session.scalar(select(RunRow.id).where(taken, RunRow.id != (run_id or "")).limit(1))
+    if holder is not None:
+        raise ConfigError(f"run {holder} has the name '{name}' already: choose another one")
+
+
+def rename_run(session: Session, run_id: str, name: str) -> None:
+    """Give a run another name.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        name: The new name; empty to have none.
+
+    Raises:
+        ConfigError: Another run has that name.
+    """
+    require_free_name(session, name, run_id)
+    session.execute(update(RunRow).where(RunRow.id == run_id).values(name=name))
 
 
 def load_run(session: Session, run_id: str) -> Run:
@@ -163,6 +203,7 @@ def load_run(session: Session, run_id: str) -> Run:
             for spec, model in zip(specs, models, strict=True)
             if model.datasets is not None
         },
+        held=None if row.held is None else Held(row.held),
     )
 
 
@@ -226,4 +267,7 @@ def save_parameters(session: Session, run_id: str, parameters: CallParameters) -
 def list_runs(session: Session, limit: int) -> list[RunSummary]:
     """Return the newest runs, newest first."""
     rows = session.execute(_LIST_RUNS, {"limit": limit}).mappings()
-    return [RunSummary(**row) for row in rows]
+    return [
+        RunSummary(**{**row, "held": None if row["held"] is None else Held(row["held"])})
+        for row in rows
+    ]

@@ -45,6 +45,8 @@ class LookUp:
     """Command of its sample."""
     done: bool
     """Whether its verdict is there already, or one of a later generation."""
+    held: bool = False
+    """Whether its run is held: no call may begin."""
 
 
 def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
@@ -67,7 +69,7 @@ def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
     for row in rows:
         item = items[row.number - 1]
         key = VerdictKey(row.run_model_id, item.sample_key, item.epoch, item.generation)
-        found[row.number - 1] = LookUp(key, row.command, row.done)
+        found[row.number - 1] = LookUp(key, row.command, row.done, row.held)
     return found
 
 

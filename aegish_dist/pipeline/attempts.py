@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.cost import cost_usd
@@ -76,8 +77,10 @@ class Attempts:
         """
         errors: list[CallError] = []
         first_call = 0
+        ends_wait = partial(self._waits.held.ends_wait, of.item.run_id)
         while True:
-            permit = await self._permit(of, called=bool(errors))
+            with ends_wait():
+                permit = await self._permit(of, called=bool(errors))
             if permit is None:
                 return None
             if not of.is_wanted():
@@ -95,15 +98,19 @@ class Attempts:
                 )
             else:
                 return self._signed(judge(completion), of, errors)
-            match await self._decide(of, failure, first_call):
+            with ends_wait():
+                step = await self._decide(of, failure, first_call)
+            match step:
                 case GiveUp(outcome):
                     cause = errors[-1].error_class
                     lost = Verdict(outcome, None, cause, parser_version=PARSER_VERSION)
                     return self._signed(lost, of, errors)
                 case RetryAfter(seconds):
-                    await self._waits.pause(seconds, of.clock)
+                    with ends_wait():
+                        await self._waits.pause(seconds, of.clock)
                 case _:
-                    await of.caller.limiter.answers.hold(HELD_AFTER_FAILURE_S)
+                    with ends_wait():
+                        await of.caller.limiter.answers.hold(HELD_AFTER_FAILURE_S)
                     raise ItemShedError
 
     async def _permit(self, of: Attempt, *, called: bool) -> Permit | None:

@@ -14,11 +14,17 @@ from typing import NamedTuple
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
-from aegish_dist.errors import CatalogError, ConfigError, LimiterFailedError, UnservedModelError
+from aegish_dist.errors import (
+    CatalogError,
+    ConfigError,
+    LimiterFailedError,
+    RunHeldError,
+    UnservedModelError,
+)
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.attempts import HELD_AFTER_FAILURE_S, Attempt, Attempts
 from aegish_dist.pipeline.caller import Caller
-from aegish_dist.pipeline.waiting import Health, ItemClock, Waits
+from aegish_dist.pipeline.waiting import Health, HeldRuns, ItemClock, Waits
 
 log = get_logger(__name__)
 
@@ -78,6 +84,11 @@ class Evaluator:
         """Whether new items may be fetched: verdicts on them could be stored."""
         return self._waits.health.good
 
+    @property
+    def held(self) -> HeldRuns:
+        """Runs of which no call may begin."""
+        return self._waits.held
+
     def stop(self) -> None:
         """Begin no further call; calls in flight go on."""
         self._waits.stop()
@@ -135,6 +146,9 @@ class Evaluator:
             return
         if found.done:
             return
+        if found.held:
+            self.held.add(item.run_id)
+            raise RunHeldError
         caller = await self._serving(item, clock)
 
         def is_wanted() -> bool:
@@ -155,7 +169,8 @@ class Evaluator:
             if item.model not in self._unserved:
                 self._unserved.add(item.model)
                 log.error("model_not_served_here", model=item.model, problem=str(error))
-            await self._waits.pause(HELD_UNSERVED_S, clock)
+            with self.held.ends_wait(item.run_id):
+                await self._waits.pause(HELD_UNSERVED_S, clock)
             raise UnservedModelError from error
 
 

@@ -12,6 +12,7 @@ from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import RunEstimate, estimate
 from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
+from aegish_dist.pipeline.runs import checked_name, require_free
 from aegish_dist.prompts.loading import load_prompt
 
 if TYPE_CHECKING:
@@ -105,16 +106,19 @@ def plan_run(workspace: Workspace, request: Request) -> Submission:
 
     Raises:
         CatalogError: A model is unknown.
+        ConfigError: The name is taken, or none.
         DatasetError: A dataset or a category is unknown, nothing is left of one, or the prompt
             cannot be read.
     """
+    name = checked_name(request.name)
+    require_free(workspace.engine, name)
     models = workspace.catalog.resolve(request.models, workspace.environ)
     prompt = load_prompt(request.prompt, cot=request.cot)
     names = dict.fromkeys(request.datasets or bundled_names())
     chosen = [choose_dataset(workspace.engine, name) for name in names]
     require_categories(chosen, request.categories)
     datasets = tuple(narrow(each, request.categories, request.limit) for each in chosen)
-    return Submission(models, datasets, prompt, request.parameters, request.epochs, request.name)
+    return Submission(models, datasets, prompt, request.parameters, request.epochs, name)
 
 
 def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:

@@ -20,6 +20,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
 from aegish_dist.db.retries import Retry, save_retry
 from aegish_dist.errors import ConfigError, QueueError, StoreError
+from aegish_dist.pipeline.hold import require_not_held
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.resume import probe_parked
 from aegish_dist.pipeline.run_here import finish
@@ -68,11 +69,12 @@ def retry_run(
         observer: Follows the work.
 
     Raises:
-        StoreError: The run was imported, does not ask one of the models, or the database cannot
-            be reached.
+        StoreError: The run was imported or is held, does not ask one of the models, or the database
+            cannot be reached.
         QueueError: The broker cannot be reached.
     """
     run = load_submitted_run(workspace.engine, run_id)
+    require_not_held(run)
     embedded = workspace.settings.embedded_broker
     if embedded:
         planned = plan_retry(workspace.engine, run, outcomes, models)

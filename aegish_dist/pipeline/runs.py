@@ -1,21 +1,76 @@
-"""Finding and listing runs."""
+"""Finding, naming and listing runs."""
 
 from sqlalchemy import Engine
 
+from aegish_dist.core.printable import printable
 from aegish_dist.core.run import Run, RunSummary
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.runs import list_runs, load_run, resolve_run_id
-from aegish_dist.errors import StoreError
+from aegish_dist.db.runs import (
+    LATEST,
+    list_runs,
+    load_run,
+    rename_run,
+    require_free_name,
+    resolve_run_id,
+)
+from aegish_dist.errors import ConfigError, StoreError
+
+LONGEST_NAME = 100
+"""Characters of a name that a user gives; it stands in tables."""
 
 
 def find_run(engine: Engine, text: str) -> str:
-    """Return the run id that a full id, a unique prefix or `latest` names.
+    """Return the run id that `latest`, a full id, a name or a unique prefix of an id stands for.
 
     Raises:
         StoreError: It names none, or several.
     """
     with transaction(engine) as session:
         return resolve_run_id(session, text)
+
+
+def checked_name(text: str) -> str:
+    """Return a name that a run may have, without blanks around it; empty for none.
+
+    Raises:
+        ConfigError: It is too long, or could not be typed or printed.
+    """
+    name = text.strip()
+    if name == LATEST:
+        raise ConfigError(f"a run cannot be named '{LATEST}', which stands for the newest one")
+    if len(name) > LONGEST_NAME:
+        raise ConfigError(f"a name has at most {LONGEST_NAME} characters, this one {len(name)}")
+    if printable(name) != name:
+        raise ConfigError(f"the name '{name}' holds characters that cannot be printed")
+    return name
+
+
+def require_free(engine: Engine, name: str) -> None:
+    """Refuse a name for a new run that another one has.
+
+    Raises:
+        ConfigError: Another run has that name.
+    """
+    if name:
+        with transaction(engine) as session:
+            require_free_name(session, name)
+
+
+def rename(engine: Engine, run_id: str, name: str) -> str:
+    """Give a run another name, and return that.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        name: As a user typed it; empty to have none.
+
+    Raises:
+        ConfigError: It is no name, or another run has it.
+    """
+    checked = checked_name(name)
+    with transaction(engine) as session:
+        rename_run(session, run_id, checked)
+    return checked
 
 
 def recent_runs(engine: Engine, limit: int) -> list[RunSummary]:

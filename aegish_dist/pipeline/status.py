@@ -31,6 +31,16 @@ class State(StrEnum):
     """Something is missing, and the model failed so often that it is only probed now and then."""
     OVER_BUDGET = "over budget"
     """Something is missing, and the run has spent what it may."""
+    PAUSED = "paused"
+    """Something is missing, and a user stopped the run for a while."""
+    CANCELLED = "cancelled"
+    """Something is missing, and a user stopped the run."""
+    DECIDED = "decided"
+    """Something is missing, and the run's stop rule found the question settled."""
+
+
+HELD = (State.PAUSED, State.CANCELLED, State.DECIDED)
+"""Workers ask nothing of the run; calls in flight may still end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +103,19 @@ class RunStatus:
     @property
     def ended(self) -> bool:
         """Whether nothing moves by itself: all that is missing is halted or cannot be called."""
-        return all(
-            model.state is not State.RUNNING
-            and (model.state is not State.WAITING or model.reason is not None)
-            for model in self.models
-        )
+        return not any(map(_moves, self.models))
+
+    @property
+    def held(self) -> bool:
+        """Whether workers ask nothing of the run, and all calls in flight have ended."""
+        return self.state in HELD and self.ended
+
+
+def _moves(model: ModelStatus) -> bool:
+    if model.state in HELD:
+        return model.in_flight > 0
+    waits = model.state is State.WAITING and model.reason is None
+    return waits or model.state is State.RUNNING
 
 
 def run_status(engine: Engine, run_id: str) -> RunStatus:
@@ -165,6 +183,8 @@ def _model_status(
     planned = run.planned(model)
     if done >= planned or run.prompt is None:
         state = State.COMPLETE
+    elif run.held is not None:
+        state = State(run.held.value)
     elif halt is not None:
         state = State(halt.value)
     else:
@@ -217,7 +237,7 @@ def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
 
 def _joint_state(models: tuple[ModelStatus, ...]) -> State:
     states = {model.state for model in models}
-    for state in (State.RUNNING, State.WAITING, State.PARKED, State.OVER_BUDGET):
+    for state in (State.RUNNING, State.WAITING, State.PARKED, State.OVER_BUDGET, *HELD):
         if state in states:
             return state
     return State.COMPLETE

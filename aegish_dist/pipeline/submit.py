@@ -18,7 +18,7 @@ from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import missing_items, open_models
-from aegish_dist.db.runs import save_run
+from aegish_dist.db.runs import require_free_name, save_run
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import Submission
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 
 def create_run(engine: Engine, submission: Submission) -> Run:
-    """Store a run in one transaction; nothing is enqueued yet."""
+    """Store a run in one transaction; nothing is enqueued yet.
+
+    Raises:
+        ConfigError: Its name was given to another run meanwhile.
+    """
     now = datetime.now(UTC)
     run = Run(
         run_id=new_run_id(now),
@@ -43,6 +47,7 @@ def create_run(engine: Engine, submission: Submission) -> Run:
         models=submission.models,
     )
     with transaction(engine) as session:
+        require_free_name(session, run.name)
         ids = [save_dataset(session, d, selectable=False) for d in submission.datasets]
         save_run(session, run, ids, queue_names(run))
     return run

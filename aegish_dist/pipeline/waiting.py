@@ -2,11 +2,14 @@
 
 import asyncio
 import time
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import cast
 
 from aegish_dist.core.verdict import Timing
-from aegish_dist.errors import ShuttingDownError
+from aegish_dist.errors import RunHeldError, ShuttingDownError
 
 
 class Health:
@@ -64,6 +67,59 @@ class ItemClock:
         return Timing(*(round(part * 1000, 3) for part in parts))
 
 
+class HeldRuns:
+    """The runs that are held, as far as this worker knows; no call of theirs begins."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.run_ids: frozenset[str] = frozenset()
+        """Their ids; may be read from any thread."""
+        self._waiting: defaultdict[str, set[asyncio.Task[object]]] = defaultdict(set)
+        self._ended: set[asyncio.Task[object]] = set()
+
+    def set(self, run_ids: frozenset[str]) -> None:
+        """Note which runs are held; ends the waits of their items."""
+        self.run_ids = run_ids
+        for run_id in run_ids & self._waiting.keys():
+            for task in self._waiting.pop(run_id):
+                self._ended.add(task)
+                task.cancel()
+
+    def add(self, run_id: str) -> None:
+        """Note that a run is held, too."""
+        if run_id not in self.run_ids:
+            self.set(self.run_ids | {run_id})
+
+    @contextmanager
+    def ends_wait(self, run_id: str) -> Iterator[None]:
+        """End the body, in which no call is under way, as soon as a run is held.
+
+        Raises:
+            RunHeldError: The run is held.
+        """
+        if run_id in self.run_ids:
+            raise RunHeldError
+        task = cast("asyncio.Task[object]", asyncio.current_task())
+        self._waiting[run_id].add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            # As in `asyncio.timeout`: the worker may cancel the task for another reason, too.
+            if task in self._ended and task.uncancel() == 0:
+                raise RunHeldError from None
+            raise
+        finally:
+            self._ended.discard(task)
+            self._forget(run_id, task)
+
+    def _forget(self, run_id: str, task: "asyncio.Task[object]") -> None:
+        tasks = self._waiting.get(run_id)
+        if tasks is not None:
+            tasks.discard(task)
+            if not tasks:
+                del self._waiting[run_id]
+
+
 class Waits:
     """The waits of a worker's items; each ends at once when the worker stops."""
 
@@ -74,6 +130,7 @@ class Waits:
             health: Whether verdicts can be stored.
         """
         self.health = health
+        self.held = HeldRuns()
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:

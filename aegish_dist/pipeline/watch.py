@@ -71,7 +71,7 @@ class Counts:
         Args:
             status: The latest count.
         """
-        if not status.missing or self._ended_at is None:
+        if not status.missing or status.held or self._ended_at is None:
             return status.ended
         return self._clock() - self._ended_at >= SETTLED_S
 

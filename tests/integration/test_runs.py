@@ -198,6 +198,26 @@ def test_what_names_no_run_or_several_is_refused(session: Session, text: str, me
     assert str(caught.value).startswith(message)
 
 
+def test_a_name_stands_for_its_run(session: Session) -> None:
+    """It counts as a whole, after ids and before prefixes of ids; two runs with one are named."""
+    store(session, replace(a_run("0aa000001"), name="0ab"))
+    store(session, replace(a_run("0ab000001"), name="nightly"))
+    store(session, replace(a_run("0ac000001"), name="twice"))
+    store(session, replace(a_run("0ad000001"), name="twice"))
+    store(session, replace(a_run("0ae000001"), name="latest", created_at=NOON + timedelta(1)))
+    store(session, replace(a_run("0af000001"), name="0aa000001", created_at=NOON + timedelta(2)))
+
+    assert resolve_run_id(session, "nightly") == "0ab000001"
+    assert resolve_run_id(session, "0ab") == "0aa000001"
+    assert resolve_run_id(session, "0ab0") == "0ab000001"
+    assert resolve_run_id(session, "0aa000001") == "0aa000001"
+    assert resolve_run_id(session, "latest") == "0af000001"
+    with pytest.raises(StoreError, match="ambiguous: it could be 0ac000001, 0ad000001"):
+        resolve_run_id(session, "twice")
+    with pytest.raises(StoreError, match="no run 'night'"):
+        resolve_run_id(session, "night")
+
+
 def test_an_empty_prefix_is_refused_even_with_a_single_run(session: Session) -> None:
     """Typing nothing never names a run."""
     store(session, a_run())

@@ -2,7 +2,7 @@
 
 -- name: list_runs
 -- The `:limit` newest runs, newest first, with the numbers of their models, samples and verdicts.
-SELECT run.id AS run_id, run.name, run.origin, run.created_at, run.epochs,
+SELECT run.id AS run_id, run.name, run.origin, run.created_at, run.epochs, run.held,
        (SELECT count(*) FROM run_models WHERE run_id = run.id) AS models,
        (SELECT coalesce(sum(dataset.samples), 0)
         FROM run_datasets AS asked JOIN datasets AS dataset ON dataset.id = asked.dataset_id
@@ -16,15 +16,18 @@ LIMIT :limit
 
 -- name: look_up_items
 -- For each item that is planned: its `number` in the lists, 1-based, the key of its model, its
--- command, and whether its verdict or one of a later generation is there. Each LIMIT has PostgreSQL
--- look one row up by its whole key. It would join otherwise, and while it knows nothing of a table
--- yet, it joins by the first column of a key and reads every verdict of the model again.
-SELECT item.number, model.id AS run_model_id, sample.command, coalesce(verdict.done, false) AS done
+-- command, whether its verdict or one of a later generation is there, and whether its run is held.
+-- Each LIMIT has PostgreSQL look one row up by its whole key. It would join otherwise, and while it
+-- knows nothing of a table yet, it joins by the first column of a key and reads every verdict of
+-- the model again.
+SELECT item.number, model.id AS run_model_id, sample.command, coalesce(verdict.done, false) AS done,
+       run.held
 FROM unnest(CAST(:runs AS text[]), CAST(:models AS text[]), CAST(:keys AS bigint[]),
             CAST(:epochs AS smallint[]), CAST(:generations AS smallint[]))
      WITH ORDINALITY AS item (run, model, key, epoch, generation, number)
 CROSS JOIN LATERAL (
-    SELECT FROM runs WHERE id = item.run AND epochs >= item.epoch LIMIT 1) AS run
+    SELECT held IS NOT NULL AS held FROM runs WHERE id = item.run AND epochs >= item.epoch LIMIT 1
+) AS run
 CROSS JOIN LATERAL (
     SELECT id FROM run_models WHERE run_id = item.run AND model = item.model LIMIT 1) AS model
 CROSS JOIN LATERAL (

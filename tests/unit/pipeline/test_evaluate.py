@@ -23,6 +23,7 @@ from aegish_dist.errors import (
     ItemShedError,
     ProviderError,
     RedeliveredError,
+    RunHeldError,
     ShuttingDownError,
     UnservedModelError,
 )
@@ -553,3 +554,82 @@ def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
         patch.setattr(failures, "BASE_S", 40.0)
         patch.setattr(time, "monotonic", lambda: asyncio.get_running_loop().time())
         run_virtually(scenario())
+
+
+def test_no_call_begins_of_a_run_that_the_store_says_is_held() -> None:
+    """The item goes back, and the worker knows at once that it need not fetch others."""
+
+    async def scenario() -> None:
+        store, provider = Store(LookUp(KEY, "rm -rf /", done=False, held=True)), Provider(BLOCK)
+        evaluator = an_evaluator(store, provider)
+        with pytest.raises(RunHeldError):
+            await evaluator.evaluate(ITEM, None)
+        assert (provider.commands, store.recorded) == ([], [])
+        assert evaluator.held.run_ids == {ITEM.run_id}
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_is_held_ends_waits_and_no_calls() -> None:
+    """The call in flight becomes a verdict; what waits for a permit, or between attempts, goes back."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BLOCK)
+        provider.may_answer.clear()
+        evaluator = an_evaluator(store, provider, a_limiter(1))
+        calling, *waiting = (asyncio.create_task(evaluator.evaluate(i, None)) for i in items(5))
+        await provider.called.wait()
+        await asyncio.sleep(1)
+        evaluator.held.set(frozenset({ITEM.run_id, "another"}))
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(end) for end in ends] == [RunHeldError] * 4
+        assert not calling.done()
+        provider.may_answer.set()
+        await calling
+        assert (len(provider.commands), len(store.recorded)) == (1, 1)
+        assert not evaluator.in_flight
+
+        evaluator.held.set(frozenset())  # it goes on
+        await evaluator.evaluate(items(2)[1], None)
+        assert len(store.recorded) == 2
+
+    run_virtually(scenario())
+
+
+def test_a_run_that_is_held_ends_pauses_between_attempts() -> None:
+    """No further attempt is made, however long the provider asked to wait."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(replace_wait(TOO_FAST, 60.0))
+        evaluator = an_evaluator(store, provider)
+        task = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        await provider.called.wait()
+        await asyncio.sleep(5)
+        evaluator.held.add(ITEM.run_id)
+        with pytest.raises(RunHeldError):
+            await task
+        assert (len(provider.commands), store.recorded) == (1, [])
+
+    run_virtually(scenario())
+
+
+def replace_wait(error: ProviderError, seconds: float) -> ProviderError:
+    """Return a refusal that asks to wait so long."""
+    return ProviderError(
+        str(error), error_class=ErrorClass.RATE_LIMIT, status=429, retry_after_s=seconds
+    )
+
+
+def test_a_worker_that_ends_while_a_run_is_held_ends_all_the_same() -> None:
+    """A cancellation of the worker's own is not taken for the other one."""
+
+    async def scenario() -> None:
+        evaluator = an_evaluator(Store(), Provider(BLOCK), a_limiter(0))
+        task = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        await asyncio.sleep(1)
+        evaluator.held.add(ITEM.run_id)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_virtually(scenario())

@@ -20,12 +20,15 @@ class SlowRun:
         self.counts = 0
         self.ended = False
         self.missing = 1
+        self.held = False
         self._count_s = count_s
 
     def count(self) -> Any:
         self.counts += 1
         self.now += self._count_s
-        return SimpleNamespace(number=self.counts, ended=self.ended, missing=self.missing)
+        return SimpleNamespace(
+            number=self.counts, ended=self.ended, missing=self.missing, held=self.held
+        )
 
 
 def look_for(run: SlowRun, seconds: float, *, quiet: bool = False) -> Counts:
@@ -59,6 +62,15 @@ def test_however_long_counting_takes_a_count_comes_every_minute() -> None:
     look_for(run, 650.0)
 
     assert run.counts >= 650.0 // (LONGEST_PAUSE_S + 5.25)
+
+
+def test_a_run_that_is_held_has_ended_at_once() -> None:
+    """Nothing of it can begin to move while workers report what they did before."""
+    run = SlowRun(count_s=0.0)
+    run.ended = run.held = True
+    counts = Counts(run.count, lambda: run.now)
+
+    assert counts.has_ended(defined(counts.look(quiet=False)))
 
 
 def test_the_end_is_counted_at_once() -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain, repeat
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -45,7 +46,7 @@ def follow(consumer: Any, *queues: str, stopped: bool = False) -> None:
     event = threading.Event()
     if stopped:
         event.set()
-    discovery.follow(consumer, frozenset(queues), event)
+    discovery.follow(consumer, frozenset(queues), frozenset(), event)
 
 
 def listened(consumer: Any) -> set[str]:
@@ -157,6 +158,21 @@ def test_a_look_that_fails(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> No
     """Whatever goes wrong in one look for runs, the next one is made."""
     looks = (SQLAlchemyError("away"), ValueError("a bug"), found(FIRST))
     with discovering(consumer, monkeypatch, *looks) as follow_next:
+        follow_next()
+        assert listened(consumer) == {FIRST}
+
+
+def test_the_queue_of_a_held_run_is_left_with_its_messages(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages wait there until the run goes on."""
+    held = {name: replace(each, held=True) for name, each in found(FIRST).items()}
+    looks = (found(FIRST, SECOND), found(SECOND) | held, found(FIRST))
+    with discovering(consumer, monkeypatch, *looks) as follow_next:
+        follow_next()
+        publish(consumer.app, [Item("run1", MODEL, 1)])
+        follow_next()
+        assert listened(consumer) == {SECOND}
         follow_next()
         assert listened(consumer) == {FIRST}
 

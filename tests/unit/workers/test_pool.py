@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aegish_dist.broker.messages import queue_name
+from aegish_dist.pipeline.waiting import HeldRuns
 from workers import pool as pool_module
 from workers.pool import TaskPool
 from workers.tasks import Delivery
@@ -35,6 +36,9 @@ class FakeEvaluator:
     """An evaluator whose database works."""
 
     takes_items = True
+
+    def __init__(self) -> None:
+        self.held = HeldRuns()
 
     def stop(self) -> None:
         pass
@@ -86,6 +90,15 @@ def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool) -> Non
 
     take(pool, A2)
     assert pool.allowance([A1, A2, B1]) == [0, 0, 40]
+
+
+def test_nothing_is_fetched_of_a_run_that_is_held(pool: TaskPool, evaluator: FakeEvaluator) -> None:
+    """The other runs share what the model may have."""
+    evaluator.held.set(frozenset({"r1"}))
+    assert pool.allowance([A1, A2, A3, B1]) == [0, 4, 4, 0]
+
+    evaluator.held.set(frozenset())
+    assert pool.allowance([A1, B1]) == [7, 40]
 
 
 def test_queues_of_other_kinds_are_not_limited(pool: TaskPool) -> None:

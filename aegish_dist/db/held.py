@@ -1,0 +1,79 @@
+"""Runs that are held: workers ask nothing of them, although some of their items have no verdict.
+
+The column `runs.held` is all there is to it. Every look-up of an item reads it, so no call begins
+of an item that is looked up after a run was held.
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from sqlalchemy import func, null, select, update
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.run import Held
+from aegish_dist.db.tables import RunRow, WorkerRow
+from aegish_dist.db.workers import ALIVE_S
+
+REPORT_AGE = timedelta(seconds=0.5)
+"""How long a worker's report may have been under way to the database."""
+
+
+def hold(session: Session, run_id: str, reason: Held) -> Held | None:
+    """Have workers ask nothing more of a run; calls in flight finish and are stored.
+
+    A paused run can be cancelled or decided; one that is cancelled or decided stays so.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        reason: Why.
+
+    Returns:
+        Why it was held before; None: it was not.
+    """
+    before = session.scalar(select(RunRow.held).where(RunRow.id == run_id).with_for_update())
+    if before is None or (before == Held.PAUSED.value and reason is not Held.PAUSED):
+        session.execute(update(RunRow).where(RunRow.id == run_id).values(held=reason.value))
+    return None if before is None else Held(before)
+
+
+def release(session: Session, run_id: str) -> None:
+    """Have workers ask what a held run lacks; one that was decided loses its stop rule."""
+    session.execute(
+        update(RunRow)
+        .where(RunRow.id == run_id, RunRow.held == Held.DECIDED.value)
+        .values(stop_rule=null())
+    )
+    session.execute(update(RunRow).where(RunRow.id == run_id).values(held=None))
+
+
+def held_among(session: Session, run_ids: Collection[str]) -> frozenset[str]:
+    """Return those of some runs that are held."""
+    held = select(RunRow.id).where(RunRow.id.in_(run_ids), RunRow.held.is_not(None))
+    return frozenset(session.scalars(held))
+
+
+def database_time(session: Session) -> datetime:
+    """Return when the transaction began, by the server's clock."""
+    return session.scalars(select(func.now())).one()
+
+
+def items_under_way(session: Session, run_id: str, since: datetime) -> int | None:
+    """Return how many items of a run living workers hold, by reports that are new enough.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        since: Time of the server; what a worker reported before it says nothing.
+
+    Returns:
+        None while a living worker has not reported since.
+    """
+    recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
+    earliest = since + REPORT_AGE
+    items = 0
+    for row in session.scalars(select(WorkerRow).where(WorkerRow.seen_at > recent)):
+        if row.seen_at < earliest:
+            return None
+        items += sum(each["items"] for each in row.in_flight if each["run"] == run_id)
+    return items

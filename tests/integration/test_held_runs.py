@@ -1,0 +1,207 @@
+"""Holding, resuming and naming runs: the store and the commands, without a worker."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.run import Held
+from aegish_dist.db.held import (
+    REPORT_AGE,
+    database_time,
+    held_among,
+    hold,
+    items_under_way,
+    release,
+)
+from aegish_dist.db.missing import open_queues
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.verdicts import look_up
+from aegish_dist.db.workers import report_worker
+from aegish_dist.pipeline.status import State, run_status
+from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, a_run, answer, store
+
+RUN = "0abcdefgh"
+
+
+@pytest.fixture
+def stored(engine: Engine) -> Engine:
+    """A store with one run that lacks two of three verdicts."""
+    with Session(engine) as session, session.begin():
+        run = store(session, a_run(RUN))
+        answer(session, run, {run.item(TAR): BLOCKED})
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("reasons", "held"),
+    [
+        ("paused", "paused"),
+        ("paused paused", "paused"),
+        ("paused cancelled", "cancelled"),
+        ("paused decided", "decided"),
+        ("cancelled paused", "cancelled"),
+        ("decided paused", "decided"),
+        ("decided cancelled", "decided"),
+    ],
+)
+def test_what_holds_a_run(session: Session, reasons: str, held: str) -> None:
+    """A pause yields to anything stronger, and nothing yields to a pause."""
+    store(session, a_run(RUN))
+    before = [hold(session, RUN, Held(reason)) for reason in reasons.split()]
+
+    assert before[0] is None
+    assert before[1:] == [Held(reason) for reason in reasons.split()[:-1]]
+    assert load_run(session, RUN).held == held
+
+
+def test_workers_see_that_a_run_is_held(session: Session) -> None:
+    """Its queues are marked, its look-ups say so, and both end when it is released."""
+    run = store(session, a_run(RUN))
+    store(session, a_run("0bbcdefgh"))
+    items = [run.item(sample) for sample in COMMANDS.samples]
+
+    hold(session, RUN, Held.PAUSED)
+
+    assert {each.run_id: each.held for each in open_queues(session).values()} == {
+        RUN: True,
+        "0bbcdefgh": False,
+    }
+    assert [found is not None and found.held for found in look_up(session, items)] == [True] * 3
+    assert held_among(session, [RUN, "0bbcdefgh", "none"]) == {RUN}
+
+    release(session, RUN)
+    assert not any(each.held for each in open_queues(session).values())
+    assert [found is not None and found.held for found in look_up(session, items)] == [False] * 3
+
+
+def test_a_decided_run_that_goes_on_has_lost_its_stop_rule(session: Session) -> None:
+    """It would be decided again by the next verdict; other runs keep theirs."""
+    store(session, a_run(RUN))
+    session.execute(text("UPDATE runs SET stop_rule = '{}'"))
+    hold(session, RUN, Held.PAUSED)
+    release(session, RUN)
+    assert session.scalar(text("SELECT stop_rule IS NOT NULL FROM runs"))
+
+    hold(session, RUN, Held.DECIDED)
+    release(session, RUN)
+    assert session.scalar(text("SELECT stop_rule IS NULL AND held IS NULL FROM runs"))
+
+
+def test_what_workers_hold_is_known_once_each_has_reported(engine: Engine) -> None:
+    """An older report says nothing, a silent worker does not count, nor do other runs."""
+
+    def under_way(*, before: timedelta) -> int | None:
+        with Session(engine) as session:
+            return items_under_way(session, RUN, database_time(session) - before)
+
+    assert under_way(before=timedelta()) == 0
+    with Session(engine) as session, session.begin():
+        report_worker(session, "a", {(RUN, "m"): 3, (RUN, "n"): 1, ("other", "m"): 5})
+        report_worker(session, "b", {(RUN, "m"): 2})
+
+    assert under_way(before=timedelta()) is None
+    assert under_way(before=REPORT_AGE + timedelta(seconds=1)) == 6
+    with Session(engine) as session, session.begin():
+        session.execute(text("UPDATE workers SET seen_at = now() - interval '1 minute'"))
+    assert under_way(before=timedelta()) == 0
+
+
+def test_pausing_and_cancelling(aegish: CommandLine, stored: Engine) -> None:
+    """Both say what they did, and again when they are repeated; status, list and JSON show it."""
+    assert aegish.ok("pause", "--run-id", RUN).out == f"{RUN}: paused, 2 verdicts missing\n"
+    assert aegish.ok("pause", "--run-id", "a name").out.startswith(f"{RUN}: paused already")
+    status = aegish.ok("status")
+    assert f"Run {RUN}: paused, 1 of 3" in status.out
+    assert f"paused: `aegish-dist resume --run-id {RUN}` goes on" in status.err
+    assert aegish.ok("status", "--json").json["models"][0]["state"] == "paused"
+    assert aegish.ok("runs", "--json").json[0]["held"] == "paused"
+
+    cancelled = aegish.ok("cancel", "--run-id", RUN, "--json").json
+    assert cancelled == {"run_id": RUN, "held": "cancelled", "missing": 2, "in_flight": 0}
+    assert "cancelled already" in aegish.ok("pause", "--run-id", RUN).out
+    assert " cancelled " in aegish.ok("runs").out
+    assert aegish.ok("status", "--watch").out.count("cancelled") == 2
+    assert run_status(stored, RUN).state is State.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("held", "command"),
+    [
+        ("paused", ["retry", "--outcome", "BLOCK"]),
+        ("cancelled", ["retry", "--outcome", "BLOCK"]),
+        ("cancelled", ["resume"]),
+        ("decided", ["resume"]),
+    ],
+)
+def test_a_held_run_does_not_go_on_by_accident(
+    aegish: CommandLine, stored: Engine, held: str, command: list[str]
+) -> None:
+    """The one line says what it is and what would go on with it; nothing is planned."""
+    with Session(stored) as session, session.begin():
+        hold(session, RUN, Held(held))
+
+    done = aegish(*command, "--run-id", RUN)
+
+    assert done.code == 1
+    assert f"run {RUN} is {held}" in done.err
+    assert "resume" in done.err
+    assert ("--reopen" in done.err) == (held != "paused")
+    assert run_status(stored, RUN).retrying == 0
+    assert run_status(stored, RUN).state == held
+
+
+def test_runs_that_cannot_be_held(aegish: CommandLine, stored: Engine) -> None:
+    """A complete run stays as it is; an imported one is refused."""
+    with Session(stored) as session, session.begin():
+        run = store(session, replace(a_run("0bbcdefgh"), name=""))
+        answer(session, run, {run.item(sample): BLOCKED for sample in COMMANDS.samples})
+        store(session, replace(a_run("0cbcdefgh", prompt=None), name="imported"))
+
+    complete = aegish.ok("cancel", "--run-id", "0b")
+    assert complete.out == "0bbcdefgh: complete, no worker asks anything of it\n"
+    assert run_status(stored, "0bbcdefgh").state is State.COMPLETE
+    refused = aegish("pause", "--run-id", "imported")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "was imported" in refused.err
+
+
+def test_renaming(aegish: CommandLine, stored: Engine) -> None:
+    """A name is given, taken by no second run, and taken away."""
+    with Session(stored) as session, session.begin():
+        store(session, replace(a_run("0bbcdefgh"), name="other"))
+
+    assert aegish.ok("runs", "rename", RUN, " night 1 ").out == f"{RUN}: night 1\n"
+    assert aegish.ok("status", "--run-id", "night 1", "--json").json["run_id"] == RUN
+    assert aegish.ok("runs", "rename", "night 1", "night 1").out == f"{RUN}: night 1\n"
+    for name, problem in {
+        "other": "run 0bbcdefgh has the name 'other' already",
+        "0bbcdefgh": "run 0bbcdefgh has the name '0bbcdefgh' already",
+        "latest": "cannot be named 'latest'",
+        "x" * 101: "at most 100 characters, this one 101",
+        "a\x1b[31m": "cannot be printed",
+        "a\nb": "cannot be printed",
+    }.items():
+        refused = aegish("runs", "rename", RUN, name)
+        assert (refused.code, refused.err.count("\n")) == (1, 1)
+        assert problem in refused.err
+    assert aegish.ok("runs", "rename", RUN, "").out == f"{RUN}: no name\n"
+    assert {run["name"] for run in aegish.ok("runs", "list", "--json").json} == {"", "other"}
+
+
+def test_submit_refuses_a_name_that_is_taken(
+    aegish: CommandLine, stored: Engine, tmp_path: Path
+) -> None:
+    """Before anything is planned; imports may go on to share one."""
+    refused = aegish("submit", "--models", "baseline/keyword", "--name", "a name", "--dry-run")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == f"error: run {RUN} has the name 'a name' already: choose another one\n"
+
+    line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
+    lines = write_lines(tmp_path / "lines.jsonl", line)
+    aegish.ok("verdicts", "import", lines, "--name", "a name")
+    assert "is ambiguous" in aegish("status", "--run-id", "a name").err
