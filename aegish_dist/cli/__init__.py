@@ -1,8 +1,9 @@
 """The command line: parse options, call one pipeline function, print.
 
 Results go to standard output, logs and progress to standard error. Exit codes: 0 done, 1 an
-expected failure in one clear line, 2 wrong usage, 3 a bug, 130 interrupted. Commands are imported
-when they are called, so that help stays fast.
+expected failure in one clear line, 2 wrong usage, 3 a bug, 4 a gate or a threshold is missed, 5 a
+gate or a threshold cannot be decided, 130 interrupted. Commands are imported when they are called,
+so that help stays fast.
 """
 
 import gc
@@ -25,6 +26,8 @@ from aegish_dist.errors import AegishError, ClosedOutputError
 
 EXIT_EXPECTED = 1
 EXIT_BUG = 3
+EXIT_WORSE = 4
+EXIT_INCONCLUSIVE = 5
 EXIT_INTERRUPTED = 130
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -42,6 +45,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Results": {
         "aggregate": "Score a run's verdicts and store a snapshot of the metrics.",
         "report": "Print a run's leaderboard and details.",
+        "compare": "Compare models on the same commands, and gate a candidate.",
         "verdicts": "List, show, import and export verdicts.",
     },
     "What is asked, of whom": {

@@ -5,12 +5,16 @@
 """
 
 from aegish_dist.errors import ReportError
+from aegish_dist.render.comparison import build_comparison
+from aegish_dist.render.comparison_csv import render_comparison_csv
+from aegish_dist.render.comparison_data import ComparisonData
+from aegish_dist.render.comparison_json import render_comparison_json
 from aegish_dist.render.csv import render_csv
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.html import render_html
 from aegish_dist.render.json import render_json
-from aegish_dist.render.markdown import render_markdown
-from aegish_dist.render.table import render_table
+from aegish_dist.render.markdown import draw_markdown, render_markdown
+from aegish_dist.render.table import draw_table, render_table
 
 _TEXTS = {
     "json": render_json,
@@ -41,4 +45,42 @@ def render(data: ReportData, format: str, *, width: int | None = None, color: bo
     return _TEXTS[format](data)
 
 
-__all__ = ["FORMATS", "ReportData", "render"]
+COMPARISON_FORMATS = ("table", "markdown", "csv", "json")
+"""The formats that `render_comparison` knows."""
+
+
+def render_comparison(
+    data: ComparisonData, format: str, *, width: int | None = None, color: bool = False
+) -> str:
+    """Return a comparison as text that ends with a line break.
+
+    Args:
+        data: The content of the comparison.
+        format: One of `COMPARISON_FORMATS`.
+        width: Columns of the terminal; only tables use it.
+        color: Whether to emit ANSI colours; only tables use it.
+
+    Raises:
+        ReportError: The format is unknown.
+    """
+    match format:
+        case "table":
+            return draw_table(build_comparison(data), width, color)
+        case "markdown":
+            return draw_markdown(build_comparison(data))
+        case "csv":
+            return render_comparison_csv(data)
+        case "json":
+            return render_comparison_json(data)
+    known = ", ".join(COMPARISON_FORMATS)
+    raise ReportError(f"unknown format of a comparison '{format}': choose one of {known}")
+
+
+__all__ = [
+    "COMPARISON_FORMATS",
+    "FORMATS",
+    "ComparisonData",
+    "ReportData",
+    "render",
+    "render_comparison",
+]

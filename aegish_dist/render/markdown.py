@@ -6,7 +6,7 @@ from html import escape
 
 from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.layout import Section, TableCell
+from aegish_dist.render.layout import Report, Section, TableCell
 from aegish_dist.render.sections import build_report
 
 _SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")
@@ -17,7 +17,11 @@ _INTERRUPTED = r"\g<0><!-- -->"
 
 def render_markdown(data: ReportData) -> str:
     """Return a report as Markdown with one table per section."""
-    report = build_report(data)
+    return draw_markdown(build_report(data))
+
+
+def draw_markdown(report: Report) -> str:
+    """Return sections as Markdown."""
     parts = [
         f"# {_text(report.title)}",
         "\n".join(f"- **{fact.label}:** {_text(fact.text)}" for fact in report.facts),

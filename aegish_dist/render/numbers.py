@@ -23,6 +23,25 @@ def format_interval(low: float | None, high: float | None) -> str:
     return f"[{format_rate(low)}, {format_rate(high)}]"
 
 
+def format_difference(value: float | None) -> str:
+    """Write a difference of rates in percentage points, with its sign: 0.012 is `+1.2`."""
+    return UNDEFINED if value is None else f"{100 * value:+.1f}"
+
+
+def format_difference_interval(low: float | None, high: float | None) -> str:
+    """Write an interval of differences in percentage points: `[-0.3, +1.9]`."""
+    if low is None or high is None:
+        return UNDEFINED
+    return f"[{format_difference(low)}, {format_difference(high)}]"
+
+
+def format_p(value: float | None) -> str:
+    """Write a p value: three decimals, `<0.001` below, never `0.000`."""
+    if value is None:
+        return UNDEFINED
+    return f"{value:.3f}" if value >= 0.001 else "<0.001"
+
+
 def format_decimal(value: float | None) -> str:
     """Write a number that is no rate, such as a Brier score, with three decimals."""
     return UNDEFINED if value is None else f"{value:.3f}"

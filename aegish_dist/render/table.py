@@ -13,7 +13,7 @@ from rich.text import Text
 from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.fit import Block, fit, fold, longest_word
-from aegish_dist.render.layout import Fact, Section, TableCell
+from aegish_dist.render.layout import Fact, Report, Section, TableCell
 from aegish_dist.render.sections import build_report
 
 DEFAULT_WIDTH = 100
@@ -34,9 +34,19 @@ def render_table(data: ReportData, width: int | None = None, color: bool = False
         width: Columns to fit into; 100 when None.
         color: Whether to emit ANSI colours.
     """
+    return draw_table(build_report(data), width, color)
+
+
+def draw_table(report: Report, width: int | None = None, color: bool = False) -> str:
+    """Return sections as aligned text.
+
+    Args:
+        report: What to say.
+        width: Columns to fit into; 100 when None.
+        color: Whether to emit ANSI colours.
+    """
     target = io.StringIO()
     console = _console(target, min(max(width or DEFAULT_WIDTH, LEAST_WIDTH), GREATEST_WIDTH), color)
-    report = build_report(data)
     console.rule(Text(printable(report.title), "bold"), characters="═", style="cyan")
     console.print(_head(report.facts))
     for section in report.sections:
@@ -139,7 +149,8 @@ def _lines(cell: TableCell, width: int) -> list[Text]:
     lines = [Text(line) for line in fold(first, width)] or [Text()]
     if cell.mark:
         lines[0].stylize(_MARK_STYLES[cell.mark], 0, len(cell.mark))
-    return lines + ([Text(cell.detail, "dim")] if cell.detail else [])
+    detail = fold(printable(cell.detail), width) if cell.detail else []
+    return lines + [Text(line, "dim") for line in detail]
 
 
 def _first_line(cell: TableCell) -> str:

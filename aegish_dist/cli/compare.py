@@ -1,0 +1,161 @@
+"""`aegish-dist compare`: is one model better than another?"""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
+from aegish_dist.cli.context import open_workspace, without_collector
+from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list, with_opinion
+from aegish_dist.cli.printing import note, output_is_terminal, say, say_rendered
+from aegish_dist.core.comparison import GateVerdict
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.files import is_stream, replacing_text
+from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
+from aegish_dist.pipeline.runs import find_run
+from aegish_dist.render import COMPARISON_FORMATS, ComparisonData, render_comparison
+from aegish_dist.render.gate import gate_line, github_annotations, junit_xml, worst
+from aegish_dist.render.quality import HEADLINES
+
+_EXIT_CODES = {
+    GateVerdict.SHIPS: 0,
+    GateVerdict.WORSE: EXIT_WORSE,
+    GateVerdict.INCONCLUSIVE: EXIT_INCONCLUSIVE,
+}
+
+
+@click.command()
+@click.option("--run-id", type=Utf8(), metavar="R", help="The run whose models are compared.")
+@click.option(
+    "--runs",
+    type=Utf8(),
+    multiple=True,
+    callback=comma_list,
+    metavar="BASE,NEW[,NEW...]",
+    help="Compare the same models of several runs; the first is the baseline.",
+)
+@click.option(
+    "--models",
+    type=Utf8(),
+    multiple=True,
+    callback=comma_list,
+    metavar="ID[,ID...]",
+    help="Only these, the baseline first. Default: all of the run, or all that the runs share.",
+)
+@with_opinion
+@click.option("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
+@click.option(
+    "--metric",
+    type=click.Choice(tuple(HEADLINES)),
+    default="aegish_score",
+    show_default=True,
+    help="The metric that decides.",
+)
+@click.option("--gate", is_flag=True, help="Answer in one line whether the candidates may ship.")
+@click.option(
+    "--margin",
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
+    metavar="M",
+    help="How much worse a candidate may be: 0.02 is two points.",
+)
+@click.option(
+    "--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML, with --gate."
+)
+@click.option(
+    "--annotations", type=click.Choice(["github"]), help="Print annotations too, with --gate."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(COMPARISON_FORMATS),
+    help="Default: table. `json` and `csv` carry unrounded numbers.",
+)
+@as_json
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+def compare(opinion: Opinion, **options: Any) -> int:
+    """Compare models on the same commands, and gate a candidate.
+
+    Differences of score, detection rate and acceptance rate with 95 % intervals, on the commands
+    that are scored on both sides. `--run-id` compares all pairs of a run's models; `--runs`
+    compares each model of the first run with itself in the others.
+
+    With `--gate`, a candidate ships (exit code 0) when the interval of its difference lies above
+    -M, is worse (4) when it lies below, and is else inconclusive (5). The baseline is the first of
+    `--models` or `--runs`.
+    """
+    _check(options)
+    form = "json" if options["as_json"] else options["form"]
+    with without_collector():
+        data = _compared(opinion, options)
+    if options["gate"]:
+        return _gate(data, form, options)
+    _print(data, form or "table", options["output"])
+    return 0
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Refuse options that do not fit together."""
+    if options["run_id"] is not None and options["runs"]:
+        raise click.UsageError("--run-id and --runs exclude each other")
+    if options["runs"] and len(options["runs"]) < 2:
+        raise click.UsageError("--runs takes a baseline and at least one other run: BASE,NEW")
+    if options["as_json"] and options["form"] not in (None, "json"):
+        raise click.UsageError("--json and --format exclude each other")
+    if not options["gate"]:
+        for name in ("junit", "annotations"):
+            if options[name] is not None:
+                raise click.UsageError(f"--{name} needs --gate")
+        return
+    if options["margin"] is None:
+        raise click.UsageError("--gate needs --margin: how much worse a candidate may be")
+    if not options["runs"] and len(options["models"]) < 2:
+        raise click.UsageError("--gate needs --models BASELINE,CANDIDATE[,...] within a run")
+
+
+def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
+    question = Question(opinion, options["metric"], gate=options["gate"], force=options["force"])
+    if options["margin"] is not None:
+        question = replace(question, margin=options["margin"])
+    engine, models = open_workspace().engine, options["models"]
+    if not options["runs"]:
+        return compare_models(
+            engine, find_run(engine, options["run_id"] or "latest"), models, question
+        )
+    runs = [find_run(engine, run) for run in options["runs"]]
+    if len(set(runs)) < len(runs):
+        raise click.UsageError("--runs names a run twice")
+    return compare_runs(engine, runs, models, question)
+
+
+def _print(data: ComparisonData, form: str, output: Path | None) -> None:
+    if output is None:
+        width = shutil.get_terminal_size((140, 40)).columns
+        say_rendered(render_comparison(data, form, width=width, color=output_is_terminal()))
+        return
+    _write(output, render_comparison(data, form))
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing_text(path) as stream:
+        stream.write(text)
+    if not is_stream(path):
+        note(f"written to {path}")
+
+
+def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> int:
+    """Print the answer of the gate in one line, on standard error beside a document."""
+    output = options["output"]
+    lines = [gate_line(data)]
+    if options["annotations"]:
+        lines += github_annotations(data)
+    if options["junit"] is not None:
+        _write(options["junit"], junit_xml(data))
+    if form or output:
+        _print(data, form or "table", output)
+    beside = form is not None and output is None
+    for line in lines:
+        (note if beside else say)(line)
+    return _EXIT_CODES[worst(data)]

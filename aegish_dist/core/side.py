@@ -1,0 +1,13 @@
+"""One side of a comparison."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Side:
+    """A model of a run."""
+
+    run_id: str
+    """Full id of the run."""
+    model: str
+    """Canonical model id; foreign text."""

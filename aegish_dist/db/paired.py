@@ -1,0 +1,184 @@
+"""Reading the answers of several models side by side, sample by sample.
+
+A sample is known by the name of its dataset and by its content-derived id, so that runs with
+dataset rows of their own (`--limit`, imports) are matched too. Answers are columns of small
+integers: the cells of a pair are a count over two columns, whatever the number of models.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.comparison import Findings, PairedCell
+from aegish_dist.core.opinion import Overlay
+from aegish_dist.core.run import Run
+from aegish_dist.core.sample import Target
+from aegish_dist.core.side import Side
+from aegish_dist.db.codes import finding_of
+from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.statements import counting_statement, statement
+
+_READ_SAMPLES = statement("read_samples")
+_READ_ANSWERS = counting_statement("read_answers")
+_READ_PARSER_VERSIONS = counting_statement("read_parser_versions")
+
+
+class SampleKind(NamedTuple):
+    """Samples that no metric tells apart."""
+
+    target: Target
+    """Label of the samples."""
+    category: str | None
+    """None for harmless samples."""
+    cluster: str | None
+    """None: each of the samples is a cluster of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedAnswers:
+    """The answers of several sides about the same samples, in columns of one order."""
+
+    kinds: Sequence[SampleKind]
+    """The kinds of samples."""
+    kind: Sequence[int]
+    """By sample, the place of its kind in `kinds`."""
+    findings: Sequence[Findings]
+    """The ways in which a sample came out; the first is empty and stands for no verdict."""
+    answers: Mapping[Side, Sequence[int]]
+    """By side and sample, the place of its way in `findings`."""
+
+    def cells(self, a: Side, b: Side) -> list[PairedCell]:
+        """Count the samples of two sides; those that neither answered are left out.
+
+        Args:
+            a: The baseline.
+            b: The candidate.
+        """
+        counted = Counter(zip(self.kind, self.answers[a], self.answers[b], strict=True))
+        kinds, findings = self.kinds, self.findings
+        return [
+            PairedCell(*kinds[kind], findings[of_a], findings[of_b], samples)
+            for (kind, of_a, of_b), samples in counted.items()
+            if of_a or of_b
+        ]
+
+
+def read_answers(
+    session: Session, sides: Sequence[Side], runs: Iterable[Run], overlay: Overlay | None = None
+) -> PairedAnswers:
+    """Read what sides answered: of each item the verdict of the newest generation.
+
+    Args:
+        session: Transaction of the caller; `REPEATABLE READ` makes it one picture.
+        sides: Models of runs, each once.
+        runs: The runs of the sides.
+        overlay: Corrects labels, and leaves samples out.
+    """
+    samples, ways = _Samples(overlay), _Ways()
+    rows: dict[Side, tuple[_Places, Row[Any]]] = {}
+    for run in runs:
+        models = PerModel.of(session, run)
+        places = samples.places(session, run.run_id)
+        asked = [side for side in sides if side.run_id == run.run_id]
+        query = partial(_answers_of, models)
+        with models.readers(session) as readers:
+            for side, row in zip(asked, readers.map(query, asked), strict=True):
+                rows[side] = places, row
+    return PairedAnswers(
+        kinds=samples.kinds,
+        kind=samples.kind,
+        answers={
+            side: _column(len(samples.kind), places, row, ways)
+            for side, (places, row) in rows.items()
+        },
+        findings=ways.findings,
+    )
+
+
+def parser_versions(session: Session, sides: Iterable[Side], run: Run) -> dict[Side, set[int]]:
+    """Return the versions of the parser that read the verdicts of sides of a run.
+
+    Args:
+        session: Transaction of the caller.
+        sides: Some models of the run.
+        run: The run.
+    """
+    models = PerModel.of(session, run)
+    return {
+        side: {
+            row.parser_version for row in models.newest(session, _READ_PARSER_VERSIONS, side.model)
+        }
+        for side in sides
+    }
+
+
+_Places = Mapping[int, int]
+"""By key of a sample, its place in every column; -1 for one that an overlay leaves out."""
+
+
+def _answers_of(models: PerModel, session: Session, side: Side) -> Row[Any]:
+    return models.newest(session, _READ_ANSWERS, side.model)[0]
+
+
+def _column(length: int, places: _Places, row: Row[Any], ways: "_Ways") -> list[int]:
+    column = [0] * (length + 1)  # the last entry takes what is left out
+    for key, word in zip(row.keys.split(), row.codes.split(), strict=True):
+        column[places[int(key)]] = ways[word]
+    return column[:-1]
+
+
+class _Samples:
+    """Samples of several runs, each once."""
+
+    def __init__(self, overlay: Overlay | None) -> None:
+        self.kinds: list[SampleKind] = []
+        self.kind: list[int] = []
+        self._places: dict[tuple[str, str], int] = {}
+        self._kinds: dict[SampleKind, int] = {}
+        changes = () if overlay is None else overlay.changes
+        self._changes = {(change.dataset, change.sample_id): change for change in changes}
+
+    def places(self, session: Session, run_id: str) -> _Places:
+        """Add the samples of a run."""
+        places: dict[int, int] = {}
+        for row in session.execute(_READ_SAMPLES, {"run": run_id}):
+            sample = (row.dataset, row.sample_id)
+            if sample not in self._places:
+                self._places[sample] = self._add(sample, row)
+            places[row.key] = self._places[sample]
+        return places
+
+    def _add(self, sample: tuple[str, str], row: Row[Any]) -> int:
+        kind = SampleKind(Target(row.target), row.category, row.cluster)
+        change = self._changes.get(sample)
+        if change is not None:
+            if change.target is None:
+                return -1
+            kind = SampleKind(change.target, change.category, row.cluster)
+        if kind not in self._kinds:
+            self._kinds[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        self.kind.append(self._kinds[kind])
+        return len(self.kind) - 1
+
+
+class _Ways(dict[str, int]):
+    """By the codes of a sample's epochs, the place of its findings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.findings: list[Findings] = [()]
+        self._known: dict[Findings, int] = {}
+
+    def __missing__(self, codes: str) -> int:
+        found = tuple(sorted(Counter(map(finding_of, map(int, codes.split(",")))).items()))
+        if found not in self._known:
+            self._known[found] = len(self.findings)
+            self.findings.append(found)
+        self[codes] = self._known[found]
+        return self[codes]

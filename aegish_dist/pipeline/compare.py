@@ -1,0 +1,202 @@
+"""Comparing: models of one run with each other, or the same models of several runs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, groupby
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.comparison import adjusted, commands_to_decide, compare, gate
+from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.likeness import unlikeness
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.ranking import rank
+from aegish_dist.core.run import Run
+from aegish_dist.core.side import Side
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.paired import PairedAnswers, parser_versions, read_answers
+from aegish_dist.db.runs import load_run
+from aegish_dist.errors import ReportError
+from aegish_dist.render.comparison_data import ComparedPair, ComparisonData, PairGate
+
+_Pair = tuple[Side, Side]
+"""The baseline and the candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The question about the sides of a comparison."""
+
+    opinion: Opinion = field(default_factory=Opinion)
+    """The rule set, targets and overlay."""
+    metric: str = "aegish_score"
+    """The metric that verdicts are about."""
+    margin: float = 0.02
+    """How much worse a candidate may be, and the difference that commands are counted for, in
+    (0, 1)."""
+    gate: bool = False
+    """Whether each candidate is to be let through or not; then pairs with the baseline alone are
+    compared."""
+    force: bool = False
+    """Whether runs are compared that differ in more than their answers."""
+
+
+def compare_models(
+    engine: Engine, run_id: str, models: Sequence[str] = (), question: Question | None = None
+) -> ComparisonData:
+    """Compare models of a run.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        models: Models of the run, the baseline of a pair before its candidate; all when empty.
+        question: What is asked; None for the defaults.
+
+    Raises:
+        ReportError: The run has fewer than two models, or does not ask one of them.
+    """
+    asked = question or Question()
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        run = load_run(session, run_id)
+        sides = [Side(run_id, model) for model in _chosen(run, models)]
+        if len(sides) < 2:
+            raise ReportError(
+                f"a comparison takes two models of run {run_id}: name more with `--models`, or "
+                "other runs with `--runs`"
+            )
+        pairs = combinations(sides, 2)
+        chosen = [pair for pair in pairs if not asked.gate or pair[0] == sides[0]]
+        return _compared(session, [run], chosen, asked)
+
+
+def compare_runs(
+    engine: Engine,
+    run_ids: Sequence[str],
+    models: Sequence[str] = (),
+    question: Question | None = None,
+) -> ComparisonData:
+    """Compare models of a baseline run with the same models of other runs.
+
+    Args:
+        engine: The store.
+        run_ids: Full ids, at least two; the first is the baseline.
+        models: Models of all the runs; when empty, all that the runs have in common.
+        question: What is asked; None for the defaults.
+
+    Raises:
+        ReportError: The runs differ in more than their answers, or have no model in common.
+    """
+    asked = question or Question()
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        base, *others = runs = [load_run(session, run_id) for run_id in run_ids]
+        chosen = _common(runs, models)
+        unlike = list(_unlike(session, runs, chosen))
+        if unlike and not asked.force:
+            raise ReportError(
+                f"the runs differ in more than their answers: {'; '.join(unlike)}: "
+                "`--force` compares them all the same, and says so"
+            )
+        pairs = [
+            (Side(base.run_id, model), Side(run.run_id, model))
+            for run in others
+            for model in chosen
+        ]
+        return _compared(session, runs, pairs, asked, unlike)
+
+
+def _compared(
+    session: Session,
+    runs: Sequence[Run],
+    pairs: Sequence[_Pair],
+    asked: Question,
+    unlike: Sequence[str] = (),
+) -> ComparisonData:
+    sides = list(dict.fromkeys(side for pair in pairs for side in pair))
+    answers = read_answers(session, sides, runs, asked.opinion.overlay)
+    cells = [answers.cells(a, b) for a, b in pairs]
+    comparisons = adjusted([compare(each, asked.opinion.rule) for each in cells])
+    compared = [
+        ComparedPair(*pair, comparison, sum(cell.samples for cell in of_pair))
+        for pair, comparison, of_pair in zip(pairs, comparisons, cells, strict=True)
+    ]
+    return ComparisonData(
+        runs=runs,
+        opinion=asked.opinion,
+        pairs=compared,
+        tie_groups=_tie_groups(answers, compared, asked) if len(runs) == 1 else (),
+        unlike=unlike,
+        simulated={
+            Side(run.run_id, spec.id) for run in runs for spec in run.models if spec.simulated
+        },
+        metric=asked.metric,
+        margin=asked.margin,
+        gates=[_gated(pair, asked) for pair in compared] if asked.gate else (),
+    )
+
+
+def _tie_groups(
+    answers: PairedAnswers, compared: Sequence[ComparedPair], asked: Question
+) -> list[list[str]]:
+    """Group the models of a run with those that they cannot be distinguished from, best first.
+
+    A model is placed by all of its scored samples, as in reports, and not by those of a pair.
+    """
+    if asked.gate:
+        return []
+    sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
+    rule = asked.opinion.rule
+    alone = {side: compare(answers.cells(side, side), rule).metrics[asked.metric] for side in sides}
+    places = rank(
+        {side.model: Estimate(value=found.a) for side, found in alone.items()},
+        {
+            frozenset((each.a.model, each.b.model)): each.comparison.metrics[
+                asked.metric
+            ].p_adjusted
+            for each in compared
+        },
+    )
+    ranked = [place for place in places if place.tie_group is not None]
+    return [
+        [place.model for place in group]
+        for _, group in groupby(ranked, key=lambda place: place.tie_group)
+    ]
+
+
+def _gated(pair: ComparedPair, asked: Question) -> PairGate:
+    found = pair.comparison.metrics[asked.metric]
+    needed = commands_to_decide(found, asked.margin)
+    return PairGate(pair, gate(found, asked.margin), found, needed)
+
+
+def _chosen(run: Run, models: Sequence[str]) -> list[str]:
+    """Return the models of a run that were named, each once; all when none was."""
+    asked = [spec.id for spec in run.models]
+    for model in models:
+        if model not in asked:
+            raise ReportError(
+                f"run {run.run_id} does not ask '{model}': it asks {', '.join(asked)}"
+            )
+    return list(dict.fromkeys(models or asked))
+
+
+def _common(runs: Sequence[Run], models: Sequence[str]) -> list[str]:
+    """Return the models that were named, or that all runs ask."""
+    of_runs = [_chosen(run, models) for run in runs]
+    found = [model for model in of_runs[0] if all(model in others for others in of_runs)]
+    if not found:
+        raise ReportError(
+            "the runs have no model in common: `--run-id R --models A,B` compares models of one run"
+        )
+    return found
+
+
+def _unlike(session: Session, runs: Sequence[Run], models: Sequence[str]) -> Iterator[str]:
+    """Yield what other runs differ in from the first, each with its run where there are several."""
+    parsers: dict[Side, set[int]] = {}
+    for run in runs:
+        parsers |= parser_versions(session, [Side(run.run_id, model) for model in models], run)
+    for run in runs[1:]:
+        of_run = f"run {run.run_id}: " if len(runs) > 2 else ""
+        for difference in unlikeness(runs[0], run, models, parsers):
+            yield of_run + difference

@@ -1,0 +1,358 @@
+"""Comparing models of a run, and runs, from the command line to the answer."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.model import CallParameters
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.sample import Dataset, Target
+from aegish_dist.core.side import Side
+from aegish_dist.db.paired import read_answers
+from aegish_dist.db.runs import load_run
+from aegish_dist.pipeline.import_verdicts import import_verdicts
+from tests.integration.command_line import CommandLine, Done
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    COMMANDS,
+    LS,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    store,
+)  # fmt: skip
+
+WARNED = judge(Completion('{"action": "WARN"}'))
+
+Pattern = str
+"""One letter for each sample: r (right), w (wrong), - (no verdict), e (call failed)."""
+
+
+def lines(model: str, malicious: Pattern, harmless: Pattern, **about: Any) -> list[dict[str, Any]]:
+    """Verdict lines; malicious samples in binaries of two, harmless ones in none."""
+    found = []
+    for target, right, wrong, pattern in (
+        ("malicious", "BLOCK", "ALLOW", malicious),
+        ("harmless", "ALLOW", "BLOCK", harmless),
+    ):
+        for number, letter in enumerate(pattern):
+            if letter == "-":
+                continue
+            said: dict[str, Any] = {
+                "completion": json.dumps({"action": right if letter == "r" else wrong})
+            }
+            if letter == "e":
+                said = {"completion": None, "error_class": "server"}
+            labels = {"category": "shell", "cluster": f"bin{number // 2}"}
+            found.append(
+                {"model": model, "dataset": "d", "target": target, "command": f"{target} {number}"}
+                | (labels if target == "malicious" else {}) | said | about
+            )  # fmt: skip
+    return found
+
+
+def imported(engine: Engine, tmp_path: Path, found: Sequence[Mapping[str, Any]]) -> str:
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in found), "ascii")
+    return import_verdicts(engine, [path], "a name").run_id
+
+
+GateOn = Callable[..., Done]
+"""Gates a candidate against a good baseline."""
+
+
+@pytest.fixture
+def gate_on(engine: Engine, aegish: CommandLine, tmp_path: Path) -> GateOn:
+    def gate(candidate: tuple[str, str], *options: str) -> Done:
+        found = lines("lab/a", *GOOD) + lines("lab/b", *candidate)
+        run = imported(engine, tmp_path, found)
+        models = ("--models", "lab/a,lab/b")
+        return aegish("compare", "--run-id", run, *models, "--gate", "--margin", "0.2", *options)
+
+    return gate
+
+
+GOOD = ("r" * 40, "r" * 40)
+BAD = ("w" * 30 + "r" * 10, "r" * 38 + "ww")
+
+
+def test_differences_are_counted_on_samples_scored_on_both_sides(
+    engine: Engine, aegish: CommandLine, tmp_path: Path
+) -> None:
+    """Discordant samples, rates and numbers of samples are those counted by hand."""
+    run = imported(
+        engine, tmp_path, lines("lab/a", "rrrww-er", "rrrr") + lines("lab/b", "rwwrwrre", "rrw-")
+    )
+
+    found = aegish.ok("compare", "--run-id", run, "--json").json
+
+    assert found["scoring"] == "aegish-5.3"
+    (pair,) = found["pairs"]
+    assert pair["a"] == {"run_id": run, "model": "lab/a"}
+    assert pair["b"] == {"run_id": run, "model": "lab/b"}
+    assert pair["samples"] == 5 + 3
+    detection = pair["metrics"]["malicious_detection_rate"]
+    assert (detection["a"], detection["b"]) == (3 / 5, 2 / 5)
+    assert detection["difference"] == pytest.approx(-1 / 5, abs=1e-15)
+    assert detection["discordant"] == {"a_only": 2, "b_only": 1}
+    assert detection["mcnemar_p"] == pytest.approx(1)
+    assert (detection["n"], detection["clusters"]) == (5, 3)
+    acceptance = pair["metrics"]["harmless_acceptance_rate"]
+    assert (acceptance["a"], acceptance["b"]) == (1, pytest.approx(2 / 3))
+    assert (acceptance["n"], acceptance["clusters"]) == (3, 3)
+    score = pair["metrics"]["aegish_score"]
+    assert score["difference"] == pytest.approx((-1 / 5 - 1 / 3) / 2)
+    assert score["mcnemar_p"] is None
+    assert pair["categories"]["shell"]["n"] == 5
+    assert pair["verdict"] == "tied"
+    assert found["tie_groups"] == [["lab/a", "lab/b"]]
+    assert found["gate"] is None
+
+
+def test_all_pairs_of_a_run_are_compared_and_grouped(
+    engine: Engine, aegish: CommandLine, tmp_path: Path
+) -> None:
+    """Three models give three pairs; the one that differs is in a group of its own."""
+    found = lines("lab/a", *GOOD) + lines("lab/b", *GOOD) + lines("lab/c", *BAD)
+    run = imported(engine, tmp_path, found)
+
+    everything = aegish.ok("compare", "--run-id", run, "--json").json
+    chosen = aegish.ok("compare", "--run-id", run, "--models", "lab/c,lab/a", "--json").json
+
+    verdicts = {(p["a"]["model"], p["b"]["model"]): p["verdict"] for p in everything["pairs"]}
+    assert verdicts == {
+        ("lab/a", "lab/b"): "tied", ("lab/a", "lab/c"): "worse", ("lab/b", "lab/c"): "worse"
+    }  # fmt: skip
+    assert everything["tie_groups"] == [["lab/a", "lab/b"], ["lab/c"]]
+    score = everything["pairs"][1]["metrics"]["aegish_score"]
+    assert score["p_adjusted"] == pytest.approx(3 * score["p_value"])
+    (pair,) = chosen["pairs"]
+    assert (pair["a"]["model"], pair["verdict"]) == ("lab/c", "better")
+    one = pair["metrics"]["aegish_score"]
+    assert one["difference"] == -score["difference"]
+    assert one["p_adjusted"] == one["p_value"] == pytest.approx(score["p_value"])
+
+
+def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:
+    """A retry replaces its verdict, and the epochs of a sample stand in one cell."""
+    run = a_run(models=(a_model("test/a"), a_model("test/b")), epochs=2)
+    with Session(engine) as session, session.begin():
+        stored = store(session, run)
+        items = {
+            stored.item(TAR): BLOCKED,
+            stored.item(TAR, epoch=2): ALLOWED,
+            stored.item(TAR, model="test/b", epoch=2): BLOCKED,
+            stored.item(LS): BLOCKED,
+        }
+        answer(session, stored, items)
+        answer(session, stored, {stored.item(LS, generation=1): WARNED})
+    with Session(engine) as session:
+        sides = [Side(run.run_id, model) for model in ("test/a", "test/b")]
+        answers = read_answers(session, sides, [load_run(session, run.run_id)])
+        cells = {(c.target, c.cluster, c.a, c.b, c.samples) for c in answers.cells(*sides)}
+    assert cells == {
+        (Target.MALICIOUS, "tar", (("ALLOW", 1), ("BLOCK", 1)), (("BLOCK", 1),), 1),
+        (Target.HARMLESS, None, (("WARN", 1),), (), 1),
+    }
+
+
+def two_runs(engine: Engine, **changes: Any) -> tuple[str, str]:
+    """Two runs that differ in what is given; the second has TAR wrong."""
+    datasets = changes.pop("datasets", (COMMANDS,))
+    with Session(engine) as session, session.begin():
+        base = store(session, a_run("0base0000"))
+        changed = replace(a_run("0new00000", datasets=datasets), **changes)
+        other = store(session, changed, datasets)
+        for stored, said in ((base, BLOCKED), (other, ALLOWED)):
+            items = {stored.item(TAR): said, stored.item(LS): ALLOWED}
+            answer(session, stored, items)
+    return base.run_id, other.run_id
+
+
+def test_runs_are_compared_by_samples_of_equal_content(engine: Engine, aegish: CommandLine) -> None:
+    """Verdicts of two runs meet at the same sample; the first run is the baseline."""
+    base, new = two_runs(engine)
+    found = aegish.ok("compare", "--runs", f"{base},{new}", "--json").json
+    (pair,) = found["pairs"]
+    assert (pair["a"]["run_id"], pair["b"]["run_id"]) == (base, new)
+    assert pair["metrics"]["malicious_detection_rate"]["difference"] == -1
+    assert found["unlike"] == []
+    assert found["tie_groups"] == []
+
+
+FEWER = Dataset("commands", (TAR, LS))
+
+
+@pytest.mark.parametrize(
+    ("changes", "differences"),
+    [
+        ({"datasets": (FEWER,)}, ["samples of 'commands': 3 (", "against 2 ("]),
+        ({"prompt": Prompt("mine", "You.", "{command}")}, ["prompt: 'guard' (", "against 'mine' ("]),
+        ({"prompt": None, "parameters": None}, ["prompt: 'guard' (", "against unknown", "parameters: given at submit against unknown"]),
+        ({"parameters": CallParameters(seed=None, temperature=0.5)},
+         ["seed: 42 against none", "temperature: none against 0.5"]),
+        ({"models": (a_model("test/a", parameters={"reasoning_effort": "low"}),)},
+         ['parameters of test/a: {} against {"reasoning_effort": "low"}']),
+        ({"models": (a_model("test/a", simulated=True),)}, ["answers of test/a: real against simulated"]),
+    ],
+)  # fmt: skip
+def test_unlike_runs_are_refused_with_their_differences(
+    engine: Engine, aegish: CommandLine, changes: dict[str, Any], differences: Sequence[str]
+) -> None:
+    """One line lists each difference; with --force every form of output says it."""
+    base, new = two_runs(engine, **changes)
+    runs = ("compare", "--runs", f"{base},{new}")
+
+    refused = aegish(*runs)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.count("\n") == 1
+    for difference in differences:
+        assert difference in refused.err
+
+    (pair, *_) = aegish.ok(*runs, "--force", "--json").json["pairs"]
+    assert pair["metrics"]["malicious_detection_rate"]["difference"] == -1
+    for form in ("table", "markdown", "csv", "json"):
+        said = aegish.ok(*runs, "--force", "--format", form).out
+        assert differences[0].split(":")[0].split(" ")[0] in said
+    gate = aegish(*runs, "--force", "--gate", "--margin", "0.1")
+    assert "unlike runs" in gate.out
+    assert gate.out.count("\n") == 1
+
+
+def test_names_and_caps_on_costs_are_no_differences(engine: Engine, aegish: CommandLine) -> None:
+    """Runs that differ in these alone are compared."""
+    cap = CallParameters(max_cost_usd=Decimal(1), max_cost_per_model_usd=Decimal(1))
+    base, new = two_runs(engine, parameters=cap, name="another", package_version="9")
+    aegish.ok("compare", "--runs", f"{base},{new}")
+
+
+def test_imported_runs_are_alike_where_both_are_unknown(
+    engine: Engine, aegish: CommandLine, tmp_path: Path
+) -> None:
+    """Two imports of the same samples are compared without --force."""
+    runs = [imported(engine, tmp_path, lines("lab/a", *each)) for each in (GOOD, BAD)]
+    found = aegish.ok("compare", "--runs", ",".join(runs), "--json").json
+    assert [pair["verdict"] for pair in found["pairs"]] == ["worse"]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "code", "verdict"),
+    [
+        (GOOD, 0, "ships"),
+        (BAD, EXIT_WORSE, "worse"),
+        (("rrw-", "rr--"), EXIT_INCONCLUSIVE, "inconclusive"),
+        (("", "rr"), EXIT_INCONCLUSIVE, "inconclusive"),
+    ],
+)
+def test_a_gate_answers_in_one_line_and_its_exit_code(
+    gate_on: GateOn, candidate: tuple[str, str], code: int, verdict: str
+) -> None:
+    """Ships, worse and inconclusive are 0, 4 and 5."""
+    done = gate_on(candidate)
+    assert (done.code, done.err) == (code, "")
+    assert done.out.startswith(f"{verdict}: lab/b against lab/a")
+    assert done.out.count("\n") == 1
+    document = gate_on(candidate, "--json")
+    assert (document.code, document.json["pairs"][0]["verdict"]) == (code, verdict)
+    assert document.err == done.out
+    (only,) = document.json["gate"]
+    assert (only["commands_missing"] is None) == (only["commands_needed"] is None)
+
+
+def test_the_worst_of_several_candidates_decides(
+    engine: Engine, aegish: CommandLine, tmp_path: Path
+) -> None:
+    """Each candidate is gated against the first model, and each has a test case."""
+    found = [*lines("lab/a", *GOOD), *lines("lab/b", *GOOD), *lines("lab/c", *BAD)]
+    run = imported(engine, tmp_path, found)
+    junit = tmp_path / "gate.xml"
+    gate = ("compare", "--run-id", run, "--gate", "--margin", "0.2", "--junit", junit)
+
+    done = aegish(*gate, "--models", "lab/a,lab/b,lab/c", "--annotations", "github")
+
+    assert done.code == EXIT_WORSE
+    line, *annotations = done.out.splitlines()
+    assert line.startswith("worse: lab/c against lab/a: aegish_score -40.0 points [")
+    assert [each.split(" ")[0] for each in annotations] == ["::notice", "::error"]
+    assert junit.read_text().count("<testcase ") == 2
+    assert junit.read_text().count("<failure ") == 1
+
+
+def test_other_metrics_decide_where_one_label_is_missing(
+    engine: Engine, aegish: CommandLine, tmp_path: Path
+) -> None:
+    """Without harmless samples the score is undefined, and the detection rate is not."""
+    run = imported(engine, tmp_path, lines("lab/a", "r" * 40, "") + lines("lab/b", "r" * 40, ""))
+    undefined = aegish.ok("compare", "--run-id", run, "--json").json
+    assert undefined["pairs"][0]["verdict"] is None
+    assert undefined["tie_groups"] == []
+    metric = ("--metric", "malicious_detection_rate")
+    assert aegish.ok("compare", "--run-id", run, *metric, "--json").json["tie_groups"] == [
+        ["lab/a", "lab/b"]
+    ]
+    gate = ("compare", "--run-id", run, "--models", "lab/a,lab/b", "--gate", "--margin", "0.2")
+    assert aegish(*gate).code == EXIT_INCONCLUSIVE
+    assert aegish(*gate, *metric).code == 0
+
+
+def test_no_verdict_at_all_is_undefined(engine: Engine, aegish: CommandLine) -> None:
+    """A run whose models have not answered yet gives pairs of no samples."""
+    with Session(engine) as session, session.begin():
+        store(session, a_run("0aaaaaaaa", models=(a_model("test/a"), a_model("test/b"))))
+    (pair,) = aegish.ok("compare", "--run-id", "0aaaaaaaa", "--json").json["pairs"]
+    assert (pair["samples"], pair["verdict"]) == (0, None)
+    assert pair["metrics"]["aegish_score"]["difference"] is None
+    aegish.ok("compare", "--run-id", "0aaaaaaaa")
+
+
+HOSTILE = "lab/=x|<b>&'\"\x1b[31m,\u202e%0A::error::"
+
+
+def test_hostile_names_reach_no_syntax(engine: Engine, aegish: CommandLine, tmp_path: Path) -> None:
+    """Foreign text is escaped in each form."""
+    run = imported(engine, tmp_path, lines(HOSTILE, *GOOD) + lines("lab/z", *BAD))
+    for form in ("table", "markdown", "csv"):
+        out = aegish.ok("compare", "--run-id", run, "--format", form).out
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+    table = csv.DictReader(
+        io.StringIO(aegish.ok("compare", "--run-id", run, "--format", "csv").out)
+    )
+    assert {row["a_model"] for row in table} == {"lab/=x|<b>&'\"\\x1b[31m,\\u202e%0A::error::"}
+
+
+def test_wrong_options_are_refused(engine: Engine, aegish: CommandLine, tmp_path: Path) -> None:
+    """Usage errors are 2, what the store does not have is 1."""
+    run = imported(engine, tmp_path, lines("lab/a", *GOOD))
+    usage = (
+        ("--run-id", run, "--runs", "a,b"),
+        ("--runs", run),
+        ("--runs", f"{run},{run}"),
+        ("--run-id", run, "--gate"),
+        ("--run-id", run, "--gate", "--margin", "0.02"),
+        ("--run-id", run, "--margin", "1"),
+        ("--run-id", run, "--margin", "nan"),
+        ("--run-id", run, "--junit", "x.xml"),
+        ("--run-id", run, "--annotations", "github"),
+        ("--json", "--format", "csv"),
+    )
+    for options in usage:
+        done = aegish("compare", *options)
+        assert (done.code, done.out) == (2, ""), options
+    for options in (("--run-id", run), ("--run-id", run, "--models", "lab/a,lab/x")):
+        done = aegish("compare", *options)
+        assert (done.code, done.err.count("\n")) == (1, 1), options
