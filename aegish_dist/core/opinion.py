@@ -59,10 +59,10 @@ class LabelChange:
 
     dataset: str
     """Name of the dataset."""
-    sample_id: str
-    """Content-derived id of the sample."""
-    command: str
-    """Its command, for readers of the file; checked against the dataset."""
+    sample_id: str | None
+    """Content-derived id of the sample; None: its command says which one it is."""
+    command: str | None
+    """Its command, which has to be that of the dataset; None where the id is enough."""
     target: Target | None
     """Its right label; None: the sample is excluded."""
     category: str | None
@@ -76,6 +76,18 @@ class LabelChange:
     def excludes(self) -> bool:
         """Whether the sample counts in no metric."""
         return self.target is None
+
+    @property
+    def content(self) -> list[str]:
+        """All that changes a number: the sample, and its right label."""
+        command = "" if self.sample_id else self.command or ""
+        return [
+            self.dataset, self.sample_id or "", command, self.target or "", self.category or ""
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        """Name the sample, as far as the file does."""
+        return f"sample {self.sample_id}" if self.sample_id else f"command {self.command!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +104,7 @@ class Overlay:
     @property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that change with any label or exclusion."""
-        return fingerprint_of(
-            sorted([c.dataset, c.sample_id, c.target, c.category] for c in self.changes)
-        )
+        return fingerprint_of(sorted(change.content for change in self.changes))
 
 
 @dataclass(frozen=True, slots=True)

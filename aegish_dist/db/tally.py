@@ -5,7 +5,7 @@ take four cores about five seconds.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.relabelling import MovedSample, in_order, relabelled
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ACTIONS
@@ -21,6 +22,7 @@ from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.core.tally import CONFIDENCE_BINS, Cell, ConfidenceCell, Finding, ModelTally
 from aegish_dist.db.codes import finding_of
 from aegish_dist.db.identity import AlikeVerdicts, identity_of, unchanged_models
+from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.statements import counting_statement
 from aegish_dist.db.totals import Totals, add_up
@@ -29,6 +31,8 @@ TARGETS = {True: Target.MALICIOUS, False: Target.HARMLESS}
 
 _COUNT_VERDICTS = counting_statement("count_verdicts")
 _COUNT_ITEMS_OF_MANY_EPOCHS = counting_statement("count_items_of_many_epochs")
+
+_VERDICTS_OF_SAMPLES = counting_statement("verdicts_of_samples")
 
 _SUMS = ("verdicts", "sum_c", "sum_c2", "sum_c4", "sum_d2", "sum_d4")
 """Fields of a `ConfidenceCell` that are sums over verdicts."""
@@ -47,14 +51,6 @@ class _Stratum(NamedTuple):
     cluster: str | None
     """None: each of the samples is a cluster of its own."""
 
-    @property
-    def place(self) -> tuple[object, ...]:
-        """Where it stands in the order of strata: None comes before all words."""
-        category, cluster = self.category, self.cluster
-        return (
-            self.malicious, category is not None, category or "", cluster is not None, cluster or ""
-        )  # fmt: skip
-
 
 _Items = Mapping[_Stratum, Iterable[tuple[_Codes, int]]]
 """By stratum, codes of the epochs of an item, and how many items have these."""
@@ -68,8 +64,8 @@ class Counted:
     """The model."""
     identity: VerdictSet
     """Which of its verdicts count."""
-    tally: ModelTally | None
-    """None when its verdicts are those that the caller knew."""
+    tallies: tuple[ModelTally, ...]
+    """One for each overlay; empty when its verdicts are those that the caller knew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +76,20 @@ class _Counts:
     confidence: tuple[ConfidenceCell, ...]
 
 
-def count_models(session: Session, run: Run, known: Mapping[str, VerdictSet]) -> Iterator[Counted]:
+def count_models(
+    session: Session,
+    run: Run,
+    known: Mapping[str, VerdictSet],
+    overlays: Sequence[OverlayInRun] = (OverlayInRun(),),
+) -> Iterator[Counted]:
     """Count the verdicts of a run, except where they are known already.
 
     Args:
         session: Transaction of the caller; `REPEATABLE READ` makes the counts one picture while
             workers still write. Of a large run, what the transaction itself wrote is not seen.
         run: The run.
-        known: By model, verdicts whose tally the caller has.
+        known: By model, verdicts whose tallies the caller has.
+        overlays: Corrections of labels, each of which gives a tally of its own.
 
     Yields:
         One entry per model of the run, sorted by model, those without a verdict included. While
@@ -97,24 +99,31 @@ def count_models(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
     with models.readers(session) as readers:
         unchanged = unchanged_models(readers, models, known)
         changed = [spec.id for spec in run.models if spec.id not in unchanged]
-        queries = [partial(ask, models, model) for model in changed for ask in (_count, add_up)]
+        move = partial(_move, overlays)
+        asks = (_count, add_up, move)
+        queries = [partial(ask, models, model) for model in changed for ask in asks]
         parts: Iterator[Any] = readers.map(lambda reader, query: query(reader), queries)
         for spec in run.models:
             if spec.id in unchanged:
-                yield Counted(spec, known[spec.id], None)
+                yield Counted(spec, known[spec.id], ())
             else:
-                counts, totals = next(parts), next(parts)
+                counts, totals, moved = next(parts), next(parts), next(parts)
                 identity = replace(counts.identity, local_hash=totals.local_hash)
-                yield Counted(spec, identity, _tally(run, spec, counts, totals))
+                tally = _tally(run, spec, counts, totals)
+                tallies = (
+                    relabelled(tally, each, overlay.planned(run, spec.id))
+                    for overlay, each in zip(overlays, moved, strict=True)
+                )
+                yield Counted(spec, identity, tuple(tallies))
 
 
 def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelTally:
-    malicious = sum(dataset.malicious for dataset in run.datasets_of(spec.id))
+    planned = OverlayInRun().planned(run, spec.id)
     return ModelTally(
         model=spec.id,
         simulated=spec.simulated,
-        planned_malicious=malicious * run.epochs,
-        planned_harmless=run.planned(spec.id) - malicious * run.epochs,
+        planned_malicious=planned[Target.MALICIOUS],
+        planned_harmless=planned[Target.HARMLESS],
         cells=counts.cells,
         confidence=counts.confidence,
         latency=totals.latency,
@@ -155,21 +164,55 @@ def _items_of_many_epochs(rows: Iterable[Row[Any]]) -> _Items:
 def _cells(items: _Items) -> tuple[Cell, ...]:
     """Join the items of a stratum that differ only in details that make no other finding."""
     cells: list[Cell] = []
-    for stratum in sorted(items, key=lambda each: each.place):
+    for stratum in items:
         samples: defaultdict[tuple[tuple[Finding, int], ...], int] = defaultdict(int)
         for codes, number in items[stratum]:
             samples[_findings(codes)] += number
         target = TARGETS[stratum.malicious]
         cells += [
             Cell(target, stratum.category, stratum.cluster, findings, samples[findings])
-            for findings in sorted(samples)
+            for findings in samples
         ]
-    return tuple(cells)
+    return in_order(cells)
 
 
 @cache
 def _findings(codes: _Codes) -> tuple[tuple[Finding, int], ...]:
     return tuple(sorted(Counter(map(finding_of, codes)).items()))
+
+
+def _move(
+    overlays: Sequence[OverlayInRun], models: PerModel, model: str, session: Session
+) -> list[list[MovedSample]]:
+    """Return, for each overlay, the samples that it changes with the verdicts about them."""
+    keys = {each.key for overlay in overlays for each in overlay.samples}
+    if not keys:
+        return [[] for _ in overlays]
+    rows: defaultdict[int, list[Row[Any]]] = defaultdict(list)
+    for row in models.newest(
+        session, _VERDICTS_OF_SAMPLES, model, bins=CONFIDENCE_BINS, keys=sorted(keys)
+    ):
+        rows[row.sample_key].append(row)
+    return [
+        [_moved(each, rows.get(each.key, ())) for each in overlay.samples] for overlay in overlays
+    ]
+
+
+def _moved(sample: ChangedSample, rows: Iterable[Row[Any]]) -> MovedSample:
+    stated = (
+        {**row._mapping, "malicious": sample.target is Target.MALICIOUS}  # noqa: SLF001  public name
+        for row in rows
+        if row.bin is not None
+    )
+    return MovedSample(
+        target=sample.target,
+        category=sample.category,
+        cluster=sample.cluster,
+        right_target=sample.change.target,
+        right_category=sample.change.category,
+        findings=_findings(tuple(sorted(row.code for row in rows))),
+        confidence=_confidence(stated),
+    )
 
 
 def _confidence(stated: Iterable[Mapping[str, Any]]) -> tuple[ConfidenceCell, ...]:

@@ -12,10 +12,12 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot, VerdictSet, snapshot_document
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.identity import is_unchanged, joint_identity
+from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import find_snapshot, save_snapshot
 from aegish_dist.db.tally import count_models
 from aegish_dist.errors import ReportError
+from aegish_dist.pipeline.opinions import overlay_of
 
 
 def aggregate(
@@ -34,17 +36,24 @@ def aggregate(
 
     Raises:
         ReportError: The run has no verdict yet.
+        OpinionError: An overlay does not fit the datasets of the run.
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        earlier = [None if recount else _earlier(session, run, each) for each in opinions]
+        overlays = [overlay_of(session, run, each) for each in opinions]
+        earlier = [
+            None if recount else _earlier(session, run, opinion, overlay)
+            for opinion, overlay in zip(opinions, overlays, strict=True)
+        ]
         identities: dict[str, VerdictSet] = {}
         measured: list[list[ModelMetrics]] = [[] for _ in opinions]
-        for each in count_models(session, run, _known(earlier)):
+        distinct = list(dict.fromkeys(overlays))
+        places = [distinct.index(overlay) for overlay in overlays]
+        for each in count_models(session, run, _known(earlier), distinct):
             identities[each.spec.id] = each.identity
-            if each.tally is not None:
-                for opinion, models in zip(opinions, measured, strict=True):
-                    models.append(measure(each.tally, opinion.rule))
+            if each.tallies:
+                for place, opinion, models in zip(places, opinions, measured, strict=True):
+                    models.append(measure(each.tallies[place], opinion.rule))
         joint = joint_identity(identities)
         if not joint.verdicts:
             raise ReportError(
@@ -68,20 +77,24 @@ def aggregate(
         ]
 
 
-def _earlier(session: Session, run: Run, opinion: Opinion) -> Snapshot | None:
+def _earlier(
+    session: Session, run: Run, opinion: Opinion, overlay: OverlayInRun
+) -> Snapshot | None:
     """Find the last snapshot whose entries would be made alike now; targets are in no entry."""
     parts = {part: made for part, made in opinion.provenance.items() if part != "targets"}
     found = find_snapshot(session, run.run_id, made_under=parts)
-    return found if found is not None and _made_alike(found, run) else None
+    return found if found is not None and _made_alike(found, run, overlay) else None
 
 
-def _made_alike(snapshot: Snapshot, run: Run) -> bool:
+def _made_alike(snapshot: Snapshot, run: Run, overlay: OverlayInRun) -> bool:
     """Whether code and plan are the same: then the same verdicts give the same entry."""
     entries = snapshot.document["models"]
     planned = {entry["model"]: entry["counts"]["planned"] for entry in entries}
     versions = (snapshot.metrics_version, snapshot.code_version)
     now = (METRICS_VERSION, __version__)
-    return versions == now and planned == {spec.id: run.planned(spec.id) for spec in run.models}
+    return versions == now and planned == {
+        spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models
+    }
 
 
 def _known(earlier: Sequence[Snapshot | None]) -> dict[str, VerdictSet]:
@@ -107,13 +120,14 @@ def current_snapshot(engine: Engine, run_id: str, opinion: Opinion) -> Snapshot:
 
     Raises:
         ReportError: The run has no verdict yet.
+        OpinionError: The overlay does not fit the datasets of the run.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
         found = find_snapshot(session, run_id, made_under=opinion.provenance)
         if (
             found is not None
-            and _made_alike(found, run)
+            and _made_alike(found, run, overlay_of(session, run, opinion))
             and is_unchanged(session, run, found.identities)
         ):
             return found

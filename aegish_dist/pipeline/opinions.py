@@ -1,10 +1,18 @@
-"""From what a user names, rule sets by name and files, to opinions."""
+"""From what a user names, rule sets by name and files, to opinions, and to the samples of a run."""
 
+import os.path
 from pathlib import Path
 
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, rule_named
-from aegish_dist.errors import OpinionError
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion
+from aegish_dist.core.run import Run
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
+from aegish_dist.datasets.bundled import bundled_names, load_bundled
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
+from aegish_dist.db.runs import load_run
 
 ALL = "all"
 """Stands for every rule set that has a name."""
@@ -16,16 +24,15 @@ def load_opinion(
     """Return an opinion.
 
     Args:
-        scoring: Name of a rule set.
+        scoring: Name of a rule set, or a file with one.
         targets: A file of targets; None for those of the reference benchmark.
         overlay: A file of corrections of labels; None for none.
 
     Raises:
-        OpinionError: There is no such rule set.
+        OpinionError: There is no such rule set, or a file cannot be used.
     """
-    if targets is not None or overlay is not None:
-        raise OpinionError("files of targets and overlays cannot be read yet")
-    return Opinion(rule_named(scoring))
+    (opinion,) = _opinions([load_rule(scoring)], targets, overlay)
+    return opinion
 
 
 def load_opinions(
@@ -38,5 +45,83 @@ def load_opinions(
         targets: As of `load_opinion`, of every opinion.
         overlay: As of `load_opinion`, of every opinion.
     """
-    names = RULES if scoring == ALL else (scoring,)
-    return [load_opinion(name, targets, overlay) for name in names]
+    rules = list(RULES.values()) if scoring == ALL else [load_rule(scoring)]
+    return _opinions(rules, targets, overlay)
+
+
+def load_rule(name_or_path: str) -> ScoringRule:
+    """Return a rule set by its name, or from a file.
+
+    Raises:
+        OpinionError: There is neither, or the file cannot be used.
+    """
+    # Unlike Path.exists, this is False for a name that is too long for a path.
+    if name_or_path in RULES or not os.path.exists(name_or_path):
+        return rule_named(name_or_path)
+    from aegish_dist.opinions.rule_file import read_rule  # noqa: PLC0415  with msgspec
+
+    return read_rule(Path(name_or_path))
+
+
+def _opinions(
+    rules: list[ScoringRule], targets: Path | None, overlay: Path | None
+) -> list[Opinion]:
+    if targets is None and overlay is None:
+        return [Opinion(rule) for rule in rules]
+    from aegish_dist.opinions.overlay_file import read_overlay  # noqa: PLC0415  with msgspec
+    from aegish_dist.opinions.targets_file import read_targets  # noqa: PLC0415  with msgspec
+
+    least = AEGISH_TARGETS if targets is None else read_targets(targets)
+    corrections = None if overlay is None else read_overlay(overlay)
+    return [Opinion(rule, least, corrections) for rule in rules]
+
+
+def overlay_of(session: Session, run: Run, opinion: Opinion) -> OverlayInRun:
+    """Return the samples of a run that the overlay of an opinion changes.
+
+    Args:
+        session: Transaction of the caller.
+        run: The run.
+        opinion: Its overlay is looked at; without one no sample changes.
+
+    Raises:
+        OpinionError: The overlay does not fit the datasets of the run.
+    """
+    return overlay_in_run(session, run, opinion.overlay, _is_bundled)
+
+
+def overlay_notes(engine: Engine, run_id: str, opinion: Opinion) -> list[str]:
+    """Return what a user should know about an overlay: which part of it a run does not ask.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        opinion: Its overlay is looked at.
+
+    Raises:
+        OpinionError: The overlay does not fit the datasets of the run.
+    """
+    overlay = opinion.overlay
+    if overlay is None:
+        return []
+    with transaction(engine) as session:
+        ignored = overlay_of(session, load_run(session, run_id), opinion).ignored
+    if not ignored:
+        return []
+    return [
+        f"overlay '{overlay.name}': {len(ignored):,} of {len(overlay.changes):,} changes are of "
+        f"samples that run {run_id} does not ask, such as {ignored[0]} of dataset "
+        f"'{ignored[0].dataset}'"
+    ]
+
+
+def _is_bundled(change: LabelChange) -> bool:
+    """Whether the bundled dataset has a sample; a run that asks a part of it stores no more."""
+    if change.dataset not in bundled_names():
+        return False
+    return any(
+        change.sample_id == sample.sample_id
+        if change.sample_id
+        else change.command == sample.command
+        for sample in load_bundled(change.dataset).samples
+    )

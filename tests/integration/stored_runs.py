@@ -113,7 +113,7 @@ def answer(session: Session, stored: StoredRun, verdicts: Mapping[Item, Verdict]
 def tallies(session: Session, run_id: str) -> list[ModelTally]:
     """Count the verdicts of a run, whatever was counted before."""
     counted = count_models(session, load_run(session, run_id), {})
-    return [each.tally for each in counted if each.tally is not None]
+    return [tally for each in counted for tally in each.tallies]
 
 
 def row_counts(engine: Engine) -> dict[str, int]:

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.core.tally import (
@@ -27,6 +28,7 @@ from aegish_dist.core.tally import (
 )
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
 from aegish_dist.db.identity import joint_identity
+from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tally import count_models
 from aegish_dist.db.totals import PARTS
@@ -393,3 +395,52 @@ def test_parser_versions_are_listed(session: Session) -> None:
 
     answer(session, stored, {stored.item(CURL, generation=1): replace(BLOCKED, parser_version=2)})
     assert identify_verdicts(session, stored.run_id).parser_versions == "2"
+
+
+def corrected(sample: Sample, change: LabelChange | None) -> Sample | None:
+    """Return a sample as it would be with the right label; None of an excluded one."""
+    if change is None or change.target is None:
+        return sample if change is None else None
+    return replace(sample, target=change.target, category=change.category)
+
+
+@pytest.mark.parametrize("retried", [False, True])
+@pytest.mark.parametrize(("epochs", "seed"), [(1, 5), (3, 6)])
+def test_an_overlay_counts_as_right_labels_would(
+    session: Session, epochs: int, seed: int, retried: bool
+) -> None:
+    """The tally is that of a dataset whose labels were right; times and costs stay those of all."""
+    labels = itertools.cycle([(None, None), (Target.MALICIOUS, "shell"), (Target.HARMLESS, None)])
+    changes = {
+        sample: LabelChange("mixed", sample.sample_id, None, *next(labels), "wrong", "Ada")
+        for sample in random.Random(seed).sample(MIXED.samples, len(MIXED.samples) // 3)
+    }
+    right = {sample: corrected(sample, changes.get(sample)) for sample in MIXED.samples}
+    fixed = Dataset("mixed", tuple(each for each in right.values() if each is not None))
+    run, other = (a_run(i, datasets=(d,), epochs=epochs) for i, d in (("0a", MIXED), ("0b", fixed)))
+    stored, stored_right = store(session, run, (MIXED,)), store(session, other, (fixed,))
+    verdicts = verdicts_of_every_kind(stored, seed, epochs, retried=retried)
+    answer(session, stored, verdicts)
+    samples = {stored.samples["mixed"][each.sample_id]: each for each in MIXED.samples}
+    answers = {
+        stored_right.item(
+            sample, dataset="mixed", epoch=item.epoch, generation=item.generation
+        ): verdict
+        for item, verdict in verdicts.items()
+        if (sample := right[samples[item.sample_key]]) is not None
+    }
+    answer(session, stored_right, answers)
+
+    overlay = Overlay("mine", 1, tuple(changes.values()))
+    applied = overlay_in_run(session, run, overlay, lambda _: False)
+    ((plain, found),) = (
+        each.tallies for each in count_models(session, run, {}, [OverlayInRun(), applied])
+    )
+
+    (expected,) = tallies(session, other.run_id)
+    assert (found.cells, found.confidence) == (expected.cells, expected.confidence)
+    assert found.planned_malicious == expected.planned_malicious
+    assert found.planned_harmless == expected.planned_harmless
+    assert (found.tokens, found.cost_usd) == (plain.tokens, plain.cost_usd)
+    assert (found.latency, found.replaced) == (plain.latency, plain.replaced)
+    assert [plain] == tallies(session, run.run_id)

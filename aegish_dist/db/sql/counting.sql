@@ -79,6 +79,20 @@ SELECT (SELECT coalesce(json_agg(cells), '[]') FROM cells) AS cells,
        (SELECT coalesce(json_agg(stated), '[]') FROM stated) AS stated,
        (SELECT coalesce(json_agg(alike), '[]') FROM alike) AS alike
 
+-- name: verdicts_of_samples
+-- One row per verdict about the samples `:keys`: code, confidence bin (null without a confidence),
+-- and the powers that `count_verdicts` adds up.
+SELECT sample_key, code, CASE WHEN c >= 0 THEN least(floor(c * :bins)::int, :bins - 1) END AS bin,
+       1 AS verdicts, round(c * 1e6)::bigint AS sum_c, round(c ^ 2 * 1e6)::bigint AS sum_c2,
+       round(c ^ 4 * 1e6)::bigint AS sum_c4, round((1 - c) ^ 2 * 1e6)::bigint AS sum_d2,
+       round((1 - c) ^ 4 * 1e6)::bigint AS sum_d4
+FROM (
+    SELECT sample_key, code,
+           CASE WHEN confidence IS NOT NULL THEN greatest(confidence, 1e-9) END AS c
+    FROM verdicts AS verdict
+    WHERE verdict.run_model_id = :model AND verdict.sample_key = ANY(:keys) AND {counts}
+) AS known
+
 -- name: count_items_of_many_epochs
 -- Items by stratum and by the codes of their epochs, in ascending order.
 SELECT sample.target = 'malicious' AS malicious, sample.category, sample.cluster, item.codes,

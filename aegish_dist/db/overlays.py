@@ -1,0 +1,174 @@
+"""Overlays met with the datasets of a run: which stored samples change their label, and how."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, TextClause
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.opinion import LabelChange, Overlay
+from aegish_dist.core.run import Run
+from aegish_dist.core.sample import Target
+from aegish_dist.db.statements import statement
+from aegish_dist.errors import OpinionError
+
+_FIND_IN_RUN = statement("find_samples", within="asked_by_run")
+_FIND_STORED = statement("find_samples", within="of_these_names")
+
+Elsewhere = Callable[[LabelChange], bool]
+"""Whether a dataset of that name has the sample, although none in the store does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedSample:
+    """A sample of a run that an overlay relabels or excludes."""
+
+    key: int
+    """Key in the store."""
+    dataset: str
+    """Name of its dataset."""
+    target: Target
+    """Label in the dataset."""
+    category: str | None
+    """Category in the dataset."""
+    cluster: str | None
+    """Its cluster, which no overlay changes."""
+    change: LabelChange
+    """The correction."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayInRun:
+    """The part of an overlay that concerns a run."""
+
+    samples: tuple[ChangedSample, ...] = ()
+    """Each at most once."""
+    ignored: tuple[LabelChange, ...] = ()
+    """Corrections of samples that the run does not ask."""
+
+    @property
+    def values(self) -> dict[str, list[Any]]:
+        """The values that the SQL fragment `effective_samples` binds."""
+        return {
+            "changed_keys": [each.key for each in self.samples],
+            "changed_targets": [each.change.target for each in self.samples],
+            "changed_categories": [each.change.category for each in self.samples],
+        }
+
+    def planned(self, run: Run, model: str) -> dict[Target, int]:
+        """Return how many verdicts about samples of each label will count.
+
+        Args:
+            run: The run.
+            model: One of its models.
+        """
+        datasets = run.datasets_of(model)
+        malicious = sum(dataset.malicious for dataset in datasets)
+        samples = {
+            Target.MALICIOUS: malicious,
+            Target.HARMLESS: sum(dataset.samples for dataset in datasets) - malicious,
+        }
+        names = {dataset.name for dataset in datasets}
+        for each in self.samples:
+            if each.dataset in names:
+                samples[each.target] -= 1
+                if each.change.target is not None:
+                    samples[each.change.target] += 1
+        return {target: number * run.epochs for target, number in samples.items()}
+
+
+def overlay_in_run(
+    session: Session, run: Run, overlay: Overlay | None, elsewhere: Elsewhere
+) -> OverlayInRun:
+    """Find the samples of an overlay among those of a run.
+
+    Args:
+        session: Transaction of the caller.
+        run: The run.
+        overlay: The corrections; None for none.
+        elsewhere: Asked about samples that no stored dataset of the name has.
+
+    Raises:
+        OpinionError: A dataset of the run lacks a sample or has it with another command, several
+            samples have the command, or two corrections are of one sample.
+    """
+    if overlay is None:
+        return OverlayInRun()
+    try:
+        return _in_run(session, run, overlay, elsewhere)
+    except OpinionError as error:
+        raise OpinionError(f"overlay '{overlay.name}': {error}") from None
+
+
+def _in_run(session: Session, run: Run, overlay: Overlay, elsewhere: Elsewhere) -> OverlayInRun:
+    names = {dataset.name for dataset in run.datasets}
+    changes = [change for change in overlay.changes if change.dataset in names]
+    found = _Found(session, changes, _FIND_IN_RUN, run=run.run_id)
+    samples = {change: each for change in changes if (each := found.sample(change)) is not None}
+    absent = [change for change in changes if change not in samples]
+    stored = _Found(session, absent, _FIND_STORED, names=list(names))
+    for change in absent:
+        if not stored.rows(change) and not elsewhere(change):
+            raise OpinionError(f"{change} is not in dataset '{change.dataset}'")
+    _require_distinct(tuple(samples.values()))
+    ignored = tuple(change for change in overlay.changes if change not in samples)
+    return OverlayInRun(tuple(samples.values()), ignored)
+
+
+class _Found:
+    """Stored samples by what corrections say of them."""
+
+    def __init__(
+        self,
+        session: Session,
+        changes: Sequence[LabelChange],
+        statement: TextClause,
+        **values: object,
+    ) -> None:
+        self._by_id: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+        self._by_command: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+        if not changes:
+            return
+        values["ids"] = [each.sample_id for each in changes if each.sample_id]
+        values["commands"] = [each.command for each in changes if not each.sample_id]
+        for row in session.execute(statement, values):
+            self._by_id[row.dataset, row.sample_id].append(row)
+            self._by_command[row.dataset, row.command].append(row)
+
+    def rows(self, change: LabelChange) -> Sequence[Row[Any]]:
+        """Return the samples that a correction may mean."""
+        if change.sample_id:
+            return self._by_id.get((change.dataset, change.sample_id), ())
+        return self._by_command.get((change.dataset, change.command or ""), ())
+
+    def sample(self, change: LabelChange) -> ChangedSample | None:
+        """Return the one sample that a correction means; None when there is none."""
+        rows = self.rows(change)
+        if not rows:
+            return None
+        if len(rows) > 1:
+            ids = ", ".join(sorted(row.sample_id for row in rows))
+            raise OpinionError(
+                f"{change} is {len(rows)} samples of dataset '{change.dataset}': give its "
+                f"`sample`, one of {ids}"
+            )
+        (row,) = rows
+        if change.command not in (None, row.command):
+            raise OpinionError(
+                f"{change} of dataset '{change.dataset}' has another command, {row.command!r}"
+            )
+        return ChangedSample(
+            row.key, row.dataset, Target(row.target), row.category, row.cluster, change
+        )
+
+
+def _require_distinct(samples: Sequence[ChangedSample]) -> None:
+    first: dict[int, LabelChange] = {}
+    for each in samples:
+        other = first.setdefault(each.key, each.change)
+        if other is not each.change:
+            raise OpinionError(
+                f"two changes of one sample of dataset '{each.dataset}': {other} and {each.change}"
+            )

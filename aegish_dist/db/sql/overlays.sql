@@ -1,0 +1,30 @@
+-- Labels of samples as an overlay changes them: `db.overlays` binds the values.
+
+-- fragment: effective_samples
+-- A table to read in place of `samples`: without excluded samples, targets and categories changed.
+-- The lists `:changed_keys`, `:changed_targets` (null: excluded) and `:changed_categories` are
+-- `OverlayInRun.values`; empty lists change nothing.
+(SELECT sample.key, sample.dataset_id, sample.sample_id, sample.command, sample.cluster,
+        coalesce(change.target, sample.target) AS target,
+        CASE WHEN change.key IS NULL THEN sample.category ELSE change.category END AS category
+ FROM samples AS sample
+ LEFT JOIN unnest(CAST(:changed_keys AS bigint[]), CAST(:changed_targets AS text[]),
+                  CAST(:changed_categories AS text[])) AS change (key, target, category)
+      ON change.key = sample.key
+ WHERE change.key IS NULL OR change.target IS NOT NULL)
+
+-- fragment: asked_by_run
+-- Condition that the run `:run` asks a dataset.
+dataset.id IN (SELECT dataset_id FROM run_datasets WHERE run_id = :run)
+
+-- fragment: of_these_names
+-- Condition that a dataset has one of the names `:names`.
+dataset.name = ANY(:names)
+
+-- name: find_samples
+-- Samples with one of the ids `:ids` or of the commands `:commands`, in the datasets that `{within}`
+-- chooses.
+SELECT sample.key, dataset.name AS dataset, sample.sample_id, sample.command, sample.target,
+       sample.category, sample.cluster
+FROM samples AS sample JOIN datasets AS dataset ON dataset.id = sample.dataset_id
+WHERE {within} AND (sample.sample_id = ANY(:ids) OR sample.command = ANY(:commands))

@@ -1,0 +1,174 @@
+"""Overlays met with a run in a real store."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
+from aegish_dist.db.statements import fragment
+from aegish_dist.errors import OpinionError
+from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
+from aegish_dist.pipeline.opinions import overlay_notes
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    LS,
+    TAR,
+    StoredRun,
+    a_run,
+    answer,
+    store,
+)
+
+LS_AGAIN = Sample("ls -l", Target.MALICIOUS, "file-read")
+TWICE = Dataset("twice", (LS, LS_AGAIN))
+
+
+def change(
+    sample_id: str | None = LS.sample_id, target: Target | None = None, **fields: Any
+) -> LabelChange:
+    category = "shell" if target is Target.MALICIOUS else None
+    made = LabelChange("commands", sample_id, None, target, category, "because", "Ada")
+    return replace(made, **fields)
+
+
+def an_opinion(*changes: LabelChange) -> Opinion:
+    return Opinion(overlay=Overlay("mine", 1, changes))
+
+
+def resolve(session: Session, *changes: LabelChange) -> OverlayInRun:
+    run = a_run(datasets=(COMMANDS, TWICE))
+    store(session, run, (COMMANDS, TWICE))
+    return overlay_in_run(session, run, Overlay("mine", 1, changes), lambda _: False)
+
+
+def test_samples_are_found_by_id_and_by_command(session: Session) -> None:
+    """Each as it stands in the dataset, beside its correction."""
+    changes = (change(), change(None, Target.HARMLESS, command=TAR.command))
+    found = resolve(session, *changes)
+    assert [(each.target, each.category, each.cluster) for each in found.samples] == [
+        (Target.HARMLESS, None, None),
+        (Target.MALICIOUS, "shell", "tar"),
+    ]
+    assert tuple(each.change for each in found.samples) == changes
+    assert found.ignored == ()
+
+
+def test_changes_of_datasets_that_are_not_asked_are_ignored(session: Session) -> None:
+    """An overlay may be of more datasets than a run."""
+    elsewhere = change(dataset="elsewhere")
+    found = resolve(session, elsewhere, change())
+    assert (len(found.samples), found.ignored) == (1, (elsewhere,))
+
+
+def test_samples_of_the_whole_that_a_part_lacks_are_ignored(session: Session) -> None:
+    """A run may ask a part of a dataset, be the whole in the store or bundled."""
+    part = Dataset("commands", (LS,))
+    run = a_run(datasets=(part,))
+    store(session, run, (part,))
+    of_tar = Overlay("mine", 1, (change(TAR.sample_id),))
+    assert overlay_in_run(session, run, of_tar, lambda _: True).ignored == of_tar.changes
+    store(session, a_run("0whole"), (COMMANDS,))
+    assert overlay_in_run(session, run, of_tar, lambda _: False).ignored == of_tar.changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ([change("0" * 16)], "sample 0000000000000000 is not in dataset 'commands'"),
+        ([change(None, command="pwd")], "command 'pwd' is not in dataset 'commands'"),
+        ([change(command="ls")], f"sample {LS.sample_id} .* has another command, 'ls -l'"),
+        ([change(), change(None, command="ls -l")], "two changes of one sample of dataset 'comm"),
+        (
+            [change(None, command="ls -l", dataset="twice")],
+            f"command 'ls -l' is 2 samples of dataset 'twice': give its `sample`, .*{LS.sample_id}",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    session: Session, changes: list[LabelChange], complaint: str
+) -> None:
+    """The message names the overlay, the dataset and the sample."""
+    with pytest.raises(OpinionError, match=f"overlay 'mine': {complaint}"):
+        resolve(session, *changes)
+
+
+def test_the_fragment_reads_samples_under_an_overlay(session: Session) -> None:
+    """It gives right labels without the excluded ones, and without an overlay all as they are."""
+    run = a_run()
+    store(session, run)
+    overlay = Overlay("mine", 1, (change(), change(TAR.sample_id, Target.MALICIOUS, category="x")))
+    query = text(
+        f"SELECT command, target, category FROM {fragment('effective_samples')} AS s ORDER BY key"
+    )
+    applied = overlay_in_run(session, run, overlay, lambda _: False)
+    assert session.execute(query, applied.values).all() == [
+        (TAR.command, "malicious", "x"),
+        (CURL.command, "malicious", "file-upload"),
+    ]
+    plain = session.execute(query, OverlayInRun().values).all()
+    assert plain == [(s.command, s.target, s.category) for s in COMMANDS.samples]
+
+
+@pytest.fixture
+def stored(engine: Engine) -> StoredRun:
+    """One model that blocks everything but `ls`."""
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run())
+        verdicts = {TAR: BLOCKED, CURL: BLOCKED, LS: ALLOWED}
+        answer(session, stored, {stored.item(sample): each for sample, each in verdicts.items()})
+    return stored
+
+
+def test_an_overlay_moves_the_numbers_of_a_snapshot(engine: Engine, stored: StoredRun) -> None:
+    """`ls` is malicious, `curl` does not count: one of two is detected, nothing is harmless."""
+    opinion = an_opinion(change(target=Target.MALICIOUS), change(CURL.sample_id))
+    without, under = aggregate(engine, stored.run_id, [Opinion(), opinion])
+
+    (entry,) = under.document["models"]
+    assert entry["metrics"]["malicious_detection_rate"]["value"] == 1 / 2
+    assert entry["metrics"]["harmless_acceptance_rate"]["value"] is None
+    assert entry["counts"]["planned"] == entry["counts"]["done"] == 2
+    assert entry["metrics"]["coverage"]["value"] == 1
+    assert (under.verdicts, under.verdicts_hash) == (without.verdicts, without.verdicts_hash)
+    (plain,) = without.document["models"]
+    assert plain["metrics"]["malicious_detection_rate"]["value"] == 1
+    assert under.opinion == opinion
+
+
+def test_snapshots_of_opinions_are_never_mixed(engine: Engine, stored: StoredRun) -> None:
+    """Equal names do not make one of two overlays; each is used again as long as nothing changed."""
+    excluded, relabelled = an_opinion(change()), an_opinion(change(target=Target.MALICIOUS))
+    opinions = [Opinion(), excluded, relabelled]
+    first = [current_snapshot(engine, stored.run_id, each) for each in opinions]
+    assert len({each.snapshot_id for each in first}) == 3
+    assert [current_snapshot(engine, stored.run_id, each) for each in opinions] == first
+    again = aggregate(engine, stored.run_id, opinions)
+    assert [each.document for each in again] == [each.document for each in first]
+    assert [each.snapshot_id for each in again] != [each.snapshot_id for each in first]
+
+
+def test_other_targets_make_another_snapshot(engine: Engine, stored: StoredRun) -> None:
+    """Of the same entries, which are not counted again."""
+    first = current_snapshot(engine, stored.run_id, Opinion())
+    strict = Opinion(targets=replace(Opinion().targets, name="strict", least={"accuracy": 0.99}))
+    second = current_snapshot(engine, stored.run_id, strict)
+    assert second.snapshot_id != first.snapshot_id
+    assert second.document == first.document
+    assert second.opinion == strict
+
+
+def test_notes_say_what_an_overlay_leaves_alone(engine: Engine, stored: StoredRun) -> None:
+    """Only where there is something to say."""
+    assert overlay_notes(engine, stored.run_id, Opinion()) == []
+    assert overlay_notes(engine, stored.run_id, an_opinion(change())) == []
+    (note,) = overlay_notes(engine, stored.run_id, an_opinion(change(), change(dataset="x")))
+    assert "1 of 2 changes" in note
+    assert "'x'" in note
