@@ -10,10 +10,11 @@ from celery.utils.text import str_to_list
 
 from aegish_dist.broker.app import create_app
 from aegish_dist.broker.kombu_internals import celery_problem
-from aegish_dist.broker.messages import IDLE_QUEUE, is_pin
+from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, is_pin
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging, get_logger
 from aegish_dist.settings import load_settings
+from workers.completions import Completions
 from workers.discovery import QueueDiscovery
 from workers.prefetch import PrefetchPerWorker
 
@@ -42,6 +43,7 @@ class QuietWorker(Worker):
         """Read `-Q`: a name of ours stands for the queues of a model, now and later."""
         names = str_to_list(include) or []
         self.pins = frozenset(filter(is_pin, names))
+        self.app.conf.aegish_calls = self.pins != {AGGREGATION_QUEUE}
         if self.pins:
             names = [IDLE_QUEUE, *(name for name in names if name not in self.pins)]
         super().setup_queues(names, exclude)
@@ -72,7 +74,7 @@ def _build() -> Celery:
         spool=settings.spool_folder,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
-    worker_app.steps["consumer"].update({PrefetchPerWorker, QueueDiscovery})
+    worker_app.steps["consumer"].update({PrefetchPerWorker, QueueDiscovery, Completions})
     signals.setup_logging.connect(_leave_logging_alone)
     return worker_app
 

@@ -17,7 +17,7 @@ from celery.worker.control import Panel
 from kombu import compression
 from kombu.exceptions import DecodeError
 
-from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE
+from aegish_dist.broker.messages import AGGREGATE, ENQUEUED_AT, EVALUATE, task_of
 from aegish_dist.logs import get_logger
 
 log = get_logger(__name__)
@@ -30,7 +30,7 @@ FAREWELL_S = 2.0
 
 
 class Consumer(consumer.Consumer):
-    """A consumer that takes messages of our task, and no others."""
+    """A consumer that takes messages of our tasks, each from its own queues, and no others."""
 
     _leases: Any = None
     """Leases of the latest connection's channel; None for a transport without leases."""
@@ -47,14 +47,15 @@ class Consumer(consumer.Consumer):
 
     def create_task_handler(self, *_: Any, **__: Any) -> Callable[[Any], None]:
         """Return the function that gets each message that could be decoded."""
-        strategy = self.strategies[EVALUATE]
+        strategies = {task: self.strategies[task] for task in (EVALUATE, AGGREGATE)}
 
         def on_message(message: Any) -> None:
             try:
-                if message.headers["task"] != EVALUATE:
+                task = task_of(str(message.delivery_info.get("routing_key")))
+                if message.headers["task"] != task:
                     raise DecodeError("a message of another task")
                 message.headers[ENQUEUED_AT] = _published_at(message.headers)
-                strategy(message)
+                strategies[task](message)
             except Exception as error:
                 self.on_decode_error(message, error)
 

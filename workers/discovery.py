@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Collection, Mapping
 from functools import partial
-from itertools import count
 from time import monotonic
 from typing import Any
 
@@ -12,9 +11,15 @@ from celery import bootsteps
 from sqlalchemy.exc import SQLAlchemyError
 
 from aegish_dist.broker.connection import depth
-from aegish_dist.broker.messages import IDLE_QUEUE, is_pinned, model_of, run_queue
+from aegish_dist.broker.messages import (
+    AGGREGATION_QUEUE,
+    IDLE_QUEUE,
+    is_pinned,
+    model_of,
+    run_queue,
+)
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
-from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
+from aegish_dist.db.missing import OpenModel, open_queues
 from aegish_dist.errors import RefusedQueueError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials, Credentials
@@ -29,8 +34,6 @@ RETRY_S = 1.0
 RETRY_QUEUE_S = 30.0
 """Seconds until a queue is tried again that RabbitMQ has of another type."""
 RETRY_AFTER_BUG_S = 10.0
-POLLS_PER_CLEAN_UP = 300
-"""Polls between closings of finished models, which counts verdicts."""
 
 
 class QueueDiscovery(bootsteps.StartStopStep):
@@ -70,17 +73,15 @@ class QueueDiscovery(bootsteps.StartStopStep):
             reply_timeout_s=WORKER_REPLY_TIMEOUT_S,
         )
         credentials = CatalogCredentials(consumer.app.conf.aegish_catalog, os.environ)
-        finished = FinishedModels()
-        for poll in count():
+        while True:
             pause_s = POLL_S
             try:
                 with transaction(engine) as session:
-                    if poll % POLLS_PER_CLEAN_UP == 1:  # not at first: work may wait
-                        finished.close(session)
                     found = open_queues(session)
                 held = frozenset(name for name, each in found.items() if each.held)
                 asked = _asked(found, consumer.controller.pins)
                 wanted = self._servable(asked, credentials.now())
+                wanted |= {AGGREGATION_QUEUE}  # pins say which models are called
                 consumer.call_soon(partial(self._follow, consumer, wanted, held, stopped))
             except (SQLAlchemyError, StoreUnusableError):
                 pause_s = RETRY_S
@@ -148,7 +149,7 @@ def _asked(queues: Mapping[str, OpenModel], pins: Collection[str]) -> Mapping[st
 def follow(
     consumer: Any, wanted: frozenset[str], held: frozenset[str], stopped: threading.Event
 ) -> None:
-    """Listen to these queues and to no others of runs; called in the consumer's thread.
+    """Listen to these queues and to no others of ours; called in the consumer's thread.
 
     Args:
         consumer: The consumer.
@@ -162,7 +163,7 @@ def follow(
     if stopped.is_set():
         return
     queues = consumer.app.amqp.queues
-    served = {name for name in queues.consume_from if model_of(name)}
+    served = {name for name in queues.consume_from if model_of(name) or name == AGGREGATION_QUEUE}
     for name in sorted(wanted - served):
         queue = run_queue(consumer.app, name)
         _declare(consumer, queue)

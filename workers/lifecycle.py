@@ -24,6 +24,7 @@ from aegish_dist.pipeline.waiting import Health
 from aegish_dist.providers.session import provider_session
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
+from workers.aggregator import Aggregator
 from workers.callers import CallerFactory, Callers
 from workers.store import Store, WorkerDatabase
 from workers.writer import Grouped, VerdictWriter, facts
@@ -110,8 +111,10 @@ class HoldWatch:
 
 
 @asynccontextmanager
-async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator, Limiters]]:
-    """Open all parts that evaluating items needs, and close them in reverse order.
+async def open_evaluator(
+    app: Any, calls: int
+) -> AsyncIterator[tuple[Evaluator, Limiters, Aggregator]]:
+    """Open all parts that evaluating and aggregating need, and close them in reverse order.
 
     Args:
         app: The Celery application; its configuration names the database and the limiter's Redis.
@@ -123,7 +126,11 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
     # Containers on one host may have the same host name and process ids.
     name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
     credentials = CatalogCredentials(app.conf.aegish_catalog, os.environ)
-    with closing(WorkerDatabase(app.conf.aegish_database_url, credentials)) as database:
+    url = app.conf.aegish_database_url
+    with (
+        closing(WorkerDatabase(url, credentials)) as database,
+        closing(Aggregator(url)) as aggregator,
+    ):
         await wrap_future(database.rest.submit(require_current, database.engine))
         # Before the first message: an answer that is stored now is not paid for again.
         spool = app.conf.aegish_spool
@@ -144,10 +151,12 @@ async def open_evaluator(app: Any, calls: int) -> AsyncIterator[tuple[Evaluator,
                 generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
             )
             heartbeat = Heartbeat(store, name, evaluator, limiters, database.rest)
+            # A worker that calls no model is none to wait for, and reports nothing.
+            reports = (heartbeat,) if app.conf.aegish_calls else ()
             holds = HoldWatch(store, evaluator, database.rest)
-            background = [asyncio.create_task(each.run()) for each in (heartbeat, holds)]
+            background = [asyncio.create_task(each.run()) for each in (*reports, holds)]
             try:
-                yield evaluator, limiters
+                yield evaluator, limiters, aggregator
             finally:
                 for task in background:
                     task.cancel()

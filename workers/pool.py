@@ -20,12 +20,13 @@ from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
 from celery.exceptions import Reject
 
-from aegish_dist.broker.messages import model_of, run_of
+from aegish_dist.broker.messages import AGGREGATE, AGGREGATION_QUEUE, EVALUATE, run_of
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
+from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.ratelimit.policy import PREFETCH
 from workers.lifecycle import open_evaluator
-from workers.tasks import Delivery
+from workers.tasks import Delivery, lane_of
 
 log = get_logger(__name__)
 
@@ -47,10 +48,12 @@ class TaskPool(BasePool):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="aegish-pool", daemon=True)
         self._ready: Future[None] = Future()
+        self._evaluator: Evaluator
         self._stop_requested: asyncio.Event
         self._hub: Any = None
         self._broker_errors: tuple[type[Exception], ...] = ()
-        # Messages by model. Each counter is written by one thread and read by both, which needs no
+        self._performers: dict[str, Any] = {}
+        # Messages by lane. Each counter is written by one thread and read by both, which needs no
         # lock: the consumer's thread counts those taken, the event loop's those finished.
         self._taken_of: Counter[str | None] = Counter()
         self._finished_of: Counter[str | None] = Counter()
@@ -86,9 +89,14 @@ class TaskPool(BasePool):
         """Whether no message is held."""
         return not self._taken and not self._in_flight and not self._finished
 
+    @property
+    def evaluator(self) -> Evaluator:
+        """The evaluator of this process."""
+        return self._evaluator
+
     def take(self, delivery: Delivery) -> None:
         """Start the item of a message; called in the consumer's thread."""
-        self._taken_of[delivery.model] += 1
+        self._taken_of[delivery.lane] += 1
         self._taken.append(delivery)
         if len(self._taken) == 1:
             self._loop.call_soon_threadsafe(self._start_taken)
@@ -105,14 +113,19 @@ class TaskPool(BasePool):
             return [0] * len(queues)
         held = self._evaluator.held.run_ids
         served = [not held or run_of(queue) not in held for queue in queues]
-        models = list(map(model_of, queues))
-        sharing = Counter(compress(models, served))
-        shares = {model: ceil(self._room(model) / n) for model, n in sharing.items()}
-        return [shares[m] if serve else 0 for m, serve in zip(models, served, strict=True)]
+        lanes = list(map(lane_of, queues))
+        sharing = Counter(compress(lanes, served))
+        shares = {lane: ceil(self._room(lane) / n) for lane, n in sharing.items()}
+        return [shares[lane] if serve else 0 for lane, serve in zip(lanes, served, strict=True)]
 
-    def _room(self, model: str | None) -> int:
-        target = PREFETCH.unlimited if model is None else self._limiters.prefetch_target(model)
-        return max(0, target - (self._taken_of[model] - self._finished_of[model]))
+    def _room(self, lane: str | None) -> int:
+        if lane is None:
+            target = PREFETCH.unlimited
+        elif lane == AGGREGATION_QUEUE:
+            target = 1  # the others are left to other workers
+        else:
+            target = self._limiters.prefetch_target(lane)
+        return max(0, target - (self._taken_of[lane] - self._finished_of[lane]))
 
     def on_apply(self, target: Any, *args: Any, error_callback: Any, **kwargs: Any) -> None:
         """Drop a message of one of Celery's own tasks, which would block the event loop."""
@@ -129,9 +142,9 @@ class TaskPool(BasePool):
             self._taken.popleft()
 
     async def _perform(self, delivery: Delivery) -> None:
-        run, request, channel, tag = delivery
+        run, request, channel, tag, task = delivery
         try:
-            await run(self._evaluator, request)
+            await run(self._performers[task], request)
         except Reject as rejection:
             self._finish(channel.basic_reject, tag, requeue=bool(rejection.requeue))
         except asyncio.CancelledError:
@@ -144,7 +157,7 @@ class TaskPool(BasePool):
         else:
             self._finish(channel.basic_ack, tag)
         finally:
-            self._finished_of[delivery.model] += 1
+            self._finished_of[delivery.lane] += 1
 
     def _finish(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
         if self._hub is None:
@@ -226,7 +239,9 @@ class TaskPool(BasePool):
         async with open_evaluator(self.app, self.num_processes) as (
             self._evaluator,
             self._limiters,
+            aggregator,
         ):
+            self._performers = {EVALUATE: self._evaluator, AGGREGATE: aggregator}
             self._ready.set_result(None)
             await self._stop_requested.wait()
             leftover = list(self._in_flight)

@@ -5,7 +5,7 @@ from typing import Any
 from celery import bootsteps
 from kombu.common import QoS
 
-from aegish_dist.broker.messages import model_of
+from aegish_dist.broker.messages import AGGREGATION_QUEUE, model_of
 
 SPARE_FROM_CALLS = 100
 SPARE_PER_CALL = 0.25
@@ -74,7 +74,7 @@ class PrefetchPerModel(bootsteps.StartStopStep):
 
     def _balance(self, consumer: Any) -> None:
         tasks, queues = consumer.task_consumer, consumer.app.amqp.queues.consume_from
-        names = [name for name in queues if model_of(name)]
+        names = [name for name in queues if model_of(name) or name == AGGREGATION_QUEUE]
         for name, allowed in zip(names, consumer.pool.allowance(names), strict=True):
             if allowed == 0:
                 tasks.cancel_by_queue(name)

@@ -1,5 +1,6 @@
-"""Tasks: what Celery hands to the pool for a message, and the one task body."""
+"""Tasks: what Celery hands to the pool for a message, and the bodies of the two tasks."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -7,13 +8,25 @@ from typing import Any, NamedTuple
 from celery import shared_task
 from celery.exceptions import InvalidTaskError, Reject
 
-from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, decode, model_of
-from aegish_dist.errors import OverBudgetError, RequeueError
+from aegish_dist.broker.messages import (
+    AGGREGATE,
+    AGGREGATION_QUEUE,
+    ENQUEUED_AT,
+    EVALUATE,
+    decode,
+    decode_aggregation,
+    model_of,
+)
+from aegish_dist.errors import OverBudgetError, RequeueError, StoreAwayError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
+from workers.aggregator import Aggregator
 
 log = get_logger(__name__)
 
+BUSY_S = 5.0
+"""Seconds that an aggregation is held while the database is away, or another worker makes it: that
+one may have been killed."""
 IS_HELD = "is_held"
 """Key of a request: a function that returns whether this worker still holds the message."""
 
@@ -21,7 +34,7 @@ IS_HELD = "is_held"
 class Delivery(NamedTuple):
     """The parts of a message that the pool needs; a whole one would take 5 KB."""
 
-    run: Callable[[Evaluator, Mapping[str, Any]], Awaitable[None]]
+    run: Callable[[Any, Mapping[str, Any]], Awaitable[None]]
     """Body of its task."""
     request: Mapping[str, Any]
     """Arguments of the body: the message's own, its queue and its publishing time."""
@@ -29,11 +42,18 @@ class Delivery(NamedTuple):
     """Channel that acknowledges it."""
     tag: Any
     """Delivery tag that it is acknowledged by."""
+    task: str = EVALUATE
+    """Name of the task, which says who performs it."""
 
     @property
-    def model(self) -> str | None:
-        """Model of the queue that it came from; None for a queue of another kind."""
-        return model_of(str(self.request["delivery_info"].get("routing_key")))
+    def lane(self) -> str | None:
+        """Its messages are counted by this: see `lane_of`."""
+        return lane_of(str(self.request["delivery_info"].get("routing_key")))
+
+
+def lane_of(queue: str) -> str | None:
+    """Return the model of a queue, or the queue of aggregations; None for one of another kind."""
+    return AGGREGATION_QUEUE if queue == AGGREGATION_QUEUE else model_of(queue)
 
 
 def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
@@ -62,7 +82,9 @@ def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Non
                 }
             case _:
                 raise InvalidTaskError("a message without arguments")
-        consumer.pool.take(Delivery(task.run, request, message.channel, message.delivery_tag))
+        consumer.pool.take(
+            Delivery(task.run, request, message.channel, message.delivery_tag, task.name)
+        )
 
     return on_message
 
@@ -82,6 +104,24 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
     except OverBudgetError as error:
         # Missing in the store, where `status` shows why.
         raise Reject("over budget", requeue=False) from error
+
+
+@shared_task(name=AGGREGATE, ignore_result=True, Strategy="workers.tasks:hand_over")
+async def aggregate(aggregator: Aggregator, request: Mapping[str, Any]) -> None:
+    """Make the aggregation that a message names."""
+    try:
+        key = decode_aggregation(request["args"])
+    except (TypeError, ValueError) as error:
+        log.warning("foreign_message", queue=request.get("delivery_info", {}).get("routing_key"))
+        raise Reject(str(error), requeue=False) from error
+    try:
+        finished = await aggregator.aggregate(key)
+    except StoreAwayError:
+        finished = False
+        log.warning("aggregation_waits", aggregation=key, retry_in_s=BUSY_S)
+    if not finished:
+        await asyncio.sleep(BUSY_S)
+        raise Reject("requeued", requeue=True)
 
 
 def _is_open(channel: Any) -> bool:

@@ -106,6 +106,7 @@ def create_app(
         aegish_shutdown_grace_s=shutdown_grace_s,
         aegish_catalog=catalog,
         aegish_spool=spool,
+        aegish_calls=True,
         aegish_queue_expires_s=QUEUE_EXPIRES_S if broker_url.startswith("amqp") else None,
         aegish_queue_arguments=QUORUM_ARGUMENTS
         if queue_type == "quorum" and broker_url.startswith("amqp")

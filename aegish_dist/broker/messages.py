@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from kombu import Queue
 
 EVALUATE = "aegish.evaluate"
-"""Name of the one task; the product sends it by name and never imports the workers."""
+"""Name of the task that brings an item to its verdict; the product sends tasks by name and never
+imports the workers."""
+AGGREGATE = "aegish.aggregate"
+"""Name of the task that makes the snapshots of one row of `aggregations`."""
 
 ENQUEUED_AT = "enqueued_at"
 """Header with the publishing time, seconds since the epoch."""
@@ -28,6 +31,12 @@ RUN_MARK = "#"
 """Separates model and run; the last one counts, as run ids contain none."""
 IDLE_QUEUE = "aegish-idle"
 """A queue without messages: Celery needs at least one, and a worker may have no work yet."""
+AGGREGATION_QUEUE = "aegish-aggregate"
+"""The queue of all aggregations; as a worker's only `-Q` it stands for a worker that makes them and
+calls no model."""
+
+MAX_KEY = 2**31
+"""Keys of aggregations are smaller: PostgreSQL's `integer`."""
 
 
 def queue_name(model: str, run_id: str) -> str:
@@ -47,7 +56,7 @@ def pin_name(model: str) -> str:
 
 def is_pin(name: str) -> bool:
     """Return whether a name of a worker's `-Q` option stands for queues of runs."""
-    return name.startswith(QUEUE_PREFIX)
+    return name.startswith(QUEUE_PREFIX) or name == AGGREGATION_QUEUE
 
 
 def is_pinned(queue: str, pins: Collection[str]) -> bool:
@@ -70,14 +79,21 @@ def run_of(queue: str) -> str | None:
 def run_queue(app: Celery, name: str) -> Queue:
     """Return a queue of the broker's default exchange, with the arguments that all processes use.
 
-    RabbitMQ refuses to declare an existing queue with other arguments.
+    RabbitMQ refuses to declare an existing queue with other arguments. The queue of aggregations
+    outlives every run, and a change of their type: it is a classic one. Lost, its messages are sent
+    again.
     """
     from kombu import Queue  # noqa: PLC0415  not every command connects
 
-    arguments = app.conf.aegish_queue_arguments
+    arguments = None if name == AGGREGATION_QUEUE else app.conf.aegish_queue_arguments
     return Queue(
         name, durable=True, expires=app.conf.aegish_queue_expires_s, queue_arguments=arguments
     )
+
+
+def task_of(queue: str) -> str:
+    """Return the name of the task whose messages lie in a queue of ours."""
+    return AGGREGATE if queue == AGGREGATION_QUEUE else EVALUATE
 
 
 def encode(item: Item) -> list[str | int]:
@@ -103,3 +119,16 @@ def decode(arguments: Sequence[object]) -> Item:
             return Item(run_id, model, sample_key, epoch, generation)
         case _:
             raise ValueError("a message does not name an item")
+
+
+def decode_aggregation(arguments: Sequence[object]) -> int:
+    """Read the key of an aggregation from the arguments of a message.
+
+    Raises:
+        ValueError: They are no such key; the message is forged or foreign.
+    """
+    match list(arguments):
+        case [int(key)] if 0 < key < MAX_KEY and not isinstance(key, bool):
+            return key
+        case _:
+            raise ValueError("a message does not name an aggregation")

@@ -1,4 +1,4 @@
-"""Publishing of items to the queues of their models and runs, in batches, by task name."""
+"""Publishing of messages by task name: items in batches, to the queues of their models and runs."""
 
 import base64
 import json
@@ -14,7 +14,14 @@ from kombu.utils.json import dumps
 
 from aegish_dist.broker.connection import connected, is_redis
 from aegish_dist.broker.kombu_internals import kombu_problem
-from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, encode, queue_name, run_queue
+from aegish_dist.broker.messages import (
+    AGGREGATION_QUEUE,
+    ENQUEUED_AT,
+    encode,
+    queue_name,
+    run_queue,
+    task_of,
+)
 from aegish_dist.core.verdict import Item
 
 BATCH = 500
@@ -53,6 +60,24 @@ def publish(
     return published
 
 
+def publish_aggregations(app: Celery, keys: Sequence[int]) -> None:
+    """Publish aggregations to their queue; one that is published twice is made once.
+
+    Args:
+        app: The application whose broker is used.
+        keys: Keys of rows of `aggregations`, already committed.
+
+    Raises:
+        QueueError: The broker cannot be reached, or takes no messages.
+    """
+    with connected(app) as connection:
+        channel = connection.default_channel
+        run_queue(app, AGGREGATION_QUEUE)(channel).declare()
+        producer = app.amqp.Producer(channel, auto_declare=False)
+        for key in keys:
+            _send(app, producer, AGGREGATION_QUEUE, [key])
+
+
 def send(app: Celery, producer: Any, item: Item) -> None:
     """Publish one item to its queue.
 
@@ -61,10 +86,14 @@ def send(app: Celery, producer: Any, item: Item) -> None:
         producer: A producer of kombu.
         item: The item that the message names.
     """
+    _send(app, producer, queue_name(item.model, item.run_id), encode(item))
+
+
+def _send(app: Celery, producer: Any, queue: str, arguments: Sequence[str | int]) -> None:
     message = app.amqp.as_task_v2(
         str(uuid.uuid4()),
-        EVALUATE,
-        encode(item),
+        task_of(queue),
+        arguments,
         {},
         argsrepr="",
         kwargsrepr="",
@@ -73,7 +102,7 @@ def send(app: Celery, producer: Any, item: Item) -> None:
     producer.publish(
         message.body,
         exchange="",
-        routing_key=queue_name(item.model, item.run_id),
+        routing_key=queue,
         serializer="json",
         headers={**message.headers, ENQUEUED_AT: time.time()},
         delivery_mode=2,

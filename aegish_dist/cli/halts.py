@@ -1,4 +1,4 @@
-"""Why a run ends with something missing, and what to do about it."""
+"""How a run has ended: its snapshot, or why something is missing and what to do about it."""
 
 from collections.abc import Iterator
 
@@ -44,6 +44,14 @@ _HELD = {
 
 def _with_reason(model: ModelStatus) -> str:
     return model.model if model.reason is None else f"{model.model} ({model.reason})"
+
+
+def aggregated(status: RunStatus) -> Iterator[str]:
+    """Say which snapshot workers made of a run, or why they made none."""
+    if status.snapshot_id is not None:
+        yield f"snapshot {status.snapshot_id} was made of it"
+    elif status.aggregation_problem is not None:
+        yield f"no snapshot was made of it: {status.aggregation_problem}"
 
 
 def left_to_retry(status: RunStatus) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import halted, left_to_retry
+from aegish_dist.cli.halts import aggregated, halted, left_to_retry
 from aegish_dist.cli.options import Utf8, as_json, comma_list, run_id
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
@@ -73,7 +73,7 @@ def _advice(retried: Retried) -> tuple[str, ...]:
     """Return lines about what is left."""
     status = retried.status
     if retried.waited:
-        return (*halted(status), *left_to_retry(status))
+        return (*halted(status), *aggregated(status), *left_to_retry(status))
     if retried.items:
         return (f"follow it with: aegish-dist status --run-id {status.run_id} --watch",)
     if status.missing:

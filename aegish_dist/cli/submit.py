@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import halted, left_to_retry
+from aegish_dist.cli.halts import aggregated, halted, left_to_retry
 from aegish_dist.cli.options import (
     Utf8,
     as_each_call,
@@ -135,6 +135,9 @@ def _advise(run_id: str, status: RunStatus | None) -> None:
             f" try again with: aegish-dist resume --run-id {run_id}"
         )
     else:
+        lines = list(aggregated(status))
+        for line in lines or ["no worker has made a snapshot of it yet: `report` makes one"]:
+            note(line)
         note(f"see the results with: aegish-dist report --run-id {run_id}")
     for line in left_to_retry(status):
         note(line)
@@ -145,6 +148,7 @@ def _document(started: Started) -> dict[str, Any]:
     cost = estimate.cost_usd
     return {
         "run_id": started.run.run_id if started.run else None,
+        "snapshot_id": started.status.snapshot_id if started.status else None,
         "tasks": submission.tasks,
         "models": [spec.id for spec in submission.models],
         "datasets": [

@@ -15,16 +15,29 @@ from aegish_dist.pipeline.start_worker import worker_command
     "--models",
     help="Serve only these models, of all runs, comma-separated. Default: all with work.",
 )
+@click.option(
+    "--aggregate-only",
+    is_flag=True,
+    help="Call no model: make the snapshots of runs that are complete, and those asked for.",
+)
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="Calls in flight at most.")
 @click.argument("celery_options", nargs=-1, type=click.UNPROCESSED)
-def worker(models: str | None, concurrency: int | None, celery_options: tuple[str, ...]) -> None:
+def worker(
+    models: str | None,
+    aggregate_only: bool,
+    concurrency: int | None,
+    celery_options: tuple[str, ...],
+) -> None:
     """Start a worker process: `celery -A workers.app worker` with checks first.
 
     It needs AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL, and the API keys of the models it
-    serves. Start as many as you like, anywhere. SIGTERM lets calls in flight finish and gives the
+    serves; with --aggregate-only none. Start as many as you like, anywhere. Every worker also
+    aggregates runs that are complete. SIGTERM lets calls in flight finish and gives the
     rest back to the queue. CELERY_OPTIONS are passed on.
     """
+    if models and aggregate_only:
+        raise click.UsageError("--aggregate-only calls no model: leave out --models")
     # An allocator per thread keeps 2 MB to itself; these threads take turns anyway.
     os.environ.setdefault("MALLOC_ARENA_MAX", "1")
-    command = worker_command(models, concurrency, celery_options)
+    command = worker_command(models, concurrency, celery_options, aggregate_only=aggregate_only)
     os.execv(command[0], command)  # noqa: S606  # nosec B606 # our own interpreter

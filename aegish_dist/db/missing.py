@@ -8,7 +8,7 @@ looked at about once, where counting would read all verdicts each time.
 """
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.aggregations import request_of_completed
 from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import RunModelRow, RunRow, SampleRow
@@ -120,29 +121,41 @@ class FinishedModels:
         self._answered: dict[int, int] = {}
         """By key of a model of a run: no sample up to this key lacks a verdict."""
 
-    def close(self, session: Session) -> None:
+    def close(self, session: Session, among: Collection[tuple[str, str]] | None = None) -> bool:
         """Stop listening for the models of which nothing is missing.
+
+        A run whose last open model is closed is complete: its aggregation is asked for.
 
         Args:
             session: Transaction of the caller. While another one does this, nothing is done.
+            among: Models to look at, as run id and model id; None for all.
+
+        Returns:
+            Whether each of them is now known to be finished or not.
         """
         if not session.scalar(select(func.pg_try_advisory_xact_lock(AdvisoryLock.CLOSING))):
-            return
+            return False
         session.execute(_IN_ORDER_OF_KEYS)
         opened = session.execute(_OPEN).all()
         self._answered = {model.id: self._answered.get(model.id, 0) for model in opened}
         last = session.scalar(select(func.max(SampleRow.key))) or 0
         deadline = time.monotonic() + self._search_s
-        finished = [
-            model.id for model in opened if not self._misses_one(session, model, last, deadline)
-        ]
+        misses = {
+            model.id: self._misses_one(session, model, last, deadline)
+            for model in opened
+            if among is None or (model.run_id, model.model) in among
+        }
+        finished = [model_id for model_id, missing in misses.items() if missing is False]
         if finished:
             _close(session, finished)
             for model_id in finished:  # deleted verdicts are found missing next time
                 del self._answered[model_id]
+        return None not in misses.values()
 
-    def _misses_one(self, session: Session, model: Row[Any], last: int, deadline: float) -> bool:
-        """Search on; return whether a sample lacks a verdict or the search is not at its end."""
+    def _misses_one(
+        self, session: Session, model: Row[Any], last: int, deadline: float
+    ) -> bool | None:
+        """Search on; return whether a sample lacks a verdict, None before the end of the search."""
         after = self._answered[model.id]
         while after < last:
             stretch = {"after": after, "through": after + self._stretch, "datasets": model.datasets}
@@ -152,8 +165,10 @@ class FinishedModels:
             after = self._answered[model.id] = (
                 after + self._stretch if missing is None else missing - 1
             )
-            if missing is not None or (after < last and time.monotonic() > deadline):
+            if missing is not None:
                 return True
+            if after < last and time.monotonic() > deadline:
+                return None
         return False
 
 
@@ -161,4 +176,6 @@ def _close(session: Session, models: Sequence[int]) -> None:
     # A retry opens a model in the transaction that plans its items: whichever of the two comes
     # first, the other one waits or is left out, and then sees what the first one did.
     locked = session.scalars(_LOCK, {"models": models}).all()
-    session.execute(_CLOSE, {"models": locked})
+    runs = set(session.scalars(_CLOSE, {"models": locked}))
+    if runs:
+        request_of_completed(session, runs)

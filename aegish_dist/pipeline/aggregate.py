@@ -1,8 +1,10 @@
 """Aggregating: count the verdicts once, apply the opinions, append snapshots."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from sqlalchemy import Engine
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
@@ -19,9 +21,17 @@ from aegish_dist.db.tally import count_models
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
 
+ONE_VIEW: IsolationLevel = "REPEATABLE READ"
+"""Isolation level of a transaction all of whose counts are of the same moment."""
+
 
 def aggregate(
-    engine: Engine, run_id: str, opinions: Sequence[Opinion], *, recount: bool = False
+    engine: Engine,
+    run_id: str,
+    opinions: Sequence[Opinion],
+    *,
+    recount: bool = False,
+    within: Session | None = None,
 ) -> list[Snapshot]:
     """Append one snapshot per opinion, all of the same counts.
 
@@ -33,12 +43,14 @@ def aggregate(
         run_id: A full run id.
         opinions: What to apply.
         recount: Count every model again all the same.
+        within: A transaction of the caller, of isolation level `ONE_VIEW`; None for one of its own.
 
     Raises:
         ReportError: The run has no verdict yet.
         OpinionError: An overlay does not fit the datasets of the run.
     """
-    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+    own = transaction(engine, isolation_level=ONE_VIEW) if within is None else nullcontext(within)
+    with own as session:
         run = load_run(session, run_id)
         overlays = [overlay_of(session, run, each) for each in opinions]
         earlier = [

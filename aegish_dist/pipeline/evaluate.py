@@ -78,6 +78,8 @@ class Evaluator:
         self._held: dict[Item, asyncio.Future[None] | None] = {}
         self.in_flight: Counter[tuple[str, str]] = Counter()
         """Items held, by run id and model."""
+        self.begun: set[tuple[str, str]] = set()
+        """Run id and model of the items that were begun since a reader took them out."""
 
     @property
     def takes_items(self) -> bool:
@@ -116,6 +118,7 @@ class Evaluator:
         clock = ItemClock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
         key = (item.run_id, item.model)
         self.in_flight[key] += 1
+        self.begun.add(key)
         self._held[item] = None
         error: BaseException | None = None
         try:

@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run
 from aegish_dist.errors import QueueError
+from aegish_dist.pipeline.asked_aggregations import aggregate_here, wait_for_snapshot
 from aegish_dist.pipeline.status import RunStatus, State, items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 from aegish_dist.pipeline.watch import Counts, patiently
@@ -116,6 +117,8 @@ def wait_for_workers(
 def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
 
+    A run that is complete is aggregated as well.
+
     Args:
         workspace: The store and the queue.
         run: A stored run; on a cluster also enqueued.
@@ -124,6 +127,14 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     Returns:
         The last status, as of `run_embedded` or `wait_for_workers`.
     """
-    work = run_embedded if workspace.settings.embedded_broker else wait_for_workers
+    engine, embedded = workspace.engine, workspace.settings.embedded_broker
+    work = run_embedded if embedded else wait_for_workers
     with observer.watching() as show:
-        return work(workspace.engine, workspace.app, run, show)
+        status = work(engine, workspace.app, run, show)
+        if status.missing:
+            return status
+        if embedded:
+            aggregate_here(engine, run)
+        else:
+            wait_for_snapshot(engine, run.run_id)
+        return patiently(lambda: run_status(engine, run.run_id))

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
+from aegish_dist.db.aggregations import newest_aggregation
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import load_run
@@ -99,6 +100,11 @@ class RunStatus:
     """Seconds until complete at the present rate; None when nothing moves."""
     workers: int
     """Running workers, also those busy with other runs."""
+    snapshot_id: int | None = None
+    """Newest snapshot that workers made of the run as it is planned; None until it is complete or a
+    user asks for one."""
+    aggregation_problem: str | None = None
+    """Why they made none; None when they did, or have not yet."""
 
     @property
     def ended(self) -> bool:
@@ -129,6 +135,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         run = load_run(session, run_id)
         progress = model_progress(session, run, RATE_WINDOW_S)
         fleet = living_fleet(session)
+        aggregation = newest_aggregation(session, run_id)
     spent = {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
     over = over_budget(run, spent)
     models = tuple(
@@ -157,6 +164,8 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         models=models,
         eta_s=_eta_s(state, planned - done, sum(model.rate_per_s for model in models)),
         workers=fleet.workers,
+        snapshot_id=None if aggregation is None else aggregation.snapshot_id,
+        aggregation_problem=None if aggregation is None else aggregation.problem,
     )
 
 

@@ -64,6 +64,7 @@ def test_submit_prints_the_documented_document(aegish: CommandLine) -> None:
         "models": BASELINES.split(","),
         "datasets": datasets,
         "estimate": {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0},
+        "snapshot_id": 1,
     }
     assert [each["name"] for each in datasets] == ["malicious", "harmless", "harmless-hard"]
     assert [set(each) for each in datasets] == [{"name", "fingerprint", "samples"}] * 3
@@ -88,7 +89,10 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
         "replaced": 0,
         "retrying": 0,
         "eta_s": 0.0,
+        "snapshot_id": 1,
+        "aggregation_problem": None,
     }
+    assert "snapshot 1 was made of it" in done.err
     assert outcomes["BLOCK"] >= 18
     assert sum(outcomes.values()) == 36
     rates = [model.pop("rate_per_s") for model in models]

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.verdict import Outcome
+from aegish_dist.db.aggregations import take_due
 from aegish_dist.db.embedded.server import binaries
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.missing import FinishedModels
@@ -19,6 +20,7 @@ from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.aggregate import aggregate
+from aegish_dist.pipeline.asked_aggregations import carry_out
 from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.retry import plan_retry
 from aegish_dist.pipeline.status import run_status
@@ -68,6 +70,10 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
         report_worker(session, "a worker", {})
     with Session(app) as session, session.begin():
         FinishedModels().close(session)
+    with Session(app) as session, session.begin():
+        (key,) = take_due(session)
+    assert carry_out(app, key)
+    assert run_status(app, run.run_id).snapshot_id is not None
     plan_retry(app, run, {Outcome.BLOCK})
     line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
 

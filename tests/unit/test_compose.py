@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 COMPOSE_FILE = ROOT / "docker-compose.yml"
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-LONG_RUNNING = {"postgres", "redis", "worker", "simulator", "relay"}
+LONG_RUNNING = {"postgres", "redis", "worker", "aggregator", "simulator", "relay"}
+WORKERS = ("worker", "aggregator")
 REQUIRED_VARIABLE = re.compile(r"\$\{AEGISH_DIST_[A-Z]+_PASSWORD:\?[^}]+\}")
 
 
@@ -120,7 +121,9 @@ def test_only_migrations_own_the_database() -> None:
         if "AEGISH_DIST_DATABASE_URL" in service.get("environment", {})
     }
 
-    assert users == {"migrate": "aegish", "worker": "aegish_app", "cli": "aegish_app"}
+    assert users == {"migrate": "aegish"} | dict.fromkeys(
+        ("worker", "aggregator", "cli"), "aegish_app"
+    )
     assert SERVICES["migrate"]["depends_on"] == {
         "roles": {"condition": "service_completed_successfully"}
     }
@@ -134,24 +137,27 @@ def test_keys_go_to_what_calls_models() -> None:
     assert holders == {"worker", "cli"}
 
 
-def test_worker_scales() -> None:
+@pytest.mark.parametrize("name", WORKERS)
+def test_worker_scales(name: str) -> None:
     """Nothing about the worker is unique on its host."""
-    assert not {"container_name", "ports", "hostname", "network_mode"} & SERVICES["worker"].keys()
+    assert not {"container_name", "ports", "hostname", "network_mode"} & SERVICES[name].keys()
 
 
-def test_worker_may_finish_its_calls() -> None:
+@pytest.mark.parametrize("name", WORKERS)
+def test_worker_may_finish_its_calls(name: str) -> None:
     """The time until a worker is killed is longer than the one it takes to stop by itself."""
-    worker = SERVICES["worker"]
+    worker = SERVICES[name]
     grace_s = float(worker["environment"]["AEGISH_DIST_SHUTDOWN_GRACE_S"])
 
     assert grace_s == Settings().shutdown_grace_s
     assert float(worker["stop_grace_period"].removesuffix("s")) > grace_s
 
 
-def test_worker_starts_after_the_migration() -> None:
+@pytest.mark.parametrize("name", WORKERS)
+def test_worker_starts_after_the_migration(name: str) -> None:
     """A worker meets a migrated database and a broker that answers."""
     assert SERVICES["migrate"]["command"] == ["db", "upgrade"]
-    assert SERVICES["worker"]["depends_on"] == {
+    assert SERVICES[name]["depends_on"] == {
         "migrate": {"condition": "service_completed_successfully"},
         "redis": {"condition": "service_healthy"},
     }
@@ -173,3 +179,13 @@ def test_simulated_catalog_is_current() -> None:
     written = tomllib.loads((ROOT / "deploy" / "simulated.toml").read_text())
 
     assert written == tomllib.loads(catalog_for("http://simulator:8400"))
+
+
+def test_the_aggregator_calls_no_model() -> None:
+    """It is a worker of aggregations alone, and names itself as its health check asks."""
+    aggregator = SERVICES["aggregator"]
+    *_, check = aggregator["healthcheck"]["test"]
+
+    assert aggregator["command"][:2] == ["worker", "--aggregate-only"]
+    assert aggregator["command"][-1] == "aggregator@%h"
+    assert "--destination aggregator@$$HOSTNAME" in check

@@ -56,7 +56,7 @@ WHERE model.run_id = :run AND model.model = ANY(:models)
 
 -- name: open_models
 -- The models that workers listen to, with the epochs and the datasets of their runs.
-SELECT model.id, run.epochs, array_agg(asked.dataset_id) AS datasets
+SELECT model.id, model.run_id, model.model, run.epochs, array_agg(asked.dataset_id) AS datasets
 FROM run_models AS model
 JOIN runs AS run ON run.id = model.run_id
 JOIN run_datasets AS asked ON asked.run_id = run.id
@@ -86,7 +86,8 @@ ORDER BY sample.key LIMIT 1
 SELECT id FROM run_models WHERE id = ANY(:models) AND open FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: close_finished_models
--- Closes those of `:models` that have all verdicts of first tries and of retries.
+-- Closes those of `:models` that have all verdicts of first tries and of retries; returns their
+-- runs.
 UPDATE run_models SET open = false
 WHERE id = ANY(:models)
   AND (SELECT count(*) FROM verdicts WHERE run_model_id = run_models.id AND generation = 0) >= (
@@ -99,3 +100,4 @@ WHERE id = ANY(:models)
   AND NOT EXISTS (
     SELECT FROM retried_items AS retried
     WHERE retried.run_model_id = run_models.id AND {unanswered})
+RETURNING run_id

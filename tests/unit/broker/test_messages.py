@@ -6,13 +6,18 @@ from typing import Any
 import pytest
 
 from aegish_dist.broker.messages import (
+    AGGREGATE,
+    AGGREGATION_QUEUE,
+    EVALUATE,
     decode,
+    decode_aggregation,
     encode,
     is_pin,
     is_pinned,
     model_of,
     pin_name,
     queue_name,
+    task_of,
 )
 from aegish_dist.core.verdict import Item
 
@@ -73,7 +78,9 @@ def test_the_model_of_a_queue(model: str) -> None:
     assert model_of(queue_name(model, "0abcdefgh")) == model
 
 
-@pytest.mark.parametrize("queue", ["aegish-idle", "celery", "other#0abcdefgh", "aegish.m", "", "#"])
+@pytest.mark.parametrize(
+    "queue", ["aegish-idle", AGGREGATION_QUEUE, "celery", "other#0abcdefgh", "aegish.m", "", "#"]
+)
 def test_queues_of_other_kinds(queue: str) -> None:
     """They have no model."""
     assert model_of(queue) is None
@@ -90,3 +97,22 @@ def test_pins(model: str) -> None:
     assert not is_pinned(queue, {queue_name(model, "0abcdefgj")})
     assert not is_pinned(queue, {pin_name(f"{model}-mini"), pin_name(model[:-1])})
     assert not is_pin("celery")
+
+
+def test_the_queue_of_aggregations() -> None:
+    """It is none of a model, holds a task of its own, and can be the only one of a worker."""
+    assert task_of(AGGREGATION_QUEUE) == AGGREGATE
+    assert task_of(queue_name("openai/gpt-x", "0abcdefgh")) == EVALUATE
+    assert is_pin(AGGREGATION_QUEUE)
+    assert not is_pinned(queue_name("openai/gpt-x", "0abcdefgh"), {AGGREGATION_QUEUE})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], [0], [-1], [2**31], [True], [1.0], ["1"], [None], [[1]], [1, 2], "1", {"1": 1}],
+)
+def test_a_forged_aggregation_is_refused(arguments: Any) -> None:
+    """Its key is a positive whole number, and nothing stands beside it."""
+    assert decode_aggregation([2**31 - 1]) == 2**31 - 1
+    with pytest.raises(ValueError, match="does not name an aggregation"):
+        decode_aggregation(arguments)

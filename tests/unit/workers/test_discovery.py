@@ -15,11 +15,11 @@ from redis.exceptions import OutOfMemoryError
 from sqlalchemy.exc import SQLAlchemyError
 
 from aegish_dist.broker.app import create_app
-from aegish_dist.broker.messages import IDLE_QUEUE, queue_name
+from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, pin_name, queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.missing import FinishedModels, OpenModel
+from aegish_dist.db.missing import OpenModel
 from workers import discovery
 
 MODEL = "discovery/guard"
@@ -53,7 +53,7 @@ def listened(consumer: Any) -> set[str]:
     """Return the queues that it listens to, the same in the configuration and at the broker."""
     kept = set(consumer.app.amqp.queues.consume_from)
     assert {queue.name for queue in consumer.task_consumer.queues} == kept
-    return kept - {IDLE_QUEUE}
+    return kept - {IDLE_QUEUE, AGGREGATION_QUEUE}
 
 
 def test_queues_of_runs_come_and_go(consumer: Any) -> None:
@@ -136,7 +136,6 @@ def discovering(
         return result
 
     monkeypatch.setattr(discovery, "open_queues", look)
-    monkeypatch.setattr(FinishedModels, "close", lambda _self, _session: None)
     for pause in ("POLL_S", "RETRY_S", "RETRY_AFTER_BUG_S"):
         monkeypatch.setattr(discovery, pause, 0.0)
     consumer.app.conf.aegish_database_url = "postgresql://nowhere/db"
@@ -160,6 +159,17 @@ def test_a_look_that_fails(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> No
     with discovering(consumer, monkeypatch, *looks) as follow_next:
         follow_next()
         assert listened(consumer) == {FIRST}
+
+
+def test_pins_say_which_models_are_called(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of one model, and one of none, takes aggregations as every other one does."""
+    for pins, models in ((pin_name("discovery/other"), set()), (pin_name(MODEL), {FIRST})):
+        with discovering(consumer, monkeypatch, found(FIRST)) as follow_next:
+            consumer.controller.pins = {pins}
+            for _ in range(3):
+                follow_next()
+            assert listened(consumer) == models
+            assert AGGREGATION_QUEUE in consumer.app.amqp.queues.consume_from
 
 
 def test_the_queue_of_a_held_run_is_left_with_its_messages(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.broker.messages import queue_name
+from aegish_dist.broker.messages import AGGREGATION_QUEUE, queue_name
 from aegish_dist.pipeline.waiting import HeldRuns
 from workers import pool as pool_module
 from workers.pool import TaskPool
@@ -56,7 +56,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, evaluator: FakeEvaluator) -> Iterator[
 
     @asynccontextmanager
     async def open_evaluator(app: Any, calls: int) -> AsyncIterator[Any]:
-        yield evaluator, FakeLimiters(a=7, b=40)
+        yield evaluator, FakeLimiters(a=7, b=40), None
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)
     connection = SimpleNamespace(connection_errors=(), channel_errors=())
@@ -104,6 +104,14 @@ def test_nothing_is_fetched_of_a_run_that_is_held(pool: TaskPool, evaluator: Fak
 def test_queues_of_other_kinds_are_not_limited(pool: TaskPool) -> None:
     """They have no rate limiter."""
     assert pool.allowance(["elsewhere"])[0] > 1000
+
+
+def test_aggregations_come_one_at_a_time(pool: TaskPool) -> None:
+    """While one is made, the others are left to other workers."""
+    assert pool.allowance([AGGREGATION_QUEUE, B1]) == [1, 40]
+
+    take(pool, AGGREGATION_QUEUE)
+    assert pool.allowance([AGGREGATION_QUEUE, B1, "elsewhere"])[:2] == [0, 40]
 
 
 def test_nothing_is_fetched_while_the_database_fails(

@@ -8,8 +8,9 @@ from celery.exceptions import Reject
 
 from aegish_dist.broker.messages import ENQUEUED_AT, encode
 from aegish_dist.core.verdict import Item
-from aegish_dist.errors import ShuttingDownError
-from workers.tasks import IS_HELD, evaluate
+from aegish_dist.errors import ShuttingDownError, StoreAwayError
+from workers import tasks
+from workers.tasks import IS_HELD, aggregate, evaluate
 
 ITEM = Item("0abcdefgh", "test/x", 7, 2, 1)
 
@@ -81,3 +82,39 @@ def test_a_bug_is_not_taken_for_a_forged_message(bug: Exception) -> None:
     """An error of the evaluation reaches the pool, which logs it with the item."""
     with pytest.raises(type(bug)):
         perform(RecordingEvaluator(bug), {"args": encode(ITEM)})
+
+
+class RecordingAggregator:
+    """Remembers what it was asked, and ends as it was made to."""
+
+    def __init__(self, end: Exception | bool = True) -> None:
+        self.asked: list[int] = []
+        self._end = end
+
+    async def aggregate(self, key: int) -> bool:
+        self.asked.append(key)
+        if isinstance(self._end, Exception):
+            raise self._end
+        return self._end
+
+
+def test_an_aggregation_is_made() -> None:
+    """The key that a message names reaches the aggregator; a forged message does not."""
+    aggregator = RecordingAggregator()
+    asyncio.run(aggregate.run(aggregator, {"args": [7]}))
+    for forged in ([], ["7"], None, {"key": 7}):
+        with pytest.raises(Reject) as caught:
+            asyncio.run(aggregate.run(aggregator, {"args": forged}))
+        assert not caught.value.requeue
+    assert aggregator.asked == [7]
+
+
+@pytest.mark.parametrize("end", [StoreAwayError("away"), False], ids=["away", "made elsewhere"])
+def test_an_aggregation_that_is_not_finished_goes_back(
+    monkeypatch: pytest.MonkeyPatch, end: Exception | bool
+) -> None:
+    """It is rejected with requeue, after a pause."""
+    monkeypatch.setattr(tasks, "BUSY_S", 0.0)
+    with pytest.raises(Reject) as caught:
+        asyncio.run(aggregate.run(RecordingAggregator(end), {"args": [7]}))
+    assert caught.value.requeue

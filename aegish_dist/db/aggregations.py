@@ -1,0 +1,173 @@
+"""Aggregations that workers are asked for, as rows of an outbox.
+
+A row is written in the transaction that finds a run complete, enqueued after its commit, and
+finished in the transaction that appends its snapshots: whatever crashes in between, one completion
+of a run leads to one aggregation.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.db.statements import statement
+from aegish_dist.db.tables import AggregationRow
+from aegish_dist.db.text import decode_text, encode_text
+
+LOST_AFTER_S = 60.0
+"""Seconds after which an aggregation that was enqueued and is not being made is enqueued again: its
+message is lost, or its turn has not come yet and a second message does no harm."""
+PROBLEM_LENGTH = 500
+"""Characters of a problem that are kept."""
+
+_REQUEST = statement("request_of_completed")
+_TAKE_DUE = statement("take_due_aggregations")
+_CLAIM = statement("claim_aggregation")
+_UNFINISHED = statement("is_unfinished")
+_NEWEST = statement("newest_aggregation")
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationRequest:
+    """An aggregation that is to be made."""
+
+    run_id: str
+    """The run."""
+    scoring: str
+    """Name of the rule set, or `all`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """An aggregation that was asked for, and what came of it."""
+
+    key: int
+    """Its key; messages carry it."""
+    finished: bool
+    """Whether it was made, or has failed and is not tried again."""
+    snapshot_ids: tuple[int, ...] = ()
+    """The snapshots that it made."""
+    problem: str | None = None
+    """Why it made none."""
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The last of its snapshots; None before it was made."""
+        return self.snapshot_ids[-1] if self.snapshot_ids else None
+
+
+def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
+    """Ask for one aggregation of each run that is complete now and was not before.
+
+    Args:
+        session: Transaction of the caller, which has just closed models of these runs.
+        run_ids: Full run ids.
+    """
+    values = {"runs": sorted(run_ids), "scoring": DEFAULT_RULE.name}
+    session.execute(_REQUEST, values)
+
+
+def request_aggregation(session: Session, run_id: str, scoring: str) -> int:
+    """Ask for an aggregation, whatever the state of the run; return its key.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        scoring: Name of a rule set, or `all`.
+    """
+    asked = insert(AggregationRow).values(run_id=run_id, scoring=scoring)
+    return session.execute(asked.returning(AggregationRow.id)).scalar_one()
+
+
+def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[int]:
+    """Mark the aggregations as enqueued that are to be enqueued now; return their keys.
+
+    Args:
+        session: Transaction of the caller, who publishes them after its commit.
+        lost_after_s: Seconds after which an unfinished one is due again.
+    """
+    return sorted(session.scalars(_TAKE_DUE, {"lost_after_s": lost_after_s}))
+
+
+def unfinished(session: Session, run_id: str) -> Sequence[int]:
+    """Return the keys of a run's aggregations that are not finished, oldest first."""
+    return session.scalars(
+        select(AggregationRow.id)
+        .where(AggregationRow.run_id == run_id, AggregationRow.finished_at.is_(None))
+        .order_by(AggregationRow.id)
+    ).all()
+
+
+def claim(session: Session, key: int) -> AggregationRequest | None:
+    """Lock an aggregation until the end of the transaction.
+
+    Args:
+        session: Transaction of the caller, who makes the aggregation in it.
+        key: Key of the aggregation.
+
+    Returns:
+        None when it is finished, unknown, or being made by another worker.
+    """
+    row = session.execute(_CLAIM, {"id": key}).one_or_none()
+    return None if row is None else AggregationRequest(row.run_id, row.scoring)
+
+
+def is_unfinished(session: Session, key: int) -> bool:
+    """Return whether an aggregation is still to be made, or being made."""
+    return bool(session.scalar(_UNFINISHED, {"id": key}))
+
+
+def finish(
+    session: Session, key: int, snapshot_ids: Sequence[int], problem: str | None = None
+) -> None:
+    """Write down what came of an aggregation; one that is finished stays as it is.
+
+    Args:
+        session: Transaction of the caller.
+        key: Key of the aggregation.
+        snapshot_ids: The snapshots that it made.
+        problem: Why it made none, one line without a key; None when it did.
+    """
+    row = AggregationRow
+    session.execute(
+        update(row)
+        .where(row.id == key, row.finished_at.is_(None))
+        .values(
+            finished_at=func.now(),
+            snapshot_ids=list(snapshot_ids) or None,
+            problem=None if problem is None else encode_text(problem[:PROBLEM_LENGTH]),
+        )
+    )
+
+
+def aggregation(session: Session, key: int) -> Aggregation:
+    """Return an aggregation."""
+    row = session.get_one(AggregationRow, key)
+    finished = row.finished_at is not None
+    return _aggregation(row.id, finished, row.snapshot_ids, row.problem)
+
+
+def newest_aggregation(session: Session, run_id: str) -> Aggregation | None:
+    """Return the newest aggregation of a run as it is planned now.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+
+    Returns:
+        None when the run was not complete yet since it was last extended or retried, and no user
+        asked for one.
+    """
+    row = session.execute(_NEWEST, {"run": run_id}).one_or_none()
+    if row is None:
+        return None
+    return _aggregation(row.id, row.finished, row.snapshot_ids, row.problem)
+
+
+def _aggregation(
+    key: int, finished: bool, snapshot_ids: Sequence[int] | None, problem: str | None
+) -> Aggregation:
+    words = None if problem is None else decode_text(problem)
+    return Aggregation(key, finished, tuple(snapshot_ids or ()), words)

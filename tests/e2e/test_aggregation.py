@@ -1,0 +1,200 @@
+"""Runs that workers aggregate: exactly once, soon, and whatever is killed meanwhile."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy import func, select, text
+
+from aegish_dist.broker.messages import AGGREGATION_QUEUE
+from aegish_dist.db.tables import AggregationRow, SnapshotRow
+from aegish_dist.pipeline.status import State
+from tests.e2e.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
+from tests.services import wait_until
+
+MODELS = ("simulated/careful", "simulated/hasty")
+FAST = ("--latency", "constant:0")
+SOON_S = 5.0
+"""Seconds from the last verdict of a run to its snapshot, on a busy machine."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
+    """A cluster on Redis whose simulated models answer at once; no worker yet."""
+    with Cluster(tmp_path, postgres_url, redis_url) as started:
+        started.simulator.start(*FAST)
+        yield started
+
+
+def snapshots(cluster: Cluster) -> int:
+    """Count the snapshots of all runs."""
+    with cluster.engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(SnapshotRow)) or 0
+
+
+def wait_until_aggregated(cluster: Cluster, run_id: str) -> None:
+    """Wait until the status names a snapshot."""
+    wait_until(lambda: cluster.status(run_id).snapshot_id is not None, "a snapshot", DEADLINE_S)
+
+
+@contextmanager
+def no_snapshot_can_be_stored(cluster: Cluster) -> Iterator[None]:
+    """Lock the table for the length of the body: an aggregation that has begun does not end."""
+    with cluster.engine.begin() as connection:
+        connection.execute(text("LOCK TABLE snapshot_metrics IN ACCESS EXCLUSIVE MODE"))
+        yield
+
+
+def wait_until_making(cluster: Cluster) -> None:
+    """Wait until a worker waits for that lock."""
+    waits = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'")
+
+    def waiting() -> bool:
+        with cluster.engine.connect() as connection:
+            return bool(connection.scalar(waits))
+
+    wait_until(waiting, "an aggregation under way", DEADLINE_S)
+
+
+@pytest.mark.parametrize("stock", [False, True], ids=["leases", "stock transport"])
+def test_a_complete_run_is_aggregated(cluster: Cluster, *, stock: bool) -> None:
+    """The snapshot is there within seconds, made once by one of the workers, and is shown."""
+    cluster.env["AEGISH_DIST_STOCK_TRANSPORT"] = str(stock)
+    workers = [cluster.start_worker() for _ in range(1 if stock else 2)]
+    cluster.wait_for_workers(len(workers))
+    asked = ("--models", ",".join(MODELS), "--dataset", "harmless", "--limit", "40")
+
+    submitted = run_json(cluster.env, "submit", *asked, "--skip-preflight", "--wait")
+
+    status = run_json(cluster.env, "status", "--run-id", submitted["run_id"])
+    assert status["snapshot_id"] == submitted["snapshot_id"] is not None
+    assert status["aggregation_problem"] is None
+    shown = run(cluster.env, "status", "--run-id", submitted["run_id"])
+    assert f"snapshot {submitted['snapshot_id']} was made of it" in shown.stderr
+    with cluster.engine.connect() as connection:
+        delay_s = connection.scalar(
+            text(
+                "SELECT extract(epoch FROM (SELECT max(created_at) FROM snapshots)"
+                " - (SELECT max(stored_at) FROM verdicts))"
+            )
+        )
+    assert 0 < delay_s < SOON_S
+    for worker in workers:
+        worker.terminate()
+    assert {worker.wait(DEADLINE_S) for worker in workers} == {0}
+    assert snapshots(cluster) == 1
+
+
+def test_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
+    """The queue of aggregations is the same whatever the type of the others."""
+    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
+        cluster.simulator.start(*FAST)
+        for number, queue_type in enumerate(("classic", "quorum"), 1):
+            cluster.env["AEGISH_DIST_QUEUE_TYPE"] = queue_type
+            run_id = cluster.submit(f"simulated/aggregated-{queue_type}", limit=20)
+            worker = cluster.start_worker()
+            wait_until_aggregated(cluster, run_id)
+            worker.terminate()
+            assert worker.wait(DEADLINE_S) == 0
+            assert snapshots(cluster) == number
+        assert "queue_refused" not in cluster.log()
+
+
+def test_a_worker_that_only_aggregates(cluster: Cluster) -> None:
+    """It calls no model, does not count as a worker that could, and makes what is asked for."""
+    run_id = cluster.submit(MODELS[0], limit=10)
+    caller = cluster.start_worker("-Q", f"aegish.{MODELS[0]}")
+    wait_until_aggregated(cluster, run_id)
+    caller.terminate()
+    assert caller.wait(DEADLINE_S) == 0
+    aggregator = cluster.start(*aegish_dist("worker", "--aggregate-only"))
+    cluster.takes_from(AGGREGATION_QUEUE)
+    left = cluster.submit(MODELS[0], limit=10)
+
+    made = run_json(
+        cluster.env, "aggregate", "--run-id", run_id, "--scoring", "all", "--enqueue", "--wait"
+    )
+    early = run(cluster.env, "aggregate", "--run-id", left, "--enqueue", "--wait", code=1)
+
+    assert snapshots(cluster) == len(made["snapshot_ids"]) + 1
+    assert "has no verdict yet" in early.stderr
+    assert "has no verdict yet" in (cluster.status(left).aggregation_problem or "")
+    assert (cluster.status(left).workers, cluster.waiting(left, MODELS[0])) == (0, 10)
+    aggregator.terminate()
+    assert aggregator.wait(DEADLINE_S) == 0
+
+
+def test_a_worker_is_killed_while_it_aggregates(cluster: Cluster) -> None:
+    """Another one makes the snapshot, and the first leaves none behind."""
+    cluster.env["AEGISH_DIST_MESSAGE_LEASE_S"] = "5"
+    first = cluster.start_worker()
+    with no_snapshot_can_be_stored(cluster):
+        run_id = cluster.submit(MODELS[0], limit=10)
+        wait_until_making(cluster)
+        first.kill()
+        first.wait(DEADLINE_S)
+        cluster.start_worker()
+        cluster.wait_for_workers(1)
+
+    wait_until_aggregated(cluster, run_id)
+
+    assert snapshots(cluster) == 1
+
+
+def test_calls_go_on_while_a_worker_aggregates(cluster: Cluster) -> None:
+    """Another run completes meanwhile, its heartbeat is there, and its lease is renewed."""
+    cluster.env["AEGISH_DIST_MESSAGE_LEASE_S"] = "5"
+    cluster.start_worker()
+    with no_snapshot_can_be_stored(cluster):
+        first = cluster.submit(MODELS[0], limit=10)
+        wait_until_making(cluster)
+        second = cluster.submit(MODELS[1], limit=200)
+        cluster.wait_until_complete(second)
+        assert cluster.status(second).workers == 1
+        assert "expired_leases_requeued" not in cluster.log()
+
+    for run_id in (first, second):
+        wait_until_aggregated(cluster, run_id)
+    assert snapshots(cluster) == 2
+
+
+def test_a_message_that_is_lost(cluster: Cluster, redis_url: str) -> None:
+    """A kill between commit and publication, and an emptied Redis, leave an old row: it is swept."""
+    run_id = cluster.submit(MODELS[0], limit=10)
+    worker = cluster.start_worker()
+    wait_until_aggregated(cluster, run_id)
+    worker.terminate()
+    worker.wait(DEADLINE_S)
+    with redis.Redis.from_url(redis_url) as client, cluster.engine.begin() as connection:
+        client.flushall()
+        connection.execute(text("DELETE FROM snapshots"))
+        connection.execute(
+            text(
+                "UPDATE aggregations SET finished_at = NULL, snapshot_ids = NULL,"
+                " enqueued_at = now() - interval '61 s'"
+            )
+        )
+
+    for _ in range(2):
+        cluster.start_worker()
+    wait_until_aggregated(cluster, run_id)
+
+    assert snapshots(cluster) == 1
+    with cluster.engine.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(AggregationRow)) == 1
+
+
+def test_aggregations_need_a_broker(cluster: Cluster) -> None:
+    """Without one, or with options that exclude each other, the command says so in one line."""
+    run_id = cluster.submit(MODELS[0], limit=1)
+    alone = {name: value for name, value in cluster.env.items() if "BROKER" not in name}
+
+    assert (
+        "AEGISH_DIST_BROKER_URL"
+        in run(alone, "aggregate", "--run-id", run_id, "--enqueue", code=1).stderr
+    )
+    run(cluster.env, "aggregate", "--run-id", run_id, "--wait", code=2)
+    run(cluster.env, "worker", "--aggregate-only", "--models", MODELS[0], code=2)
+    assert cluster.status(run_id).state is State.WAITING
