@@ -8,10 +8,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from operator import mul
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSum:
+class ClusterSum(NamedTuple):
     """Samples of one cluster in one stratum; or several such clusters with equal numbers."""
 
     cluster: str | None
@@ -24,7 +26,7 @@ class ClusterSum:
     """How many clusters without a name are alike."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClusterSums:
     """A stratum by clusters: its mean is one term of the estimate."""
 
@@ -33,20 +35,20 @@ class ClusterSums:
     weight: float = 1.0
     """Of the mean in the estimate; `total` of the sums contains it."""
 
-    @property
+    @cached_property
     def samples(self) -> int:
         """Samples of all clusters."""
-        return sum(each.samples * each.clusters for each in self.sums)
+        return sum([samples * number for _, samples, _, number in self.sums])
 
-    @property
+    @cached_property
     def clusters(self) -> int:
         """Number of clusters."""
-        return sum(each.clusters for each in self.sums)
+        return sum([number for _, _, _, number in self.sums])
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Weighted mean of the values of the samples."""
-        return math.fsum(each.total * each.clusters for each in self.sums) / self.samples
+        return math.fsum([total * number for _, _, total, number in self.sums]) / self.samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +89,45 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
         return None
     raw: defaultdict[str, float] = defaultdict(float)
     mended: defaultdict[str, float] = defaultdict(float)
-    raw_squares, mended_squares, named, alone = [], [], set(), 0
+    raw_squares, mended_squares, alone = [], [], 0
     for stratum in strata:
         n, mean = stratum.samples, stratum.mean
-        for each in stratum.sums:
-            residual = (each.total - each.samples * mean) / n
-            scaled = residual / math.sqrt(1 - each.samples / n)
-            if each.cluster is None:
-                raw_squares.append(each.clusters * residual**2)
-                mended_squares.append(each.clusters * scaled**2)
-                alone += each.clusters
+        sizes = {each.samples for each in stratum.sums}
+        factors = {size: 1 / math.sqrt(1 - size / n) for size in sizes}
+        for cluster, samples, total, number in stratum.sums:
+            residual = (total - samples * mean) / n
+            scaled = residual * factors[samples]
+            if cluster is None:
+                raw_squares.append(number * residual**2)
+                mended_squares.append(number * scaled**2)
+                alone += number
             else:
-                named.add(each.cluster)
-                raw[each.cluster] += residual
-                mended[each.cluster] += scaled
-    clusters = len(named) + alone
+                raw[cluster] += residual
+                mended[cluster] += scaled
+    clusters = len(raw) + alone
     squares = math.fsum([*raw_squares, *(value**2 for value in raw.values())])
     return ClusteredVariance(
         sandwich=squares * clusters / (clusters - 1),
         reduced=math.fsum([*mended_squares, *(value**2 for value in mended.values())]),
-        df=_degrees_of_freedom(strata),
+        df=_degrees_of_freedom(tuple(map(_shape, strata))),
         clusters=clusters,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Leverage:
+class _Shape(NamedTuple):
+    """A stratum without its values; many pairs of one comparison have equal ones."""
+
+    weight: float
+    clusters: tuple[tuple[str | None, int, int], ...]
+    """Name, samples, and how many are alike."""
+
+
+def _shape(stratum: ClusterSums) -> _Shape:
+    clusters = tuple((cluster, samples, number) for cluster, samples, _, number in stratum.sums)
+    return _Shape(stratum.weight, clusters)
+
+
+class _Leverage(NamedTuple):
     stratum: int
     diagonal: float
     """w_k^2 n_gk / N_k^2."""
@@ -121,12 +136,13 @@ class _Leverage:
     clusters: int
 
 
-def _degrees_of_freedom(strata: Sequence[ClusterSums]) -> float:
+@lru_cache(maxsize=64)
+def _degrees_of_freedom(strata: tuple[_Shape, ...]) -> float:
     groups = _leverages(strata)
-    trace = math.fsum(sum(part.diagonal for part in group) * group[0].clusters for group in groups)
-    on = math.fsum(
-        sum(part.diagonal for part in group) ** 2 * group[0].clusters for group in groups
-    )
+    traces = [sum(part.diagonal for part in group) for group in groups]
+    numbers = [group[0].clusters for group in groups]
+    trace = math.fsum(map(mul, traces, numbers))
+    on = math.fsum(each**2 * number for each, number in zip(traces, numbers, strict=True))
     # sum over g != h of W_gh^2 = sum over k, l of (sum_g x_gk x_gl)^2 - sum_g (x_gk x_gl)^2
     products: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     own: list[float] = []
@@ -140,17 +156,17 @@ def _degrees_of_freedom(strata: Sequence[ClusterSums]) -> float:
     return trace**2 / (on + off)
 
 
-def _leverages(strata: Sequence[ClusterSums]) -> Iterable[list[_Leverage]]:
+def _leverages(strata: Iterable[_Shape]) -> list[list[_Leverage]]:
     named: defaultdict[str, list[_Leverage]] = defaultdict(list)
     alone = []
-    for k, stratum in enumerate(strata):
-        n, weight = stratum.samples, stratum.weight
-        for each in stratum.sums:
-            share = each.samples / n
+    for k, (weight, clusters) in enumerate(strata):
+        n = sum(samples * number for _, samples, number in clusters)
+        for cluster, samples, number in clusters:
+            share = samples / n
             x = weight * share / math.sqrt((1 - share) * n)
-            part = _Leverage(k, weight**2 * share / n, x, each.clusters)
-            if each.cluster is None:
+            part = _Leverage(k, weight**2 * share / n, x, number)
+            if cluster is None:
                 alone.append([part])
             else:
-                named[each.cluster].append(part)
+                named[cluster].append(part)
     return [*named.values(), *alone]

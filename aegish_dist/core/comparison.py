@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
-from aegish_dist.core.clustered import ClusterSum, ClusterSums, clustered_variance
+from aegish_dist.core.clustered import ClusterSums, clustered_variance
 from aegish_dist.core.distributions import binomial_cdf, t_quantile, t_two_sided
 from aegish_dist.core.paired import (
     Findings,
     PairedCell,
+    PairedSamples,
     PairedStratum,
     paired_samples,
 )
@@ -105,12 +106,21 @@ def compare(cells: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
     Returns:
         The differences; `p_adjusted` is None until `adjusted` sets it.
     """
-    scored = paired_samples(cells, rule)
+    return compare_samples(paired_samples(cells, rule), rule.composite)
+
+
+def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
+    """Compare two sides on samples that are scored on both; as `compare`.
+
+    Args:
+        scored: Their values.
+        composite: How the score is formed.
+    """
     malicious, harmless = (scored.targets[target] for target in Target)
     return Comparison(
         samples=malicious.samples + harmless.samples,
         metrics={
-            "aegish_score": _score(rule.composite, malicious, harmless),
+            "aegish_score": _score(composite, malicious, harmless),
             "malicious_detection_rate": _rate(malicious),
             "harmless_acceptance_rate": _rate(harmless),
         },
@@ -156,7 +166,7 @@ def _score(composite: Composite, malicious: PairedStratum, harmless: PairedStrat
 
 
 def _difference(a: float, b: float, terms: Sequence[_Term]) -> Difference:
-    strata = [_cluster_sums(term) for term in terms]
+    strata = [term.stratum.differences(term.weight_a, term.weight_b) for term in terms]
     plain = [term.stratum.variance(term.weight_a, term.weight_b) for term in terms]
     found = Difference(
         a=a,
@@ -210,35 +220,18 @@ def _with_uncertainty(found: Difference, strata: Sequence[ClusterSums]) -> Diffe
 
 def _pseudo_size(stratum: ClusterSums) -> float:
     """Samples that differ together: 1, more where clusters differ as a whole."""
-    totals = [abs(each.total) / stratum.weight for each in stratum.sums]
-    total = math.fsum(
-        value * each.clusters for value, each in zip(totals, stratum.sums, strict=True)
-    )
-    squares = math.fsum(
-        value**2 * each.clusters for value, each in zip(totals, stratum.sums, strict=True)
-    )
+    totals = [
+        (abs(total) / stratum.weight, number) for _, _, total, number in stratum.sums if total
+    ]
+    total = math.fsum(value * number for value, number in totals)
+    squares = math.fsum(value * value * number for value, number in totals)
     return squares / total if total else 1.0
 
 
-def _cluster_sums(term: _Term) -> ClusterSums:
-    sums = (
-        ClusterSum(
-            each.cluster,
-            each.samples,
-            term.weight_b * each.b - term.weight_a * each.a,
-            each.clusters,
-        )
-        for each in term.stratum.sums()
-    )
-    return ClusterSums(tuple(sums), max(term.weight_a, term.weight_b))
-
-
 def _clusters(strata: Sequence[ClusterSums]) -> int:
-    named = {each.cluster for stratum in strata for each in stratum.sums} - {None}
-    alone = sum(
-        each.clusters for stratum in strata for each in stratum.sums if each.cluster is None
-    )
-    return len(named) + alone
+    named = {cluster for stratum in strata for cluster, *_ in stratum.sums} - {None}
+    alone = [each.clusters for stratum in strata for each in stratum.sums if each.cluster is None]
+    return len(named) + sum(alone)
 
 
 def _undefined(n: int) -> Difference:

@@ -5,6 +5,7 @@ takes longer than most commands.
 """
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 
 _NORMAL = NormalDist()
@@ -12,6 +13,7 @@ _TINY = 1e-300
 _EPSILON = 1e-16
 _MAX_TERMS = 100_000
 _BISECTIONS = 200
+_NEWTON_STEPS = 30
 
 
 def normal_cdf(z: float) -> float:
@@ -101,8 +103,12 @@ def t_two_sided(t: float, df: float) -> float:
     return beta_cdf(df / (df + t * t), df / 2, 0.5)
 
 
+@lru_cache(maxsize=1024)
 def t_quantile(p: float, df: float) -> float:
     """Return the quantile of Student's t at p.
+
+    Newton's method from the expansion of Cornish and Fisher (Abramowitz & Stegun 26.7.5); with few
+    degrees of freedom, where that may start beyond the root, by bisection.
 
     Args:
         p: In (0, 1).
@@ -110,16 +116,34 @@ def t_quantile(p: float, df: float) -> float:
     """
     if p == 0.5:
         return 0.0
-    tail = 2 * min(p, 1 - p)
+    tail = min(p, 1 - p)
+    t = _t_upper_quantile(tail, df) if df > 2 else None
+    return math.copysign(_t_by_bisection(2 * tail, df) if t is None else t, p - 0.5)
+
+
+def _t_upper_quantile(tail: float, df: float) -> float | None:
+    z = -normal_quantile(tail)
+    t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+    log_peak = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
+    for _ in range(_NEWTON_STEPS):
+        density = math.exp(log_peak - (df + 1) / 2 * math.log1p(t * t / df))
+        step = (t_two_sided(t, df) / 2 - tail) / density
+        t += step
+        if t <= 0:
+            return None
+        if abs(step) < 1e-14 * t:
+            return t
+    return None
+
+
+def _t_by_bisection(tails: float, df: float) -> float:
     # Solved for df / (df + t^2) or for its complement t^2 / (df + t^2), whichever is the smaller:
     # near 1 either would lose digits.
-    x = beta_quantile(tail, df / 2, 0.5)
+    x = beta_quantile(tails, df / 2, 0.5)
     if x < 0.5:
-        t = math.sqrt(df * (1 - x) / x)
-    else:
-        y = beta_quantile(1 - tail, 0.5, df / 2)
-        t = math.sqrt(df * y / (1 - y))
-    return math.copysign(t, p - 0.5)
+        return math.sqrt(df * (1 - x) / x)
+    y = beta_quantile(1 - tails, 0.5, df / 2)
+    return math.sqrt(df * y / (1 - y))
 
 
 def binomial_cdf(k: int, n: int, p: float) -> float:

@@ -7,7 +7,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from aegish_dist.core.clustered import ClusterSum, ClusterSums
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.tally import Finding
@@ -37,8 +39,7 @@ class PairedCell:
     """How many, at least 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairedSum:
+class PairedSum(NamedTuple):
     """The samples of one label, or of one category, in one cluster, scored on both sides."""
 
     cluster: str | None
@@ -123,6 +124,24 @@ class PairedStratum:
         ]
         return named + alone
 
+    def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
+        """Return the sums of `weight_b b - weight_a a` by cluster.
+
+        Args:
+            weight_a: Of the baseline.
+            weight_b: Of the candidate.
+        """
+        a, b = weight_a / _UNIT, weight_b / _UNIT
+        named = [
+            ClusterSum(cluster, samples, b * total_b - a * total_a)
+            for cluster, (samples, total_a, total_b) in self.clusters.items()
+        ]
+        alone = [
+            ClusterSum(None, 1, b * value_b - a * value_a, clusters)
+            for (value_a, value_b), clusters in self.unclustered.items()
+        ]
+        return ClusterSums((*named, *alone), max(weight_a, weight_b))
+
     def variance(self, weight_a: float, weight_b: float) -> float | None:
         """Return the variance of the mean of `weight_b b - weight_a a`; None of one sample.
 
@@ -164,7 +183,7 @@ def paired_samples(cells: Iterable[PairedCell], rule: ScoringRule) -> PairedSamp
     for cell in cells:
         for findings in (cell.a, cell.b):
             if (cell.target, findings) not in values:
-                values[cell.target, findings] = _value(cell.target, findings, rule)
+                values[cell.target, findings] = value_of(cell.target, findings, rule)
         a, b = values[cell.target, cell.a], values[cell.target, cell.b]
         if a is None or b is None:
             continue
@@ -188,8 +207,14 @@ def paired_sums(cells: Iterable[PairedCell], rule: ScoringRule) -> Mapping[Targe
     return {target: stratum.sums() for target, stratum in scored.targets.items()}
 
 
-def _value(target: Target, findings: Findings, rule: ScoringRule) -> int | None:
-    """Mean over the scored epochs; None without one."""
+def value_of(target: Target, findings: Findings, rule: ScoringRule) -> int | None:
+    """Return the mean over the scored epochs of a sample, in 2^-60; None without one.
+
+    Args:
+        target: Its label.
+        findings: How its epochs came out.
+        rule: Which answers are right.
+    """
     scored = [(found, epochs) for found, epochs in findings if rule.is_scored(found)]
     if not scored:
         return None

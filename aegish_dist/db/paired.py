@@ -7,15 +7,15 @@ integers: the cells of a pair are a count over two columns, whatever the number 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.comparison import Findings, PairedCell
 from aegish_dist.core.opinion import Overlay
+from aegish_dist.core.paired import Findings
+from aegish_dist.core.paired_columns import PairedAnswers, SampleKind
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.side import Side
@@ -28,49 +28,9 @@ _READ_ANSWERS = counting_statement("read_answers")
 _READ_PARSER_VERSIONS = counting_statement("read_parser_versions")
 
 
-class SampleKind(NamedTuple):
-    """Samples that no metric tells apart."""
-
-    target: Target
-    """Label of the samples."""
-    category: str | None
-    """None for harmless samples."""
-    cluster: str | None
-    """None: each of the samples is a cluster of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class PairedAnswers:
-    """The answers of several sides about the same samples, in columns of one order."""
-
-    kinds: Sequence[SampleKind]
-    """The kinds of samples."""
-    kind: Sequence[int]
-    """By sample, the place of its kind in `kinds`."""
-    findings: Sequence[Findings]
-    """The ways in which a sample came out; the first is empty and stands for no verdict."""
-    answers: Mapping[Side, Sequence[int]]
-    """By side and sample, the place of its way in `findings`."""
-
-    def cells(self, a: Side, b: Side) -> list[PairedCell]:
-        """Count the samples of two sides; those that neither answered are left out.
-
-        Args:
-            a: The baseline.
-            b: The candidate.
-        """
-        counted = Counter(zip(self.kind, self.answers[a], self.answers[b], strict=True))
-        kinds, findings = self.kinds, self.findings
-        return [
-            PairedCell(*kinds[kind], findings[of_a], findings[of_b], samples)
-            for (kind, of_a, of_b), samples in counted.items()
-            if of_a or of_b
-        ]
-
-
 def read_answers(
     session: Session, sides: Sequence[Side], runs: Iterable[Run], overlay: Overlay | None = None
-) -> PairedAnswers:
+) -> PairedAnswers[Side]:
     """Read what sides answered: of each item the verdict of the newest generation.
 
     Args:

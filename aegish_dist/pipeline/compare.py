@@ -7,15 +7,16 @@ from itertools import combinations, groupby
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.comparison import adjusted, commands_to_decide, compare, gate
+from aegish_dist.core.comparison import adjusted, commands_to_decide, compare_samples, gate
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.likeness import unlikeness
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.paired_columns import ScoredColumns
 from aegish_dist.core.ranking import rank
 from aegish_dist.core.run import Run
 from aegish_dist.core.side import Side
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.paired import PairedAnswers, parser_versions, read_answers
+from aegish_dist.db.paired import parser_versions, read_answers
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.render.comparison_data import ComparedPair, ComparisonData, PairGate
@@ -114,17 +115,18 @@ def _compared(
 ) -> ComparisonData:
     sides = list(dict.fromkeys(side for pair in pairs for side in pair))
     answers = read_answers(session, sides, runs, asked.opinion.overlay)
-    cells = [answers.cells(a, b) for a, b in pairs]
-    comparisons = adjusted([compare(each, asked.opinion.rule) for each in cells])
+    rule = asked.opinion.rule
+    scored = answers.scored(rule)
+    comparisons = adjusted([compare_samples(scored.pair(a, b), rule.composite) for a, b in pairs])
     compared = [
-        ComparedPair(*pair, comparison, sum(cell.samples for cell in of_pair))
-        for pair, comparison, of_pair in zip(pairs, comparisons, cells, strict=True)
+        ComparedPair(*pair, comparison, answers.answered(*pair))
+        for pair, comparison in zip(pairs, comparisons, strict=True)
     ]
     return ComparisonData(
         runs=runs,
         opinion=asked.opinion,
         pairs=compared,
-        tie_groups=_tie_groups(answers, compared, asked) if len(runs) == 1 else (),
+        tie_groups=_tie_groups(scored, compared, asked) if len(runs) == 1 else (),
         unlike=unlike,
         simulated={
             Side(run.run_id, spec.id) for run in runs for spec in run.models if spec.simulated
@@ -136,7 +138,7 @@ def _compared(
 
 
 def _tie_groups(
-    answers: PairedAnswers, compared: Sequence[ComparedPair], asked: Question
+    scored: ScoredColumns[Side], compared: Sequence[ComparedPair], asked: Question
 ) -> list[list[str]]:
     """Group the models of a run with those that they cannot be distinguished from, best first.
 
@@ -145,10 +147,10 @@ def _tie_groups(
     if asked.gate:
         return []
     sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
-    rule = asked.opinion.rule
-    alone = {side: compare(answers.cells(side, side), rule).metrics[asked.metric] for side in sides}
+    composite = asked.opinion.rule.composite
+    alone = {side: compare_samples(scored.pair(side, side), composite) for side in sides}
     places = rank(
-        {side.model: Estimate(value=found.a) for side, found in alone.items()},
+        {side.model: Estimate(value=each.metrics[asked.metric].a) for side, each in alone.items()},
         {
             frozenset((each.a.model, each.b.model)): each.comparison.metrics[
                 asked.metric
