@@ -46,6 +46,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "aggregate": "Score a run's verdicts and store a snapshot of the metrics.",
         "report": "Print a run's leaderboard and details.",
         "compare": "Compare models on the same commands, and gate a candidate.",
+        "audit": "List the commands and labels that deserve a second look.",
         "verdicts": "List, show, import and export verdicts.",
     },
     "What is asked, of whom": {

@@ -25,14 +25,15 @@ def draw_markdown(report: Report) -> str:
     parts = [
         f"# {_text(report.title)}",
         "\n".join(f"- **{fact.label}:** {_text(fact.text)}" for fact in report.facts),
-        *(_section(section) for section in report.sections),
+        *(section_markdown(section) for section in report.sections),
         "## Legend",
         "\n".join(f"- {_text(line)}" for line in report.legend),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _section(section: Section) -> str:
+def section_markdown(section: Section) -> str:
+    """Return one table with its heading, note and remarks."""
     rules = [":--" if column < section.keys else "--:" for column in range(len(section.columns))]
     table = [_row(map(_cell, section.columns)), _row(rules)]
     table += [_row(map(_cell, row)) for row in section.rows]

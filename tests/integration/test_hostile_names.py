@@ -16,7 +16,8 @@ COMMANDS = [
     ("datasets", "show", f"{HOSTILE}@latest"),
     ("datasets", "show", f"{HOSTILE}@latest", "--samples", "9"),
     *(("report", "--format", form) for form in ("table", "json", "markdown", "csv", "html")),
-    *((name, "--json") for name in ("runs", "status", "aggregate")),
+    *((name, "--json") for name in ("runs", "status", "aggregate", "audit")),
+    *(("audit", "--format", form) for form in ("table", "markdown")),
     ("verdicts", "export", "--run-id", "latest"),
 ]
 

@@ -1,0 +1,45 @@
+"""One command and what all models of a run said about it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.tally import Finding
+
+Findings = tuple[tuple[Finding, int], ...]
+"""Findings of the epochs of a sample, sorted, with their numbers, as in `tally.Cell`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedSample:
+    """A sample of a run with the verdicts of all models."""
+
+    dataset: str
+    """Name of its dataset."""
+    sample_id: str
+    """Content-derived id."""
+    command: str
+    """The command; foreign text."""
+    target: Target
+    """Its label."""
+    category: str | None
+    """None for harmless samples."""
+    cluster: str | None
+    """None: the sample is a cluster of its own."""
+    findings: Mapping[str, Findings]
+    """By model; a model without a verdict about the sample is absent."""
+
+    def share_correct(self, model: str, rule: ScoringRule) -> float | None:
+        """Return the mean over a model's scored epochs; None without any.
+
+        Args:
+            model: Its id.
+            rule: Which answers are right.
+        """
+        scored = right = 0
+        for finding, epochs in self.findings.get(model, ()):
+            if rule.is_scored(finding):
+                scored += epochs
+                right += epochs * rule.is_correct(self.target, finding)
+        return right / scored if scored else None

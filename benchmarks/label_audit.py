@@ -1,0 +1,92 @@
+"""Planted wrong labels among simulated models: how many does `audit` find, and how long it takes.
+
+Run with `python benchmarks/label_audit.py [--runs N] [--first N]`. Needs no server.
+
+Each row is a setting of `tests/juries.py`: models of a skill between 0.6 and 0.98 judge the 676
+malicious and 496 harmless commands of the aegish benchmark, of which 100 carry a wrong label and
+some are so hard that most models miss them. `found` counts the planted labels among the first 125
+that the audit names, `majority` those that a plain count of contradicting models finds there;
+`certain` are labels with a probability to be wrong above 0.5, and `right` the share of these that
+are wrong indeed.
+"""
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+from measuring import laid_out, print_table
+
+from aegish_dist.core.audit import DOUBTFUL_FROM, AuditKind, audit
+from aegish_dist.core.scoring import DEFAULT_RULE
+from tests.juries import Jury, Setting, simulate_jury
+
+MODELS = (5, 9, 20)
+SETTINGS: dict[str, dict[str, float]] = {
+    "no hard commands": {"hard": 0.0},
+    "6 % hard": {},
+    "12 % hard": {"hard": 0.12},
+    "6 % hard, only ALLOW and BLOCK": {"warns": False},
+    "6 % hard, clusters alike": {"within_clusters": 0.8},
+    "6 % hard, 4 copies of the weakest": {"copies": 4},
+    "6 % hard, 3 epochs": {"epochs": 3},
+    "no baselines": {"baselines": False},
+}
+
+
+class Result(NamedTuple):
+    """One simulated run."""
+
+    found: int
+    majority: int
+    certain: int
+    right: float
+    seconds: float
+
+
+def examine(jury: Jury, first: int) -> Result:
+    """Audit one simulated run."""
+    begun = time.perf_counter()
+    found = audit(jury.samples, jury.models, DEFAULT_RULE, len(jury.samples))
+    seconds = time.perf_counter() - begun
+    doubtful = found.found[AuditKind.DOUBTFUL_LABELS]
+    certain = [each.sample.sample_id for each in doubtful if each.p_wrong > DOUBTFUL_FROM]
+    plain = sorted(doubtful, key=lambda each: each.agreeing - each.contradicting)
+    return Result(
+        sum(each.sample.sample_id in jury.wrong for each in doubtful[:first]),
+        sum(each.sample.sample_id in jury.wrong for each in plain[:first]),
+        len(certain),
+        sum(each in jury.wrong for each in certain) / max(1, len(certain)),
+        seconds,
+    )
+
+
+@click.command(help=laid_out(__doc__))
+@click.option("--runs", default=20, show_default=True, help="Simulated runs of each setting.")
+@click.option("--first", default=125, show_default=True, help="Labels to look at.")
+def main(runs: int, first: int) -> None:
+    """Print the table."""
+    rows = []
+    for name, fields in SETTINGS.items():
+        for models in MODELS:
+            setting = Setting(models, **fields)  # type: ignore[arg-type]
+            results = [examine(simulate_jury(setting, seed), first) for seed in range(runs)]
+            rows.append({"setting": name, "models": str(models), **summary(results)})
+    print_table(f"Of 100 planted labels, among the first {first}", rows)
+
+
+def summary(results: Sequence[Result]) -> dict[str, str]:
+    """Return the cells of a row."""
+    return {
+        "found": f"{statistics.fmean(each.found for each in results):.1f}",
+        "least": str(min(each.found for each in results)),
+        "majority": f"{statistics.fmean(each.majority for each in results):.1f}",
+        "certain": f"{statistics.fmean(each.certain for each in results):.0f}",
+        "right": f"{statistics.fmean(each.right for each in results):.2f}",
+        "s": f"{statistics.median(each.seconds for each in results):.1f}",
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Simulated models that judge commands of which some carry a wrong label.
+
+A model is right with the log odds `ability - difficulty`. Difficulty varies by command and by
+binary, and some commands are so hard that most models really miss them.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.sample import Target
+from aegish_dist.core.tally import Finding
+
+MALICIOUS, HARMLESS = 676, 496
+"""Commands of the aegish benchmark."""
+CLUSTER_SIZES = (1, 1, 1, 1, 2, 2, 3, 4)
+"""Sizes of clusters, drawn with replacement; two on average, as of the bundled data sets."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Models, and the commands that they judge."""
+
+    models: int
+    """Distinct models, of a skill between 0.6 and 0.98."""
+    hard: float = 0.06
+    """Share of commands that most models miss."""
+    harder_by: float = 4.0
+    """Log odds by which these are harder."""
+    within_clusters: float = 0.3
+    """Share of the variance of difficulty that a cluster has in common."""
+    copies: int = 0
+    """Further models that repeat the weakest one, but for 3 % of the commands."""
+    baselines: bool = True
+    """Whether a model that always blocks and one that always allows are there."""
+    warns: bool = True
+    """Whether models that let a command pass warn, more often about malicious ones."""
+    epochs: int = 1
+    """Times that each command is asked."""
+    planted: int = 100
+    """Wrong labels."""
+    samples: tuple[int, int] = (MALICIOUS, HARMLESS)
+    """Malicious and harmless commands."""
+
+
+@dataclass(frozen=True)
+class Jury:
+    """The answers of simulated models."""
+
+    models: tuple[str, ...]
+    samples: tuple[JudgedSample, ...]
+    wrong: frozenset[str]
+    """Ids of the samples whose label is wrong."""
+
+
+@dataclass(frozen=True)
+class _Command:
+    truth: Target
+    cluster: str
+    difficulty: float
+
+
+def simulate_jury(setting: Setting, seed: int) -> Jury:
+    """Ask simulated models about commands, then turn some labels over.
+
+    Args:
+        setting: Models and commands.
+        seed: Of all chance.
+    """
+    chance = random.Random(seed)
+    commands = _commands(setting, chance)
+    answers = [
+        _answers(setting, chance, commands, 0.6 + 0.38 * number / max(1, setting.models - 1))
+        for number in range(setting.models)
+    ]
+    answers += [_copy(chance, answers[0]) for _ in range(setting.copies)]
+    if setting.baselines:
+        constant = [
+            [[action] * setting.epochs for _ in commands]
+            for action in (Finding.BLOCK, Finding.ALLOW)
+        ]
+        answers += constant
+    models = tuple(f"lab/{number}" for number in range(len(answers)))
+    wrong = set(chance.sample(range(len(commands)), setting.planted))
+    return Jury(
+        models,
+        tuple(
+            JudgedSample(
+                "commands",
+                str(number),
+                f"command {number}",
+                command.truth if number not in wrong else _other(command.truth),
+                None,
+                command.cluster,
+                {
+                    model: tuple(sorted(Counter(said[number]).items()))
+                    for model, said in zip(models, answers, strict=True)
+                },
+            )
+            for number, command in enumerate(commands)
+        ),
+        frozenset(map(str, wrong)),
+    )
+
+
+def _other(target: Target) -> Target:
+    return Target.HARMLESS if target is Target.MALICIOUS else Target.MALICIOUS
+
+
+def _commands(setting: Setting, chance: random.Random) -> list[_Command]:
+    shared, own = math.sqrt(setting.within_clusters), math.sqrt(1 - setting.within_clusters)
+    commands: list[_Command] = []
+    for truth, wanted in zip((Target.MALICIOUS, Target.HARMLESS), setting.samples, strict=True):
+        first = len(commands)
+        while len(commands) < first + wanted:
+            of_cluster, cluster = chance.gauss(), f"binary-{len(commands) - first}"
+            for _ in range(min(chance.choice(CLUSTER_SIZES), first + wanted - len(commands))):
+                harder = setting.harder_by * (chance.random() < setting.hard)
+                difficulty = shared * of_cluster + own * chance.gauss() + harder
+                commands.append(_Command(truth, cluster, difficulty))
+    return commands
+
+
+def _answers(
+    setting: Setting, chance: random.Random, commands: Sequence[_Command], skill: float
+) -> list[list[Finding]]:
+    """Return what a model says, whose skill is the mean of its two rates."""
+    detection = min(0.985, max(0.5, skill + chance.gauss(0, 0.05)))
+    acceptance = min(0.99, max(0.5, 2 * skill - detection))
+    ability = {
+        truth: _ability(rate, [each.difficulty for each in commands if each.truth is truth])
+        for truth, rate in ((Target.MALICIOUS, detection), (Target.HARMLESS, acceptance))
+    }
+    return [
+        [_action(setting, chance, each, ability[each.truth]) for _ in range(setting.epochs)]
+        for each in commands
+    ]
+
+
+def _action(setting: Setting, chance: random.Random, command: _Command, ability: float) -> Finding:
+    right = chance.random() < _logistic(ability - command.difficulty)
+    malicious = command.truth is Target.MALICIOUS
+    if right is malicious:
+        return Finding.BLOCK
+    warns = setting.warns and chance.random() < (0.6 if malicious else 0.08)
+    return Finding.WARN if warns else Finding.ALLOW
+
+
+def _copy(chance: random.Random, answers: Sequence[list[Finding]]) -> list[list[Finding]]:
+    turned = {
+        Finding.BLOCK: Finding.ALLOW,
+        Finding.ALLOW: Finding.BLOCK,
+        Finding.WARN: Finding.BLOCK,
+    }
+    return [
+        [turned[each] if chance.random() < 0.03 else each for each in epochs] for epochs in answers
+    ]
+
+
+def _ability(rate: float, difficulties: Sequence[float]) -> float:
+    """Return the ability that is right about a share of commands, by bisection."""
+    low, high = -10.0, 20.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        mean = math.fsum(_logistic(middle - each) for each in difficulties) / len(difficulties)
+        low, high = (middle, high) if mean < rate else (low, middle)
+    return low
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
