@@ -61,6 +61,8 @@ class ClusteredVariance:
     reduced: float
     """Without the bias that few or unequal clusters have: CR2 of Bell & McCaffrey 2002, Survey
     Methodology 28:169."""
+    third: float
+    """Sum of the cubes of the terms whose squares add up to the latter."""
     df: float
     """Satterthwaite degrees of freedom of the latter."""
     clusters: int
@@ -89,7 +91,7 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
         return None
     raw: defaultdict[str, float] = defaultdict(float)
     mended: defaultdict[str, float] = defaultdict(float)
-    raw_squares, mended_squares, alone = [], [], 0
+    raw_squares, mended_squares, cubes, alone = [], [], [], 0
     for stratum in strata:
         n, mean = stratum.samples, stratum.mean
         sizes = {each.samples for each in stratum.sums}
@@ -100,6 +102,7 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
             if cluster is None:
                 raw_squares.append(number * residual**2)
                 mended_squares.append(number * scaled**2)
+                cubes.append(number * scaled**3)
                 alone += number
             else:
                 raw[cluster] += residual
@@ -109,6 +112,7 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
     return ClusteredVariance(
         sandwich=squares * clusters / (clusters - 1),
         reduced=math.fsum([*mended_squares, *(value**2 for value in mended.values())]),
+        third=math.fsum([*cubes, *(value**3 for value in mended.values())]),
         df=_degrees_of_freedom(tuple(map(_shape, strata))),
         clusters=clusters,
     )

@@ -1,6 +1,6 @@
 """Paired comparison of two models, or of one model in two runs, on the samples of both.
 
-Design section 8: with a the baseline and b the candidate, a difference is b minus a.
+With a the baseline and b the candidate, a difference is b minus a, on samples scored on both.
 """
 
 import math
@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import assert_never
 
 from aegish_dist.core.clustered import ClusterSums, clustered_variance
-from aegish_dist.core.distributions import binomial_cdf, t_quantile, t_two_sided
 from aegish_dist.core.paired import (
     Findings,
     PairedCell,
@@ -18,8 +17,10 @@ from aegish_dist.core.paired import (
     PairedStratum,
     paired_samples,
 )
+from aegish_dist.core.paired_test import paired_test
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Composite, ScoringRule
+from aegish_dist.core.significance import holm, mcnemar
 
 __all__ = [
     "Comparison",
@@ -32,8 +33,6 @@ __all__ = [
     "commands_to_decide",
     "compare",
     "gate",
-    "holm",
-    "mcnemar",
 ]
 
 
@@ -187,45 +186,23 @@ def _difference(a: float, b: float, terms: Sequence[_Term]) -> Difference:
         b_only=sum(term.stratum.b_only for term in terms),
         mcnemar_p=None,
     )
-    return _with_uncertainty(found, strata)
-
-
-def _with_uncertainty(found: Difference, strata: Sequence[ClusterSums]) -> Difference:
-    """Set interval, p and minimal detectable effect.
-
-    Two pseudo-samples per label, one right on the baseline alone and one on the candidate alone,
-    are added to the mean and to its variance (after Bonett & Price 2012, Journal
-    of Educational and Behavioral Statistics 37:479).
-    """
     variance = clustered_variance(strata)
-    if variance is None or found.difference is None:
+    if variance is None:
         return found
-    centre, squares = found.difference, variance.reduced
-    for stratum in strata:
-        size = _pseudo_size(stratum)
-        n = stratum.samples + 2 * size
-        centre -= stratum.mean * (2 * size / n)
-        squares += 2 * (stratum.weight * size / n) ** 2
-    stderr = math.sqrt(squares)
-    half = t_quantile(0.975, variance.df) * stderr
+    test = paired_test(b - a, strata, variance, _discordant(terms))
     return replace(
         found,
         stderr_clustered=math.sqrt(variance.sandwich),
-        ci_low=max(-1.0, min(found.difference, centre - half)),
-        ci_high=min(1.0, max(found.difference, centre + half)),
-        p_value=t_two_sided(centre / stderr, variance.df),
-        mde=half + t_quantile(0.8, variance.df) * stderr,
+        ci_low=test.ci_low,
+        ci_high=test.ci_high,
+        p_value=test.p_value,
+        mde=test.mde,
     )
 
 
-def _pseudo_size(stratum: ClusterSums) -> float:
-    """Samples that differ together: 1, more where clusters differ as a whole."""
-    totals = [
-        (abs(total) / stratum.weight, number) for _, _, total, number in stratum.sums if total
-    ]
-    total = math.fsum(value * number for value, number in totals)
-    squares = math.fsum(value * value * number for value, number in totals)
-    return squares / total if total else 1.0
+def _discordant(terms: Sequence[_Term]) -> int:
+    named = set[str]().union(*(term.stratum.differing for term in terms))
+    return len(named) + sum(term.stratum.differing_alone for term in terms)
 
 
 def _clusters(strata: Sequence[ClusterSums]) -> int:
@@ -244,31 +221,6 @@ def _undefined(n: int) -> Difference:
         b_only=0,
         mcnemar_p=None,
     )
-
-
-def mcnemar(a_only: int, b_only: int) -> float:
-    """Return the exact two-sided p of McNemar's test, from the discordant samples.
-
-    Args:
-        a_only: Samples that only one side had right.
-        b_only: Samples that only the other had right.
-    """
-    return min(1.0, 2 * binomial_cdf(min(a_only, b_only), a_only + b_only, 0.5))
-
-
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return the p values adjusted for their number (Holm 1979, Scand. J. Statistics 6:65).
-
-    The family-wise error rate is kept whatever the tests depend on. None stays None and counts as
-    no test.
-    """
-    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    result: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for rank, (p, index) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - rank) * p))
-        result[index] = largest
-    return result
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:

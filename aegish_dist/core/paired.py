@@ -112,6 +112,16 @@ class PairedStratum:
         sums[1] += cell.samples * a
         sums[2] += cell.samples * b
 
+    @property
+    def differing(self) -> set[str]:
+        """Clusters whose sums differ between the sides."""
+        return {cluster for cluster, (_, a, b) in self.clusters.items() if a != b}
+
+    @property
+    def differing_alone(self) -> int:
+        """Samples without a cluster whose values differ."""
+        return sum(samples for (a, b), samples in self.unclustered.items() if a != b)
+
     def sums(self) -> list[PairedSum]:
         """Return one sum for each cluster; samples without one share entries."""
         named = [
