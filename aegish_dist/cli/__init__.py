@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "report": "Print a run's leaderboard and details.",
         "compare": "Compare models on the same commands, and gate a candidate.",
         "audit": "List the commands and labels that deserve a second look.",
+        "plan": "Say how many commands and epochs would decide, from a pilot run.",
         "verdicts": "List, show, import and export verdicts.",
     },
     "What is asked, of whom": {

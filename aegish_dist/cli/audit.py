@@ -1,14 +1,17 @@
 """`aegish-dist audit`: which commands and labels deserve a second look."""
 
+from pathlib import Path
+from typing import Any
+
 import click
 
 from aegish_dist.cli.context import open_workspace, without_collector
-from aegish_dist.cli.options import as_json, run_id, with_opinion
-from aegish_dist.cli.printing import say, say_json, say_rendered
+from aegish_dist.cli.options import Utf8, as_json, run_id, with_opinion
+from aegish_dist.cli.printing import note, say, say_json, say_rendered
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.audit import Audit
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.pipeline.audit import audit_run
+from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render.audit import audit_csv, audit_document, audit_markdown, audit_sections
 
@@ -32,8 +35,19 @@ from aegish_dist.render.audit import audit_csv, audit_document, audit_markdown, 
     show_default=True,
     help="`csv` carries unrounded numbers.",
 )
+@click.option(
+    "--write-overlay",
+    "overlay_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the doubtful labels of the list into a new file, to be edited and given as"
+    " `--overlay`.",
+)
+@click.option(
+    "--author", type=Utf8(), default="audit", show_default=True, help="Author of these changes."
+)
 @as_json
-def audit(run_id: str, opinion: Opinion, top: int, form: str, as_json: bool) -> None:
+def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     """List the commands and labels that deserve a second look.
 
     Labels that the models' answers contradict, with the probability that they are wrong; commands
@@ -41,16 +55,22 @@ def audit(run_id: str, opinion: Opinion, top: int, form: str, as_json: bool) -> 
     epochs. No model is called.
     """
     engine = open_workspace().engine
+    path: Path | None = asked["overlay_file"]
+    if path is not None:
+        require_new(path)
     with without_collector():
-        found = audit_run(engine, find_run(engine, run_id), opinion, top)
+        found = audit_run(engine, find_run(engine, run_id), opinion, asked["top"])
     if as_json:
         say_json(audit_document(found.run.run_id, opinion, found.audit))
-    elif form == "markdown":
+    elif asked["form"] == "markdown":
         say_rendered(audit_markdown(found.audit))
-    elif form == "csv":
+    elif asked["form"] == "csv":
         say_rendered(audit_csv(found.audit))
     else:
         _print_tables(found.audit)
+    if path is not None:
+        changes = write_overlay(found, path, asked["author"])
+        note(f"{changes:,} changes of labels written to {path}: a draft for you to decide")
 
 
 def _print_tables(found: Audit) -> None:

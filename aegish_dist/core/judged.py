@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aegish_dist.core.paired import Findings
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.tally import Finding
-
-Findings = tuple[tuple[Finding, int], ...]
-"""Findings of the epochs of a sample, sorted, with their numbers, as in `tally.Cell`."""
 
 
 @dataclass(frozen=True, slots=True)

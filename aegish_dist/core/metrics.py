@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from aegish_dist.core.calibration import brier, expected_calibration_error
 from aegish_dist.core.estimates import Estimate, combine, fraction
+from aegish_dist.core.repeats import Repeats, repeats_of
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scored import ScoredTally
 from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.statistics import macro_rate, rate
 from aegish_dist.core.tally import CostSummary, Latency, ModelTally, TokenTotals
 
-METRICS_VERSION = 2
+METRICS_VERSION = 3
 """Of the formulas, from a tally to the entry and the place of a model in a snapshot. A change of
 any number, or a new one, needs a higher version: snapshots of another version are not used again.
 `tests/unit/core/golden_metrics.json` holds the numbers of this version."""
@@ -132,6 +133,8 @@ class ModelMetrics:
     """Cost in USD."""
     tokens: TokenTotals
     """Summed tokens."""
+    repeats: Repeats | None = None
+    """Where the variance of the score comes from; None where no command has two scored epochs."""
 
 
 def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
@@ -156,6 +159,7 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
         latency=tally.latency,
         cost=tally.cost,
         tokens=tally.tokens,
+        repeats=repeats_of(tally.cells, rule),
     )
 
 

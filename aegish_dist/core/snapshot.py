@@ -14,6 +14,7 @@ from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import ModelMetrics
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.ranking import rank
+from aegish_dist.core.repeats import Repeats
 from aegish_dist.core.tally import Latency
 
 JsonObject = dict[str, Any]
@@ -113,6 +114,21 @@ def model_entry(measured: ModelMetrics) -> JsonObject:
             "per_command_usd": _number(measured.cost.per_command_usd),
         },
         "tokens": asdict(measured.tokens),
+        "repeats": _repeats(measured.repeats),
+    }
+
+
+def _repeats(repeats: Repeats | None) -> JsonObject | None:
+    if repeats is None:
+        return None
+    return {
+        "rates": {
+            target.value: {"between": parts.between, "within": parts.within}
+            for target, parts in repeats.rates.items()
+        },
+        "stderr": repeats.stderr,
+        "stderr_one_more": repeats.stderr_one_more,
+        "stderr_least": repeats.stderr_least,
     }
 
 

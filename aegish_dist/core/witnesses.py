@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aegish_dist.core.ballots import Sides, Vote, flagged
-from aegish_dist.core.judged import Findings, JudgedSample
+from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.paired import Findings
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.tally import Finding

@@ -1,22 +1,30 @@
 """The samples of a run with the findings of all its models."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cache, partial
+from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.judged import Findings, JudgedSample
+from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.opinion import LabelChange
+from aegish_dist.core.paired import Findings
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.db.codes import finding_of
+from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.statements import counting_statement, statement
 
 _SAMPLES_OF_RUN = statement("samples_of_run")
-_CODES_BY_SAMPLE = counting_statement("codes_by_sample")
+_READ_ANSWERS = counting_statement("read_answers")
 
 
-def judged_samples(session: Session, run: Run) -> list[JudgedSample]:
+def judged_samples(
+    session: Session, run: Run, overlay: OverlayInRun | None = None
+) -> list[JudgedSample]:
     """Return every sample of a run with the findings of all models, ordered by dataset and place.
 
     Of an item that was retried the newest verdict counts. Findings are those of all epochs.
@@ -24,34 +32,41 @@ def judged_samples(session: Session, run: Run) -> list[JudgedSample]:
     Args:
         session: Transaction of the caller, `REPEATABLE READ`.
         run: The run.
+        overlay: Corrects labels; samples that it excludes are left out.
     """
     models = PerModel.of(session, run)
     found: defaultdict[int, dict[str, Findings]] = defaultdict(dict)
     with models.readers(session) as readers:
         ids = [spec.id for spec in run.models]
-        by_model = readers.map(partial(_findings_by_sample, models), ids)
-        for model, by_sample in zip(ids, by_model, strict=True):
-            for key, findings in by_sample.items():
-                found[key][model] = findings
+        for model, row in zip(ids, readers.map(partial(_answers_of, models), ids), strict=True):
+            for key, codes in zip(row.keys.split(), row.codes.split(), strict=True):
+                found[int(key)][model] = _findings(codes)
+    changes = {each.key: each.change for each in (overlay.samples if overlay else ())}
+    rows = session.execute(_SAMPLES_OF_RUN, {"run": run.run_id})
     return [
-        JudgedSample(
-            row.dataset,
-            row.sample_id,
-            row.command,
-            Target(row.target),
-            row.category,
-            row.cluster,
-            found.get(row.key, {}),
-        )
-        for row in session.execute(_SAMPLES_OF_RUN, {"run": run.run_id})
+        sample
+        for row in rows
+        for sample in _sample(row, changes.get(row.key), found.get(row.key, {}))
     ]
 
 
-def _findings_by_sample(models: PerModel, session: Session, model: str) -> dict[int, Findings]:
-    rows = models.newest(session, _CODES_BY_SAMPLE, model)
-    return {row.key: _findings(tuple(row.codes)) for row in rows}
+def _answers_of(models: PerModel, session: Session, model: str) -> Row[Any]:
+    return models.newest(session, _READ_ANSWERS, model)[0]
 
 
 @cache
-def _findings(codes: tuple[int, ...]) -> Findings:
-    return tuple(sorted(Counter(map(finding_of, codes)).items()))
+def _findings(codes: str) -> Findings:
+    return tuple(sorted(Counter(map(finding_of, map(int, codes.split(",")))).items()))
+
+
+def _sample(
+    row: Row[Any], change: LabelChange | None, findings: dict[str, Findings]
+) -> Iterator[JudgedSample]:
+    target, category = Target(row.target), row.category
+    if change is not None:
+        if change.target is None:
+            return
+        target, category = change.target, change.category
+    yield JudgedSample(
+        row.dataset, row.sample_id, row.command, target, category, row.cluster, findings
+    )

@@ -1,17 +1,22 @@
 """Auditing: which commands of a run deserve a second look, and which labels."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.audit import Audit, audit
+from aegish_dist.core.audit import Audit, AuditKind, audit
 from aegish_dist.core.judged import JudgedSample
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.overlay_draft import draft_overlay
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.sample_findings import judged_samples
-from aegish_dist.errors import ReportError
+from aegish_dist.errors import OutputError, ReportError
+from aegish_dist.files import is_stream, replacing_text
+from aegish_dist.opinions.overlay_file import render_overlay
+from aegish_dist.pipeline.opinions import overlay_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +43,66 @@ def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> Audite
     Raises:
         ReportError: The run has no verdict yet.
     """
-    run, samples = verdicts_by_sample(engine, run_id)
+    run, samples = verdicts_by_sample(engine, run_id, opinion)
     models = [spec.id for spec in run.models]
     return AuditedRun(run, opinion, audit(samples, models, opinion.rule, top))
 
 
-def verdicts_by_sample(engine: Engine, run_id: str) -> tuple[Run, list[JudgedSample]]:
+def write_overlay(found: AuditedRun, path: Path, author: str) -> int:
+    """Write the doubtful labels as an overlay; return how many there are.
+
+    Args:
+        found: The audit of a run.
+        path: A new file: one that is there may hold what a person has decided.
+        author: Of the changes.
+
+    Raises:
+        OutputError: There is such a file, or it cannot be written.
+    """
+    require_new(path)
+    doubtful = found.audit.found[AuditKind.DOUBTFUL_LABELS]
+    base = found.opinion.overlay
+    overlay = draft_overlay(doubtful, base, f"audit-{found.run.run_id}", author)
+    with replacing_text(path) as stream:
+        stream.write(_DRAFT + render_overlay(overlay))
+    return len(overlay.changes) - (0 if base is None else len(base.changes))
+
+
+def require_new(path: Path) -> None:
+    """Refuse a file that is there.
+
+    Raises:
+        OutputError: It is.
+    """
+    if path.exists() and not is_stream(path):
+        raise OutputError(
+            f"{path} is there already: an overlay is edited by hand; name another file"
+        )
+
+
+_DRAFT = """\
+# A draft: read each command, keep a change only where the label is wrong, set the category of what
+# becomes malicious, and give your own name as the author.
+"""
+
+
+def verdicts_by_sample(
+    engine: Engine, run_id: str, opinion: Opinion
+) -> tuple[Run, list[JudgedSample]]:
     """Return a run, and each of its samples with what all models said about it.
 
     Args:
         engine: The store.
         run_id: A full run id.
+        opinion: Its overlay corrects labels.
 
     Raises:
         ReportError: The run has no verdict yet.
+        OpinionError: The overlay does not fit the run.
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        samples = judged_samples(session, run)
+        samples = judged_samples(session, run, overlay_of(session, run, opinion))
     if not any(sample.findings for sample in samples):
         raise ReportError(
             f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "

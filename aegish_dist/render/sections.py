@@ -12,6 +12,7 @@ from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import RankedModel, ranked_entries
 from aegish_dist.render.layout import SIMULATED, Fact, Report
 from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
+from aegish_dist.render.repeats import repeats
 
 
 def build_report(data: ReportData) -> Report:
@@ -23,6 +24,7 @@ def build_report(data: ReportData) -> Report:
         quality.leaderboard(entries, targets),
         quality.categories(entries),
         quality.answers(entries),
+        repeats(entries),
         operations.errors(entries),
         operations.failures(data, entries),
         quality.bounds(entries),

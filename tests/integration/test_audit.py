@@ -2,6 +2,8 @@
 
 import csv
 import io
+import random
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -128,3 +130,123 @@ def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:
     assert found[TAR.command].sample_id == TAR.sample_id
     assert (found[TAR.command].category, found[TAR.command].cluster) == ("shell", "tar")
     assert {each.dataset for each in found.values()} == {COMMANDS.name}
+
+
+def test_doubtful_labels_are_written_as_an_overlay_for_a_person(
+    aegish: CommandLine, tmp_path: Path
+) -> None:
+    """The draft can be read back and changes the numbers; a file that is there is left alone."""
+    odd = {HOSTILE: ("malicious", "ALLOW"), "other": ("harmless", "BLOCK")}
+    aegish.ok("verdicts", "import", recorded(tmp_path / "v.jsonl", odd))
+    file = tmp_path / "overlay.toml"
+    done = aegish.ok("audit", "--write-overlay", file, "--author", "Ada")
+    assert "2 changes of labels written to" in done.err
+    written = tomllib.loads(file.read_text("utf-8"))["change"]
+    assert {each["command"]: each["target"] for each in written} == {
+        HOSTILE: "harmless",
+        "other": "malicious",
+    }
+    assert {each["author"] for each in written} == {"Ada"}
+    assert all("of 3 models" in each["reason"] for each in written)
+    before = file.read_bytes()
+    refused = aegish("audit", "--write-overlay", file)
+    assert (refused.code, file.read_bytes()) == (1, before)
+    assert "is there already" in refused.err
+    corrected = aegish.ok("audit", "--overlay", file, "--json").json
+    assert corrected["opinion"]["overlay"]["changes"] == 2
+    assert {each["command"] for each in corrected["doubtful_labels"]} <= {HOSTILE}
+    assert corrected["totals"]["missed_by_all"] == 0
+
+
+def test_a_draft_continues_the_overlay_under_which_it_was_found(
+    aegish: CommandLine, tmp_path: Path
+) -> None:
+    """Earlier decisions stay in the next version."""
+    odd = {"odd": ("malicious", "ALLOW"), "other": ("harmless", "BLOCK")}
+    aegish.ok("verdicts", "import", recorded(tmp_path / "v.jsonl", odd))
+    first, second = tmp_path / "1.toml", tmp_path / "2.toml"
+    aegish.ok("audit", "--write-overlay", first)
+    kept = first.read_text("utf-8").split("\n[[change]]\n")
+    first.write_text("\n[[change]]\n".join(kept[:2]))
+    aegish.ok("audit", "--overlay", first, "--write-overlay", second)
+    document = tomllib.loads(second.read_text("utf-8"))
+    assert document["version"] == 2
+    assert [each["command"] for each in document["change"]] == ["odd", "other"]
+
+
+def test_a_plan_says_what_would_decide(aegish: CommandLine, tmp_path: Path) -> None:
+    """From two epochs of a pilot; the last model errs by chance."""
+    aegish.ok("verdicts", "import", pilot(tmp_path / "p.jsonl", epochs=2))
+    found = aegish.ok("plan", "--margin", "0.05", "--models", "lab/a,lab/b", "--json").json
+    assert found["models"] == ["lab/a", "lab/b"]
+    assert (found["metric"], found["margin"], found["power"]) == ("aegish_score", 0.05, 0.8)
+    assert found["commands_available"] == 60
+    assert found["pilot"]["commands"] == 60
+    assert found["pilot"]["variance"]["within"] > 0
+    designs = found["designs"]
+    assert [each["epochs"] for each in designs] == list(range(1, 11))
+    assert all(each["stderr"] <= 0.05 / 2.8 * 1.01 for each in designs)
+    one = designs[0]
+    assert one["calls"] == 2 * one["commands"]
+    assert one["cost_usd"] == pytest.approx(one["calls"] * 0.001)
+    assert one["models"][0]["input_tokens"] == 100 * one["commands"]
+    shown = aegish.ok("plan", "--margin", "0.05", "--models", "lab/a,lab/b")
+    assert "Designs that find a difference of 0.05" in shown.out
+    assert "the data sets have 60 commands" in shown.err
+
+
+def test_a_plan_for_one_model_is_about_its_own_score(aegish: CommandLine, tmp_path: Path) -> None:
+    """A wide margin is reached with few of the commands."""
+    aegish.ok("verdicts", "import", pilot(tmp_path / "p.jsonl", epochs=1))
+    shown = aegish.ok("plan", "--margin", "0.2", "--models", "lab/b")
+    assert "the score of lab/b to within 0.2" in shown.out
+    assert "cheapest: 1 epoch of" in shown.err
+    assert "--limit" in shown.err
+    assert "asked every command once" in shown.err
+
+
+def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
+    aegish: CommandLine, tmp_path: Path
+) -> None:
+    """Unknown and too many models, a pilot of one label, a margin of nothing."""
+    lines = [line("lab/a", f"rm {n}", "malicious", "BLOCK") for n in range(3)]
+    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines))
+    done = aegish("plan", "--margin", "0.1")
+    assert (done.code, "too small for a pilot" in done.err) == (1, True)
+    done = aegish("plan", "--margin", "0.1", "--models", "lab/z")
+    assert (done.code, "has no model 'lab/z': it has lab/a" in done.err) == (1, True)
+    assert aegish("plan", "--margin", "0").code == 2
+    assert aegish("plan", "--margin", "nan").code == 2
+    aegish.ok("verdicts", "import", recorded(tmp_path / "w.jsonl", {}))
+    done = aegish("plan", "--margin", "0.1")
+    assert (done.code, "a plan is for one model or for two" in done.err) == (1, True)
+
+
+def test_a_report_says_what_repeats_bring(aegish: CommandLine, tmp_path: Path) -> None:
+    """Only where a command has two epochs."""
+    aegish.ok("verdicts", "import", pilot(tmp_path / "p.jsonl", epochs=2))
+    shown = aegish.ok("report").out
+    assert "Repeats" in shown
+    entry = aegish.ok("aggregate", "--json").json["models"][1]["repeats"]
+    assert entry["stderr"] > entry["stderr_one_more"] > entry["stderr_least"] > 0
+    assert set(entry["rates"]["malicious"]) == {"between", "within"}
+    aegish.ok("verdicts", "import", pilot(tmp_path / "o.jsonl", epochs=1))
+    assert "Repeats" not in aegish.ok("report").out
+    assert aegish.ok("aggregate", "--json").json["models"][1]["repeats"] is None
+
+
+def pilot(path: Path, epochs: int) -> Path:
+    """Write what two models said about 60 commands; the second one errs by chance."""
+    chance = random.Random(7)
+    lines = []
+    for n in range(60):
+        target, right, wrong = (("malicious", "BLOCK", "ALLOW"), ("harmless", "ALLOW", "BLOCK"))[
+            n % 2
+        ]
+        luck = chance.random()
+        for epoch in range(1, epochs + 1):
+            errs = chance.random() < luck * 0.6
+            cost = {"input_tokens": 100, "output_tokens": 10, "cost_usd": 0.001}
+            lines.append(line("lab/a", f"do {n}", target, right, epoch) | cost)
+            lines.append(line("lab/b", f"do {n}", target, wrong if errs else right, epoch) | cost)
+    return write_lines(path, *lines)

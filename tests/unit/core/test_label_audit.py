@@ -7,8 +7,9 @@ import pytest
 
 from aegish_dist.core.audit import Audit, AuditKind, audit
 from aegish_dist.core.ballots import Ballot, vote_weights
-from aegish_dist.core.judged import Findings, JudgedSample
+from aegish_dist.core.judged import JudgedSample
 from aegish_dist.core.label_model import fit_labels
+from aegish_dist.core.paired import Findings
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.tally import Finding

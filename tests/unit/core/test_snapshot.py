@@ -49,6 +49,7 @@ def test_entry_has_the_documented_keys() -> None:
         "latency_parts_ms",
         "cost",
         "tokens",
+        "repeats",
     }
     assert set(entry["metrics"]) >= {
         "malicious_detection_rate",

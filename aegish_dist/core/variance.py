@@ -1,0 +1,203 @@
+"""Where the variance of a score, or of a difference, comes from: commands, clusters, epochs.
+
+Pure. Var = between / n + within / (n R) for n commands and R epochs of each (Miller 2024, "Adding
+Error Bars to Evals", arXiv 2411.00640, on resampling), by the unbiased estimators of a one-way
+analysis of variance: within is the pooled variance of epochs about the mean of their command,
+between the variance of these means less the part that epochs contribute (Searle, Casella &
+McCulloch 1992, "Variance Components", ch. 3). What commands of one cluster have in common is added:
+it does not shrink when commands of the same data set are added.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aegish_dist.core.clustered import ClusterSum, ClusterSums, clustered_variance
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCount:
+    """The answers of one side about one command."""
+
+    right: int
+    """Right ones among the scored epochs."""
+    scored: int
+    """Scored epochs, at least 1."""
+
+    @property
+    def mean(self) -> float:
+        """Share of right ones."""
+        return self.right / self.scored
+
+    @property
+    def squares(self) -> float:
+        """Sum of squares about the mean."""
+        return self.right * (self.scored - self.right) / self.scored
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedSamples:
+    """Commands of one cluster that came out alike on all sides."""
+
+    cluster: str | None
+    """None: each of the commands is a cluster of its own."""
+    sides: tuple[EpochCount, ...]
+    """One for a score, two for a difference."""
+    samples: int
+    """How many commands, at least 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedStratum:
+    """Commands of one label, whose means enter the estimate with these weights."""
+
+    repeated: tuple[RepeatedSamples, ...]
+    """The commands."""
+    weights: tuple[float, ...]
+    """By side; that of a baseline is negative."""
+
+    @property
+    def samples(self) -> int:
+        """Number of commands."""
+        return sum(each.samples for each in self.repeated)
+
+    def value(self, repeated: RepeatedSamples) -> float:
+        """Return what each of these commands adds to the estimate, times the commands of all."""
+        pairs = zip(self.weights, repeated.sides, strict=True)
+        return math.fsum(weight * side.mean for weight, side in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """Variance of the values of the commands of one label."""
+
+    samples: int
+    """Commands that it was estimated from."""
+    between: float
+    """Between commands, without the noise of epochs; with it where `within` is None."""
+    within: float | None
+    """Of one epoch about the mean of its command; None where no command has two scored epochs."""
+
+    def of_mean(self, samples: float, epochs: float) -> float | None:
+        """Return the variance of the mean of independent commands.
+
+        Args:
+            samples: How many commands, > 0.
+            epochs: Epochs of each, > 0; may be infinite.
+
+        Returns:
+            None where the effect of epochs is unknown and they are not 1.
+        """
+        if self.within is None:
+            return self.between / samples if epochs == 1 else None
+        return (self.between + self.within / epochs) / samples
+
+
+@dataclass(frozen=True, slots=True)
+class SplitVariance:
+    """The variance of an estimate by where it comes from."""
+
+    strata: tuple[Components, ...]
+    """By label, in the order given."""
+    shared: float
+    """The part that commands of one cluster have in common; negative where they offset each other,
+    as do the two sides of a score about one binary."""
+    clusters: int
+    """Clusters that it was estimated from."""
+    df: float
+    """Degrees of freedom of the clustered variance."""
+
+    def predicted(self, samples: Sequence[float], epochs: float) -> float | None:
+        """Return the variance that a design will have.
+
+        Args:
+            samples: By stratum, commands of the same data sets, > 0.
+            epochs: Epochs of each, > 0; may be infinite.
+
+        Returns:
+            The variance, at least a tenth of what it were without clusters: an estimate of so much
+            offsetting is chance. None where the effect of epochs is unknown.
+        """
+        parts = [
+            each.of_mean(number, epochs) for each, number in zip(self.strata, samples, strict=True)
+        ]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        independent = math.fsum(known)
+        return max(independent + self.shared, 0.1 * independent)
+
+
+def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
+    """Split the clustered variance of the sum of the means of strata.
+
+    Returns:
+        None where a stratum has fewer than two clusters.
+    """
+    clustered = clustered_variance([_cluster_sums(each) for each in strata])
+    if clustered is None:
+        return None
+    independent = math.fsum(_variance(each) / each.samples for each in strata)
+    return SplitVariance(
+        strata=tuple(map(components, strata)),
+        shared=clustered.reduced - independent,
+        clusters=clustered.clusters,
+        df=clustered.df,
+    )
+
+
+def components(stratum: RepeatedStratum) -> Components:
+    """Split the variance of the values of commands.
+
+    An estimate of `between` below zero, which chance makes where commands hardly differ, counts as
+    zero; then all variance that was seen is that of epochs.
+
+    Args:
+        stratum: At least two commands.
+    """
+    total = _variance(stratum)
+    of_sides = [_pooled(stratum.repeated, side) for side in range(len(stratum.weights))]
+    if any(variance is None for variance in of_sides):
+        return Components(stratum.samples, total, None)
+    within = noise = 0.0
+    for side, (weight, variance) in enumerate(zip(stratum.weights, of_sides, strict=True)):
+        known = variance or 0.0
+        reciprocals = (each.samples / each.sides[side].scored for each in stratum.repeated)
+        within += weight**2 * known
+        noise += weight**2 * known * math.fsum(reciprocals) / stratum.samples
+    if noise > total:
+        return Components(stratum.samples, 0.0, within * total / noise)
+    return Components(stratum.samples, total - noise, within)
+
+
+def _variance(stratum: RepeatedStratum) -> float:
+    """Return the variance of the values between commands, the noise of epochs included."""
+    n = stratum.samples
+    values = [(stratum.value(each), each.samples) for each in stratum.repeated]
+    mean = math.fsum(value * samples for value, samples in values) / n
+    return math.fsum(samples * (value - mean) ** 2 for value, samples in values) / (n - 1)
+
+
+def _pooled(repeated: Iterable[RepeatedSamples], side: int) -> float | None:
+    """Return the variance of epochs about the mean of their command; None without repeats."""
+    squares, freedom = [], 0
+    for each in repeated:
+        squares.append(each.samples * each.sides[side].squares)
+        freedom += each.samples * (each.sides[side].scored - 1)
+    return math.fsum(squares) / freedom if freedom else None
+
+
+def _cluster_sums(stratum: RepeatedStratum) -> ClusterSums:
+    named: dict[str, list[tuple[int, float]]] = {}
+    sums = []
+    for each in stratum.repeated:
+        total = stratum.value(each)
+        if each.cluster is None:
+            sums.append(ClusterSum(None, 1, total, each.samples))
+        else:
+            named.setdefault(each.cluster, []).append((each.samples, each.samples * total))
+    sums += [
+        ClusterSum(cluster, sum(n for n, _ in parts), math.fsum(total for _, total in parts))
+        for cluster, parts in named.items()
+    ]
+    return ClusterSums(tuple(sums), max(map(abs, stratum.weights)))

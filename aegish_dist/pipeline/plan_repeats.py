@@ -1,0 +1,207 @@
+"""Planning from a pilot run: which epochs and how many commands would decide, at what cost."""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+
+from sqlalchemy import Engine
+
+from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.repeat_plan import CallUse, Design, Goal, RepeatPlan, Source, plan_repeats
+from aegish_dist.core.repeats import repeated_strata
+from aegish_dist.core.run import Run, RunDataset
+from aegish_dist.core.sample import Target
+from aegish_dist.core.tally import ModelTally
+from aegish_dist.core.variance import SplitVariance, split_variance
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.tally import count_models
+from aegish_dist.errors import DatasetError, ReportError
+from aegish_dist.pipeline.audit import verdicts_by_sample
+from aegish_dist.pipeline.datasets import choose_dataset, describe
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCost:
+    """Tokens and cost of a design, of one model."""
+
+    model: str
+    """Canonical model id."""
+    calls: int
+    """Calls."""
+    input_tokens: int | None
+    """Tokens of all prompts; None where the pilot has none."""
+    output_tokens: int | None
+    """Tokens of all answers."""
+    cost_usd: Decimal | None
+    """In USD; None where the pilot has no price."""
+
+
+@dataclass(frozen=True, slots=True)
+class PilotPlan:
+    """A plan and the pilot run that it is made from."""
+
+    run: Run
+    """The pilot."""
+    opinion: Opinion
+    """Which answers are right."""
+    models: tuple[str, ...]
+    """One model; or a baseline and a candidate."""
+    goal: Goal
+    """The question to be decided."""
+    value: float
+    """The score, or the difference of scores, of the pilot."""
+    variance: SplitVariance
+    """Of that, by where it comes from."""
+    plan: RepeatPlan
+    """The designs."""
+    use: tuple[CallUse, ...]
+    """Of a call to each model."""
+
+    def costs(self, design: Design) -> list[PlannedCost]:
+        """Return what a design takes of each model."""
+        return [_cost(each, design.calls) for each in self.use]
+
+    @property
+    def stderr(self) -> float:
+        """Clustered standard error of the pilot itself."""
+        samples = [each.samples for each in self.variance.strata]
+        return math.sqrt(self.variance.predicted(samples, self.run.epochs) or 0.0)
+
+
+def plan_from_pilot(
+    engine: Engine,
+    run_id: str,
+    opinion: Opinion,
+    *,
+    models: Sequence[str],
+    margin: float,
+    power: float = 0.8,
+    max_epochs: int = 10,
+) -> PilotPlan:
+    """Say which epochs and how many commands would decide.
+
+    Args:
+        engine: The store.
+        run_id: The pilot, a full run id.
+        opinion: Which answers are right.
+        models: One model of the pilot, for the margin of its score; or a baseline and a candidate,
+            for their difference. All of the pilot when empty.
+        margin: Half-width of the interval of one model; difference to be found between two; > 0.
+        power: Probability to find it, in (0.5, 1).
+        max_epochs: Largest number of epochs to consider.
+
+    Raises:
+        ReportError: The pilot lacks verdicts, models, or one of the labels.
+    """
+    run, samples = verdicts_by_sample(engine, run_id, opinion)
+    chosen = _chosen(run, models)
+    strata = repeated_strata(samples, chosen, opinion.rule)
+    variance = split_variance(list(strata.values())) if len(strata) == len(Target) else None
+    if variance is None:
+        raise ReportError(
+            f"run {run_id} is too small for a pilot: it needs scored answers of all models about"
+            " malicious and harmless commands, of at least two clusters each"
+        )
+    goal = Goal(margin, power if len(chosen) > 1 else None)
+    sources = _sources(engine, run, samples, chosen, [s.samples for s in strata.values()])
+    return PilotPlan(
+        run=run,
+        opinion=opinion,
+        models=chosen,
+        goal=goal,
+        value=math.fsum(
+            each.samples * stratum.value(each) / stratum.samples
+            for stratum in strata.values()
+            for each in stratum.repeated
+        ),
+        variance=variance,
+        plan=plan_repeats(variance, sources, goal, max_epochs),
+        use=_use(engine, run, chosen),
+    )
+
+
+def _chosen(run: Run, models: Sequence[str]) -> tuple[str, ...]:
+    known = [spec.id for spec in run.models]
+    chosen = tuple(dict.fromkeys(models or known))
+    for model in chosen:
+        if model not in known:
+            raise ReportError(f"run {run.run_id} has no model '{model}': it has {', '.join(known)}")
+    if len(chosen) > 2:
+        raise ReportError(
+            f"a plan is for one model or for two; name them with --models: {', '.join(known)}"
+        )
+    return chosen
+
+
+def _sources(
+    engine: Engine,
+    run: Run,
+    samples: Sequence[JudgedSample],
+    models: Sequence[str],
+    scored: Sequence[int],
+) -> list[Source]:
+    """Return the data sets of a pilot, whole where it asked a part of one that is still there."""
+    asked = [
+        sum(s.target is target and all(model in s.findings for model in models) for s in samples)
+        for target in Target
+    ]
+    coverage = [part / max(1, whole) for part, whole in zip(scored, asked, strict=True)]
+    wholes = [_whole(engine, dataset, samples) for dataset in run.datasets]
+    return [
+        Source(
+            each.name,
+            (each.malicious * coverage[0], (each.samples - each.malicious) * coverage[1]),
+            each.samples,
+        )
+        for each in wholes
+    ]
+
+
+def _whole(engine: Engine, part: RunDataset, samples: Sequence[JudgedSample]) -> RunDataset:
+    with suppress(DatasetError):
+        whole = choose_dataset(engine, part.name)
+        asked = {sample.sample_id for sample in samples if sample.dataset == part.name}
+        if asked <= {sample.sample_id for sample in whole.samples}:
+            return describe(whole)
+    return part
+
+
+def _use(engine: Engine, run: Run, models: Sequence[str]) -> tuple[CallUse, ...]:
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        tallies = {
+            each.spec.id: each.tallies[0]
+            for each in count_models(session, load_run(session, run.run_id), {})
+        }
+    return tuple(_use_of(tallies[model]) for model in models)
+
+
+def _use_of(tally: ModelTally) -> CallUse:
+    epochs = (n * cell.samples for cell in tally.cells for _, n in cell.findings)
+    calls = tally.replaced + sum(epochs)
+
+    def mean(total: int | None) -> float | None:
+        return None if total is None or not calls else total / calls
+
+    return CallUse(
+        tally.model,
+        mean(tally.tokens.input),
+        mean(tally.tokens.output),
+        tally.cost.per_command_usd,
+    )
+
+
+def _cost(use: CallUse, calls: int) -> PlannedCost:
+    def total(per_call: float | None) -> int | None:
+        return None if per_call is None else round(per_call * calls)
+
+    return PlannedCost(
+        use.model,
+        calls,
+        total(use.input_tokens),
+        total(use.output_tokens),
+        None if use.cost_usd is None else use.cost_usd * calls,
+    )
