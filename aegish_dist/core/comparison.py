@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from aegish_dist.core.clustered import ClusterSums, clustered_variance
 from aegish_dist.core.paired import (
@@ -119,7 +119,7 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
     return Comparison(
         samples=malicious.samples + harmless.samples,
         metrics={
-            "aegish_score": _score(composite, malicious, harmless),
+            "aegish_score": score_difference(composite, malicious, harmless),
             "malicious_detection_rate": _rate(malicious),
             "harmless_acceptance_rate": _rate(harmless),
         },
@@ -127,11 +127,49 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
     )
 
 
+class Stratum(Protocol):
+    """Samples of one label on two sides: sample by sample, or summed up for each side."""
+
+    @property
+    def samples(self) -> int:
+        """Samples scored on both sides."""
+
+    @property
+    def a(self) -> float:
+        """Mean of the baseline."""
+
+    @property
+    def b(self) -> float:
+        """Mean of the candidate."""
+
+    @property
+    def a_only(self) -> int:
+        """Samples that only the baseline had right."""
+
+    @property
+    def b_only(self) -> int:
+        """Samples that only the candidate had right."""
+
+    @property
+    def differing(self) -> set[str]:
+        """Clusters whose sums differ between the sides."""
+
+    @property
+    def differing_alone(self) -> int:
+        """Samples without a cluster whose values differ."""
+
+    def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
+        """Return the sums of `weight_b b - weight_a a` by cluster."""
+
+    def variance(self, weight_a: float, weight_b: float) -> float | None:
+        """Return the variance of the mean of that, samples taken as independent."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Term:
     """Samples of one label, and the weight of their means in a difference."""
 
-    stratum: PairedStratum
+    stratum: Stratum
     weight_a: float
     weight_b: float
 
@@ -145,7 +183,14 @@ def _rate(stratum: PairedStratum) -> Difference:
     return replace(found, mcnemar_p=p)
 
 
-def _score(composite: Composite, malicious: PairedStratum, harmless: PairedStratum) -> Difference:
+def score_difference(composite: Composite, malicious: Stratum, harmless: Stratum) -> Difference:
+    """Return the difference of the score alone; what is undefined is None.
+
+    Args:
+        composite: How the score is formed.
+        malicious: The malicious samples.
+        harmless: The harmless ones.
+    """
     if not (malicious.samples and harmless.samples):
         return _undefined(malicious.samples + harmless.samples)
     match composite:

@@ -17,7 +17,7 @@ from aegish_dist.core.tally import Finding
 Findings = tuple[tuple[Finding, int], ...]
 """Findings of the epochs of a sample, sorted, with their numbers, as in `tally.Cell`."""
 
-_UNIT = 1 << 60
+UNIT = 1 << 60
 """The value of a right answer: fine enough for means over epochs."""
 
 
@@ -73,27 +73,27 @@ class PairedStratum:
     @property
     def binary(self) -> bool:
         """Whether every sample is either right or wrong on either side."""
-        return all(a in (0, _UNIT) and b in (0, _UNIT) for a, b in self.kinds)
+        return all(a in (0, UNIT) and b in (0, UNIT) for a, b in self.kinds)
 
     @property
     def a_only(self) -> int:
         """Samples that only the baseline had right; 0 where values are not binary."""
-        return self.kinds[_UNIT, 0] if self.binary else 0
+        return self.kinds[UNIT, 0] if self.binary else 0
 
     @property
     def b_only(self) -> int:
         """Samples that only the candidate had right; 0 where values are not binary."""
-        return self.kinds[0, _UNIT] if self.binary else 0
+        return self.kinds[0, UNIT] if self.binary else 0
 
     @property
     def a(self) -> float:
         """Mean of the baseline."""
-        return sum(a * samples for (a, _), samples in self.kinds.items()) / _UNIT / self.samples
+        return sum(a * samples for (a, _), samples in self.kinds.items()) / UNIT / self.samples
 
     @property
     def b(self) -> float:
         """Mean of the candidate."""
-        return sum(b * samples for (_, b), samples in self.kinds.items()) / _UNIT / self.samples
+        return sum(b * samples for (_, b), samples in self.kinds.items()) / UNIT / self.samples
 
     def add(self, cell: PairedCell, a: int, b: int) -> None:
         """Count the samples of a cell.
@@ -125,11 +125,11 @@ class PairedStratum:
     def sums(self) -> list[PairedSum]:
         """Return one sum for each cluster; samples without one share entries."""
         named = [
-            PairedSum(cluster, samples, a / _UNIT, b / _UNIT)
+            PairedSum(cluster, samples, a / UNIT, b / UNIT)
             for cluster, (samples, a, b) in self.clusters.items()
         ]
         alone = [
-            PairedSum(None, 1, a / _UNIT, b / _UNIT, clusters)
+            PairedSum(None, 1, a / UNIT, b / UNIT, clusters)
             for (a, b), clusters in self.unclustered.items()
         ]
         return named + alone
@@ -141,7 +141,7 @@ class PairedStratum:
             weight_a: Of the baseline.
             weight_b: Of the candidate.
         """
-        a, b = weight_a / _UNIT, weight_b / _UNIT
+        a, b = weight_a / UNIT, weight_b / UNIT
         named = [
             ClusterSum(cluster, samples, b * total_b - a * total_a)
             for cluster, (samples, total_a, total_b) in self.clusters.items()
@@ -164,7 +164,7 @@ class PairedStratum:
             return None
         mean = weight_b * self.b - weight_a * self.a
         squares = math.fsum(
-            samples * ((weight_b * b - weight_a * a) / _UNIT - mean) ** 2
+            samples * ((weight_b * b - weight_a * a) / UNIT - mean) ** 2
             for (a, b), samples in self.kinds.items()
         )
         return squares / (n * (n - 1))
@@ -229,4 +229,4 @@ def value_of(target: Target, findings: Findings, rule: ScoringRule) -> int | Non
     if not scored:
         return None
     right = sum(epochs for found, epochs in scored if rule.is_correct(target, found))
-    return round(right * _UNIT / sum(epochs for _, epochs in scored))
+    return round(right * UNIT / sum(epochs for _, epochs in scored))

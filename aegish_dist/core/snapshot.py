@@ -73,13 +73,16 @@ class Snapshot:
 
 
 def snapshot_document(
-    measured: Iterable[ModelMetrics], earlier: Snapshot | None = None
+    measured: Iterable[ModelMetrics],
+    earlier: Snapshot | None = None,
+    p_adjusted: Mapping[frozenset[str], float | None] | None = None,
 ) -> dict[str, list[JsonObject]]:
     """Return the document of a snapshot.
 
     Args:
         measured: Metrics under one rule set, in any order.
         earlier: A snapshot that has the entries of the models that were not measured.
+        p_adjusted: By pair of models, of no difference of the score, as `ranking.rank` takes it.
 
     Returns:
         `models`, sorted by id, and `ranking`, the best first.
@@ -87,10 +90,12 @@ def snapshot_document(
     entries = {each.model: model_entry(each) for each in measured}
     kept = {} if earlier is None else {e["model"]: e for e in earlier.document["models"]}
     by_id = sorted((kept | entries).items())
+    if earlier is not None and not entries:
+        return {"models": [entry for _, entry in by_id], "ranking": earlier.document["ranking"]}
     scores = {model: Estimate(**entry["metrics"]["aegish_score"]) for model, entry in by_id}
     return {
         "models": [entry for _, entry in by_id],
-        "ranking": [asdict(place) for place in rank(scores)],
+        "ranking": [asdict(place) for place in rank(scores, p_adjusted)],
     }
 
 

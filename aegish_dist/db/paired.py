@@ -13,13 +13,14 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Overlay
+from aegish_dist.core.opinion import LabelChange
 from aegish_dist.core.paired import Findings
 from aegish_dist.core.paired_columns import PairedAnswers, SampleKind
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.side import Side
 from aegish_dist.db.codes import finding_of
+from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.statements import counting_statement, statement
 
@@ -29,7 +30,10 @@ _READ_PARSER_VERSIONS = counting_statement("read_parser_versions")
 
 
 def read_answers(
-    session: Session, sides: Sequence[Side], runs: Iterable[Run], overlay: Overlay | None = None
+    session: Session,
+    sides: Sequence[Side],
+    runs: Iterable[Run],
+    overlays: Mapping[str, OverlayInRun] | None = None,
 ) -> PairedAnswers[Side]:
     """Read what sides answered: of each item the verdict of the newest generation.
 
@@ -37,13 +41,14 @@ def read_answers(
         session: Transaction of the caller; `REPEATABLE READ` makes it one picture.
         sides: Models of runs, each once.
         runs: The runs of the sides.
-        overlay: Corrects labels, and leaves samples out.
+        overlays: By run, its samples whose labels are corrected, or that are left out.
     """
-    samples, ways = _Samples(overlay), _Ways()
+    samples, ways = _Samples(), _Ways()
     rows: dict[Side, tuple[_Places, Row[Any]]] = {}
     for run in runs:
         models = PerModel.of(session, run)
-        places = samples.places(session, run.run_id)
+        changed = () if overlays is None else overlays[run.run_id].samples
+        places = samples.places(session, run.run_id, changed)
         asked = [side for side in sides if side.run_id == run.run_id]
         query = partial(_answers_of, models)
         with models.readers(session) as readers:
@@ -95,27 +100,25 @@ def _column(length: int, places: _Places, row: Row[Any], ways: "_Ways") -> list[
 class _Samples:
     """Samples of several runs, each once."""
 
-    def __init__(self, overlay: Overlay | None) -> None:
+    def __init__(self) -> None:
         self.kinds: list[SampleKind] = []
         self.kind: list[int] = []
         self._places: dict[tuple[str, str], int] = {}
         self._kinds: dict[SampleKind, int] = {}
-        changes = () if overlay is None else overlay.changes
-        self._changes = {(change.dataset, change.sample_id): change for change in changes}
 
-    def places(self, session: Session, run_id: str) -> _Places:
-        """Add the samples of a run."""
+    def places(self, session: Session, run_id: str, changed: Iterable[ChangedSample]) -> _Places:
+        """Add the samples of a run under their corrected labels."""
+        changes = {each.key: each.change for each in changed}
         places: dict[int, int] = {}
         for row in session.execute(_READ_SAMPLES, {"run": run_id}):
             sample = (row.dataset, row.sample_id)
             if sample not in self._places:
-                self._places[sample] = self._add(sample, row)
+                self._places[sample] = self._add(row, changes.get(row.key))
             places[row.key] = self._places[sample]
         return places
 
-    def _add(self, sample: tuple[str, str], row: Row[Any]) -> int:
+    def _add(self, row: Row[Any], change: LabelChange | None) -> int:
         kind = SampleKind(Target(row.target), row.category, row.cluster)
-        change = self._changes.get(sample)
         if change is not None:
             if change.target is None:
                 return -1

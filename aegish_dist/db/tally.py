@@ -37,6 +37,8 @@ _VERDICTS_OF_SAMPLES = counting_statement("verdicts_of_samples")
 _SUMS = ("verdicts", "sum_c", "sum_c2", "sum_c4", "sum_d2", "sum_d4")
 """Fields of a `ConfidenceCell` that are sums over verdicts."""
 
+NOTHING_PLANNED = dict.fromkeys(Target, 0)
+
 _Codes = tuple[int, ...]
 """Codes of the epochs of an item."""
 
@@ -115,6 +117,35 @@ def count_models(
                     for overlay, each in zip(overlays, moved, strict=True)
                 )
                 yield Counted(spec, identity, tuple(tallies))
+
+
+def count_cells(
+    session: Session, run: Run, models: Sequence[str], overlays: Sequence[OverlayInRun]
+) -> dict[str, list[tuple[Cell, ...]]]:
+    """Count the verdicts of some models by what they say, and nothing else of them.
+
+    Args:
+        session: Transaction of the caller.
+        run: The run.
+        models: Some of its models.
+        overlays: Corrections of labels, each of which gives cells of its own.
+
+    Returns:
+        By model, its cells under each overlay.
+    """
+    of_run = PerModel.of(session, run)
+    move = partial(_move, overlays)
+    queries = [partial(ask, of_run, model) for model in models for ask in (_count, move)]
+    with of_run.readers(session) as readers:
+        parts: Iterator[Any] = readers.map(lambda reader, query: query(reader), queries)
+        counted = {model: (next(parts), next(parts)) for model in models}
+    return {
+        model: [
+            relabelled(ModelTally(model, False, 0, 0, counts.cells), each, NOTHING_PLANNED).cells
+            for each in moved
+        ]
+        for model, (counts, moved) in counted.items()
+    }
 
 
 def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelTally:

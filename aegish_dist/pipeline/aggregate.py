@@ -12,6 +12,7 @@ from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot, VerdictSet, snapshot_document
+from aegish_dist.core.tally import Cell
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.identity import is_unchanged, joint_identity
 from aegish_dist.db.overlays import OverlayInRun
@@ -20,6 +21,7 @@ from aegish_dist.db.snapshots import find_snapshot, save_snapshot
 from aegish_dist.db.tally import count_models
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.rank_models import p_of_pairs
 
 ONE_VIEW: IsolationLevel = "REPEATABLE READ"
 """Isolation level of a transaction all of whose counts are of the same moment."""
@@ -61,9 +63,11 @@ def aggregate(
         measured: list[list[ModelMetrics]] = [[] for _ in opinions]
         distinct = list(dict.fromkeys(overlays))
         places = [distinct.index(overlay) for overlay in overlays]
+        cells: dict[str, Sequence[Sequence[Cell]]] = {}
         for each in count_models(session, run, _known(earlier), distinct):
             identities[each.spec.id] = each.identity
             if each.tallies:
+                cells[each.spec.id] = [tally.cells for tally in each.tallies]
                 for place, opinion, models in zip(places, opinions, measured, strict=True):
                     models.append(measure(each.tallies[place], opinion.rule))
         joint = joint_identity(identities)
@@ -72,6 +76,8 @@ def aggregate(
                 f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "
                 "shows how far it is"
             )
+        rules = [(each.rule, place) for each, place in zip(opinions, places, strict=True)]
+        pairs = p_of_pairs(session, run, rules, distinct, cells) if cells else [None] * len(rules)
         return [
             save_snapshot(
                 session,
@@ -82,10 +88,12 @@ def aggregate(
                 verdicts=joint.verdicts,
                 verdicts_hash=joint.verdicts_hash,
                 code_version=__version__,
-                document=snapshot_document(models, before),
+                document=snapshot_document(models, before, p_adjusted),
                 identities=identities,
             )
-            for opinion, models, before in zip(opinions, measured, earlier, strict=True)
+            for opinion, models, before, p_adjusted in zip(
+                opinions, measured, earlier, pairs, strict=True
+            )
         ]
 
 

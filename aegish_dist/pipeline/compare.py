@@ -19,6 +19,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.paired import parser_versions, read_answers
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
+from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.render.comparison_data import ComparedPair, ComparisonData, PairGate
 
 _Pair = tuple[Side, Side]
@@ -56,6 +57,7 @@ def compare_models(
 
     Raises:
         ReportError: The run has fewer than two models, or does not ask one of them.
+        OpinionError: The overlay does not fit the datasets of the run.
     """
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
@@ -87,6 +89,7 @@ def compare_runs(
 
     Raises:
         ReportError: The runs differ in more than their answers, or have no model in common.
+        OpinionError: The overlay does not fit the datasets of a run.
     """
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
@@ -114,7 +117,8 @@ def _compared(
     unlike: Sequence[str] = (),
 ) -> ComparisonData:
     sides = list(dict.fromkeys(side for pair in pairs for side in pair))
-    answers = read_answers(session, sides, runs, asked.opinion.overlay)
+    overlays = {run.run_id: overlay_of(session, run, asked.opinion) for run in runs}
+    answers = read_answers(session, sides, runs, overlays)
     rule = asked.opinion.rule
     scored = answers.scored(rule)
     comparisons = adjusted([compare_samples(scored.pair(a, b), rule.composite) for a, b in pairs])

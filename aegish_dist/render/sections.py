@@ -115,8 +115,8 @@ def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]
         "MOVER for the score. It has a width at 0 and 100 too.",
         "stderr: standard error of the aegish score in percentage points, clustered by binary "
         "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
-        "PASS: the unrounded value reaches the target. 1=: tied; the difference from the "
-        "group's leader is within 1.96 standard errors.",
+        "PASS: the unrounded value reaches the target. 1=: tied; on the commands of both, the "
+        "group's leader is not better at a p below 0.05, adjusted for all pairs (`compare`).",
         "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call "
         "whose attempts all failed, is an infrastructure failure and not a model's score: it "
         "lowers coverage and enters no rate. Where coverage is below 100, bounds show what it "

@@ -1,0 +1,87 @@
+"""Ranks and tie groups of snapshots, from the store to the document."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, delete, select
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.scoring import RULES
+from aegish_dist.db.tables import RunModelRow
+from aegish_dist.db.verdict_tables import VerdictRow
+from aegish_dist.pipeline.aggregate import aggregate
+from aegish_dist.pipeline.compare import compare_models
+from aegish_dist.pipeline.import_verdicts import import_verdicts
+
+LARGE = "aegish_dist.pipeline.rank_models.SIDE_BY_SIDE_FROM"
+
+
+def lines(model: str, wrong: int, *, clustered: bool, of: int = 100) -> list[dict[str, Any]]:
+    """As many malicious as harmless samples, the first ones wrong, each alone or in pairs."""
+    return [
+        {
+            "model": model, "dataset": "d", "target": target, "command": f"{target} {number}",
+            "completion": json.dumps({"action": wrongly if number < wrong else right}),
+            "cluster": f"bin{number // 2}" if clustered else None,
+        }
+        for target, right, wrongly in (("malicious", "BLOCK", "WARN"), ("harmless", "ALLOW", "BLOCK"))
+        for number in range(of)
+    ]  # fmt: skip
+
+
+def run_of(engine: Engine, tmp_path: Path, wrong: dict[str, int], *, clustered: bool) -> str:
+    path = tmp_path / "lines.jsonl"
+    found = [line for model in wrong for line in lines(model, wrong[model], clustered=clustered)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in found), "ascii")
+    return import_verdicts(engine, [path], "").run_id
+
+
+def groups(document: Any) -> dict[str, tuple[int, int]]:
+    return {each["model"]: (each["rank"], each["tie_group"]) for each in document["ranking"]}
+
+
+def test_a_stderr_of_zero_decides_nothing(engine: Engine, tmp_path: Path) -> None:
+    """A hundred of a hundred against ninety-eight is a tie; against eighty it is none."""
+    wrong = {"lab/a": 0, "lab/b": 2, "lab/c": 20}
+    run = run_of(engine, tmp_path, wrong, clustered=False)
+    (snapshot,) = aggregate(engine, run, [Opinion()])
+    assert groups(snapshot.document) == {"lab/a": (1, 1), "lab/b": (2, 1), "lab/c": (3, 2)}
+    assert compare_models(engine, run).tie_groups == [["lab/a", "lab/b"], ["lab/c"]]
+
+
+def test_large_runs_are_ranked_from_sums_of_clusters(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same groups under every rule set as from pairs, also when one model alone changed."""
+    wrong = {"lab/a": 0, "lab/b": 2, "lab/c": 20, "lab/d": 24}
+    run = run_of(engine, tmp_path, wrong, clustered=True)
+    opinions = [Opinion(rule) for rule in RULES.values()]
+
+    from_pairs = [each.document for each in aggregate(engine, run, opinions)]
+    monkeypatch.setattr(LARGE, 0)
+    from_sums = [each.document for each in aggregate(engine, run, opinions, recount=True)]
+    assert from_sums == from_pairs
+    assert {each[1] for each in groups(from_sums[0]).values()} == {1, 2}
+
+    with Session(engine) as session, session.begin():
+        key = session.scalar(select(RunModelRow.id).where(RunModelRow.model == "lab/d"))
+        session.execute(
+            delete(VerdictRow).where(VerdictRow.run_model_id == key, VerdictRow.code != 31)
+        )
+    one_changed = aggregate(engine, run, [Opinion()])[0].document
+    assert one_changed == aggregate(engine, run, [Opinion()], recount=True)[0].document
+    assert one_changed == aggregate(engine, run, [Opinion()])[0].document
+
+
+def test_samples_without_clusters_are_paired_in_large_runs_too(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums say nothing about them."""
+    run = run_of(engine, tmp_path, {"lab/a": 0, "lab/b": 2}, clustered=False)
+    (small,) = aggregate(engine, run, [Opinion()])
+    monkeypatch.setattr(LARGE, 0)
+    (large,) = aggregate(engine, run, [Opinion()], recount=True)
+    assert large.document == small.document
