@@ -1,18 +1,42 @@
 """`aegish-dist report`: a run's leaderboard and details."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
+from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import MAX_INTEGER, run_id, with_opinion
+from aegish_dist.cli.options import (
+    MAX_INTEGER,
+    FiniteRange,
+    Utf8,
+    comma_list,
+    run_id,
+    with_opinion,
+)
 from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, DecidedOn, Shortfall, missed
 from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.render import FORMATS, render
+from aegish_dist.render import FORMATS, ReportData, render
+from aegish_dist.render.thresholds import shortfall_in_words
+
+
+def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dict[str, float]:
+    """Read `METRIC=VALUE[,METRIC=VALUE...]`."""
+    found: dict[str, float] = {}
+    for part in comma_list(_, parameter, value):
+        name, _sign, text = (each.strip() for each in part.partition("="))
+        if name not in METRICS_WITH_THRESHOLD:
+            known = ", ".join(METRICS_WITH_THRESHOLD)
+            raise click.BadParameter(f"'{name}' is no metric of which more is better: {known}")
+        found[name] = FiniteRange(0, 1).convert(text, parameter, _)
+    return found
 
 
 @click.command()
@@ -32,24 +56,54 @@ from aegish_dist.render import FORMATS, render
     show_default=True,
     help="`json` and `csv` carry unrounded numbers.",
 )
+@click.option(
+    "--fail-under",
+    type=Utf8(),
+    multiple=True,
+    callback=_thresholds,
+    metavar="METRIC=VALUE[,...]",
+    help="End with exit code 4 where a model is below, with 5 where that cannot be decided.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([each.value for each in DecidedOn]),
+    default=DecidedOn.LOWER.value,
+    show_default=True,
+    help="What has to reach them: the lower end of the interval, or the value.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
-def report(
-    run_id: str, snapshot: int | None, opinion: Opinion, form: str, output: Path | None
-) -> None:
+def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
     """Print a run's leaderboard and details.
 
     Rates with 95 % intervals, PASS or FAIL against the targets, detection by category, error
     classes, latency and cost. Without `--snapshot` the report is of the verdicts as they are now.
+
+    With `--fail-under`, a line on standard error names each model and metric that misses its
+    threshold. Decided on the lower end, an interval wholly below gives 4, one that holds the
+    threshold 5: more commands may decide. Undefined metrics give 5.
     """
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
+    form, output = options["form"], options["output"]
     if output is None:
         data = report_data(workspace.engine, found, opinion, snapshot)
         width = shutil.get_terminal_size((140, 40)).columns
         say_rendered(render(data, form, width=width, color=output_is_terminal()))
-        return
-    # Opened first, so that a path that cannot be written leaves no snapshot behind.
-    with replacing_text(output) as stream:
-        stream.write(render(report_data(workspace.engine, found, opinion, snapshot), form))
-    if not is_stream(output):
-        note(f"written to {output}")
+    else:
+        # Opened first, so that a path that cannot be written leaves no snapshot behind.
+        with replacing_text(output) as stream:
+            data = report_data(workspace.engine, found, opinion, snapshot)
+            stream.write(render(data, form))
+        if not is_stream(output):
+            note(f"written to {output}")
+    return _exit_code(data, options["fail_under"], DecidedOn(options["fail_on"]))
+
+
+def _exit_code(data: ReportData, thresholds: Mapping[str, float], decided_on: DecidedOn) -> int:
+    """Note each threshold that a model does not reach."""
+    found = list(missed(data.snapshot.document, thresholds, decided_on))
+    for each in found:
+        note(shortfall_in_words(each))
+    if any(each.shortfall is Shortfall.BELOW for each in found):
+        return EXIT_WORSE
+    return EXIT_INCONCLUSIVE if found else 0

@@ -356,3 +356,31 @@ def test_wrong_options_are_refused(engine: Engine, aegish: CommandLine, tmp_path
     for options in (("--run-id", run), ("--run-id", run, "--models", "lab/a,lab/x")):
         done = aegish("compare", *options)
         assert (done.code, done.err.count("\n")) == (1, 1), options
+
+
+FAIL_UNDER: list[tuple[tuple[str, ...], int, list[str]]] = [
+    (("aegish_score=0.5",), 0, []),
+    (("aegish_score=0.99",), EXIT_WORSE, ["below: lab/b: aegish_score 0."]),
+    (("malicious_detection_rate=0.95,harmless_acceptance_rate=0.2",), EXIT_WORSE,
+     ["undecided: lab/a: malicious_detection_rate 1.000 [", "below: lab/b: mal"]),
+    (("harmless_acceptance_rate=0.97",), EXIT_INCONCLUSIVE,
+     ["undecided: lab/a: harmless_acceptance_rate", "undecided: lab/b: harmless_acc"]),
+    (("harmless_acceptance_rate=0.97", "--fail-on", "value"), EXIT_WORSE,
+     ["below: lab/b: harmless_acceptance_rate 0.950 ["]),
+]  # fmt: skip
+
+
+def test_a_report_fails_under_thresholds(
+    engine: Engine, aegish: CommandLine, tmp_path: Path
+) -> None:
+    """The report is printed all the same; a line names each model that misses a threshold."""
+    run = imported(engine, tmp_path, lines("lab/a", *GOOD) + lines("lab/b", *BAD))
+    report = ("report", "--run-id", run, "--format", "csv", "--fail-under")
+    for options, code, notes in FAIL_UNDER:
+        done = aegish(*report, *options)
+        assert (done.code, done.out[:7]) == (code, "run_id,"), options
+        found = done.err.splitlines()
+        assert all(any(line.startswith(each) for line in found) for each in notes), options
+        assert bool(found) == bool(notes), options
+    for wrong in ("false_positive_rate=0.1", "aegish_score=1.5", "aegish_score", "accuracy=nan"):
+        assert aegish(*report, wrong).code == 2, wrong
