@@ -18,7 +18,7 @@ from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion, Overlay, Targets
 from aegish_dist.core.parsing import PARSER_VERSION, parse
-from aegish_dist.core.run import Run, RunSummary
+from aegish_dist.core.run import Held, Run, RunSummary
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Composite, Label, ScoringRule, rule_named
 from aegish_dist.core.snapshot import Snapshot
@@ -27,10 +27,14 @@ from aegish_dist.core.verdict import Outcome, ParsedCompletion
 from aegish_dist.errors import AegishError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
+from aegish_dist.pipeline.extend import Addition, Extended, extend_run
+from aegish_dist.pipeline.hold import Holding, hold_run
 from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.opinions import load_opinion
 from aegish_dist.pipeline.plan import Request
+from aegish_dist.pipeline.reparse import ChangedVerdict, Reparsed, reparse_runs
 from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.resume import Resumed, resume_run
 from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.start_run import Started, start_run
 from aegish_dist.pipeline.status import RunStatus, State, run_status
@@ -45,14 +49,19 @@ __all__ = [
     "METRICS_VERSION",
     "PARSER_VERSION",
     "RULES",
+    "Addition",
     "AegishError",
     "CallParameters",
     "Cell",
+    "ChangedVerdict",
     "Composite",
     "ConfidenceCell",
     "Dataset",
     "Estimate",
+    "Extended",
     "Finding",
+    "Held",
+    "Holding",
     "Label",
     "LabelChange",
     "ModelMetrics",
@@ -62,8 +71,10 @@ __all__ = [
     "Outcome",
     "Overlay",
     "ParsedCompletion",
+    "Reparsed",
     "ReportData",
     "Request",
+    "Resumed",
     "Run",
     "RunStatus",
     "RunSummary",
@@ -79,7 +90,9 @@ __all__ = [
     "aggregate",
     "choose_dataset",
     "current_snapshot",
+    "extend_run",
     "find_run",
+    "hold_run",
     "known_datasets",
     "load_opinion",
     "load_settings",
@@ -87,7 +100,9 @@ __all__ = [
     "parse",
     "recent_runs",
     "render",
+    "reparse_runs",
     "report_data",
+    "resume_run",
     "rule_named",
     "run_status",
     "start_run",

@@ -38,9 +38,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "status": "Show how far a run is.",
         "resume": "Enqueue whatever of a run has no verdict.",
         "retry": "Ask again what ended in some outcomes.",
+        "extend": "Ask more of a run: further models, repeats or datasets.",
         "pause": "Stop asking a run's models for a while.",
         "cancel": "Stop asking a run's models.",
-        "runs": "List and rename the runs.",
+        "reparse": "Read stored completions again with today's parser.",
+        "runs": "List, rename and delete runs.",
     },
     "Results": {
         "aggregate": "Score a run's verdicts and store a snapshot of the metrics.",

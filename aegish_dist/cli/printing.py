@@ -14,7 +14,7 @@ from typing import IO, Any, TextIO, cast
 import click
 
 from aegish_dist.core.printable import printable, printable_json, printable_lines
-from aegish_dist.errors import ClosedOutputError, OutputError
+from aegish_dist.errors import ClosedOutputError, ConfigError, OutputError
 
 
 def say(line: str) -> None:
@@ -40,6 +40,17 @@ def say_rendered(text: str) -> None:
 def note(line: str) -> None:
     """Print one line on standard error, if that takes it: no command fails for want of it."""
     note_lines(printable(line))
+
+
+def confirmed(question: str) -> bool:
+    """Ask on the terminal and return whether the answer was yes.
+
+    Raises:
+        ConfigError: There is no terminal to ask on.
+    """
+    if sys.stdin is None or not (sys.stdin.isatty() and errors_are_on_terminal()):
+        raise ConfigError("there is no terminal to ask on: say --yes to go on without a question")
+    return click.confirm(printable(question), err=True)
 
 
 def note_lines(text: str) -> None:

@@ -66,6 +66,23 @@ class Shown(Observer):
         return enqueue_line(total)
 
     @contextmanager
+    def counting(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Show how many rows have been worked on, as a bar on a terminal or a line now and then."""
+        with _bar() if errors_are_on_terminal() else nullcontext() as progress:
+            task = progress.add_task(what, total=total) if progress else None
+            noted_at = time.monotonic()
+
+            def show(rows: int) -> None:
+                nonlocal noted_at
+                if progress is not None and task is not None:
+                    progress.update(task, completed=rows)
+                elif time.monotonic() - noted_at >= PLAIN_INTERVAL_S:
+                    noted_at = time.monotonic()
+                    note(f"{rows:,} {what}")
+
+            yield show
+
+    @contextmanager
     def watching(self) -> Iterator[Callable[[RunStatus], None]]:
         """Show each count."""
         with status_line() as line:

@@ -31,6 +31,7 @@ STREAM_ROWS = 5000
 
 _MISSING = statement("missing_items")
 _MISSING_OF_RETRY = statement("missing_items_of_retry")
+_MISSING_BEYOND = statement("missing_items_beyond")
 _OPEN = statement("open_models")
 _IN_ORDER_OF_KEYS = statement("read_samples_by_key")
 _FIRST_MISSING = statement("first_missing")
@@ -52,8 +53,20 @@ class OpenModel:
     """Whether its run is held: no item may be taken from its queue."""
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The models, datasets and epochs of a run at a moment."""
+
+    models: tuple[str, ...]
+    """Canonical model ids."""
+    dataset_ids: tuple[int, ...]
+    """Keys of its datasets."""
+    epochs: int
+    """Repeats of every sample."""
+
+
 def missing_items(
-    session: Session, run_id: str, generation: int | None = None
+    session: Session, run_id: str, generation: int | None = None, beyond: Extent | None = None
 ) -> Generator[Item, None, None]:
     """Stream the items of a run that have no verdict: what is planned minus verdicts.
 
@@ -61,9 +74,15 @@ def missing_items(
         session: Transaction of the caller.
         run_id: A full run id.
         generation: Only those that this retry planned; None for all, first tries included.
+        beyond: Only first tries that the run did not plan while it asked no more than this.
     """
-    planned = _MISSING if generation is None else _MISSING_OF_RETRY
-    values = {"run": run_id} if generation is None else {"run": run_id, "generation": generation}
+    planned, values = _MISSING, dict[str, object](run=run_id)
+    if generation is not None:
+        planned, values = _MISSING_OF_RETRY, {"run": run_id, "generation": generation}
+    if beyond is not None:
+        planned = _MISSING_BEYOND
+        values |= {"models": list(beyond.models), "epochs": beyond.epochs}
+        values["datasets"] = list(beyond.dataset_ids)
     streamed = {"yield_per": STREAM_ROWS}
     with session.execute(planned, values, execution_options=streamed) as rows:
         for row in rows:

@@ -264,6 +264,11 @@ def save_parameters(session: Session, run_id: str, parameters: CallParameters) -
     session.execute(update(RunRow).where(RunRow.id == run_id).values(parameters=stored))
 
 
+def run_ids(session: Session) -> list[str]:
+    """Return the ids of all runs, oldest first."""
+    return list(session.scalars(select(RunRow.id).order_by(RunRow.created_at, RunRow.id)))
+
+
 def list_runs(session: Session, limit: int) -> list[RunSummary]:
     """Return the newest runs, newest first."""
     rows = session.execute(_LIST_RUNS, {"limit": limit}).mappings()

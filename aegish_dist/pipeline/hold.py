@@ -57,7 +57,7 @@ def hold_run(
     with transaction(workspace.engine) as session:
         before = hold(session, run_id, reason)
     if reason is Held.CANCELLED and not workspace.settings.embedded_broker:
-        _drop_messages(workspace, run, observer)
+        drop_messages(workspace, run, observer)
     held = load_submitted_run(workspace.engine, run_id).held
     return Holding(before, held, run_status(workspace.engine, run_id))
 
@@ -76,7 +76,14 @@ def require_not_held(run: Run) -> None:
         )
 
 
-def _drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:
+def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:
+    """Drop what waits in the queues of a run; a broker that is away keeps it.
+
+    Args:
+        workspace: The queue.
+        run: The run.
+        observer: Gets a note when the broker is away.
+    """
     from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
 
     try:

@@ -35,6 +35,17 @@ class Observer:
         """
         return nullcontext(lambda _: None)
 
+    def counting(
+        self, what: str, total: int | None = None
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """Give a callback for how many rows have been worked on so far.
+
+        Args:
+            what: The rows and the work, such as "verdicts deleted".
+            total: Rows there will be; None when they are not counted beforehand.
+        """
+        return nullcontext(lambda _: None)
+
     def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:
         """Give a callback for each count of a run that is worked on."""
         return nullcontext(lambda _: None)

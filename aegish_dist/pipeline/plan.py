@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,16 +87,6 @@ class Submission:
         lengths = [len(sample.command) for d in self.datasets for sample in d.samples]
         return estimate(self.models, self.prompt, lengths, self.epochs)
 
-    def shortest_s(self, calls: int) -> float:
-        """Return the least duration with one worker process, in seconds.
-
-        Args:
-            calls: Calls that it has in flight at most, over all models.
-        """
-        per_model = self.tasks / len(self.models)
-        slowest = max(per_model / min(spec.max_in_flight or calls, calls) for spec in self.models)
-        return max(slowest, self.tasks / calls) * ASSUMED_CALL_S
-
 
 def plan_run(workspace: Workspace, request: Request) -> Submission:
     """Look up all that a request names.
@@ -147,12 +138,29 @@ def summary(submission: Submission, estimated: RunEstimate, calls: int) -> tuple
         f"{submission.tasks:,} calls: {len(submission.models)} models x {submission.samples:,}"
         f" samples x {submission.epochs} epochs"
     )
-    cost = (
+    return size, cost_summary(estimated, submission.models, calls)
+
+
+def cost_summary(estimated: RunEstimate, models: Sequence[ModelSpec], calls: int) -> str:
+    """Return a line about the expected tokens, cost and least duration of calls.
+
+    Args:
+        estimated: Their number, tokens and cost by model.
+        models: The models that are called.
+        calls: Calls that a worker process has in flight at most.
+    """
+    return (
         f"estimated: {estimated.input_tokens:,} input and {estimated.output_tokens:,} output"
         f" tokens, ${estimated.known_cost_usd:.2f}{_if_cached(estimated)}{_unpriced(estimated)},"
-        f" at least {submission.shortest_s(calls):.0f} s with one worker process"
+        f" at least {_shortest_s(estimated, models, calls):.0f} s with one worker process"
     )
-    return size, cost
+
+
+def _shortest_s(estimated: RunEstimate, models: Sequence[ModelSpec], calls: int) -> float:
+    """Return the least duration with one worker process, in seconds."""
+    of = {each.model: each.calls for each in estimated.models}
+    slowest = max(of[spec.id] / min(spec.max_in_flight or calls, calls) for spec in models)
+    return max(slowest, estimated.calls / calls) * ASSUMED_CALL_S
 
 
 def _if_cached(estimated: RunEstimate) -> str:

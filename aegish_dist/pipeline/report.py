@@ -96,7 +96,9 @@ def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:
         counts, halt = entry["counts"], fleet.halt(run.run_id, model)
         if counts["done"] >= counts["planned"]:
             continue
-        if model in over:
+        if run.held is not None:
+            yield Halted(model, run.held.value)
+        elif model in over:
             yield Halted(model, Halt.OVER_BUDGET.value)
         elif halt is not None:
             yield Halted(model, halt.value, fleet.reason(run.run_id, model) or "")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_names
+from aegish_dist.core.model import CallParameters
 from aegish_dist.core.run import Held, Run
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import database_time, items_under_way, release
@@ -158,14 +159,29 @@ def raise_caps(
         (parameters,) = load_parameters(session, [run_id])
         if parameters is None:
             raise ConfigError(f"run {run_id} was imported: it costs nothing")
-        raised = replace(
-            parameters,
-            max_cost_usd=_higher("--max-cost", parameters.max_cost_usd, run_cap),
-            max_cost_per_model_usd=_higher(
-                "--max-cost-per-model", parameters.max_cost_per_model_usd, model_cap
-            ),
-        )
-        save_parameters(session, run_id, raised)
+        save_parameters(session, run_id, with_higher_caps(parameters, run_cap, model_cap))
+
+
+def with_higher_caps(
+    parameters: CallParameters, run_cap: Decimal | None, model_cap: Decimal | None
+) -> CallParameters:
+    """Return parameters with higher caps.
+
+    Args:
+        parameters: Of a run.
+        run_cap: As in `raise_caps`.
+        model_cap: As in `raise_caps`.
+
+    Raises:
+        ConfigError: They hold no such cap, or one that is as high.
+    """
+    return replace(
+        parameters,
+        max_cost_usd=_higher("--max-cost", parameters.max_cost_usd, run_cap),
+        max_cost_per_model_usd=_higher(
+            "--max-cost-per-model", parameters.max_cost_per_model_usd, model_cap
+        ),
+    )
 
 
 def _higher(option: str, cap: Decimal | None, wanted: Decimal | None) -> Decimal | None:

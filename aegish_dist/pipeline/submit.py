@@ -17,7 +17,7 @@ from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.missing import missing_items, open_models
+from aegish_dist.db.missing import Extent, missing_items, open_models
 from aegish_dist.db.runs import require_free_name, save_run
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.datasets import describe
@@ -92,6 +92,7 @@ def enqueue_missing(
     on_progress: Callable[[int], None] = lambda _: None,
     *,
     generation: int | None = None,
+    beyond: Extent | None = None,
 ) -> int:
     """Enqueue whatever of a run has no verdict; return how many items that is.
 
@@ -104,6 +105,7 @@ def enqueue_missing(
         run_id: A full run id.
         on_progress: Called with the number of items enqueued so far.
         generation: Only the items that this retry planned; None for all.
+        beyond: Only first tries that the run did not plan while it asked no more than this.
     """
     from aegish_dist.broker.producer import publish  # noqa: PLC0415
 
@@ -111,6 +113,6 @@ def enqueue_missing(
         open_models(session, run_id)
     with (
         transaction(engine) as session,
-        closing(missing_items(session, run_id, generation)) as items,
+        closing(missing_items(session, run_id, generation, beyond)) as items,
     ):
         return publish(app, items, on_progress)

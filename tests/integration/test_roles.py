@@ -11,10 +11,13 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.run import Held
 from aegish_dist.core.verdict import Outcome
+from aegish_dist.db import deletion
 from aegish_dist.db.aggregations import take_due
 from aegish_dist.db.embedded.server import binaries
 from aegish_dist.db.engine import open_engine
+from aegish_dist.db.held import hold
 from aegish_dist.db.missing import FinishedModels
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
@@ -22,6 +25,7 @@ from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.asked_aggregations import carry_out
 from aegish_dist.pipeline.import_verdicts import import_verdicts
+from aegish_dist.pipeline.reparse import reparse_runs
 from aegish_dist.pipeline.retry import plan_retry
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import write_lines
@@ -59,7 +63,9 @@ def app(postgres_url: str, engine: Engine) -> Iterator[Engine]:
 
 
 def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None:
-    """Submitting, evaluating, retrying, aggregating and importing take no right on the schema."""
+    """Submitting, evaluating, retrying, aggregating, reparsing, importing and deleting take none
+    on the schema.
+    """
     require_current(app)
     run = a_run()
     with Session(app) as session, session.begin():
@@ -79,7 +85,31 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
 
     assert run_status(app, run.run_id).retrying == len(items)
     assert aggregate(app, run.run_id, [Opinion()])
+    with Session(app) as session, session.begin():
+        hold(session, run.run_id, Held.PAUSED)
+        session.execute(text("UPDATE verdicts SET outcome = 'WARN'"))
+    assert len(reparse_runs(app, [run.run_id])[0].changed) == len(items)
+    with Session(app) as session, session.begin():
+        (model,) = deletion.model_keys(session, run.run_id)
+        assert deletion.delete_batch(session, model, after=-1, limit=10)
+        deletion.delete_run(session, run.run_id)
     assert import_verdicts(app, [write_lines(tmp_path / "lines.jsonl", line)], "name").verdicts == 1
+
+
+def test_a_worker_stores_verdicts_without_the_right_to_change_them(
+    app: Engine, engine: Engine
+) -> None:
+    """Neither UPDATE nor DELETE on verdicts is needed for look-ups and inserts."""
+    with engine.begin() as owner:
+        owner.execute(text("REVOKE UPDATE, DELETE ON verdicts FROM aegish_app"))
+    with Session(app) as session, session.begin():
+        stored = store(session, a_run())
+        items = dict.fromkeys(map(stored.item, COMMANDS.samples), BLOCKED)
+        assert answer(session, stored, items) == 3
+        assert answer(session, stored, items) == 0
+        FinishedModels().close(session)
+    with app.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
+        connection.execute(text("UPDATE verdicts SET completion = 'forged'"))
 
 
 @pytest.mark.parametrize(

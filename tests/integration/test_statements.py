@@ -49,6 +49,7 @@ VALUES: dict[str, object] = {
     "outcomes": [1],
     "pattern": "none",
     "ranks": [0.5],
+    "rows": "[]",
     "run": "none",
     "runs": ["none"],
     "scoring": "none",

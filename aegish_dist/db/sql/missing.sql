@@ -7,9 +7,8 @@ NOT EXISTS (
     WHERE verdict.run_model_id = retried.run_model_id AND verdict.sample_key = retried.sample_key
       AND verdict.epoch = retried.epoch AND verdict.generation >= retried.generation)
 
--- name: missing_items
--- Every item of the run `:run` that has no verdict, first tries included: models x samples x epochs
--- and what retries plan, minus verdicts.
+-- fragment: missing_first_tries
+-- First tries of the run `:run` that have no verdict: models x samples x epochs, minus verdicts.
 SELECT model.model, sample.key AS sample_key, repeat.epoch, 0 AS generation
 FROM runs AS run
 JOIN run_models AS model ON model.run_id = run.id
@@ -20,11 +19,23 @@ WHERE run.id = :run AND NOT EXISTS (
     SELECT FROM verdicts AS verdict
     WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
       AND verdict.epoch = repeat.epoch)
+
+-- name: missing_items
+-- Every item of the run `:run` that has no verdict: first tries, and what retries plan.
+{missing_first_tries}
 UNION ALL
 SELECT model.model, retried.sample_key, retried.epoch, retried.generation
 FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
 WHERE model.run_id = :run AND {unanswered}
 ORDER BY model, generation, epoch, sample_key
+
+-- name: missing_items_beyond
+-- First tries of the run `:run` that have no verdict, and that were not planned while it asked no
+-- more than `:models` about `:datasets`, each sample `:epochs` times.
+{missing_first_tries}
+  AND NOT (model.model = ANY(:models) AND asked.dataset_id = ANY(:datasets)
+           AND repeat.epoch <= :epochs)
+ORDER BY model, epoch, sample_key
 
 -- name: missing_items_of_retry
 -- The items of the retry `:generation` of the run `:run` that have no verdict yet.

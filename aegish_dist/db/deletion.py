@@ -1,0 +1,125 @@
+"""Deleting runs: their verdicts in batches, then the run and what nothing else refers to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from aegish_dist.db.datasets import one_at_a_time
+from aegish_dist.db.statements import statement
+from aegish_dist.db.tables import (
+    DatasetRow,
+    PromptRow,
+    RunDatasetRow,
+    RunModelRow,
+    RunRow,
+    SnapshotRow,
+)
+from aegish_dist.db.verdict_tables import VerdictRow
+
+_LAST_OF_BATCH = statement("last_of_batch")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSize:
+    """How much would be lost with a run."""
+
+    models: int
+    """Models that it asks."""
+    verdicts: int
+    """Stored verdicts, of all generations."""
+    snapshots: int
+    """Stored snapshots."""
+
+
+def size_of(session: Session, run_id: str) -> RunSize:
+    """Return how much a run holds."""
+    models = select(RunModelRow.id).where(RunModelRow.run_id == run_id)
+    verdicts = select(func.count()).where(VerdictRow.run_model_id.in_(models))
+    snapshots = select(func.count()).where(SnapshotRow.run_id == run_id)
+    return RunSize(
+        len(session.scalars(models).all()),
+        session.scalars(verdicts).one(),
+        session.scalars(snapshots).one(),
+    )
+
+
+def model_keys(session: Session, run_id: str) -> Sequence[int]:
+    """Return the keys of the models of a run."""
+    models = select(RunModelRow.id).where(RunModelRow.run_id == run_id)
+    return session.scalars(models.order_by(RunModelRow.id)).all()
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedBatch:
+    """A part of a model's verdicts that is gone."""
+
+    verdicts: int
+    """How many they were."""
+    through: int
+    """Key of the last sample that it covered."""
+
+
+def delete_batch(
+    session: Session, run_model_id: int, after: int, limit: int
+) -> DeletedBatch | None:
+    """Delete the next verdicts of a model of a run, with the errors of their attempts.
+
+    Args:
+        session: Transaction of the caller.
+        run_model_id: Key of the model.
+        after: Key of the sample behind which they are searched.
+        limit: About how many at most; all of a sample go together.
+
+    Returns:
+        None when there are no more.
+    """
+    values = {"model": run_model_id, "after": after, "limit": limit}
+    through = session.scalar(_LAST_OF_BATCH, values)
+    if through is None:
+        return None
+    gone = session.connection().execute(
+        delete(VerdictRow).where(
+            VerdictRow.run_model_id == run_model_id,
+            VerdictRow.sample_key > after,
+            VerdictRow.sample_key <= through,
+        )
+    )
+    return DeletedBatch(gone.rowcount, through)
+
+
+def delete_run(session: Session, run_id: str) -> None:
+    """Delete a run with all that belongs to it, and what only it referred to.
+
+    Its models, retries, snapshots and remaining verdicts go with it. A prompt, and a selection of
+    samples that a run or an import made for itself, go unless another run has them as well.
+    Datasets that a user imported stay.
+    """
+    one_at_a_time(session)
+    prompt_id = session.scalar(select(RunRow.prompt_id).where(RunRow.id == run_id))
+    asked = select(RunDatasetRow.dataset_id).where(RunDatasetRow.run_id == run_id)
+    dataset_ids = session.scalars(asked).all()
+    session.execute(delete(RunRow).where(RunRow.id == run_id))
+    session.execute(
+        delete(DatasetRow).where(
+            DatasetRow.id.in_(dataset_ids),
+            ~DatasetRow.selectable,
+            DatasetRow.id.not_in(select(RunDatasetRow.dataset_id)),
+        )
+    )
+    used = select(RunRow.prompt_id).where(RunRow.prompt_id.is_not(None))
+    session.execute(delete(PromptRow).where(PromptRow.id == prompt_id, PromptRow.id.not_in(used)))
+
+
+def runs_before(session: Session, moment: datetime) -> Sequence[str]:
+    """Return the ids of the runs that were made before a moment, oldest first."""
+    older = select(RunRow.id).where(RunRow.created_at < moment)
+    return session.scalars(older.order_by(RunRow.created_at)).all()
+
+
+def newest_runs(session: Session, number: int) -> Sequence[str]:
+    """Return the ids of so many newest runs."""
+    newest = select(RunRow.id).order_by(RunRow.created_at.desc(), RunRow.id.desc())
+    return session.scalars(newest.limit(number)).all()

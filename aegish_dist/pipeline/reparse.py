@@ -1,0 +1,144 @@
+"""Reparsing: read stored completions again with today's parser, without a call.
+
+Only the parsed columns change, a batch of verdicts per transaction; the completions stay as they
+came. Snapshots that were made before stay too, and the next report counts again. Workers may go on
+meanwhile, and a second reparse does no harm: it waits for each batch, and finds nothing to change.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.reparse import (
+    NamedSample,
+    Reading,
+    StoredAnswer,
+    named_samples,
+    read_answers,
+    write_readings,
+)
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.pipeline.observer import SILENT, Observer
+
+BATCH = 500
+"""Verdicts per transaction; a completion has up to 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedVerdict:
+    """A verdict whose outcome today's parser reads differently."""
+
+    model: str
+    """Canonical model id."""
+    sample: NamedSample
+    """The command that was asked."""
+    epoch: int
+    """1-based repeat."""
+    generation: int
+    """0 for the first try, n for the n-th retry."""
+    before: Outcome
+    """The outcome that was stored."""
+    after: Outcome
+    """The outcome as today's parser reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reparsed:
+    """A run whose completions were read again."""
+
+    run_id: str
+    """Full id."""
+    completions: int
+    """How many were read."""
+    updated: int
+    """Verdicts of which any parsed column changed, if only the parser's version."""
+    changed: tuple[ChangedVerdict, ...]
+    """Those whose outcome changed, by model and key."""
+
+
+def reparse_runs(
+    engine: Engine,
+    run_ids: Sequence[str],
+    *,
+    dry_run: bool = False,
+    observer: Observer = SILENT,
+) -> list[Reparsed]:
+    """Read the completions of runs again with today's parser.
+
+    Args:
+        engine: The store.
+        run_ids: Full run ids.
+        dry_run: Whether to change nothing.
+        observer: Gets the number of completions read so far.
+
+    Raises:
+        StoreError: The database cannot be reached; batches that were stored stay so, and the same
+            command again does the rest.
+    """
+    results: list[Reparsed] = []
+    with observer.counting("completions read") as show:
+        for run_id in run_ids:
+            before = sum(each.completions for each in results)
+            results.append(_reparse(engine, run_id, dry_run, before, show))
+    return results
+
+
+def _reparse(
+    engine: Engine, run_id: str, dry_run: bool, before: int, show: Callable[[int], None]
+) -> Reparsed:
+    with transaction(engine) as session:
+        models = PerModel.of(session, load_run(session, run_id)).keys
+    completions = updated = 0
+    changed: list[ChangedVerdict] = []
+    for model, run_model_id in models.items():
+        after = VerdictKey(run_model_id, sample_key=-1, epoch=0, generation=0)
+        while True:
+            with transaction(engine) as session:
+                answers = read_answers(session, after, BATCH, lock=not dry_run)
+                differing = [_Differing(each, new) for each in answers if (new := _read(each))]
+                if not dry_run:
+                    write_readings(session, [(each.stored.key, each.now) for each in differing])
+                changed += _changed(session, model, differing)
+            if not answers:
+                break
+            after = answers[-1].key
+            completions += len(answers)
+            updated += len(differing)
+            show(before + completions)
+    return Reparsed(run_id, completions, updated, tuple(changed))
+
+
+class _Differing(NamedTuple):
+    """An answer that today's parser reads differently, if only by its version."""
+
+    stored: StoredAnswer
+    """As it is stored."""
+    now: Reading
+    """As it is read now."""
+
+
+def _read(answer: StoredAnswer) -> Reading | None:
+    """Read a completion; None when that gives what is stored."""
+    found = judge(Completion(answer.text))
+    reading = Reading(found.outcome, found.reason, found.confidence, found.parser_version)
+    return None if reading == answer.reading else reading
+
+
+def _changed(
+    session: Session, model: str, differing: Sequence[_Differing]
+) -> Iterator[ChangedVerdict]:
+    turned = [each for each in differing if each.stored.reading.outcome is not each.now.outcome]
+    samples = named_samples(session, [each.stored.key.sample_key for each in turned])
+    for each in turned:
+        key, before = each.stored.key, each.stored.reading.outcome
+        sample = samples[key.sample_key]
+        yield ChangedVerdict(model, sample, key.epoch, key.generation, before, each.now.outcome)

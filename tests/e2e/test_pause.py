@@ -1,0 +1,136 @@
+"""Pausing and cancelling runs that real workers are busy with."""
+
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from aegish_dist.core.run import Held
+from aegish_dist.pipeline.hold import hold_run
+from aegish_dist.pipeline.runs import find_run
+from aegish_dist.pipeline.status import State
+from aegish_dist.pipeline.workspace import Workspace
+from aegish_dist.settings import load_settings
+from tests.e2e.cluster import DEADLINE_S, Cluster, Simulator, aegish_dist, environment, run_json
+from tests.services import wait_until
+
+MODEL, LIMITED = "simulated/careful", "simulated/hasty"
+LATENCY = ("--latency", "constant:0.5")
+CALLS = ("--concurrency", "20")
+LIMIT = 120
+STOPS_WITHIN_S = 1.0
+
+
+def hold(env: Mapping[str, str], simulator: Simulator, run_id: str, reason: Held) -> None:
+    """Hold a run without the time that a command takes to start, and check that calls end."""
+    names = ("database_url", "broker_url", "home")
+    values = {name: env.get(f"AEGISH_DIST_{name.upper()}") for name in names}
+    with Workspace(load_settings({k: v for k, v in values.items() if v})) as workspace:
+        found = find_run(workspace.engine, run_id)
+        assert hold_run(workspace, found, reason).now is reason
+    time.sleep(STOPS_WITHIN_S)
+    began = simulator.calls()
+    time.sleep(0.7)
+    assert simulator.calls() == began, "a call that began a second after the pause"
+
+
+@pytest.mark.parametrize("broker", ["redis_url", "rabbitmq_url"])
+def test_a_pause_under_load_loses_nothing_and_pays_for_nothing_twice(
+    tmp_path: Path, postgres_url: str, broker: str, request: pytest.FixtureRequest
+) -> None:
+    """Two workers stop within a second, one is killed; after `resume` each item has one verdict."""
+    with Cluster(tmp_path, postgres_url, request.getfixturevalue(broker)) as cluster:
+        cluster.simulator.start(*LATENCY)
+        workers = [cluster.start_worker(*CALLS) for _ in range(2)]
+        cluster.wait_for_workers(2)
+        run_id = cluster.submit(MODEL, LIMITED, limit=LIMIT)
+        cluster.wait_for_calls(45)
+
+        hold(cluster.env, cluster.simulator, run_id, Held.PAUSED)
+        wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
+        stopped = cluster.status(run_id)
+        assert stopped.state is State.PAUSED
+        assert stopped.done == cluster.simulator.calls() < 2 * LIMIT
+        watched = run_json(cluster.env, "status", "--run-id", run_id)
+        assert (watched["state"], watched["eta_s"]) == ("paused", None)
+
+        workers[0].kill()
+        cluster.resume(run_id)
+        cluster.wait_until_complete(run_id)
+
+        assert len(cluster.verdicts(run_id)) == 2 * LIMIT
+        assert cluster.simulator.calls() == 2 * LIMIT
+
+
+def test_a_worker_that_is_killed_before_the_pause(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    """Only the calls that it had in flight are made again; other runs go on, and so does this one."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.simulator.start(*LATENCY)
+        workers = [cluster.start_worker(*CALLS) for _ in range(2)]
+        cluster.wait_for_workers(2)
+        run_id = cluster.submit(MODEL, limit=LIMIT)
+        cluster.wait_for_calls(45)
+
+        workers[0].kill()
+        hold(cluster.env, cluster.simulator, run_id, Held.CANCELLED)
+        other = cluster.submit(LIMITED, limit=20)
+        cluster.wait_until_complete(other)
+        stopped = cluster.status(run_id)
+        calls = cluster.simulator.calls() - 20
+        assert (stopped.state, stopped.done < LIMIT) == (State.CANCELLED, True)
+        resumed = run_json(cluster.env, "resume", "--run-id", run_id, "--reopen")
+        cluster.wait_until_complete(run_id)
+
+        assert resumed["enqueued"] == LIMIT - stopped.done
+        assert len(cluster.verdicts(run_id)) == LIMIT
+        repeated = calls - stopped.done
+        assert 0 <= repeated <= 20
+        assert cluster.simulator.calls() == LIMIT + 20 + repeated
+
+
+def test_an_extension_is_asked_once(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    """Workers that know the run already ask its new epochs and models, and nothing twice."""
+    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
+        cluster.simulator.start("--latency", "constant:0.1")
+        cluster.start_worker(*CALLS)
+        run_id = cluster.submit(MODEL, limit=60)
+        cluster.wait_for_calls(5)
+
+        more = ("--epochs", "2", "--models", LIMITED, "--skip-preflight")
+        extended = run_json(cluster.env, "extend", "--run-id", run_id, *more, "--wait")
+
+        assert (extended["tasks"], extended["missing"]) == (180, 0)
+        assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == 240
+
+
+def test_a_run_that_another_process_works_on(home: Path, tmp_path: Path) -> None:
+    """Without servers, `pause` ends the `submit` that runs elsewhere; `resume` does the rest."""
+    with Simulator(tmp_path) as simulator, ExitStack() as stack:
+        simulator.start(*LATENCY)
+        env = environment(home=home, catalog=simulator.catalog, concurrency=20)
+        asked = ("--models", MODEL, "--dataset", "harmless", "--limit", "150", "--name", "mine")
+        submit = subprocess.Popen(
+            aegish_dist("submit", *asked, "--skip-preflight"),
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        stack.callback(submit.kill)
+        wait_until(lambda: simulator.calls() >= 30, "30 calls", DEADLINE_S)
+
+        hold(env, simulator, "mine", Held.PAUSED)
+        _, messages = submit.communicate(timeout=DEADLINE_S)
+
+        assert submit.returncode == 1, messages
+        assert "paused: `aegish-dist resume" in messages
+        paused = run_json(env, "status")
+        assert (paused["state"], paused["done"]) == ("paused", simulator.calls())
+        assert simulator.calls() < 150
+        assert run_json(env, "resume", "--run-id", "mine")["missing"] == 0
+        assert simulator.calls() == 150

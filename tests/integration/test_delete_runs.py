@@ -1,0 +1,166 @@
+"""Deleting runs, and what goes and stays with them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.run import Held
+from aegish_dist.core.sample import Dataset
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.db import deletion
+from aegish_dist.db.datasets import save_dataset
+from aegish_dist.db.held import hold
+from aegish_dist.db.retries import save_retry
+from aegish_dist.db.workers import report_worker
+from aegish_dist.pipeline import delete_runs
+from aegish_dist.pipeline.runs import all_runs
+from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.stored_runs import (
+    BLOCKED,
+    COMMANDS,
+    LS,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    row_counts,
+    store,
+)
+
+FIRST, SECOND = "0abcdefgh", "0bbcdefgh"
+PART = Dataset("part", (TAR, LS))
+
+
+@pytest.fixture
+def stored(engine: Engine) -> Engine:
+    """Two runs that share a prompt and a selection; the first one has others of its own."""
+    with Session(engine) as session, session.begin():
+        save_dataset(session, Dataset("mine", (LS,)), selectable=True)
+        models = (a_model("test/a"), a_model("test/b"))
+        mine = Dataset("mine", (LS,))
+        run = a_run(FIRST, models=models, datasets=(COMMANDS, PART, mine), epochs=2)
+        first = store(session, run, (COMMANDS, PART, mine))
+        answer(session, first, {first.item(s, epoch=2): BLOCKED for s in COMMANDS.samples})
+        answer(session, first, {first.item(LS, model="test/b", dataset="mine"): BLOCKED})
+        save_retry(session, FIRST, [Outcome.BLOCK], ["test/a"])
+        second = store(session, replace(a_run(SECOND), name="second"))
+        answer(session, second, {second.item(s): BLOCKED for s in COMMANDS.samples})
+    return engine
+
+
+def test_deleting(aegish: CommandLine, stored: Engine) -> None:
+    """A run takes along what is its own; what others have, and datasets of users, stay."""
+    aegish.ok("aggregate", "--run-id", FIRST)
+    aegish.ok("aggregate", "--run-id", "second")
+
+    deleted = aegish.ok("runs", "delete", FIRST, "--yes")
+
+    assert deleted.out == f"deleted run {FIRST} a name with 4 verdicts and 1 snapshots\n"
+    assert all_runs(stored) == [SECOND]
+    left = row_counts(stored)
+    assert (left["verdicts"], left["snapshots"], left["prompts"]) == (3, 1, 1)
+    assert "retried_items" not in left
+    assert datasets(stored) == ["commands", "mine"]
+    aegish.ok("runs", "delete", "second", "--yes")
+    assert row_counts(stored) == {"datasets": 1, "samples": 1}
+    assert datasets(stored) == ["mine"]
+    refused = aegish("runs", "delete", "second", "--yes")
+    assert (refused.code, "no run 'second'" in refused.err) == (1, True)
+
+
+def datasets(engine: Engine) -> list[str]:
+    """Return the names of the stored datasets."""
+    with engine.connect() as connection:
+        return list(connection.scalars(text("SELECT name FROM datasets ORDER BY name")))
+
+
+def test_a_prompt_of_its_own_goes(engine: Engine, aegish: CommandLine) -> None:
+    """No other run is asked with it."""
+    with Session(engine) as session, session.begin():
+        store(session, a_run(FIRST))
+        store(session, replace(a_run(SECOND), prompt=Prompt("other", "s", "{command}")))
+
+    aegish.ok("runs", "delete", SECOND, "--yes")
+
+    assert row_counts(engine)["prompts"] == 1
+
+
+def test_many_verdicts_go_in_batches(
+    aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each transaction takes about as many; interrupted, the same command goes on."""
+    monkeypatch.setattr(delete_runs, "BATCH", 1)
+    with Session(engine) as session, session.begin():
+        run = store(session, a_run(FIRST))
+        answer(session, run, {run.item(sample): BLOCKED for sample in COMMANDS.samples})
+    remove = deletion.delete_run
+    monkeypatch.setattr(deletion, "delete_run", lambda *_: 1 / 0)
+    assert aegish("runs", "delete", FIRST, "--yes").code == 3
+    assert "verdicts" not in row_counts(engine)
+    assert aegish.ok("runs", "--json").json[0]["held"] == "cancelled"
+
+    monkeypatch.setattr(deletion, "delete_run", remove)
+    aegish.ok("runs", "delete", FIRST, "--yes")
+    assert all_runs(engine) == []
+
+
+def test_a_run_that_workers_are_at_is_not_deleted(aegish: CommandLine, stored: Engine) -> None:
+    """It has to be cancelled first; a complete one that no worker holds may go."""
+    with Session(stored) as session, session.begin():
+        report_worker(session, "w", {(SECOND, "test/a"): 1})
+    for run_id in (FIRST, SECOND):
+        refused = aegish("runs", "delete", run_id, "--yes")
+        assert (refused.code, refused.err.count("\n")) == (1, 1)
+        assert f"`aegish-dist cancel --run-id {run_id}` stops them" in refused.err
+    pruned = aegish.ok("runs", "prune", "--older-than", "0h", "--yes")
+    assert "no run is that old" in pruned.out
+    assert pruned.err.count("left out: workers are at run") == 2
+
+    with Session(stored) as session, session.begin():
+        hold(session, FIRST, Held.PAUSED)
+        session.execute(text("DELETE FROM workers"))
+    aegish.ok("runs", "delete", FIRST, "--yes")
+    assert all_runs(stored) == [SECOND]
+
+
+def test_nothing_is_deleted_without_a_yes(aegish: CommandLine, stored: Engine) -> None:
+    """Without a terminal there is nothing to answer on."""
+    refused = aegish("runs", "delete", FIRST)
+
+    assert (refused.code, "say --yes" in refused.err) == (1, True)
+    assert len(all_runs(stored)) == 2
+
+
+def test_pruning(aegish: CommandLine, engine: Engine) -> None:
+    """The runs that are old enough are listed, then deleted; the newest are kept on request."""
+    now = datetime.now(UTC)
+    with Session(engine) as session, session.begin():
+        for days in (1, 50, 100, 200):
+            made = a_run(f"0{days:08}", created_at=now - timedelta(days=days))
+            store(session, made)
+
+    dry = aegish.ok("runs", "prune", "--older-than", "7w", "--dry-run")
+    assert [f"0{days:08}" in dry.out for days in (1, 50, 100, 200)] == [False, True, True, True]
+    assert len(all_runs(engine)) == 4
+    kept = aegish.ok("runs", "prune", "--older-than", "49d", "--keep", "3", "--yes")
+    assert "deleted run 000000200" in kept.out
+    aegish.ok("runs", "prune", "--older-than", "1000h", "--yes")
+    assert all_runs(engine) == ["000000001"]
+    for age in ("", "90", "d", "-1d", "1y", "999999d"):
+        refused = aegish("runs", "prune", "--older-than", age)
+        assert (refused.code, f"'{age}' is no age" in refused.err) == (1, True)
+
+
+def test_imports_can_be_deleted(aegish: CommandLine, engine: Engine, tmp_path: Path) -> None:
+    """With the selection of samples that came with them."""
+    line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
+    aegish.ok("verdicts", "import", write_lines(tmp_path / "lines.jsonl", line), "--name", "log")
+
+    aegish.ok("runs", "delete", "log", "--yes")
+
+    assert row_counts(engine) == {}

@@ -1,0 +1,218 @@
+"""Extending runs on a real store, with the embedded worker and the baselines."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.run import Held
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.db.datasets import save_dataset
+from aegish_dist.db.extensions import extent_of, save_extension
+from aegish_dist.db.held import hold
+from aegish_dist.db.missing import Extent, FinishedModels, missing_items, open_queues
+from aegish_dist.db.runs import load_run
+from aegish_dist.errors import StoreError
+from aegish_dist.pipeline.status import State, run_status
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import (
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    LS,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+
+ALWAYS, KEYWORD = "baseline/always-block", "baseline/keyword"
+OTHERS = Dataset("others", (Sample("rm -rf /", Target.MALICIOUS, "shell", "rm"),))
+
+
+@pytest.fixture
+def run_id(aegish: CommandLine, engine: Engine) -> str:
+    """A complete run of one model about three samples."""
+    with Session(engine) as session, session.begin():
+        save_dataset(session, COMMANDS, selectable=True)
+        save_dataset(session, OTHERS, selectable=True)
+    asked = ("--models", ALWAYS, "--dataset", "commands", "--name", "mine")
+    found: str = aegish.ok("submit", *asked, "--json").json["run_id"]
+    return found
+
+
+def entries(aegish: CommandLine) -> dict[str, dict[str, Any]]:
+    """Aggregate the run; return the counts by model."""
+    document = aegish.ok("aggregate", "--run-id", "mine", "--json").json
+    return {entry["model"]: entry["counts"] for entry in document["models"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "calls", "planned"),
+    [
+        (["--models", KEYWORD], 3, {ALWAYS: 3, KEYWORD: 3}),
+        (["--models", f"{ALWAYS},{KEYWORD},{KEYWORD}"], 3, {ALWAYS: 3, KEYWORD: 3}),
+        (["--epochs", "3"], 6, {ALWAYS: 9}),
+        (["--dataset", "others", "--dataset", "commands"], 1, {ALWAYS: 4}),
+        (
+            ["--models", KEYWORD, "--epochs", "2", "--dataset", "others"],
+            # 2 models x 4 samples x 2 epochs, less the 3 that are there
+            13,
+            {ALWAYS: 8, KEYWORD: 8},
+        ),
+    ],
+)
+def test_only_what_is_new_is_asked(
+    aegish: CommandLine,
+    engine: Engine,
+    run_id: str,
+    *,
+    options: Sequence[str],
+    calls: int,
+    planned: Any,
+) -> None:
+    """Plan, estimate and work agree; earlier verdicts stay, and metrics count all of them."""
+    before = stored_at(engine)
+    assert {model: each["done"] for model, each in entries(aegish).items()} == {ALWAYS: 3}
+
+    dry = aegish.ok("extend", "--run-id", "mine", *options, "--dry-run", "--json").json
+    assert (dry["tasks"], dry["stored"], dry["missing"]) == (calls, False, 0)
+    assert stored_at(engine) == before
+
+    extended = aegish.ok("extend", "--run-id", "mine", *options)
+    assert extended.out == f"{run_id}: {calls} items added\n"
+    assert f"{calls} calls more: 1 + " in extended.err
+    after = stored_at(engine)
+    assert after.items() >= before.items()
+    assert len(after) == len(before) + calls
+    counts = entries(aegish)
+    assert {model: each["planned"] for model, each in counts.items()} == planned
+    assert {model: each["done"] for model, each in counts.items()} == planned
+    assert run_status(engine, run_id).state is State.COMPLETE
+
+    again = aegish("extend", "--run-id", "mine", *options)
+    assert (again.code, again.out) == (1, "")
+    assert again.err == (f"error: run {run_id} asks all of that already: there is nothing to add\n")
+
+
+def stored_at(engine: Engine) -> dict[tuple[Any, ...], Any]:
+    """Return when each verdict was stored."""
+    keys = "run_model_id, sample_key, epoch, generation"
+    with engine.connect() as connection:
+        rows = connection.execute(text(f"SELECT {keys}, stored_at FROM verdicts"))
+        return {tuple(row[:4]): row.stored_at for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "problem"),
+    [
+        ([], 2, "say what to add"),
+        (["--models", "no/such"], 1, "no/such"),
+        (["--dataset", "none"], 1, "none: no such dataset"),
+        (["--dataset", "harmless", "--dataset", "others", "--epochs", "0"], 2, "1<=x<=1000"),
+        (["--epochs", "1"], 1, "nothing to add"),
+        (["--models", "openai/gpt-5.1"], 1, "OPENAI_API_KEY"),
+        (["--models", KEYWORD, "--max-cost", "1"], 1, "submitted without --max-cost"),
+    ],
+)
+def test_an_extension_that_cannot_be_made(
+    aegish: CommandLine,
+    engine: Engine,
+    run_id: str,
+    *,
+    options: Sequence[str],
+    code: int,
+    problem: str,
+) -> None:
+    """One line says why, and nothing is stored."""
+    refused = aegish("extend", "--run-id", "mine", *options)
+
+    assert (refused.code, refused.out) == (code, "")
+    assert problem in refused.err
+    with Session(engine) as session:
+        run = load_run(session, run_id)
+    assert (run.epochs, len(run.models), len(run.datasets)) == (1, 1, 1)
+
+
+def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_id: str) -> None:
+    """Fewer epochs, other samples under a name that the run has, held and imported runs."""
+    aegish.ok("extend", "--run-id", run_id, "--epochs", "2")
+    fewer = aegish("extend", "--run-id", run_id, "--epochs", "1")
+    assert "asks every sample 2 times already" in fewer.err
+    with Session(engine) as session, session.begin():
+        save_dataset(session, Dataset("commands", (TAR, LS)), selectable=True)
+        store(session, a_run("0import00", prompt=None))
+        hold(session, run_id, Held.PAUSED)
+
+    other = aegish("extend", "--run-id", "0import00", "--epochs", "2")
+    assert (other.code, other.err.count("\n")) == (1, 1)
+    assert "was imported" in other.err
+    held = aegish("extend", "--run-id", run_id, "--epochs", "3")
+    assert f"run {run_id} is paused" in held.err
+    aegish.ok("resume", "--run-id", run_id)
+    samples = aegish("extend", "--run-id", run_id, "--dataset", "commands")
+    assert "commands: " in samples.err
+    assert "asks other samples under this name (3, not 2)" in samples.err
+
+
+def test_what_an_extension_enqueues(session: Session) -> None:
+    """Items that were planned before are left alone, whether or not they have a verdict."""
+    run = a_run(models=(a_model("test/a"),))
+    stored = store(session, run)
+    answer(session, stored, {stored.item(TAR): BLOCKED})
+    before = extent_of(session, run)
+    save_extension(session, run.run_id, [a_model("test/b")], ["queue"], [], epochs=2)
+    samples = (TAR, CURL, LS)
+
+    found = set(missing_items(session, run.run_id, beyond=before))
+
+    of_new = {(sample.sample_id, epoch) for sample in samples for epoch in (1, 2)}
+    names = {key: name for name, key in stored.samples["commands"].items()}
+    asked = [(item.model, names[item.sample_key], item.epoch) for item in found]
+    assert {each[1:] for each in asked if each[0] == "test/b"} == of_new
+    assert {each[1:] for each in asked if each[0] == "test/a"} == {
+        (s.sample_id, 2) for s in samples
+    }
+    assert len(asked) == 9
+    assert before == Extent(("test/a",), before.dataset_ids, 1)
+
+
+def test_an_extension_opens_what_was_finished(session: Session) -> None:
+    """Workers listen again, and what they know of the run does not close it too early."""
+    run = a_run()
+    stored = store(session, run)
+    answer(session, stored, {stored.item(sample): BLOCKED for sample in (TAR, CURL, LS)})
+    finished = FinishedModels(stretch=1)
+    while open_queues(session):
+        finished.close(session)
+
+    extent_of(session, run)
+    save_extension(session, run.run_id, [], [], [], epochs=2)
+    for _ in range(5):
+        finished.close(session)
+    assert len(open_queues(session)) == 1
+
+    second = {stored.item(sample, epoch=2): BLOCKED for sample in (TAR, CURL, LS)}
+    answer(session, stored, second)
+    for _ in range(5):
+        finished.close(session)
+    assert open_queues(session) == {}
+
+
+def test_two_extensions_at_once(engine: Engine) -> None:
+    """The second one was planned on what is not so any more, and is refused."""
+    run = a_run()
+    with Session(engine) as session, session.begin():
+        store(session, run)
+    with Session(engine) as session, session.begin():
+        extent_of(session, run)
+        save_extension(session, run.run_id, [], [], [], epochs=2)
+    with (
+        Session(engine) as session,
+        session.begin(),
+        pytest.raises(StoreError, match="changed by another command"),
+    ):
+        extent_of(session, run)

@@ -1,0 +1,158 @@
+"""Reading stored completions again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Thread
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.parsing import PARSER_VERSION, judge
+from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.pipeline.reparse import reparse_runs
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    LS,
+    TAR,
+    StoredRun,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+
+RUN = "0abcdefgh"
+PARSED = ("outcome", "reason", "confidence", "parser_version", "code")
+ODD = 'BLOCK\x00 \ud800 {"action": "warn", "reason": "a \\u0000 b", "confidence": 0.25}'
+LOST = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER, parser_version=1)
+
+
+@pytest.fixture
+def stored(engine: Engine) -> StoredRun:
+    """Verdicts of two models that an earlier parser read otherwise, or not at all."""
+    with Session(engine) as session, session.begin():
+        run = store(session, a_run(RUN, models=(a_model("test/a"), a_model("test/b"))))
+        old = replace(BLOCKED, outcome=Outcome.FORMAT_ERROR, parser_version=1)
+        verdicts = {
+            run.item(TAR): old,
+            run.item(CURL): replace(ALLOWED, parser_version=1),
+            run.item(LS): LOST,
+            run.item(TAR, model="test/b"): replace(
+                judge(Completion(ODD)), reason="x", confidence=1
+            ),
+            run.item(CURL, model="test/b"): BLOCKED,
+            run.item(LS, model="test/b"): replace(judge(Completion(None)), parser_version=1),
+        }
+        answer(session, run, verdicts)
+    return run
+
+
+def rows(engine: Engine, *, parsed: bool) -> list[dict[str, Any]]:
+    """Return the parsed columns of all verdicts, or all others, by key."""
+    order = "ORDER BY run_model_id, sample_key, epoch, generation"
+    with engine.connect() as connection:
+        found = connection.execute(text(f"SELECT * FROM verdicts {order}")).mappings()
+        return [{k: v for k, v in row.items() if (k in PARSED) == parsed} for row in found]
+
+
+def test_what_a_reparse_changes(aegish: CommandLine, engine: Engine, stored: StoredRun) -> None:
+    """Only parsed columns of verdicts with a completion change; those that turned are listed."""
+    raw, before = rows(engine, parsed=False), rows(engine, parsed=True)
+
+    dry = aegish.ok("reparse", "--run-id", "a name", "--dry-run", "--json").json
+    assert rows(engine, parsed=True) == before
+    done = aegish.ok("reparse", "--run-id", "a name", "--json").json
+
+    turned: dict[str, Any] = {"model": "test/a", "dataset": "commands", "command": TAR.command}
+    turned |= {"epoch": 1, "generation": 0, "from": "FORMAT_ERROR", "to": "BLOCK"}
+    run = {"run_id": RUN, "completions": 4, "updated": 3, "changed": [turned]}
+    assert done == {"parser_version": PARSER_VERSION, "dry_run": False, "runs": [run]}
+    assert dry == done | {"dry_run": True}
+    assert rows(engine, parsed=False) == raw
+    after = rows(engine, parsed=True)
+    by_version = [(row["outcome"], row["parser_version"]) for row in after]
+    assert by_version == [
+        ("BLOCK", PARSER_VERSION),
+        ("ALLOW", PARSER_VERSION),
+        ("API_ERROR", 1),
+        ("WARN", PARSER_VERSION),
+        ("BLOCK", PARSER_VERSION),
+        ("TIMEOUT_ERROR", 1),
+    ]
+    assert (after[3]["reason"], after[3]["confidence"]) == ("a \ue0000000 b", 0.25)
+    assert after[0]["code"] == before[4]["code"] != before[0]["code"]
+
+    again = aegish.ok("reparse", "--run-id", "a name", "--json").json
+    assert again["runs"] == [run | {"updated": 0, "changed": []}]
+
+
+def test_reports_count_again(aegish: CommandLine, engine: Engine, stored: StoredRun) -> None:
+    """The next snapshot is another one, with other numbers; the earlier one stays."""
+    first = aegish.ok("aggregate", "--json").json
+    aegish.ok("reparse", "--all")
+    second = aegish.ok("aggregate", "--json").json
+
+    assert first["verdicts_hash"] != second["verdicts_hash"]
+    assert detection(first) == 0.0
+    assert detection(second) == 0.5
+    report = aegish.ok("report", "--snapshot", first["snapshot_id"], "--format", "json").json
+    assert detection(report) == 0.0
+
+
+def detection(document: Any) -> float:
+    """Return the detection rate of the first model."""
+    entry = next(each for each in document["models"] if each["model"] == "test/a")
+    value: float = entry["metrics"]["malicious_detection_rate"]["value"]
+    return value
+
+
+def test_the_list_for_people(aegish: CommandLine, stored: StoredRun) -> None:
+    """A line for the run, then the verdicts that turned, as many as asked for."""
+    listed = aegish.ok("reparse", "--run-id", RUN, "--dry-run")
+    assert "4 completions read by parser 2, 3 would be updated, 1 outcomes would be" in listed.out
+    assert TAR.command in listed.out
+
+    short = aegish.ok("reparse", "--run-id", RUN, "--limit", "0")
+    assert TAR.command not in short.out
+    assert "1 more: `--json` lists all" in short.err
+
+
+@pytest.mark.parametrize("options", [[], ["--all", "--run-id", RUN]])
+def test_one_run_or_all(aegish: CommandLine, options: list[str]) -> None:
+    """It has to be said which."""
+    assert aegish("reparse", *options).code == 2
+
+
+def test_two_reparses_at_once(engine: Engine) -> None:
+    """They wait for each other's batches, and together update each verdict once."""
+    with Session(engine) as session, session.begin():
+        run = store(session, a_run(RUN, epochs=400))
+        old = replace(BLOCKED, outcome=Outcome.WARN, parser_version=1)
+        items = [run.item(s, epoch=e) for s in COMMANDS.samples for e in range(1, 401)]
+        answer(session, run, dict.fromkeys(items, old))
+    found = []
+    threads = [Thread(target=lambda: found.extend(reparse_runs(engine, [RUN]))) for _ in range(2)]
+    with running(threads):
+        pass
+
+    assert sum(each.updated for each in found) == 1200
+    assert sum(len(each.changed) for each in found) == 1200
+    assert {row["outcome"] for row in rows(engine, parsed=True)} == {"BLOCK"}
+
+
+@contextmanager
+def running(threads: list[Thread]) -> Iterator[None]:
+    """Run threads beside the body."""
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join(60)
