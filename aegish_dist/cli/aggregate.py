@@ -4,6 +4,7 @@ import click
 
 from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import as_json, run_id, with_opinions
+from aegish_dist.cli.overlays import note_overlay
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.snapshot import Snapshot
@@ -40,6 +41,7 @@ def aggregate(
         raise click.UsageError("--wait goes with --enqueue, and --recount without it")
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
+    note_overlay(workspace, found, opinions[0])
     if enqueue:
         return _enqueue(workspace, found, opinions, wait=wait, as_json=as_json)
     with without_collector():
@@ -50,8 +52,8 @@ def aggregate(
         return 0
     for snapshot in snapshots:
         say(
-            f"snapshot {snapshot.snapshot_id}: run {found} under {snapshot.scoring}, "
-            f"{snapshot.verdicts:,} verdicts"
+            f"snapshot {snapshot.snapshot_id}: run {found} under {snapshot.scoring}"
+            f"{_overlay(snapshot)}, {snapshot.verdicts:,} verdicts"
         )
     note(f"print one with: aegish-dist report --run-id {found}")
     return 0
@@ -76,6 +78,11 @@ def _enqueue(
         note(problem or "no worker has made it yet: it stays enqueued")
         return 1
     return 0
+
+
+def _overlay(snapshot: Snapshot) -> str:
+    overlay = snapshot.opinion and snapshot.opinion.overlay
+    return f" and overlay '{overlay.name}' version {overlay.version}" if overlay else ""
 
 
 def document(snapshot: Snapshot) -> dict[str, object]:

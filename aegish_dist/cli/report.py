@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.context import open_workspace
@@ -17,6 +18,7 @@ from aegish_dist.cli.options import (
     run_id,
     with_opinion,
 )
+from aegish_dist.cli.overlays import note_overlay
 from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, DecidedOn, Shortfall, missed
@@ -85,6 +87,10 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     form, output = options["form"], options["output"]
+    if snapshot is None:
+        note_overlay(workspace, found, opinion)
+    else:
+        _refuse_an_opinion()
     if output is None:
         data = report_data(workspace.engine, found, opinion, snapshot)
         width = shutil.get_terminal_size((140, 40)).columns
@@ -107,3 +113,11 @@ def _exit_code(data: ReportData, thresholds: Mapping[str, float], decided_on: De
     if any(each.shortfall is Shortfall.BELOW for each in found):
         return EXIT_WORSE
     return EXIT_INCONCLUSIVE if found else 0
+
+
+def _refuse_an_opinion() -> None:
+    """Refuse what a stored snapshot would leave without effect."""
+    context = click.get_current_context()
+    for name in ("scoring", "targets", "overlay"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--snapshot has a rule set of its own; leave out --{name}")

@@ -1,6 +1,6 @@
 """Aggregating: count the verdicts once, apply the opinions, append snapshots."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 from sqlalchemy import Engine
@@ -142,16 +142,39 @@ def current_snapshot(engine: Engine, run_id: str, opinion: Opinion) -> Snapshot:
         ReportError: The run has no verdict yet.
         OpinionError: The overlay does not fit the datasets of the run.
     """
+    return current_snapshots(engine, run_id, [opinion])[0]
+
+
+def current_snapshots(engine: Engine, run_id: str, opinions: Sequence[Opinion]) -> list[Snapshot]:
+    """Return the same for several opinions, all of one set of verdicts.
+
+    Where one has no current snapshot, the verdicts are counted once for all of them.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        opinions: What to apply.
+
+    Raises:
+        ReportError: The run has no verdict yet.
+        OpinionError: An overlay does not fit the datasets of the run.
+    """
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        found = find_snapshot(session, run_id, made_under=opinion.provenance)
-        if (
-            found is not None
-            and _made_alike(found, run, overlay_of(session, run, opinion))
-            and is_unchanged(session, run, found.identities)
-        ):
-            return found
-    return aggregate(engine, run_id, [opinion])[0]
+        stored = [_alike(session, run, opinion) for opinion in opinions]
+        current: list[Mapping[str, VerdictSet]] = []
+        for each in stored:
+            if each is not None and each.identities not in current:
+                current += [each.identities] * is_unchanged(session, run, each.identities)
+    found = [each for each in stored if each is not None and each.identities in current]
+    return found if len(found) == len(opinions) else aggregate(engine, run_id, opinions)
+
+
+def _alike(session: Session, run: Run, opinion: Opinion) -> Snapshot | None:
+    found = find_snapshot(session, run.run_id, made_under=opinion.provenance)
+    if found is None or not _made_alike(found, run, overlay_of(session, run, opinion)):
+        return None
+    return found
 
 
 def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot:
@@ -170,3 +193,25 @@ def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot
     if found is None:
         raise ReportError(f"run {run_id} has no snapshot {snapshot_id}")
     return found
+
+
+def without_overlay(engine: Engine, snapshot: Snapshot) -> Snapshot | None:
+    """Return the snapshot of the same verdicts under the labels of the datasets.
+
+    Args:
+        engine: The store.
+        snapshot: One under an overlay.
+
+    Returns:
+        None when there is no such snapshot.
+    """
+    if snapshot.opinion is None:
+        return None
+    parts = {"scoring": snapshot.opinion.provenance["scoring"], "overlay": None}
+    with transaction(engine) as session:
+        found = find_snapshot(session, snapshot.run_id, made_under=parts)
+    same = found is not None and (found.verdicts_hash, found.metrics_version) == (
+        snapshot.verdicts_hash,
+        snapshot.metrics_version,
+    )
+    return found if same else None

@@ -1,11 +1,13 @@
 """Reporting: a run and one of its snapshots, gathered for rendering."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.overlay_effect import ModelEffect, overlay_effect
 from aegish_dist.core.run import Run
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.snapshot import JsonObject, Snapshot
@@ -14,7 +16,12 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
-from aegish_dist.pipeline.aggregate import current_snapshot, snapshot_numbered
+from aegish_dist.pipeline.aggregate import (
+    current_snapshot,
+    current_snapshots,
+    snapshot_numbered,
+    without_overlay,
+)
 from aegish_dist.pipeline.status import over_budget
 from aegish_dist.render.data import FailureCount, Halted, ReportData
 
@@ -33,11 +40,7 @@ def report_data(
     Raises:
         ReportError: The run has no verdict yet, or no such snapshot.
     """
-    snapshot = (
-        current_snapshot(engine, run_id, opinion)
-        if snapshot_id is None
-        else snapshot_numbered(engine, run_id, snapshot_id)
-    )
+    snapshot, effect = _snapshot(engine, run_id, opinion, snapshot_id)
     with transaction(engine) as session:
         run = load_run(session, run_id)
         attempts = failures_by_model(session, run_id)
@@ -52,7 +55,26 @@ def report_data(
             for failure in _failures(spec.id, attempts.get(spec.id, ()), unanswered[spec.id])
         ],
         halted=list(_halted(run, fleet, snapshot)),
+        effect=effect,
     )
+
+
+def _snapshot(
+    engine: Engine, run_id: str, opinion: Opinion, snapshot_id: int | None
+) -> tuple[Snapshot, list[ModelEffect]]:
+    """Return the snapshot, and what its overlay, if it has one, does to the scores."""
+    plain: Snapshot | None
+    if snapshot_id is not None:
+        snapshot = snapshot_numbered(engine, run_id, snapshot_id)
+        if snapshot.opinion is None or snapshot.opinion.overlay is None:
+            return snapshot, []
+        plain = without_overlay(engine, snapshot)
+    elif opinion.overlay is None:
+        return current_snapshot(engine, run_id, opinion), []
+    else:
+        both = (opinion, replace(opinion, overlay=None))
+        snapshot, plain = current_snapshots(engine, run_id, both)
+    return snapshot, [] if plain is None else overlay_effect(plain.document, snapshot.document)
 
 
 def _failures(

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from aegish_dist.core.estimates import NUMBERS
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.printable import printable
 from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.render.data import ReportData
@@ -19,13 +20,14 @@ COLUMNS = (
     "snapshot_id",
     "scoring",
     "scoring_version",
+    *(f"{part}_fingerprint" for part in Opinion().provenance),
     "model",
     "metric",
     "category",
     *NUMBERS,
     "message",
 )
-"""The first five are the same in every row, so that files of several reports can be stacked."""
+"""All before `model` are the same in every row, so that files of several reports can be stacked."""
 
 _FORMULA = re.compile(
     r"""(^|[;|])(?=[\s"']*[=+@\-\N{MINUS SIGN}\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b])"""
@@ -44,7 +46,9 @@ def render_csv(data: ReportData) -> str:
     writer.writeheader()
     for entry in ranked_entries(data.snapshot.document):
         source = _source(data) | {"model": spreadsheet_safe(entry.model)}
-        rows = chain(_estimates(entry), _numbers(entry), _failures(data, entry))
+        rows = chain(
+            _estimates(entry), _effect(data, entry), _numbers(entry), _failures(data, entry)
+        )
         writer.writerows(source | row for row in rows)
     return target.getvalue()
 
@@ -56,7 +60,13 @@ def _source(data: ReportData) -> dict[str, Any]:
         "snapshot_id": data.snapshot.snapshot_id,
         "scoring": data.snapshot.scoring,
         "scoring_version": data.snapshot.scoring_version,
+        **_fingerprints(data.snapshot.opinion),
     }
+
+
+def _fingerprints(opinion: Opinion | None) -> dict[str, str]:
+    parts = {} if opinion is None else opinion.provenance
+    return {f"{name}_fingerprint": part["fingerprint"] for name, part in parts.items() if part}
 
 
 def _estimates(entry: RankedModel) -> Iterator[dict[str, Any]]:
@@ -64,6 +74,13 @@ def _estimates(entry: RankedModel) -> Iterator[dict[str, Any]]:
         yield {"metric": name, **numbers}
     for category, numbers in sorted(entry.part("categories").items()):
         yield {"metric": CATEGORY_METRIC, "category": spreadsheet_safe(category), **numbers}
+
+
+def _effect(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:
+    for effect in data.effect:
+        if effect.model == entry.model:
+            for name, moved in sorted(effect.metrics.items()):
+                yield {"metric": f"{name}_without_overlay", "value": moved.without}
 
 
 def _numbers(entry: RankedModel) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from aegish_dist.core.overlay_effect import ModelEffect
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass
@@ -53,3 +54,5 @@ class ReportData:
     """Why calls failed, by model; of a model the most verdicts first."""
     halted: Sequence[Halted] = ()
     """Models that are not called any more."""
+    effect: Sequence[ModelEffect] = ()
+    """Scores without the overlay of the snapshot and under it; empty without one."""

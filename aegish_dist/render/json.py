@@ -31,6 +31,7 @@ def render_json(data: ReportData) -> str:
         "ranking": data.snapshot.document["ranking"],
         "failures": [_failure(failure) for failure in data.failures],
         "halted": [asdict(halted) for halted in data.halted],
+        "overlay_effect": [effect.document for effect in data.effect],
     }
     return printable_json(document, sort_keys=True) + "\n"
 

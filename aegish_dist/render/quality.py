@@ -9,6 +9,7 @@ from aegish_dist.core.scoring import Label
 from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.layout import MODEL, Column, Section, TableCell, rate_cell, tabulate
 from aegish_dist.render.numbers import (
+    UNDEFINED,
     format_count,
     format_decimal,
     format_interval,
@@ -29,20 +30,23 @@ HEADLINES = {
 
 def leaderboard(entries: Sequence[RankedModel], targets: Targets) -> Section:
     """Return the ranking with everything a choice of model needs."""
+    more = sorted(targets.least.keys() - HEADLINES.keys())
     least = ", ".join(
-        f"{HEADLINES.get(name, name)} ≥ {format_rate(value)}"
-        for name, value in targets.least.items()
+        f"{_title(name)} ≥ {format_rate(targets.least[name])}"
+        for name in (*HEADLINES, *more)
+        if name in targets.least
     )
     columns = [
         Column("#", lambda entry: entry.place),
         Column("model", _model_cell),
-        *(_headline(name, targets) for name in HEADLINES),
+        *(_headline(name, targets) for name in (*HEADLINES, *more)),
         Column("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
         Column("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
         Column("cost/1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
         Column("p50", _latency_cell, detail="p90"),
     ]
-    return tabulate("Leaderboard", entries, columns, note=f"Targets: {least} (%).", keys=2)
+    note = f"Targets: {least or UNDEFINED} (%)."
+    return tabulate("Leaderboard", entries, columns, note=note, keys=2)
 
 
 def bounds(entries: Sequence[RankedModel]) -> Section | None:
@@ -110,12 +114,16 @@ def calibration(entries: Sequence[RankedModel], epochs: int) -> Section | None:
     return tabulate("Calibration and repeatability", entries, columns, note=note)
 
 
+def _title(name: str) -> str:
+    return HEADLINES.get(name, name.replace("_", " "))
+
+
 def _headline(name: str, targets: Targets) -> Column:
     def read(entry: RankedModel) -> TableCell:
         estimate = entry.metric(name)
         return rate_cell(estimate, targets.reached(name, estimate))
 
-    return Column(HEADLINES[name], read, detail=INTERVAL)
+    return Column(_title(name), read, detail=INTERVAL)
 
 
 def _rate(title: str, name: str) -> Column:

@@ -9,6 +9,7 @@ from aegish_dist.core.scoring import Composite
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.render import operations, quality
 from aegish_dist.render.data import ReportData
+from aegish_dist.render.effect import overlay_section
 from aegish_dist.render.entries import RankedModel, ranked_entries
 from aegish_dist.render.layout import SIMULATED, Fact, Report
 from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
@@ -22,6 +23,7 @@ def build_report(data: ReportData) -> Report:
     targets = AEGISH_TARGETS if opinion is None else opinion.targets
     sections = (
         quality.leaderboard(entries, targets),
+        overlay_section(data.effect),
         quality.categories(entries),
         quality.answers(entries),
         repeats(entries),
@@ -51,6 +53,7 @@ def _facts(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]
         Fact("Parameters", _parameters(run.parameters)),
         Fact("Epochs", format_count(run.epochs)),
         Fact("Scoring", _scoring(snapshot)),
+        Fact("Opinion", _opinion(snapshot)),
         Fact("Verdicts", _verdicts(data, entries)),
         Fact(
             "Snapshot",
@@ -102,6 +105,21 @@ def _parameters(parameters: CallParameters | None) -> str:
 def _scoring(snapshot: Snapshot) -> str:
     name = f"{snapshot.scoring} version {snapshot.scoring_version}"
     return name if snapshot.opinion is None else f"{name}: {snapshot.opinion.rule.description}"
+
+
+def _opinion(snapshot: Snapshot) -> str:
+    """Name rule set, targets and overlay with their versions and fingerprints."""
+    if snapshot.opinion is None:
+        return UNDEFINED
+    kinds = {"scoring": "rule set", "targets": "targets", "overlay": "overlay"}
+    said = []
+    for part, identity in snapshot.opinion.provenance.items():
+        if identity is not None:
+            version = f"v{identity['version']} ({identity['fingerprint']})"
+            said.append(f"{kinds[part]} {identity['name']} {version}")
+    overlay = snapshot.opinion.overlay
+    changes = "" if overlay is None else f", {format_count(len(overlay.changes))} changes"
+    return ", ".join(said) + changes
 
 
 def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:

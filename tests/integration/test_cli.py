@@ -301,7 +301,7 @@ def test_a_report_comes_in_every_format(
         assert "test/bad" in text.replace("<wbr>", "")
     match form:
         case "json":
-            parts = {"run", "snapshot", "models", "ranking", "failures", "halted"}
+            parts = {"run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"}
             assert set(json.loads(printed.out)) == parts
         case "csv":
             rows = list(csv.DictReader(io.StringIO(printed.out)))

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.render.csv import COLUMNS, render_csv
 from aegish_dist.render.data import ReportData
 from tests.unit.render.reports import a_model, a_report
@@ -32,6 +33,9 @@ def test_a_metric_comes_with_its_uncertainty() -> None:
         "snapshot_id": "12",
         "scoring": "aegish-5.3",
         "scoring_version": "1",
+        "scoring_fingerprint": Opinion().rule.fingerprint,
+        "targets_fingerprint": Opinion().targets.fingerprint,
+        "overlay_fingerprint": "",
         "model": "acme/guard-1",
         "metric": "aegish_score",
         "category": "",

@@ -12,12 +12,12 @@ from tests.defined import defined
 from tests.unit.render.reports import HOSTILE, a_report, a_silent_model
 
 
-def test_the_document_has_six_parts() -> None:
+def test_the_document_has_its_parts() -> None:
     """Run, snapshot, models and ranking, and what went wrong: all that a script needs."""
     data = a_report()
     document = json.loads(render_json(data))
     assert set(document) == {
-        *("run", "snapshot", "models", "ranking", "failures", "halted"),
+        *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
     }
     assert document["models"] == data.snapshot.document["models"]
     assert document["ranking"] == [

@@ -1,0 +1,126 @@
+"""`docs/opinions.md`: its files and commands, as a reader would follow them."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.integration.command_line import CommandLine
+
+PAGE = (Path(__file__).parents[2] / "docs/opinions.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+COMMANDS = [
+    shlex.split(line)[1:] for line in re.findall(r"^```bash\n(.*?)\n```$", PAGE, re.MULTILINE)
+]
+
+
+@pytest.fixture
+def reader(aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line in a folder with the files of the page, the run imported."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in FILES.items():
+        Path(name).write_text(content, encoding="utf-8")
+    aegish.ok("verdicts", "import", "verdicts.jsonl", "--name", "demo")
+    return aegish
+
+
+def metrics(aegish: CommandLine, *options: str) -> dict[str, float]:
+    (model,) = aegish.ok("aggregate", "--json", *options).json["models"]
+    return {name: numbers["value"] for name, numbers in model["metrics"].items()}
+
+
+def test_every_command_of_the_page_works(reader: CommandLine) -> None:
+    """As it stands there."""
+    assert len(COMMANDS) == 4
+    shown = [reader.ok(*command).out for command in COMMANDS]
+    assert "ask-the-user version 1: WARN stops a command" in shown[0]
+    assert "rule set ask-the-user v1 (" in shown[0]
+    assert "aegish score \N{GREATER-THAN OR EQUAL TO} 60.0, accuracy" in shown[1]
+    assert "Effect of the overlay" in shown[2]
+    assert "overlay labels-checked v1 (" in shown[2]
+
+
+def test_a_rule_set_of_a_file_scores(reader: CommandLine) -> None:
+    """WARN detects under it, and under the one it is based on it does not."""
+    assert metrics(reader)["malicious_detection_rate"] == 1 / 3
+    own = metrics(reader, "--scoring", "ask-the-user.toml")
+    assert own["malicious_detection_rate"] == pytest.approx(2 / 3)
+
+
+def test_a_shown_rule_set_is_a_file(reader: CommandLine) -> None:
+    """It has the fingerprint of the file that was shown, and so the same snapshot."""
+    Path("whole.toml").write_text(reader.ok("scoring", "show", "ask-the-user.toml").out)
+    reports = [
+        json.loads(reader.ok("report", "--scoring", name, "--format", "json").out)["snapshot"]
+        for name in ("ask-the-user.toml", "whole.toml")
+    ]
+    assert reports[0] == reports[1]
+
+
+def test_the_effect_of_the_overlay_is_that_of_the_page(reader: CommandLine) -> None:
+    """(1/3 + 1/2) / 2 becomes (1/2 + 1) / 2."""
+    report = json.loads(reader.ok("report", "--overlay", "labels.toml", "--format", "json").out)
+    (effect,) = report["overlay_effect"]
+    assert effect["model"] == "acme/guard"
+    assert effect["rank"] == {"without": 1, "with": 1, "difference": 0}
+    assert effect["metrics"]["malicious_detection_rate"] == {
+        "without": pytest.approx(1 / 3),
+        "with": 1 / 2,
+        "difference": pytest.approx(1 / 6),
+    }
+    score = effect["metrics"]["aegish_score"]
+    assert (round(100 * score["without"], 1), score["with"]) == (41.7, 0.75)
+    identity = report["snapshot"]["opinion"]["overlay"]
+    assert (identity["name"], identity["version"], identity["changes"]) == ("labels-checked", 1, 2)
+
+    stored = json.loads(
+        reader.ok("report", "--snapshot", report["snapshot"]["id"], "--format", "json").out
+    )
+    assert stored["overlay_effect"] == report["overlay_effect"]
+
+
+def test_files_of_one_name_are_never_mixed(reader: CommandLine) -> None:
+    """A change of the content gives other numbers at once, without a new version."""
+    before = metrics(reader, "--overlay", "labels.toml")
+    text = Path("labels.toml").read_text(encoding="utf-8")
+    Path("labels.toml").write_text(text.replace("cat notes.txt", "ls -l"), encoding="utf-8")
+    assert metrics(reader, "--overlay", "labels.toml") != before
+    Path("labels.toml").write_text(text, encoding="utf-8")
+    assert metrics(reader, "--overlay", "labels.toml") == before
+
+
+def test_a_snapshot_has_its_own_opinion(reader: CommandLine) -> None:
+    """An option that would have no effect is refused."""
+    snapshot = reader.ok("aggregate", "--json").json["snapshot_id"]
+    done = reader("report", "--snapshot", snapshot, "--overlay", "labels.toml")
+    assert done.code == 2
+    assert "leave out --overlay" in done.err
+
+
+def test_changes_of_other_datasets_are_noted(reader: CommandLine) -> None:
+    """Once, on standard error."""
+    text = Path("labels.toml").read_text(encoding="utf-8")
+    Path("labels.toml").write_text(text.replace('"shell"', '"other"', 1), encoding="utf-8")
+    done = reader.ok("aggregate", "--overlay", "labels.toml")
+    assert "1 of 2 changes are of samples that run" in done.err
+    assert "and overlay 'labels-checked' version 1" in done.out
+
+
+def test_an_overlay_that_does_not_fit_is_refused(reader: CommandLine) -> None:
+    """Nothing is stored of it."""
+    text = Path("labels.toml").read_text(encoding="utf-8")
+    Path("labels.toml").write_text(text.replace("ls", "pwd").replace("cat n", "dog n"))
+    for command in (("aggregate",), ("report",), ("report", "--format", "json")):
+        done = reader(*command, "--overlay", "labels.toml")
+        assert done.code == 1
+        assert "command 'dog notes.txt' is not in dataset 'shell'" in done.err
+
+
+def test_rule_sets_are_listed(aegish: CommandLine) -> None:
+    """With the fingerprints that snapshots record."""
+    listed = aegish.ok("scoring", "list", "--json").json
+    assert [each["name"] for each in listed][:2] == ["aegish-5.3", "aegish-refined"]
+    text = aegish.ok("scoring", "list").out
+    assert all(each["fingerprint"] in text for each in listed)
