@@ -8,10 +8,11 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.tally import Finding
 from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.verdict_record import VerdictRecord
 
 
 class Correctness(StrEnum):
@@ -131,3 +132,33 @@ class ListedPart:
     """In the order of the list."""
     matched: int
     """Verdicts of this part that meet the conditions, those included that the limit left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVerdict:
+    """One verdict about a sample, whole."""
+
+    record: VerdictRecord
+    """All that is stored of it; texts are foreign, error messages masked."""
+    label: Label
+    """As the rule set calls it."""
+    correct: bool | None
+    """Under the rule set; None where that leaves the verdict out."""
+    replaced: bool
+    """Whether a retry has replaced it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSample:
+    """A sample of a run and every verdict about it."""
+
+    run_id: str
+    """The run."""
+    dataset: str
+    """Name of the dataset."""
+    sample_id: str
+    """Content-derived id of the sample."""
+    sample: Sample
+    """The labelled command."""
+    verdicts: tuple[ShownVerdict, ...]
+    """By model, epoch and generation."""

@@ -24,6 +24,11 @@ def decode_text(stored: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), stored)
 
 
+def escaped_pattern(text: str) -> str:
+    r"""Return text as a pattern of LIKE that matches nothing but itself."""
+    return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+
+
 class AnyText(TypeDecorator[str]):
     """A text column that takes every Python string."""
 

@@ -30,7 +30,7 @@ from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, out
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow
-from aegish_dist.db.text import decode_text, encode_text
+from aegish_dist.db.text import decode_text, encode_text, escaped_pattern
 
 STEP_VERDICTS = 2_000
 """Verdicts of the first part, about; each part after it has twice as many as the one before."""
@@ -179,7 +179,7 @@ class VerdictList:
     def _conditions(self) -> dict[str, object]:
         chosen = self._chosen
         codes = [code for code in CODES if self._has_outcome(code)]
-        pattern = f"%{_escaped(encode_text(chosen.text))}%" if chosen.text else None
+        pattern = f"%{escaped_pattern(encode_text(chosen.text))}%" if chosen.text else None
         return self._marks | {
             "models": self._shown(),
             "targets": [*chosen.targets] or None,
@@ -261,8 +261,3 @@ def categories_of(session: Session, run_id: str) -> list[str]:
 def _by_position(judged: Mapping[int, Correctness]) -> list[int]:
     """Return the mark of each code at the position of the code, 0 where there is no such code."""
     return [_MARKS[judged[code]] if code in judged else 0 for code in range(max(judged) + 1)]
-
-
-def _escaped(text: str) -> str:
-    r"""Return text as a pattern of LIKE that matches nothing but itself."""
-    return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")

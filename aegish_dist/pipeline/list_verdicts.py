@@ -1,6 +1,6 @@
 """Listing the verdicts of a run that meet some conditions."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -69,14 +69,27 @@ def outcomes_or_labels(names: Sequence[str], rule: ScoringRule) -> frozenset[Out
 
 def _require_names(session: Session, run: Run, chosen: VerdictFilter) -> None:
     models = [spec.id for spec in run.models]
-    _require(run, "model", (*chosen.models, *chosen.missed_by), models)
-    _require(run, "dataset", chosen.datasets, [dataset.name for dataset in run.datasets])
-    if chosen.categories:
-        _require(run, "category", sorted(chosen.categories), categories_of(session, run.run_id))
+    for model in (*chosen.models, *chosen.missed_by):
+        require_name(run, "model", model, models)
+    for dataset in chosen.datasets:
+        require_name(run, "dataset", dataset, [each.name for each in run.datasets])
+    categories = categories_of(session, run.run_id) if chosen.categories else []
+    for category in sorted(chosen.categories):
+        require_name(run, "category", category, categories)
 
 
-def _require(run: Run, what: str, names: Iterable[str], known: Sequence[str]) -> None:
-    for name in names:
-        if name not in known:
-            listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
-            raise StoreError(f"run {run.run_id} has no {what} '{name}': it has {listed or 'none'}")
+def require_name(run: Run, what: str, name: str, known: Sequence[str]) -> None:
+    """Refuse a name that a run does not have.
+
+    Args:
+        run: The run.
+        what: The kind of thing that it names, in a word.
+        name: The name.
+        known: The names that the run has.
+
+    Raises:
+        StoreError: It is not among them.
+    """
+    if name not in known:
+        listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
+        raise StoreError(f"run {run.run_id} has no {what} '{name}': it has {listed or 'none'}")

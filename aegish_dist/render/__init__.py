@@ -14,7 +14,6 @@ from aegish_dist.render.data import ReportData
 from aegish_dist.render.html import render_html
 from aegish_dist.render.json import render_json
 from aegish_dist.render.markdown import draw_markdown, render_markdown
-from aegish_dist.render.table import draw_table, render_table
 
 _TEXTS = {
     "json": render_json,
@@ -39,6 +38,8 @@ def render(data: ReportData, format: str, *, width: int | None = None, color: bo
         ReportError: The format is unknown.
     """
     if format == "table":
+        from aegish_dist.render.table import render_table  # noqa: PLC0415  with rich
+
         return render_table(data, width=width, color=color)
     if format not in _TEXTS:
         raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
@@ -65,6 +66,8 @@ def render_comparison(
     """
     match format:
         case "table":
+            from aegish_dist.render.table import draw_table  # noqa: PLC0415  with rich
+
             return draw_table(build_comparison(data), width, color)
         case "markdown":
             return draw_markdown(build_comparison(data))

@@ -96,3 +96,21 @@ ORDER BY shown.sample_key, shown.place, shown.epoch, shown.generation
 SELECT DISTINCT sample.category
 FROM run_datasets AS asked JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
 WHERE asked.run_id = :run AND sample.category IS NOT NULL ORDER BY sample.category
+
+-- name: find_samples
+-- Samples of the run `:run` that a text names, the surest first: `rank` 0 where it is the sample id
+-- or the command, 1 where it begins the id, 2 where it stands in the command, in any letter case.
+-- `:start` and `:pattern` are the text as patterns of LIKE.
+SELECT sample.key, sample.sample_id, sample.command, sample.target, sample.category,
+       sample.cluster, sample.details, dataset.name AS dataset,
+       CASE WHEN :name IN (sample.sample_id, sample.command) THEN 0
+            WHEN sample.sample_id LIKE :start THEN 1 ELSE 2 END AS rank
+FROM run_datasets AS asked
+JOIN datasets AS dataset ON dataset.id = asked.dataset_id
+JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
+WHERE asked.run_id = :run
+  AND (CAST(:dataset_name AS text) IS NULL OR dataset.name = :dataset_name)
+  AND (sample.sample_id = :name OR sample.command = :name OR sample.sample_id LIKE :start
+       OR sample.command ILIKE :pattern)
+ORDER BY rank, dataset.name, sample.key
+LIMIT :limit

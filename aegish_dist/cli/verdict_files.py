@@ -1,0 +1,105 @@
+"""`aegish-dist verdicts import|export|recover`: results in and out."""
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import click
+
+from aegish_dist.cli.context import open_workspace, without_collector
+from aegish_dist.cli.options import Utf8, as_json, run_id
+from aegish_dist.cli.printing import binary_output, note, say, say_json
+from aegish_dist.core.cost import Price
+from aegish_dist.errors import CatalogError, DatasetError
+from aegish_dist.files import is_stream
+from aegish_dist.models import Catalog
+from aegish_dist.pipeline.export_verdicts import export_file, export_lines
+from aegish_dist.pipeline.import_verdicts import import_verdicts
+from aegish_dist.pipeline.runs import find_run
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--name", type=Utf8(), default="", help="A name for the run.")
+@click.option(
+    "--price",
+    is_flag=True,
+    help="Price answers that carry tokens but no cost at today's list prices.",
+)
+@as_json
+def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> None:
+    """Store recorded verdicts as one run.
+
+    FILES are logs of Inspect AI (.eval), verdict lines (.jsonl) or the same as .parquet. A wrong
+    line stops the import, and nothing of it is kept.
+    """
+    workspace = open_workspace()
+    price_of = partial(_list_price, workspace.catalog) if price else None
+    with without_collector():
+        stored = import_verdicts(workspace.engine, files, name, price_of)
+    if as_json:
+        # Not among the keys that scripts rely on, so it stands there only where there are any.
+        doubtful = {"negative_times": stored.negative_times} if stored.negative_times else {}
+        say_json(
+            {
+                "run_id": stored.run_id,
+                "verdicts": stored.verdicts,
+                "models": stored.models,
+                "samples": stored.samples,
+                **doubtful,
+            }
+        )
+        return
+    say(stored.run_id)
+    note(f"{stored.verdicts:,} verdicts of {stored.models} models about {stored.samples:,} samples")
+    if stored.negative_times:
+        note(
+            f"{stored.negative_times:,} verdicts carry a time below zero, a fault of some versions"
+            " of Inspect AI; it counts as unknown"
+        )
+
+
+def _list_price(catalog: Catalog, model: str) -> Price | None:
+    with suppress(CatalogError):
+        return catalog.resolve([model], {})[0].price
+    return None
+
+
+@click.command("recover")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def recover_(files: tuple[Path, ...]) -> None:
+    """Store answers that workers left in files.
+
+    FILES are named in the log of the worker. Each is removed once it is stored; lines that cannot
+    be stored are kept beside it.
+    """
+    from aegish_dist.pipeline.spool import recover  # noqa: PLC0415
+
+    engine = open_workspace().engine
+    for path in files:
+        found = recover(engine, path)
+        note(f"{path}: {found.stored:,} answers stored, {found.present:,} were there already")
+        if found.kept is not None:
+            raise DatasetError(
+                f"{found.damaged:,} lines cannot be stored and are kept there ({found.problem})",
+                source=str(found.kept),
+            )
+
+
+@click.command()
+@run_id()
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A .jsonl or .parquet file.")
+def export(run_id: str, output: Path | None) -> None:
+    """Write every verdict of a run.
+
+    One JSON object per line; importing them gives the same run.
+    """
+    engine = open_workspace().engine
+    found = find_run(engine, run_id)
+    if output is None:
+        with binary_output() as stream:
+            export_lines(engine, found, stream)
+    else:
+        export_file(engine, found, output)
+        if not is_stream(output):
+            note(f"written to {output}")

@@ -1,0 +1,206 @@
+"""`verdicts show`: a sample found by what a user types, and all that is stored about it."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from sqlalchemy import Engine
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.db.engine import transaction
+from aegish_dist.render.verdict_detail import TEXT_CHARS
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    LS,
+    NOON,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+
+LIMITED = CallError(1, ErrorClass.RATE_LIMIT, 429, 2.5, "slow down, sk-abcdefghijklmnop123", NOON)
+RESET = CallError(2, ErrorClass.CONNECTION, None, None, "reset", NOON + timedelta(seconds=3))
+WHOLE = replace(
+    judge(
+        Completion(
+            '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
+            "end_turn",
+            StopKind.STOP,
+            Usage(1_400, 41, 7, 1_024, 5),
+            refusal="no refusal",
+            model="a-2026",
+            upstream="host.example",
+            request_id="req-1",
+        )
+    ),
+    cost_usd=Decimal("0.00125"),
+    timing=Timing(1.0, 2.0, 3.0, 4_000.0, 4_006.0),
+    attempts=3,
+    worker="w@h",
+    created_at=NOON,
+    call_errors=(LIMITED, RESET),
+)
+FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.RATE_LIMIT, attempts=1, call_errors=(LIMITED,))
+
+
+@pytest.fixture
+def filled(engine: Engine) -> Engine:
+    """A run of two models; of one item there are two generations."""
+    run = a_run(models=[a_model("test/a"), a_model("test/b")], epochs=2)
+    with transaction(engine) as session:
+        stored = store(session, run)
+        item = stored.item
+        answer(session, stored, {item(TAR, model="test/b", epoch=2): WHOLE})
+        answer(session, stored, {item(TAR): FAILED, item(LS): ALLOWED})
+        answer(session, stored, {item(TAR, generation=1): BLOCKED})
+    return engine
+
+
+@pytest.mark.usefixtures("filled")
+def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
+    """By model, epoch and generation; keys in messages are masked."""
+    document = aegish.ok("verdicts", "show", TAR.sample_id, "--json").json
+    assert document["sample"] == {
+        "sample_id": TAR.sample_id,
+        "dataset": "commands",
+        "command": TAR.command,
+        "target": "malicious",
+        "category": "shell",
+        "cluster": "tar",
+        "metadata": {},
+    }
+    failed, blocked, whole = document["verdicts"]
+    assert (failed["model"], failed["generation"], failed["replaced"]) == ("test/a", 0, True)
+    assert (failed["outcome"], failed["correct"]) == ("API_ERROR", None)
+    assert (blocked["generation"], blocked["replaced"], blocked["correct"]) == (1, False, True)
+    attempts = whole.pop("call_errors")
+    assert [
+        (a["attempt"], a["error_class"], a["status"], a["retry_after_s"]) for a in attempts
+    ] == [
+        (1, "rate_limit", 429, 2.5),
+        (2, "connection", None, None),
+    ]
+    assert [a["message"] for a in attempts] == ["slow down, [key]", "reset"]
+    assert whole == {
+        "model": "test/b",
+        "epoch": 2,
+        "generation": 0,
+        "outcome": "ALLOW",
+        "label": "ALLOW",
+        "correct": False,
+        "replaced": False,
+        "answered": True,
+        "error_class": None,
+        "completion": '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
+        "stop_reason": "end_turn",
+        "stop_kind": "stop",
+        "refusal": "no refusal",
+        "reason": "fine",
+        "confidence": 0.75,
+        "parser_version": WHOLE.parser_version,
+        "input_tokens": 1_400,
+        "output_tokens": 41,
+        "reasoning_tokens": 7,
+        "cache_read_tokens": 1_024,
+        "cache_write_tokens": 5,
+        "cost_usd": 0.00125,
+        "queue_ms": 1.0,
+        "limiter_ms": 2.0,
+        "backoff_ms": 3.0,
+        "latency_ms": 4_000.0,
+        "total_ms": 4_006.0,
+        "attempts": 3,
+        "worker": "w@h",
+        "returned_model": "a-2026",
+        "upstream": "host.example",
+        "request_id": "req-1",
+        "created_at": NOON.isoformat(),
+    }
+    out = aegish.ok("verdicts", "show", TAR.sample_id).out
+    for word in (
+        *("test/b, epoch 2: ALLOW, wrong under aegish-5.3", "1,400 in", "0.00125 USD", "a-2026"),
+        *("host.example", "req-1", "w@h", "service 4,000 ms", "3, 2 failed", "[key]", "0.75"),
+        *("attempt 1 failed at", "rate_limit 429, retry after 2.5 s", "replaced by a retry"),
+        "test/a, retry 1: BLOCK, correct",
+    ):
+        assert word in out
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize(
+    ("name", "sample"),
+    [
+        (TAR.sample_id, TAR),
+        (CURL.sample_id[:6], CURL),
+        (LS.command, LS),
+        ("TO-COMMAND", TAR),
+        ("http://", CURL),
+    ],
+)
+def test_a_sample_is_found(aegish: CommandLine, name: str, sample: Sample) -> None:
+    """By id, by the first digits of it, by its command, by what stands in it alone."""
+    assert aegish.ok("verdicts", "show", name, "--json").json["sample"]["command"] == sample.command
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["nothing"], "has no sample 'nothing': `aegish-dist verdicts list` shows"),
+        ([" "], "has no sample ' '"),
+        (["%"], "has no sample '%'"),
+        (["a"], "'a' is ambiguous: it could be "),
+        ([TAR.command, "--models", "no/one"], "has no model 'no/one': it has test/a, test/b"),
+        ([TAR.command, "--dataset", "none"], "has no dataset 'none': it has commands"),
+    ],
+)
+def test_what_cannot_be_found(aegish: CommandLine, options: list[str], problem: str) -> None:
+    """One line says what is wrong; several candidates are named."""
+    done = aegish("verdicts", "show", *options)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert problem in done.err
+
+
+def test_the_same_command_in_two_datasets(aegish: CommandLine, engine: Engine) -> None:
+    """The candidates name the datasets, and one of them is chosen by name."""
+    other = Dataset("other", (TAR,))
+    with transaction(engine) as session:
+        stored = store(session, a_run(datasets=(COMMANDS, other)), (COMMANDS, other))
+        answer(session, stored, {stored.item(TAR, dataset="other"): BLOCKED})
+    done = aegish("verdicts", "show", TAR.command)
+    assert done.code == 1
+    assert f"{TAR.sample_id} of commands (" in done.err
+    assert f"{TAR.sample_id} of other (" in done.err
+    document = aegish.ok("verdicts", "show", TAR.command, "--dataset", "other", "--json").json
+    assert document["sample"]["dataset"] == "other"
+    assert len(document["verdicts"]) == 1
+
+
+def test_hostile_texts(aegish: CommandLine, engine: Engine) -> None:
+    """Terminals obey none of them; a long one is cut with a note, unless all of it is wanted."""
+    word = "w" * 2**20
+    completion = f'\x1b[2J\u202e{{"action": "BLOCK", "reason": "\x07\r"}}\x00\ud800 {word}'
+    sample = Sample("echo \x1b[31m\nrm", Target.HARMLESS)
+    dataset = Dataset("commands", (sample,))
+    error = CallError(1, ErrorClass.SERVER, 500, None, "\x1b]0;x\x07\n\n\nsecond", NOON)
+    verdict = replace(judge(Completion(completion, "\x1b[0m")), call_errors=(error,))
+    with transaction(engine) as session:
+        stored = store(session, a_run(datasets=(dataset,)), (dataset,))
+        answer(session, stored, {stored.item(sample): verdict})
+    done = aegish.ok("verdicts", "show", "echo")
+    assert all(line.isprintable() for line in done.out.split("\n"))
+    assert len(done.out) < 2 * TEXT_CHARS
+    assert f"... {len(completion) - TEXT_CHARS:,} more characters; `--full` prints them" in done.out
+    assert len(aegish.ok("verdicts", "show", "echo", "--full").out) > 2**20
+    (shown,) = aegish.ok("verdicts", "show", "echo", "--json").json["verdicts"]
+    assert shown["completion"] == completion
