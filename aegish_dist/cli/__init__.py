@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "audit": "List the commands and labels that deserve a second look.",
         "plan": "Say how many commands and epochs would decide, from a pilot run.",
         "verdicts": "List, show, import and export verdicts.",
+        "errors": "Show when and why calls failed.",
     },
     "What is asked, of whom": {
         "models": "List the models, and check that they answer.",

@@ -55,10 +55,13 @@ VALUES: dict[str, object] = {
     "run": "none",
     "runs": ["none"],
     "scoring": "none",
+    "since": None,
     "start": "none",
     "step": 1,
     "targets": ["none"],
     "through": 1,
+    "until": None,
+    "width_s": 60,
     "window_s": 1.0,
 }
 """A value of the right type for every name that a statement binds."""

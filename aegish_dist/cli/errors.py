@@ -1,0 +1,166 @@
+"""`aegish-dist errors`: when and why calls failed."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aegish_dist.cli.context import open_workspace
+from aegish_dist.cli.options import MAX_INTEGER, Utf8, comma_list, run_id
+from aegish_dist.cli.printing import note, say, say_rendered
+from aegish_dist.cli.tables import TextTable, in_columns, print_table
+from aegish_dist.core.failure_times import TimedFailures, timeline, totals
+from aegish_dist.core.printable import printable_json
+from aegish_dist.files import is_stream, replacing_text
+from aegish_dist.pipeline.failure_times import Stretch, failure_times
+from aegish_dist.pipeline.runs import find_run
+from aegish_dist.render.failure_times import failures_csv, failures_json
+
+FORMATS = ("table", "json", "csv")
+TIMELINE_WIDTH = 40
+MESSAGE_CHARS = 80
+"""Longer messages are cut in a table."""
+
+
+class Moment(Utf8):
+    """A time in ISO 8601; without a zone it is in UTC."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return it as a `datetime`."""
+        text = super().convert(value, param, ctx)
+        try:
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        except (ValueError, OverflowError):
+            self.fail(f"'{text}' is no time such as 2026-03-01T12:30", param, ctx)
+
+
+@click.command()
+@run_id(default="latest")
+@click.option(
+    "--models",
+    multiple=True,
+    type=Utf8(),
+    callback=comma_list,
+    metavar="ID[,ID...]",
+    help="Only these models. Default: all.",
+)
+@click.option(
+    "--by",
+    type=click.Choice([each.name.lower() for each in Stretch]),
+    default="minute",
+    show_default=True,
+    help="Count by this.",
+)
+@click.option(
+    "--since", type=Moment(), metavar="TIME", help="Only from then on; UTC, or with zone."
+)
+@click.option("--until", type=Moment(), metavar="TIME", help="Only before then.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0, MAX_INTEGER),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Stretches of time in a table, the newest; 0: all.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Default: table.")
+@click.option("--json", "as_json", is_flag=True, help="The same as `--format json`.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+def errors(
+    run_id: str,
+    by: str,
+    limit: int,
+    *,
+    form: str | None,
+    as_json: bool,
+    output: Path | None,
+    **conditions: Any,
+) -> None:
+    """Show when and why calls failed.
+
+    Counts failed attempts by time, model and reason, those included after which another attempt was
+    answered, such as 429s; beside them the verdicts that ended without an answer. All retries
+    count. Attempts are stored with their verdict: those of items that have none yet, as of a model
+    that is parked from its first call on, are in the workers' log alone.
+    """
+    engine = open_workspace().engine
+    found = find_run(engine, run_id)
+    rows = failure_times(engine, found, Stretch[by.upper()], **conditions)
+    form = "json" if as_json else form or _form_of(output)
+    if output is not None:
+        with replacing_text(output) as stream:
+            stream.write(_text(form, found, by, rows))
+        if not is_stream(output):
+            note(f"written to {output}")
+    elif form == "table":
+        _print_tables(rows, limit)
+    else:
+        say_rendered(_text(form, found, by, rows))
+    if not rows:
+        note("no call of the run has failed, as far as is stored")
+
+
+def _form_of(output: Path | None) -> str:
+    suffix = "" if output is None else output.suffix.lower().removeprefix(".")
+    return suffix if suffix in FORMATS else "table"
+
+
+def _text(form: str, run_id: str, by: str, rows: Sequence[TimedFailures]) -> str:
+    match form:
+        case "csv":
+            return failures_csv(rows)
+        case "json":
+            return printable_json(failures_json(run_id, by, rows)) + "\n"
+        case _:
+            tables = (_summary(rows), _by_time(rows))
+            return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""
+
+
+def _print_tables(rows: Sequence[TimedFailures], limit: int) -> None:
+    if not rows:
+        return
+    print_table(_summary(rows))
+    say("")
+    shown = rows[-limit:] if limit else rows
+    print_table(_by_time(shown))
+    if len(shown) < len(rows):
+        note(f"{len(rows) - len(shown):,} earlier; `--limit` lists more of them, 0 all")
+
+
+def _summary(rows: Sequence[TimedFailures]) -> TextTable:
+    sums = totals(rows)
+    first = min((each.first_at for each in sums if each.first_at), default=None)
+    last = max((each.last_at for each in sums if each.last_at), default=None)
+
+    def row(each: TimedFailures) -> tuple[str, ...]:
+        alike = [r for r in rows if (r.model, r.error_class) == (each.model, each.error_class)]
+        drawn = timeline(alike, first, last, TIMELINE_WIDTH) if first and last else ""
+        return each.model, *_why(each), f"|{drawn}|", _numbers(each)[0], _numbers(each)[1]
+
+    columns = ("Model", "Reason", "Status", "Newest message", "Timeline")
+    span = f"Timeline: {_moment(first)} to {_moment(last)} UTC" if first and last else ""
+    return TextTable(columns, map(row, sums), ("Attempts", "Verdicts"), caption=span)
+
+
+def _by_time(rows: Sequence[TimedFailures]) -> TextTable:
+    columns = ("Time (UTC)", "Model", "Reason", "Status", "Newest message")
+    cells = ((_moment(each.time), each.model, *_why(each), *_numbers(each)) for each in rows)
+    return TextTable(columns, cells, ("Attempts", "Verdicts"))
+
+
+def _why(each: TimedFailures) -> tuple[str, str, str]:
+    message = " ".join(each.message.split())
+    if len(message) > MESSAGE_CHARS:
+        message = message[: MESSAGE_CHARS - 3] + "..."
+    return each.error_class, " ".join(map(str, each.statuses)) or "-", message or "-"
+
+
+def _numbers(each: TimedFailures) -> tuple[str, str]:
+    return f"{each.attempts:,}", f"{each.verdicts:,}"
+
+
+def _moment(time: datetime | None) -> str:
+    return "unknown" if time is None else f"{time:%Y-%m-%d %H:%M}"

@@ -1,0 +1,59 @@
+"""Failed calls of a run by time, from the attempts and verdicts that are stored."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.failure_times import TimedFailures
+from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.db.statements import statement
+from aegish_dist.db.text import decode_text
+
+_BY_TIME = statement("failures_by_time")
+
+
+def failures_by_time(
+    session: Session,
+    run_id: str,
+    models: Sequence[str],
+    width_s: int,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[TimedFailures]:
+    """Return failed attempts and unanswered verdicts by stretch of time, model and reason.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        models: Models of the run.
+        width_s: Seconds of a stretch; they begin at multiples of it, in UTC.
+        since: Failures before this are left out.
+        until: Failures from this on are left out.
+    """
+    rows = session.execute(
+        _BY_TIME,
+        {
+            "run": run_id,
+            "models": list(models),
+            "width_s": width_s,
+            "since": since,
+            "until": until,
+        },
+    )
+    return [
+        TimedFailures(
+            time=row.time,
+            model=row.model,
+            error_class=ErrorClass(row.error_class),
+            attempts=row.attempts,
+            verdicts=row.verdicts,
+            statuses=tuple(row.statuses),
+            message=mask_key_shapes(decode_text(row.message or "")),
+            first_at=row.first_at,
+            last_at=row.last_at,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,54 @@
+"""When and why calls to the models of a run failed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import IntEnum
+
+from sqlalchemy import Engine
+
+from aegish_dist.core.failure_times import TimedFailures
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.failure_times import failures_by_time
+from aegish_dist.db.runs import load_run
+from aegish_dist.pipeline.list_verdicts import require_name
+
+
+class Stretch(IntEnum):
+    """Lengths of time to count by, in seconds."""
+
+    MINUTE = 60
+    HOUR = 3_600
+
+
+def failure_times(
+    engine: Engine,
+    run_id: str,
+    by: Stretch,
+    *,
+    models: Sequence[str] = (),
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[TimedFailures]:
+    """Return failed attempts and unanswered verdicts of a run, all generations.
+
+    Attempts of items without a verdict are not stored, so they are not in it.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        by: Length of the stretches of time.
+        models: Models of the run; all when empty.
+        since: Failures before this are left out.
+        until: Failures from this on are left out.
+
+    Raises:
+        StoreError: The run has no such model.
+    """
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+        known = [spec.id for spec in run.models]
+        for model in models:
+            require_name(run, "model", model, known)
+        return failures_by_time(
+            session, run_id, models or known, by.value, since=since, until=until
+        )

@@ -1,0 +1,55 @@
+"""Failures by time as a JSON document or CSV."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from aegish_dist.core.failure_times import TimedFailures, totals
+from aegish_dist.render.csv import spreadsheet_safe
+
+COLUMNS = (
+    *("time", "model", "error_class", "attempts", "verdicts"),
+    *("statuses", "message", "first_at", "last_at"),
+)
+
+
+def failures_json(run_id: str, by: str, rows: Sequence[TimedFailures]) -> dict[str, Any]:
+    """Return the rows, and their sums by model and reason, for JSON.
+
+    Args:
+        run_id: The run.
+        by: Name of the length of the stretches.
+        rows: The failures.
+    """
+    return {
+        "run_id": run_id,
+        "by": by,
+        "errors": list(map(_document, rows)),
+        "totals": [
+            {key: value for key, value in _document(each).items() if key != "time"}
+            for each in totals(rows)
+        ],
+    }
+
+
+def failures_csv(rows: Sequence[TimedFailures]) -> str:
+    """Return the rows as CSV (RFC 4180); what a spreadsheet would compute gets a leading `'`."""
+    target = io.StringIO(newline="")
+    writer = csv.writer(target)
+    writer.writerow(COLUMNS)
+    for row in map(_document, rows):
+        row["statuses"] = " ".join(map(str, row["statuses"]))
+        cells = (row[name] for name in COLUMNS)
+        writer.writerow([spreadsheet_safe(c) if isinstance(c, str) else c for c in cells])
+    return target.getvalue()
+
+
+def _document(row: TimedFailures) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in asdict(row).items()}
+
+
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,169 @@
+"""`errors`: failed attempts and unanswered verdicts by time, model and reason."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Verdict
+from aegish_dist.db.engine import transaction
+from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.stored_runs import (
+    BLOCKED,
+    CURL,
+    LS,
+    NOON,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+
+
+def limited(number: int, at: datetime, message: str = "slow down") -> CallError:
+    return CallError(number, ErrorClass.RATE_LIMIT, 429, 1.0, message, at)
+
+
+def failed(errors: Sequence[CallError], at: datetime) -> Verdict:
+    return Verdict(
+        Outcome.API_ERROR, None, errors[-1].error_class,
+        attempts=len(errors), created_at=at, call_errors=tuple(errors),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def filled(engine: Engine) -> Engine:
+    """Two models; a verdict after two 429s, one that ended in a 503, one retried since."""
+    minute = timedelta(minutes=1)
+    answered = replace(
+        BLOCKED,
+        attempts=3,
+        call_errors=(limited(1, NOON), limited(2, NOON + 90 * minute, "sk-abcdefghijklmnop123")),
+    )
+    overloaded = CallError(1, ErrorClass.OVERLOADED, 503, None, "busy", NOON + minute)
+    with transaction(engine) as session:
+        stored = store(session, a_run(models=[a_model("test/a"), a_model("test/b")]))
+        answer(session, stored, {stored.item(TAR): answered})
+        answer(session, stored, {stored.item(CURL): failed([overloaded], NOON + 2 * minute)})
+        answer(session, stored, {stored.item(LS, model="test/b"): failed([limited(1, NOON)], NOON)})
+        answer(session, stored, {stored.item(LS, model="test/b", generation=1): BLOCKED})
+    return engine
+
+
+@pytest.mark.usefixtures("filled")
+def test_by_minute_and_by_hour(aegish: CommandLine) -> None:
+    """Attempts at the minute of their failure, verdicts at that of their end; keys are masked."""
+    document = aegish.ok("errors", "--json").json
+    rows = [
+        (
+            e["time"][11:16],
+            e["model"],
+            e["error_class"],
+            e["attempts"],
+            e["verdicts"],
+            e["statuses"],
+        )
+        for e in document["errors"]
+    ]
+    assert rows == [
+        ("12:00", "test/a", "rate_limit", 1, 0, [429]),
+        ("12:00", "test/b", "rate_limit", 1, 1, [429]),
+        ("12:01", "test/a", "overloaded", 1, 0, [503]),
+        ("12:02", "test/a", "overloaded", 0, 1, []),
+        ("13:30", "test/a", "rate_limit", 1, 0, [429]),
+    ]
+    assert document["errors"][-1]["message"] == "[key]"
+    sums = [
+        (t["model"], t["error_class"], t["attempts"], t["verdicts"]) for t in document["totals"]
+    ]
+    assert sums == [
+        ("test/a", "rate_limit", 2, 0),
+        ("test/a", "overloaded", 1, 1),
+        ("test/b", "rate_limit", 1, 1),
+    ]
+    hours = aegish.ok("errors", "--by", "hour", "--json").json["errors"]
+    assert [(e["time"][11:16], e["error_class"], e["attempts"], e["verdicts"]) for e in hours] == [
+        ("12:00", "overloaded", 1, 1),
+        ("12:00", "rate_limit", 1, 0),
+        ("12:00", "rate_limit", 1, 1),
+        ("13:00", "rate_limit", 1, 0),
+    ]
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_part_of_the_time_and_of_the_models(aegish: CommandLine) -> None:
+    """From a moment on, before another one; without a zone times are in UTC."""
+    options = ("--since", "2026-03-01T12:01", "--until", "2026-03-01T15:30+02:00")
+    rows = aegish.ok("errors", *options, "--json").json["errors"]
+    assert [row["time"][11:16] for row in rows] == ["12:01", "12:02"]
+    rows = aegish.ok("errors", "--models", "test/b", "--json").json["errors"]
+    assert [row["model"] for row in rows] == ["test/b"]
+    done = aegish("errors", "--models", "no/one")
+    assert (done.code, "it has test/a, test/b" in done.err) == (1, True)
+    for wrong in ("yesterday", "0001-01-01T00:00+23:00"):
+        done = aegish("errors", "--since", wrong)
+        assert (done.code, f"'{wrong}' is no time" in done.err) == (2, True)
+
+
+@pytest.mark.usefixtures("filled")
+def test_tables_and_csv(aegish: CommandLine, tmp_path: Path) -> None:
+    """Sums with a timeline above the minutes; the newest of these when there are many."""
+    done = aegish.ok("errors")
+    assert "|@" in done.out
+    assert "Timeline: 2026-03-01 12:00 to 2026-03-01 13:30 UTC" in done.out
+    assert done.out.count("rate_limit") == 5
+    short = aegish.ok("errors", "--limit", 1)
+    assert short.out.count("rate_limit") == 3
+    assert short.err == "4 earlier; `--limit` lists more of them, 0 all\n"
+    path = tmp_path / "errors.csv"
+    assert aegish.ok("errors", "-o", path).err == f"written to {path}\n"
+    rows = list(csv.DictReader(io.StringIO(path.read_text(), newline="")))
+    assert [(row["statuses"], row["attempts"]) for row in rows] == [
+        ("429", "1"), ("429", "1"), ("503", "1"), ("", "0"), ("429", "1")
+    ]  # fmt: skip
+
+
+def test_nothing_failed(aegish: CommandLine, tmp_path: Path) -> None:
+    """Neither table nor rows; the note says how far that goes."""
+    line = {"model": "m", "command": "ls", "target": "harmless", "completion": "ALLOW"}
+    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", line))
+    done = aegish.ok("errors")
+    assert (done.out, done.err) == ("", "no call of the run has failed, as far as is stored\n")
+    assert aegish.ok("errors", "--json").json["errors"] == []
+
+
+def test_failures_of_unknown_time(aegish: CommandLine, tmp_path: Path) -> None:
+    """An import need not say when a call was given up."""
+    line = {"model": "=m\x1b[2J", "command": "ls", "target": "harmless", "completion": None}
+    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", line))
+    (row,) = aegish.ok("errors", "--json").json["errors"]
+    assert (row["time"], row["error_class"], row["verdicts"]) == (None, "deadline", 1)
+    table = aegish.ok("errors").out
+    assert "unknown" in table
+    assert table.replace("\n", "").isprintable()
+    (cells,) = csv.DictReader(io.StringIO(aegish.ok("errors", "--format", "csv").out))
+    assert cells["model"] == "'=m\\x1b[2J"
+
+
+def test_hostile_messages(aegish: CommandLine, engine: Engine) -> None:
+    """A provider's words are cut, and shown with everything invisible escaped."""
+    message = "@SUM(1)\x1b[2J\u202e\n" + "w" * 2**20 + "\x00\ud800"
+    with transaction(engine) as session:
+        stored = store(session, a_run())
+        verdict = failed([limited(1, NOON, message)], NOON)
+        answer(session, stored, {stored.item(TAR): verdict})
+    table = aegish.ok("errors").out
+    assert table.replace("\n", "").isprintable()
+    assert max(map(len, table.splitlines())) < 300
+    (row,) = aegish.ok("errors", "--json").json["errors"]
+    assert row["message"] == message
+    text = aegish.ok("errors", "--format", "csv").out
+    csv.field_size_limit(2**21)
+    (cells,) = csv.DictReader(io.StringIO(text))
+    assert cells["message"].startswith("'@SUM(1)\\x1b[2J")
