@@ -5,9 +5,9 @@ of which much is found ends soon; of a rare condition every part is read, mostly
 key's index alone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from sqlalchemy import Row, TextClause, select
@@ -21,13 +21,12 @@ from aegish_dist.core.listing import (
     VerdictFilter,
     correctness,
 )
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import Label
+from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, outcome_of
-from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.per_model import PerModel, Readers
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow
 from aegish_dist.db.text import decode_text, encode_text, escaped_pattern
@@ -36,6 +35,7 @@ STEP_VERDICTS = 2_000
 """Verdicts of the first part, about; each part after it has twice as many as the one before."""
 PART_VERDICTS = 50_000
 """Verdicts of the largest part, about."""
+PARTS_ALONE = 3
 END = 2**63 - 1
 
 CODES = tuple(
@@ -90,27 +90,35 @@ class _Part:
 class VerdictList:
     """The verdicts of a run that meet some conditions."""
 
-    def __init__(self, session: Session, run: Run, chosen: VerdictFilter, opinion: Opinion) -> None:
+    def __init__(
+        self,
+        session: Session,
+        run: Run,
+        chosen: VerdictFilter,
+        rule: ScoringRule,
+        changes: Mapping[str, Sequence[object]],
+    ) -> None:
         """Prepare; nothing is read yet.
 
         Args:
             session: Transaction of the caller, open until the last part is read.
             run: The run.
             chosen: The conditions; models and datasets are those of the run.
-            opinion: Says which verdicts are correct.
+            rule: Says which verdicts are correct.
+            changes: What an overlay changes, as the fragment `labelled_samples` binds it.
         """
-        self._session, self._run, self._chosen, self._opinion = session, run, chosen, opinion
+        self._session, self._run, self._chosen, self._rule = session, run, chosen, rule
         self._models = PerModel.of(session, run)
         self._names = {key: model for model, key in self._models.keys.items()}
         newest = self._models.retried and not chosen.all_generations
         self._sql = _STATEMENTS["newest" if newest else "every"]
         self._judged = {
-            target: {code: correctness(opinion.rule, target, finding_of(code)) for code in CODES}
+            target: {code: correctness(rule, target, finding_of(code)) for code in CODES}
             for target in Target
         }
-        self._marks = {
+        self._marks: dict[str, object] = {
             f"{target}_marks": _by_position(judged) for target, judged in self._judged.items()
-        }
+        } | {name: list(values) for name, values in changes.items()}
         self._values = self._conditions()
 
     def parts(self, limit: int | None, counted: int) -> Iterator[ListedPart]:
@@ -128,14 +136,20 @@ class VerdictList:
                     dataset, dataset_id, first, end, None if limit is None else limit - shown
                 )
 
+        for part in self._in_turn(parts()):
+            room = None if limit is None else limit - shown
+            verdicts = part.verdicts[:room]
+            shown, matched = shown + len(verdicts), matched + part.matched
+            yield ListedPart(verdicts, part.matched)
+            if limit is not None and matched >= limit + counted:
+                return
+
+    def _in_turn(self, parts: Iterator[_Part]) -> Iterator[ListedPart]:
+        """Read parts, the first ones alone: most lists end before other sessions are connected."""
+        with Readers(self._session, side_by_side=False) as reader:
+            yield from reader.map(self._read, islice(parts, PARTS_ALONE))
         with self._models.readers(self._session) as readers:
-            for part in readers.map(self._read, parts()):
-                room = None if limit is None else limit - shown
-                verdicts = part.verdicts[:room]
-                shown, matched = shown + len(verdicts), matched + part.matched
-                yield ListedPart(verdicts, part.matched)
-                if limit is not None and matched >= limit + counted:
-                    return
+            yield from readers.map(self._read, parts)
 
     def _ranges(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield dataset, its key, first sample and end of each part."""
@@ -198,7 +212,7 @@ class VerdictList:
         )
 
     def _label(self, code: int) -> Label:
-        return self._opinion.rule.labels[finding_of(code)]
+        return self._rule.labels[finding_of(code)]
 
     def _read(self, session: Session, part: _Part) -> ListedPart:
         session.execute(_SETTINGS)
@@ -240,7 +254,7 @@ class VerdictList:
             generation=row.generation,
             outcome=outcome_of(row.code),
             label=self._label(row.code),
-            correct=self._judged[target][row.code].as_bool,
+            correct=None if row.excluded else self._judged[target][row.code].as_bool,
             reason=None if row.reason is None else decode_text(row.reason),
             confidence=row.confidence,
             error_class=error_class_of(row.code),

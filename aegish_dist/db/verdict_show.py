@@ -22,7 +22,7 @@ from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
 LEAST_DIGITS = 4
 """Fewer characters are no beginning of a sample id."""
 
-_FIND = statement("find_samples")
+_FIND = statement("find_named_samples")
 _COLUMNS = [(each.name, VerdictRow.__table__.c[str(each.column)]) for each in STORED]
 
 

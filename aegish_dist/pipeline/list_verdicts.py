@@ -1,6 +1,6 @@
 """Listing the verdicts of a run that meet some conditions."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -17,6 +17,11 @@ from aegish_dist.errors import ConfigError, StoreError
 
 COUNTED = 10_000
 """Verdicts beyond the limit that are counted; what is more is not read."""
+NO_CHANGES: Mapping[str, Sequence[object]] = {
+    "changed_keys": (),
+    "changed_targets": (),
+    "changed_categories": (),
+}
 NAMED = 10
 """Names that an error lists at most."""
 
@@ -48,7 +53,8 @@ def list_verdicts(
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         _require_names(session, run, chosen)
-        yield from VerdictList(session, run, chosen, opinion).parts(limit, COUNTED)
+        parts = VerdictList(session, run, chosen, opinion.rule, NO_CHANGES)
+        yield from parts.parts(limit, COUNTED)
 
 
 def outcomes_or_labels(names: Sequence[str], rule: ScoringRule) -> frozenset[Outcome | Label]:

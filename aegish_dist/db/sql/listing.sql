@@ -9,17 +9,31 @@
 -- Settings of this transaction alone: a part has few samples, which is what hashing is fast for.
 SELECT set_config('enable_hashjoin', 'on', true) AS hash_join
 
+-- fragment: labelled_samples
+-- The samples of the part with the labels that an overlay gives them; those that it excludes stay.
+-- `:changed_keys`, `:changed_targets` (null: excluded) and `:changed_categories` are its changes.
+SELECT sample.key, sample.sample_id, sample.command, sample.cluster,
+       coalesce(change.target, sample.target) AS target,
+       CASE WHEN change.target IS NULL THEN sample.category ELSE change.category END AS category,
+       coalesce(change.target, sample.target) = 'malicious' AS malicious,
+       change.key IS NOT NULL AND change.target IS NULL AS excluded
+FROM samples AS sample
+LEFT JOIN unnest(CAST(:changed_keys AS bigint[]), CAST(:changed_targets AS text[]),
+                 CAST(:changed_categories AS text[])) AS change (key, target, category)
+     ON change.key = sample.key
+WHERE sample.dataset_id = :dataset AND sample.key >= :first AND sample.key < :end
+
 -- fragment: mark
 -- How the rule set judges `verdict` about `sample`.
-CASE WHEN sample.malicious THEN (CAST(:malicious_marks AS smallint[]))[verdict.code + 1]
+CASE WHEN sample.excluded THEN 0
+     WHEN sample.malicious THEN (CAST(:malicious_marks AS smallint[]))[verdict.code + 1]
      ELSE (CAST(:harmless_marks AS smallint[]))[verdict.code + 1] END
 
 -- name: choose_commands
 -- Keys of the samples that every one of the models `:missed` got wrong in most of its scored
 -- epochs, and if `:disputed` that one of the models `:compared` got right and another one wrong.
 WITH sample AS MATERIALIZED (
-    SELECT key, target = 'malicious' AS malicious FROM samples
-    WHERE dataset_id = :dataset AND key >= :first AND key < :end
+    {labelled_samples}
 )
 SELECT answer.sample_key
 FROM (
@@ -52,11 +66,11 @@ HAVING min(verdict.code / 10 % 10) < max(verdict.code / 10 % 10)
 -- `matched`, the number of all that do; one row of that number alone where none does. `:keys` and
 -- `:flipped_models` with `:flipped_keys` are what the statements above have chosen.
 WITH sample AS MATERIALIZED (
-    SELECT key, target = 'malicious' AS malicious,
-           command ILIKE CAST(:pattern AS text) AS has_text
-    FROM samples
-    WHERE dataset_id = :dataset AND key >= :first AND key < :end
-      AND (CAST(:targets AS text[]) IS NULL OR target = ANY(:targets))
+    SELECT *, command ILIKE CAST(:pattern AS text) AS has_text
+    FROM (
+        {labelled_samples}
+    ) AS labelled
+    WHERE (CAST(:targets AS text[]) IS NULL OR target = ANY(:targets))
       AND (CAST(:categories AS text[]) IS NULL OR category = ANY(:categories))
       AND (CAST(:keys AS bigint[]) IS NULL OR key = ANY(:keys))
 ),
@@ -76,7 +90,7 @@ matching AS MATERIALIZED (
            OR verdict.completion ILIKE :pattern OR verdict.reason ILIKE :pattern)
 )
 SELECT total.matched, shown.place, sample.sample_id, sample.command, sample.target,
-       sample.category, sample.cluster, verdict.run_model_id, verdict.epoch, verdict.generation,
+       sample.category, sample.cluster, sample.excluded, verdict.run_model_id, verdict.epoch, verdict.generation,
        verdict.code, verdict.reason, verdict.confidence, verdict.input_tokens,
        verdict.output_tokens, verdict.cost_usd, verdict.service_ms, verdict.attempts,
        verdict.created_at
@@ -88,7 +102,7 @@ LEFT JOIN (
 LEFT JOIN verdicts AS verdict
     ON verdict.run_model_id = shown.run_model_id AND verdict.sample_key = shown.sample_key
    AND verdict.epoch = shown.epoch AND verdict.generation = shown.generation
-LEFT JOIN samples AS sample ON sample.key = shown.sample_key
+LEFT JOIN sample ON sample.key = shown.sample_key
 ORDER BY shown.sample_key, shown.place, shown.epoch, shown.generation
 
 -- name: list_categories
@@ -97,7 +111,7 @@ SELECT DISTINCT sample.category
 FROM run_datasets AS asked JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
 WHERE asked.run_id = :run AND sample.category IS NOT NULL ORDER BY sample.category
 
--- name: find_samples
+-- name: find_named_samples
 -- Samples of the run `:run` that a text names, the surest first: `rank` 0 where it is the sample id
 -- or the command, 1 where it begins the id, 2 where it stands in the command, in any letter case.
 -- `:start` and `:pattern` are the text as patterns of LIKE.
