@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aegish_dist.cli.context import open_workspace, without_collector
-from aegish_dist.cli.options import Utf8, as_json, run_id
+from aegish_dist.cli.options import Utf8, as_json, comma_list, run_id
 from aegish_dist.cli.printing import binary_output, note, say, say_json
 from aegish_dist.core.cost import Price
 from aegish_dist.errors import CatalogError, DatasetError
@@ -15,6 +15,7 @@ from aegish_dist.files import is_stream
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.export_verdicts import export_file, export_lines
 from aegish_dist.pipeline.import_verdicts import import_verdicts
+from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.pipeline.runs import find_run
 
 
@@ -89,17 +90,34 @@ def recover_(files: tuple[Path, ...]) -> None:
 @click.command()
 @run_id()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A .jsonl or .parquet file.")
-def export(run_id: str, output: Path | None) -> None:
+@click.option(
+    "--correct",
+    multiple=True,
+    type=Utf8(),
+    callback=comma_list,
+    metavar="RULES[,RULES...]",
+    help="Also whether each verdict is correct, by rule set: names, files, or `all`.",
+)
+@click.option(
+    "--overlay",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Corrections of labels that --correct applies first.",
+)
+def export(run_id: str, output: Path | None, correct: list[str], overlay: Path | None) -> None:
     """Write every verdict of a run.
 
-    One JSON object per line; importing them gives the same run.
+    One JSON object per line; importing them gives the same run. `--correct` adds a column for each
+    rule set, such as `correct_aegish-5.3`: true, false, or null where the rule set leaves the
+    verdict out. It is an opinion, so importing passes over it.
     """
+    opinions = [each for name in correct for each in load_opinions(name, None, overlay)]
     engine = open_workspace().engine
     found = find_run(engine, run_id)
     if output is None:
         with binary_output() as stream:
-            export_lines(engine, found, stream)
+            export_lines(engine, found, stream, opinions)
     else:
-        export_file(engine, found, output)
+        export_file(engine, found, output, opinions)
         if not is_stream(output):
             note(f"written to {output}")

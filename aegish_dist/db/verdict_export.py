@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_record import FIELDS, RecordField
+from aegish_dist.db.judgements import Judgements
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow
@@ -31,6 +32,7 @@ from aegish_dist.db.text import ESCAPE
 from aegish_dist.db.verdict_rows import holds_any_text
 
 PART_ROWS = 10_000
+NOT_JUDGED = Judgements()
 END = 2**63 - 1
 
 Result = TypeVar("Result")
@@ -61,6 +63,8 @@ _ROWS = f"""
     SELECT {{columns}}
     FROM verdicts AS verdict
     JOIN samples AS sample ON sample.key = verdict.sample_key
+    LEFT JOIN unnest(%(changed_keys)s::bigint[], %(changed_targets)s::text[])
+        AS change (key, target) ON change.key = sample.key
     LEFT JOIN (
         SELECT sample_key, epoch, generation,
                json_agg(json_build_object({_ERROR}) ORDER BY attempt) AS errors
@@ -99,17 +103,21 @@ def _guarded(column: str) -> str:
     return f"replace({column}, '{ESCAPE}', '{ESCAPE}{ord(ESCAPE):04x}')"
 
 
-def _rows(column: Callable[[RecordField], str]) -> str:
-    return _ROWS.format(columns=", ".join(f"{column(each)} AS {each.name}" for each in FIELDS))
+def _rows(column: Callable[[RecordField], str], judged: str) -> str:
+    columns = ", ".join(f"{column(each)} AS {each.name}" for each in FIELDS)
+    return _ROWS.format(columns=columns + judged)
 
 
-_JSON = f"""
-    COPY (SELECT row_to_json(line) FROM ({_rows(_json_column)}) AS line)
-    TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
-"""  # nosec B608 # constants of ours
-"""JSON holds no raw control character, so nothing is quoted."""
+def _json(judged: str) -> str:
+    """Return the statement for lines of JSON, which hold no raw control character to quote."""
+    return f"""
+        COPY (SELECT row_to_json(line) FROM ({_rows(_json_column, judged)}) AS line)
+        TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
+    """  # nosec B608 # constants of ours
 
-_CSV = f"COPY ({_rows(_csv_column)}) TO STDOUT (FORMAT csv, HEADER)"
+
+def _csv(judged: str) -> str:
+    return f"COPY ({_rows(_csv_column, judged)}) TO STDOUT (FORMAT csv, HEADER)"
 
 
 class _Part(NamedTuple):
@@ -133,7 +141,12 @@ class Exported:
 
 
 def export(
-    session: Session, run: Run, use: Callable[[Exported], Result], *, columns: bool = False
+    session: Session,
+    run: Run,
+    use: Callable[[Exported], Result],
+    *,
+    columns: bool = False,
+    judgements: Judgements = NOT_JUDGED,
 ) -> Iterator[Result]:
     """Export every verdict of a run, all generations, ordered by model, dataset and sample.
 
@@ -144,14 +157,21 @@ def export(
         columns: Whether CSV will do, with JSON in the columns `metadata` and `call_errors`. Null
             is empty, the empty text is quoted. A part with text that UTF-8 cannot hold is JSON all
             the same.
+        judgements: Further columns that say whether a verdict is correct.
 
     Yields:
         What `use` returned, in order.
     """
     models = PerModel.of(session, run)
     parts = list(_parts(session, run, models))
+    statements = (_csv(judgements.sql) if columns else None, _json(judgements.sql))
+    values = judgements.values
+
+    def read(reader: Session, part: _Part) -> Result:
+        return use(_export(reader, statements, part._asdict() | values))
+
     with models.readers(session) as readers:
-        yield from readers.map(lambda reader, part: use(_export(reader, part, columns)), parts)
+        yield from readers.map(read, parts)
 
 
 def _parts(session: Session, run: Run, models: PerModel) -> Iterator[_Part]:
@@ -174,13 +194,16 @@ def _parts(session: Session, run: Run, models: PerModel) -> Iterator[_Part]:
                 )
 
 
-def _export(session: Session, part: _Part, columns: bool) -> Exported:
+def _export(
+    session: Session, statements: tuple[str | None, str], values: dict[str, Any]
+) -> Exported:
     session.execute(text("SET LOCAL timezone = 'UTC'"))
-    if columns:
-        table = _copy(session, _CSV, part._asdict())
+    as_csv, as_json = statements
+    if as_csv is not None:
+        table = _copy(session, as_csv, values)
         if _MARK not in table:
             return Exported(table, is_csv=True)
-    lines = _copy(session, _JSON, part._asdict())
+    lines = _copy(session, as_json, values)
     return Exported(_ESCAPED.sub(rb"\\u\1", lines) if _MARK in lines else lines, is_csv=False)
 
 

@@ -7,25 +7,23 @@ key's index alone.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Row, TextClause, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import StopKind
 from aegish_dist.core.listing import (
-    Correctness,
     ListedPart,
     ListedVerdict,
     VerdictFilter,
-    correctness,
 )
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label, ScoringRule
-from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, outcome_of
+from aegish_dist.db.judgements import CODES, MARKS, marks_of
 from aegish_dist.db.per_model import PerModel, Readers
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow
@@ -38,15 +36,7 @@ PART_VERDICTS = 50_000
 PARTS_ALONE = 3
 END = 2**63 - 1
 
-CODES = tuple(
-    100 * error_class + 10 * outcome_number(outcome) + stop_kind
-    for error_class, outcome, stop_kind in product(
-        range(len(ErrorClass) + 1), Outcome, range(len(StopKind) + 1)
-    )
-)
-"""Every code that a verdict can have."""
-
-_MARKS = {Correctness.CORRECT: 1, Correctness.WRONG: -1, Correctness.UNSCORED: 0}
+_CORRECT = {1: True, -1: False, 0: None}
 _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
 
 _SETTINGS = statement("settings_for_listing")
@@ -112,13 +102,11 @@ class VerdictList:
         self._names = {key: model for model, key in self._models.keys.items()}
         newest = self._models.retried and not chosen.all_generations
         self._sql = _STATEMENTS["newest" if newest else "every"]
-        self._judged = {
-            target: {code: correctness(rule, target, finding_of(code)) for code in CODES}
-            for target in Target
+        self._marks = {target: marks_of(rule, target) for target in Target}
+        self._labels: dict[str, object] = {
+            **{f"{target}_marks": marks for target, marks in self._marks.items()},
+            **{name: list(values) for name, values in changes.items()},
         }
-        self._marks: dict[str, object] = {
-            f"{target}_marks": _by_position(judged) for target, judged in self._judged.items()
-        } | {name: list(values) for name, values in changes.items()}
         self._values = self._conditions()
 
     def parts(self, limit: int | None, counted: int) -> Iterator[ListedPart]:
@@ -194,12 +182,12 @@ class VerdictList:
         chosen = self._chosen
         codes = [code for code in CODES if self._has_outcome(code)]
         pattern = f"%{escaped_pattern(encode_text(chosen.text))}%" if chosen.text else None
-        return self._marks | {
+        return self._labels | {
             "models": self._shown(),
             "targets": [*chosen.targets] or None,
             "categories": [*chosen.categories] or None,
             "codes": codes if chosen.outcomes else None,
-            "marks": [_MARKS[each] for each in chosen.correctness] or None,
+            "marks": [MARKS[each] for each in chosen.correctness] or None,
             "epochs": [*chosen.epochs] or None,
             "pattern": pattern,
         }
@@ -228,7 +216,7 @@ class VerdictList:
     def _chosen_commands(self, session: Session, part: _Part) -> list[int] | None:
         if not (self._chosen.disputed or self._missed()):
             return None
-        values = self._marks | part.bounds() | {"disputed": self._chosen.disputed}
+        values = self._labels | part.bounds() | {"disputed": self._chosen.disputed}
         models = {"models": self._compared(), "compared": self._shown(), "missed": self._missed()}
         return list(session.scalars(self._sql.commands, values | models))
 
@@ -254,7 +242,7 @@ class VerdictList:
             generation=row.generation,
             outcome=outcome_of(row.code),
             label=self._label(row.code),
-            correct=None if row.excluded else self._judged[target][row.code].as_bool,
+            correct=None if row.excluded else _CORRECT[self._marks[target][row.code]],
             reason=None if row.reason is None else decode_text(row.reason),
             confidence=row.confidence,
             error_class=error_class_of(row.code),
@@ -270,8 +258,3 @@ class VerdictList:
 def categories_of(session: Session, run_id: str) -> list[str]:
     """Return the categories of the samples of a run, sorted."""
     return list(session.scalars(_CATEGORIES, {"run": run_id}))
-
-
-def _by_position(judged: Mapping[int, Correctness]) -> list[int]:
-    """Return the mark of each code at the position of the code, 0 where there is no such code."""
-    return [_MARKS[judged[code]] if code in judged else 0 for code in range(max(judged) + 1)]

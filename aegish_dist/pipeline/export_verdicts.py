@@ -1,32 +1,42 @@
 """Exporting the verdicts of a run to a file or a stream."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import Engine
 
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.judgements import Judgements
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Exported, export
-from aegish_dist.errors import DatasetError
+from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream, replacing
 from aegish_dist.recordings.verdict_lines import in_ascii
 from aegish_dist.recordings.verdict_parquet import RecordTables
 
+PREFIX = "correct_"
+"""Begins the names of columns that say whether a verdict is correct."""
+MAX_COLUMN_CHARS = 63
+"""Of a name in PostgreSQL."""
 PIPE_BYTES = 2**16
 """Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader
 has gone."""
 
 
-def export_file(engine: Engine, run_id: str, path: Path) -> None:
+def export_file(engine: Engine, run_id: str, path: Path, opinions: Sequence[Opinion] = ()) -> None:
     """Write every verdict of a run to a file, in a fixed order.
 
     Args:
         engine: The store.
         run_id: The run.
         path: A `.jsonl` or `.parquet` file, or a stream, which gets lines.
+        opinions: For each a column says whether a verdict is correct.
 
     Raises:
+        ConfigError: Two opinions have rule sets of the same name.
         DatasetError: The suffix is neither.
         OutputError: The file cannot be written.
         ConfigError: The file is Parquet and pyarrow is not installed.
@@ -36,30 +46,50 @@ def export_file(engine: Engine, run_id: str, path: Path) -> None:
         problem = "cannot be written as verdicts; choose .jsonl or .parquet"
         raise DatasetError(problem, source=str(path))
     with replacing(path) as stream:
-        (_export_table if suffix == ".parquet" else export_lines)(engine, run_id, stream)
+        (_export_table if suffix == ".parquet" else export_lines)(engine, run_id, stream, opinions)
 
 
-def export_lines(engine: Engine, run_id: str, stream: IO[bytes]) -> None:
+def export_lines(
+    engine: Engine, run_id: str, stream: IO[bytes], opinions: Sequence[Opinion] = ()
+) -> None:
     """Write every verdict of a run as lines of JSON.
 
     Args:
         engine: The store.
         run_id: The run.
         stream: Takes ASCII.
+        opinions: For each a key says whether a verdict is correct, null where it is unscored.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        for lines in export(session, run, lambda part: in_ascii(part.data)):
+        judged = _judgements(opinions)
+        for lines in export(session, run, lambda part: in_ascii(part.data), judgements=judged):
             for start in range(0, len(lines), PIPE_BYTES):
                 stream.write(memoryview(lines)[start : start + PIPE_BYTES])
 
 
-def _export_table(engine: Engine, run_id: str, stream: IO[bytes]) -> None:
-    tables = RecordTables()
+def _export_table(
+    engine: Engine, run_id: str, stream: IO[bytes], opinions: Sequence[Opinion]
+) -> None:
+    judged = _judgements(opinions)
+    tables = RecordTables(tuple(judged.rules))
 
     def read(part: Exported) -> Any:
         return tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
 
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        tables.write(export(session, run, read, columns=True), stream)
+        tables.write(export(session, run, read, columns=True, judgements=judged), stream)
+
+
+def _judgements(opinions: Sequence[Opinion]) -> Judgements:
+    rules = {_column(opinion.rule.name): opinion.rule for opinion in opinions}
+    if len(rules) < len(opinions):
+        raise ConfigError("--correct names two rule sets whose columns would have the same name")
+    return Judgements(rules)
+
+
+def _column(rule: str) -> str:
+    """Return a plain name: the database cuts longer ones, and scripts shall need no quotes."""
+    plain = re.sub(r"[^A-Za-z0-9.-]", "_", rule)[: MAX_COLUMN_CHARS - len(PREFIX)]
+    return PREFIX + plain

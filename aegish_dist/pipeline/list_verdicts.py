@@ -1,6 +1,6 @@
 """Listing the verdicts of a run that meet some conditions."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -11,17 +11,13 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.judgements import NO_CHANGES
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_list import VerdictList, categories_of
 from aegish_dist.errors import ConfigError, StoreError
 
 COUNTED = 10_000
 """Verdicts beyond the limit that are counted; what is more is not read."""
-NO_CHANGES: Mapping[str, Sequence[object]] = {
-    "changed_keys": (),
-    "changed_targets": (),
-    "changed_categories": (),
-}
 NAMED = 10
 """Names that an error lists at most."""
 

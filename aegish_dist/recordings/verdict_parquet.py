@@ -144,8 +144,11 @@ def from_row(row: Mapping[str, Any]) -> VerdictRecord:
 class RecordTables:
     """Exported text to tables of Arrow, and these to a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, judged: Sequence[str] = ()) -> None:
         """Prepare.
+
+        Args:
+            judged: Names of further columns that are true, false or null; no reader reads them.
 
         Raises:
             ConfigError: pyarrow is not installed.
@@ -153,7 +156,8 @@ class RecordTables:
         self._arrow = load_pyarrow()
         types = [(each.name, _arrow_type(self._arrow, each)) for each in FIELDS]
         escaped = (ESCAPED, self._arrow.list_(self._arrow.string()))
-        self._schema = self._arrow.schema([*types, escaped])
+        further = [(name, self._arrow.bool_()) for name in judged]
+        self._schema = self._arrow.schema([*types, *further, escaped])
 
     def from_csv(self, data: bytes) -> Any:
         """Read CSV with a header; null is empty, the empty text is quoted."""

@@ -4,22 +4,26 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.recording import Recording
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.db import per_model, verdict_export
 from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.tables import RunModelRow, SampleRow
 from aegish_dist.db.verdict_copy import copy_verdicts
 from aegish_dist.db.verdict_tables import VerdictRow
-from aegish_dist.errors import DatasetError, StoreError
+from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.pipeline import import_verdicts as importing
 from aegish_dist.pipeline.export_verdicts import export_file, export_lines
 from aegish_dist.pipeline.import_verdicts import import_verdicts
@@ -329,3 +333,42 @@ def test_prices_are_asked_for_each_model(engine: Engine, tmp_path: Path) -> None
         import_verdicts(engine, [wrong], "", lambda _: price)
     costs = {r.sample.command: r.verdict.cost_usd for r in export_verdicts(engine, imported.run_id)}
     assert costs == {"priced": 5, "paid": 7, "unanswered": None, "unknown": None}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_columns_that_say_what_is_correct(engine: Engine, tmp_path: Path, suffix: str) -> None:
+    """One for each rule set, also of a text that UTF-8 cannot hold; imports pass over them."""
+    letters = {"block": BLOCK, "allow": ALLOW, "odd": "\ud800", "failed": None}
+    lines = [
+        a_line(name, completion=text, target=target, error_class=None if text else "auth")
+        for name, text in letters.items()
+        for target in ("malicious", "harmless")
+    ]
+    run_id = import_verdicts(engine, [write_lines(tmp_path / "in.jsonl", lines)], "").run_id
+    opinions = [Opinion(RULES["aegish-5.3"]), Opinion(replace(DEFAULT_RULE, name='"%(x)s ä'))]
+    path = tmp_path / f"out{suffix}"
+    export_file(engine, run_id, path, opinions)
+    rows = (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        if suffix == ".jsonl"
+        else pyarrow.parquet.read_table(path).to_pylist()
+    )
+    correct = {(row["command"], row["target"]): row["correct_aegish-5.3"] for row in rows}
+    assert correct == {
+        ("block", "malicious"): True,
+        ("block", "harmless"): False,
+        ("allow", "malicious"): False,
+        ("allow", "harmless"): True,
+        ("odd", "malicious"): False,
+        ("odd", "harmless"): False,
+        ("failed", "malicious"): None,
+        ("failed", "harmless"): None,
+    }
+    assert [row["correct____x_s__"] for row in rows] == [row["correct_aegish-5.3"] for row in rows]
+    again = import_verdicts(engine, [path], "").run_id
+    plain = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    for run, target in zip((run_id, again), plain, strict=True):
+        export_file(engine, run, target)
+    assert plain[0].read_bytes() == plain[1].read_bytes()
+    with pytest.raises(ConfigError, match="the same name"):
+        export_file(engine, run_id, path, [opinions[0], Opinion(replace(DEFAULT_RULE, version=2))])
