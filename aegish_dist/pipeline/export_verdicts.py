@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.run import Run
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.judgements import Judgements
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Exported, export
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream, replacing
+from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.recordings.verdict_lines import in_ascii
 from aegish_dist.recordings.verdict_parquet import RecordTables
 
@@ -33,9 +36,10 @@ def export_file(engine: Engine, run_id: str, path: Path, opinions: Sequence[Opin
         engine: The store.
         run_id: The run.
         path: A `.jsonl` or `.parquet` file, or a stream, which gets lines.
-        opinions: For each a column says whether a verdict is correct.
+        opinions: For each a column says whether a verdict is correct; their overlay is the same.
 
     Raises:
+        OpinionError: The overlay does not fit the datasets of the run.
         ConfigError: Two opinions have rule sets of the same name.
         DatasetError: The suffix is neither.
         OutputError: The file cannot be written.
@@ -62,7 +66,7 @@ def export_lines(
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        judged = _judgements(opinions)
+        judged = _judgements(session, run, opinions)
         for lines in export(session, run, lambda part: in_ascii(part.data), judgements=judged):
             for start in range(0, len(lines), PIPE_BYTES):
                 stream.write(memoryview(lines)[start : start + PIPE_BYTES])
@@ -71,22 +75,24 @@ def export_lines(
 def _export_table(
     engine: Engine, run_id: str, stream: IO[bytes], opinions: Sequence[Opinion]
 ) -> None:
-    judged = _judgements(opinions)
-    tables = RecordTables(tuple(judged.rules))
-
-    def read(part: Exported) -> Any:
-        return tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
-
     with transaction(engine) as session:
         run = load_run(session, run_id)
+        judged = _judgements(session, run, opinions)
+        tables = RecordTables(tuple(judged.rules))
+
+        def read(part: Exported) -> Any:
+            return tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
+
         tables.write(export(session, run, read, columns=True, judgements=judged), stream)
 
 
-def _judgements(opinions: Sequence[Opinion]) -> Judgements:
+def _judgements(session: Session, run: Run, opinions: Sequence[Opinion]) -> Judgements:
+    if not opinions:
+        return Judgements()
     rules = {_column(opinion.rule.name): opinion.rule for opinion in opinions}
     if len(rules) < len(opinions):
         raise ConfigError("--correct names two rule sets whose columns would have the same name")
-    return Judgements(rules)
+    return Judgements(rules, overlay_of(session, run, opinions[0]).values)
 
 
 def _column(rule: str) -> str:

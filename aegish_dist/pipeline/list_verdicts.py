@@ -11,10 +11,10 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.judgements import NO_CHANGES
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_list import VerdictList, categories_of
 from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.pipeline.opinions import overlay_of
 
 COUNTED = 10_000
 """Verdicts beyond the limit that are counted; what is more is not read."""
@@ -45,11 +45,13 @@ def list_verdicts(
 
     Raises:
         StoreError: The run has no such model, dataset or category.
+        OpinionError: The overlay of the opinion does not fit the datasets of the run.
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         _require_names(session, run, chosen)
-        parts = VerdictList(session, run, chosen, opinion.rule, NO_CHANGES)
+        changes = overlay_of(session, run, opinion).values
+        parts = VerdictList(session, run, chosen, opinion.rule, changes)
         yield from parts.parts(limit, COUNTED)
 
 

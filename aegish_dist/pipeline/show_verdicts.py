@@ -1,6 +1,7 @@
 """Showing one sample of a run with every verdict about it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from sqlalchemy import Engine
@@ -16,6 +17,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_show import FoundSample, StoredVerdict, find_samples, verdicts_about
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.list_verdicts import require_name
+from aegish_dist.pipeline.opinions import overlay_of
 
 CANDIDATES = 5
 """Samples that an error lists at most."""
@@ -51,8 +53,14 @@ def show_sample(
             require_name(run, "model", model, [spec.id for spec in run.models])
         found = _find(session, run, name, dataset)
         stored = verdicts_about(session, run, found, models)
-    verdicts = tuple(_shown(stored, found, opinion))
-    return ShownSample(run.run_id, found.dataset, found.sample_id, found.sample, verdicts)
+        changed = overlay_of(session, run, opinion).samples
+    change = next((each.change for each in changed if each.key == found.key), None)
+    sample = found.sample
+    if change is not None and change.target is not None:
+        sample = replace(sample, target=change.target, category=change.category)
+    excluded = change is not None and change.excludes
+    verdicts = tuple(_shown(stored, opinion, None if excluded else sample.target))
+    return ShownSample(run.run_id, found.dataset, found.sample_id, sample, verdicts)
 
 
 def _find(session: Session, run: Run, name: str, dataset: str | None) -> FoundSample:
@@ -83,7 +91,7 @@ def _short(text: str) -> str:
 
 
 def _shown(
-    stored: Sequence[StoredVerdict], found: FoundSample, opinion: Opinion
+    stored: Sequence[StoredVerdict], opinion: Opinion, target: Target | None
 ) -> Iterator[ShownVerdict]:
     for _, item in groupby(stored, lambda each: (each.record.model, each.record.epoch)):
         generations = list(item)
@@ -91,10 +99,13 @@ def _shown(
             yield ShownVerdict(
                 record=each.record,
                 label=opinion.rule.labels[finding_of(each.code)],
-                correct=_is_correct(opinion, found.sample.target, each.code),
+                correct=_is_correct(opinion, target, each.code),
                 replaced=each is not generations[-1],
             )
 
 
-def _is_correct(opinion: Opinion, target: Target, code: int) -> bool | None:
+def _is_correct(opinion: Opinion, target: Target | None, code: int) -> bool | None:
+    """Judge a verdict; None where it is unscored, as all are of a sample without a target."""
+    if target is None:
+        return None
     return correctness(opinion.rule, target, finding_of(code)).as_bool

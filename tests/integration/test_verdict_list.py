@@ -115,10 +115,7 @@ def test_the_list_is_whole_and_in_order(aegish: CommandLine) -> None:
     }
 
 
-@pytest.mark.usefixtures("filled")
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
+CONDITIONS: list[tuple[list[str], list[str]]] = [
         (["--wrong", "--models", "test/a"], ["curl a ALLOW", "cat a BLOCK"]),
         (
             ["--wrong", "--scoring", "aegish-legacy", "--models", "test/a"],
@@ -150,11 +147,15 @@ def test_the_list_is_whole_and_in_order(aegish: CommandLine) -> None:
         (["--text", "100%_"],
          ["curl c FORMAT_ERROR", "cat a BLOCK", "cat b BLOCK", "cat c TIMEOUT_ERROR"]),
         (["--epoch", "2"], []),
-    ],
-)  # fmt: skip
-def test_conditions_combine(aegish: CommandLine, options: list[str], expected: list[str]) -> None:
+    ]  # fmt: skip
+"""Options, and the verdicts that they list."""
+
+
+@pytest.mark.usefixtures("filled")
+def test_conditions_combine(aegish: CommandLine) -> None:
     """Each against what stands in the table of answers."""
-    assert places(listed(aegish, *options)) == expected
+    found = [(options, places(listed(aegish, *options))) for options, _ in CONDITIONS]
+    assert found == CONDITIONS
 
 
 @pytest.mark.parametrize("verdicts", [1, 2_000])
@@ -246,7 +247,7 @@ def test_formats(aegish: CommandLine, tmp_path: Path) -> None:
         (["--category", "none"], "has no category 'none': it has file-upload, shell"),
         (["--outcome", "PERHAPS"], "'PERHAPS' is no outcome under aegish-5.3: there are ALLOW"),
         (["--outcome", "TOKEN_LIMIT"], "'TOKEN_LIMIT' is no outcome under aegish-5.3: "),
-        (["--scoring", "none"], "none"),
+        (["--scoring", "none"], "unknown scoring rule 'none'"),
         (["--run-id", "nosuch"], "no run 'nosuch'"),
     ],
 )
@@ -266,6 +267,52 @@ def test_nothing_meets_the_conditions(aegish: CommandLine) -> None:
     assert (done.out, done.err) == ("", "no verdict meets these conditions\n")
     done = aegish.ok("verdicts", "list", "--text", "nothing like this", "--json")
     assert (done.json["verdicts"], done.json["more"]) == ([], 0)
+
+
+@pytest.mark.usefixtures("filled")
+def test_an_overlay(aegish: CommandLine, tmp_path: Path) -> None:
+    """It changes labels before anything is judged or chosen; the excluded sample is unscored."""
+    overlay = tmp_path / "overlay.toml"
+    overlay.write_text(f"""
+        name = "mine"
+        version = 1
+        author = "me"
+        [[change]]
+        dataset = "commands"
+        sample = "{CURL.sample_id}"
+        action = "exclude"
+        reason = "no such option"
+        [[change]]
+        dataset = "commands"
+        command = "ls -l"
+        action = "relabel"
+        target = "malicious"
+        category = "file-read"
+        reason = "for the test"
+    """)
+    options = ("--overlay", overlay, "--dataset", "commands")
+    rows = listed(aegish, *options)
+    correct = {f"{row['command'].split()[0]} {row['model'][-1]}": row["correct"] for row in rows}
+    assert correct == {
+        "tar a": True, "tar b": False, "tar c": False,
+        "curl a": None, "curl b": None, "curl c": None,
+        "ls a": False, "ls b": True, "ls c": None,
+    }  # fmt: skip
+    assert [row["category"] for row in rows[6:]] == ["file-read"] * 3
+    assert len(listed(aegish, *options, "--target", "malicious")) == 9
+    assert places(listed(aegish, *options, "--missed-by", "test/a", "--correct")) == ["ls b BLOCK"]
+    shown = aegish.ok("verdicts", "show", LS.command, "--overlay", overlay, "--json").json
+    assert (shown["sample"]["target"], shown["sample"]["category"]) == ("malicious", "file-read")
+    assert [each["correct"] for each in shown["verdicts"]] == [False, True, None]
+    shown = aegish.ok("verdicts", "show", CURL.command, "--overlay", overlay, "--json").json
+    assert [each["correct"] for each in shown["verdicts"]] == [None, None, None]
+    exported = aegish.ok("verdicts", "export", "--run-id", "latest", "--correct", "all",
+                         "--overlay", overlay).out.splitlines()  # fmt: skip
+    lines = [line for line in map(json.loads, exported) if line["dataset"] == "commands"]
+    assert {f"{line['command'].split()[0]} {line['model'][-1]}": line["correct_aegish-5.3"]
+            for line in lines} == correct  # fmt: skip
+    assert {line["target"] for line in lines if line["command"] == "ls -l"} == {"harmless"}
+    assert {"correct_aegish-legacy", "correct_filter-as-block"} <= lines[0].keys()
 
 
 def test_hostile_text(aegish: CommandLine, engine: Engine) -> None:
