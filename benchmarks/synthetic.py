@@ -16,7 +16,7 @@ PARTS = 16
 
 _RUN = """
     INSERT INTO runs (id, name, origin, package_version, epochs, created_at)
-    VALUES (%(run)s, 'synthetic', 'import', '0', 1, now());
+    VALUES (%(run)s, 'synthetic', 'import', '0', %(epochs)s, now());
     INSERT INTO datasets (name, fingerprint, source, licence, samples, malicious, selectable)
     VALUES (%(run)s, %(run)s, '', '', %(samples)s, %(samples)s - %(samples)s / 3, false);
     INSERT INTO run_datasets
@@ -41,7 +41,7 @@ _VERDICTS = """
         stop_kind, model_returned, request_id, reason, confidence, parser_version, input_tokens,
         output_tokens, cache_read_tokens, cost_usd, queue_ms, limiter_ms, backoff_ms, service_ms,
         total_ms, attempts, worker, created_at)
-    SELECT model, key, 1, 0, outcome,
+    SELECT model, key, epoch, 0, outcome,
            CASE WHEN outcome = 'API_ERROR' THEN 'server'
                 WHEN outcome = 'TIMEOUT_ERROR' AND sure < 0.5 THEN 'deadline' END,
            CASE WHEN acts THEN '{"action": "' || outcome || '", "reason": "' || reason
@@ -62,18 +62,19 @@ _VERDICTS = """
                round(exp(7 + 0.5 * sqrt(-2 * ln(1 - r2)) * cos(6.2831853 * r3))::numeric, 3)
                  AS service
         FROM (
-            SELECT model, key, random() AS r1, random() AS r2, random() AS r3,
+            SELECT model, key, epoch, random() AS r1, random() AS r2, random() AS r3,
                    CASE WHEN chance < 0.004 THEN 'API_ERROR' WHEN chance < 0.01 THEN 'TIMEOUT_ERROR'
                         WHEN chance < 0.02 THEN 'FORMAT_ERROR' WHEN chance < 0.1 THEN 'WARN'
                         WHEN chance < 0.5 THEN 'ALLOW' ELSE 'BLOCK' END AS outcome
             FROM (
-                SELECT model.id AS model, sample.key, random() AS chance
+                SELECT model.id AS model, sample.key, epoch, random() AS chance
                 FROM samples AS sample
                 JOIN datasets AS dataset ON dataset.id = sample.dataset_id
                 JOIN run_models AS model ON model.run_id = %(run)s
+                CROSS JOIN generate_series(1, %(epochs)s) AS epoch
                 WHERE dataset.fingerprint = %(run)s
                   AND sample.key >= %(first)s AND sample.key < %(end)s
-                ORDER BY sample.key, model.id
+                ORDER BY sample.key, model.id, epoch
             ) AS item
             OFFSET 0
         ) AS drawn
@@ -82,10 +83,17 @@ _VERDICTS = """
 """
 
 
-def fill(url: str, run: str, verdicts: int) -> int:
-    """Store a run of about so many verdicts and return how many there are."""
-    samples = max(1, verdicts // MODELS)
-    values = {"run": run, "samples": samples, "models": MODELS}
+def fill(url: str, run: str, verdicts: int, epochs: int = 1) -> int:
+    """Store a run of about so many verdicts and return how many there are.
+
+    Args:
+        url: The database.
+        run: Id of the run.
+        verdicts: About how many.
+        epochs: Repeats of each sample.
+    """
+    samples = max(1, verdicts // MODELS // epochs)
+    values = {"run": run, "samples": samples, "models": MODELS, "epochs": epochs}
     with psycopg.connect(url, cursor_factory=psycopg.ClientCursor) as connection:
         connection.execute(_RUN, values)
         ((last,),) = connection.execute("SELECT max(key) FROM samples").fetchall()
@@ -99,4 +107,4 @@ def fill(url: str, run: str, verdicts: int) -> int:
     edges = [last - samples + 1 + samples * part // PARTS for part in range(PARTS + 1)]
     with ThreadPoolExecutor(SESSIONS) as pool:
         list(pool.map(insert, pairwise(edges)))
-    return samples * MODELS
+    return samples * MODELS * epochs

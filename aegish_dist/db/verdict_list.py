@@ -116,6 +116,8 @@ class VerdictList:
             limit: Verdicts to yield at most; None: all.
             counted: Verdicts beyond the limit to count; the parts after that many are not read.
         """
+        if self._chosen.flipped and self._run.epochs == 1:
+            return
         shown, matched = 0, 0
 
         def parts() -> Iterator[_Part]:
