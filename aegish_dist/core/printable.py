@@ -7,6 +7,7 @@ let them move a cursor, change a colour, write the clipboard or reorder a line.
 import json
 import re
 
+_ON_ONE_LINE = json.JSONEncoder(allow_nan=False)
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
@@ -43,7 +44,7 @@ def printable_json(document: object, *, sort_keys: bool = False) -> str:
 
 def printable_line_of_json(value: object) -> str:
     """Return one value as JSON in ASCII on one line; no NaN."""
-    return _without_del(json.dumps(value, allow_nan=False))
+    return _without_del(_ON_ONE_LINE.encode(value))
 
 
 def _without_del(text: str) -> str:

@@ -48,7 +48,7 @@ class Judgements:
     rules: Mapping[str, ScoringRule] = field(default_factory=dict)
     """By name of the column, a plain one."""
     changes: Mapping[str, Sequence[object]] = field(default_factory=lambda: NO_CHANGES)
-    """What an overlay changes: keys of samples, and their targets, null where it excludes them."""
+    """Of an overlay: keys of samples, and their targets, null where it excludes them."""
 
     @property
     def values(self) -> dict[str, object]:

@@ -7,7 +7,7 @@ key's index alone.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Row, TextClause, select
@@ -20,7 +20,7 @@ from aegish_dist.core.listing import (
 )
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import Label, ScoringRule
+from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, outcome_of
 from aegish_dist.db.judgements import CODES, MARKS, marks_of
@@ -33,10 +33,13 @@ STEP_VERDICTS = 2_000
 """Verdicts of the first part, about; each part after it has twice as many as the one before."""
 PART_VERDICTS = 50_000
 """Verdicts of the largest part, about."""
+FILE_VERDICTS = 6_000
+"""The same of a list without a limit, whose parts are held in memory whole."""
 PARTS_ALONE = 3
 END = 2**63 - 1
 
 _CORRECT = {1: True, -1: False, 0: None}
+_TARGETS = {target.value: target for target in Target}
 _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
 
 _SETTINGS = statement("settings_for_listing")
@@ -77,6 +80,37 @@ class _Part:
         return {"dataset": self.dataset_id, "first": self.first, "end": self.end}
 
 
+@dataclass(slots=True)
+class _Progress:
+    """How much of a list was found."""
+
+    limit: int | None
+    counted: int
+    """Verdicts beyond the limit to count."""
+    shown: int = 0
+    matched: int = 0
+
+    @property
+    def room(self) -> int | None:
+        return None if self.limit is None else self.limit - self.shown
+
+    @property
+    def done(self) -> bool:
+        return self.limit is not None and self.matched >= self.limit + self.counted
+
+    @property
+    def nearly_done(self) -> bool:
+        """Whether parts like those that were read will soon hold the rest."""
+        return self.limit is not None and self.limit + self.counted <= 10 * self.matched
+
+    def cut(self, part: ListedPart) -> ListedPart:
+        """Take a part into account, and return as much of it as the limit leaves."""
+        verdicts = part.verdicts[: self.room]
+        self.shown += len(verdicts)
+        self.matched += part.matched
+        return ListedPart(verdicts, part.matched)
+
+
 class VerdictList:
     """The verdicts of a run that meet some conditions."""
 
@@ -97,7 +131,7 @@ class VerdictList:
             rule: Says which verdicts are correct.
             changes: What an overlay changes, as the fragment `labelled_samples` binds it.
         """
-        self._session, self._run, self._chosen, self._rule = session, run, chosen, rule
+        self._session, self._run, self._chosen = session, run, chosen
         self._models = PerModel.of(session, run)
         self._names = {key: model for model, key in self._models.keys.items()}
         newest = self._models.retried and not chosen.all_generations
@@ -106,6 +140,10 @@ class VerdictList:
         self._labels: dict[str, object] = {
             **{f"{target}_marks": marks for target, marks in self._marks.items()},
             **{name: list(values) for name, values in changes.items()},
+        }
+        self._by_code = {
+            code: (outcome_of(code), rule.labels[finding_of(code)], error_class_of(code))
+            for code in CODES
         }
         self._values = self._conditions()
 
@@ -118,33 +156,34 @@ class VerdictList:
         """
         if self._chosen.flipped and self._run.epochs == 1:
             return
-        shown, matched = 0, 0
-
-        def parts() -> Iterator[_Part]:
-            for dataset, dataset_id, first, end in self._ranges():
-                yield _Part(
-                    dataset, dataset_id, first, end, None if limit is None else limit - shown
-                )
-
-        for part in self._in_turn(parts()):
-            room = None if limit is None else limit - shown
-            verdicts = part.verdicts[:room]
-            shown, matched = shown + len(verdicts), matched + part.matched
-            yield ListedPart(verdicts, part.matched)
-            if limit is not None and matched >= limit + counted:
+        progress = _Progress(limit, counted)
+        for part in self._in_turn(self._parts(progress), progress):
+            yield progress.cut(part)
+            if progress.done:
                 return
 
-    def _in_turn(self, parts: Iterator[_Part]) -> Iterator[ListedPart]:
-        """Read parts, the first ones alone: most lists end before other sessions are connected."""
-        with Readers(self._session, side_by_side=False) as reader:
-            yield from reader.map(self._read, islice(parts, PARTS_ALONE))
+    def _parts(self, progress: "_Progress") -> Iterator[_Part]:
+        largest = FILE_VERDICTS if progress.limit is None else PART_VERDICTS
+        for dataset, dataset_id, first, end in self._ranges(largest):
+            yield _Part(dataset, dataset_id, first, end, progress.room)
+
+    def _in_turn(self, parts: Iterator[_Part], progress: "_Progress") -> Iterator[ListedPart]:
+        """Read parts; side by side only where many are left: other sessions have to connect."""
+        with Readers(self._session, side_by_side=False):
+            for number, part in enumerate(parts):
+                if number >= PARTS_ALONE and not progress.nearly_done:
+                    parts = chain([part], parts)
+                    break
+                yield self._read(self._session, part)
+            else:
+                return
         with self._models.readers(self._session) as readers:
             yield from readers.map(self._read, parts)
 
-    def _ranges(self) -> Iterator[tuple[str, int, int, int]]:
+    def _ranges(self, largest_part: int) -> Iterator[tuple[str, int, int, int]]:
         """Yield dataset, its key, first sample and end of each part."""
         step = max(1, STEP_VERDICTS // (len(self._compared()) * self._run.epochs))
-        largest = PART_VERDICTS // STEP_VERDICTS
+        largest = max(1, largest_part // STEP_VERDICTS)
         width = 1
         for name, dataset_id in self._datasets():
             edges: list[int] = [
@@ -195,14 +234,11 @@ class VerdictList:
         }
 
     def _has_outcome(self, code: int) -> bool:
-        label = self._label(code)
+        outcome, label, _ = self._by_code[code]
         return any(
-            outcome_of(code) is each if isinstance(each, Outcome) else label is each
+            outcome is each if isinstance(each, Outcome) else label is each
             for each in self._chosen.outcomes
         )
-
-    def _label(self, code: int) -> Label:
-        return self._rule.labels[finding_of(code)]
 
     def _read(self, session: Session, part: _Part) -> ListedPart:
         session.execute(_SETTINGS)
@@ -230,7 +266,8 @@ class VerdictList:
         return [row.run_model_id for row in rows], [row.sample_key for row in rows]
 
     def _verdict(self, row: Row[Any], part: _Part) -> ListedVerdict:
-        target = Target(row.target)
+        target, code = _TARGETS[row.target], row.code
+        outcome, label, error_class = self._by_code[code]
         return ListedVerdict(
             run_id=self._run.run_id,
             model=self._names[row.run_model_id],
@@ -242,12 +279,12 @@ class VerdictList:
             cluster=row.cluster,
             epoch=row.epoch,
             generation=row.generation,
-            outcome=outcome_of(row.code),
-            label=self._label(row.code),
-            correct=None if row.excluded else _CORRECT[self._marks[target][row.code]],
+            outcome=outcome,
+            label=label,
+            correct=None if row.excluded else _CORRECT[self._marks[target][code]],
             reason=None if row.reason is None else decode_text(row.reason),
             confidence=row.confidence,
-            error_class=error_class_of(row.code),
+            error_class=error_class,
             input_tokens=row.input_tokens,
             output_tokens=row.output_tokens,
             cost_usd=row.cost_usd,

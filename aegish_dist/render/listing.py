@@ -4,8 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from datetime import datetime
-from decimal import Decimal
+from operator import attrgetter
 from typing import Any
 
 from aegish_dist.core.listing import ListedPart, ListedVerdict
@@ -14,6 +13,7 @@ from aegish_dist.render.csv import spreadsheet_safe
 
 COLUMNS = tuple(each.name for each in fields(ListedVerdict))
 """Keys of the JSON objects and columns of the CSV, in this order."""
+_VALUES = attrgetter(*COLUMNS)
 
 
 def listing_json(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterator[str]:
@@ -46,28 +46,19 @@ def listing_csv(parts: Iterable[ListedPart]) -> Iterator[str]:
 
 
 def _row(verdict: ListedVerdict) -> dict[str, Any]:
-    return {name: _plain(getattr(verdict, name)) for name in COLUMNS}
+    row = dict(zip(COLUMNS, _VALUES(verdict), strict=True))
+    if verdict.cost_usd is not None:
+        row["cost_usd"] = float(verdict.cost_usd)
+    if verdict.created_at is not None:
+        row["created_at"] = verdict.created_at.isoformat()
+    return row
 
 
-def _plain(value: object) -> object:
-    match value:
-        case Decimal():
-            return float(value)
-        case datetime():
-            return value.isoformat()
-        case _:
-            return value
-
-
-def _cells(verdict: ListedVerdict) -> Iterator[object]:
-    for value in _row(verdict).values():
-        match value:
-            case bool():
-                yield str(value).lower()
-            case str():
-                yield spreadsheet_safe(value)
-            case _:
-                yield value
+def _cells(verdict: ListedVerdict) -> list[object]:
+    row = _row(verdict)
+    if verdict.correct is not None:
+        row["correct"] = "true" if verdict.correct else "false"
+    return [spreadsheet_safe(cell) if type(cell) is str else cell for cell in row.values()]
 
 
 def _csv_lines(rows: Iterable[Iterable[object]]) -> str:
