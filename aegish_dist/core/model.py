@@ -1,7 +1,7 @@
 """Facts that a worker needs to call a model; fixed for a run at submit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from aegish_dist.core.cost import Price
@@ -73,7 +73,7 @@ class CallParameters:
     """Generation parameters of a run, the same for every model."""
 
     seed: int | None = 42
-    """Sent where the wire format knows it (not Anthropic)."""
+    """Sent where the wire format knows it (not Anthropic), one more in each further epoch."""
     temperature: float | None = None
     """None leaves the provider's default."""
     max_output_tokens: int = 4096
@@ -84,3 +84,14 @@ class CallParameters:
     """Cost in USD from which the run begins no further call; None sets no bound."""
     max_cost_per_model_usd: Decimal | None = None
     """The same for each of its models."""
+
+    def of_epoch(self, epoch: int) -> "CallParameters":
+        """Return what is sent in an epoch: each has a seed of its own.
+
+        With one seed for all, a provider that keeps to it gives the same answer again, and repeats
+        of a command would look certain.
+
+        Args:
+            epoch: 1-based; the first one has the seed of the run.
+        """
+        return self if self.seed is None else replace(self, seed=self.seed + epoch - 1)

@@ -179,7 +179,7 @@ async def _call(of: Attempt, permit: Permit) -> Completion:
     limiter, clock = of.caller.limiter, of.clock
     started = time.monotonic()
     try:
-        completion = await of.caller.client.complete(of.found.command)
+        completion = await of.caller.client.complete(of.found.command, of.item.epoch)
     except ProviderError as error:
         clock.service = time.monotonic() - started
         kind = ErrorClass(error.error_class)

@@ -47,8 +47,8 @@ class Baseline:
     answer: Callable[[str], str]
     """Command to completion text."""
 
-    async def complete(self, command: str) -> Completion:
-        """Judge a command at once."""
+    async def complete(self, command: str, epoch: int = 1) -> Completion:
+        """Judge a command at once, in every epoch alike."""
         return Completion(
             text=self.answer(command),
             stop_reason="stop",

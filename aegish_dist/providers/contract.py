@@ -19,11 +19,12 @@ Observer = Callable[[RateHint], None]
 class ModelClient(Protocol):
     """One model, prepared for one run; safe for hundreds of calls at once."""
 
-    async def complete(self, command: str) -> Completion:
+    async def complete(self, command: str, epoch: int = 1) -> Completion:
         """Make one attempt to have a command judged.
 
         Args:
             command: The shell command; sent as data, never executed.
+            epoch: 1-based repeat, which says what seed is sent.
 
         Returns:
             The answer. One that the provider withheld is an answer too: empty, CONTENT_FILTER.
@@ -38,8 +39,8 @@ class ModelClient(Protocol):
 class RequestTemplate:
     """A POST request that lacks only the command.
 
-    Encoded once per run: the prompt is several kilobytes and the same for every sample, and
-    escaping it for each call would cost more than everything else the client does.
+    Encoded once per run and epoch: the prompt is several kilobytes and the same for every sample,
+    and escaping it for each call would cost more than everything else the client does.
     """
 
     url: str

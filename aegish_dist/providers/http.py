@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -92,7 +92,7 @@ class HttpClient:
         self,
         session: aiohttp.ClientSession,
         codec: Codec,
-        template: RequestTemplate,
+        template_of: Callable[[int], RequestTemplate],
         route: Route,
         key: str | None,
         *,
@@ -100,15 +100,15 @@ class HttpClient:
     ) -> None:
         self._session = session
         self._codec = codec
-        self._template = template
+        self._template_of = template_of
         self.route = route
         """Where and how requests travel."""
         self._observe = observe
         self._mask = KeyMask(key)
 
-    async def complete(self, command: str) -> Completion:
+    async def complete(self, command: str, epoch: int = 1) -> Completion:
         """Make one attempt to have a command judged."""
-        reply = await self._post(_Body(self._template.parts(command)))
+        reply = await self._post(_Body(self._template_of(epoch).parts(command)))
         hint = rate_hint(reply.headers) if self._observe else None
         if self._observe and hint:
             self._observe(hint)

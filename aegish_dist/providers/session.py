@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -15,7 +16,7 @@ from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import baseline
-from aegish_dist.providers.contract import ModelClient, Observer, codec
+from aegish_dist.providers.contract import ModelClient, Observer, RequestTemplate, codec
 from aegish_dist.providers.http import HttpClient, Route
 
 CONNECT_TIMEOUT_S = 30.0
@@ -62,7 +63,7 @@ class ProviderSession:
 
         Args:
             spec: The model.
-            prompt: Encoded here, once; calls add only the command.
+            prompt: Encoded once per epoch; calls add only the command.
             parameters: Generation parameters and the deadline of a call.
             key: Sent in the wire format's own header; None or blank sends none.
             observe: Called with the rate limits that a response states.
@@ -76,7 +77,11 @@ class ProviderSession:
         if spec.wire.http is None:
             raise CatalogError(f"model '{spec.id}' was imported and cannot be called")
         wire = codec(spec.wire)
-        template = wire.encode(spec, prompt, parameters)
+
+        @cache
+        def template_of(epoch: int) -> RequestTemplate:
+            return wire.encode(spec, prompt, parameters.of_epoch(epoch))
+
         secret = _key_text(spec, key)
         headers = {
             "Content-Type": "application/json",
@@ -85,8 +90,8 @@ class ProviderSession:
             "User-Agent": f"aegish-dist/{__version__}",
             **wire.request_headers(secret),
         }
-        route = _route(_endpoint(spec, template.url), headers, parameters.time_limit_s)
-        return HttpClient(self._http, wire, template, route, secret, observe=observe)
+        route = _route(_endpoint(spec, template_of(1).url), headers, parameters.time_limit_s)
+        return HttpClient(self._http, wire, template_of, route, secret, observe=observe)
 
 
 def _endpoint(spec: ModelSpec, address: str) -> URL:

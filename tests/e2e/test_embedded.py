@@ -54,6 +54,20 @@ def test_interrupt(home: Path, tmp_path: Path) -> None:
         assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120
 
 
+def test_every_epoch_is_a_call(home: Path, tmp_path: Path) -> None:
+    """Nothing answers in a provider's place: K epochs of a command are K calls and K verdicts."""
+    with Simulator(tmp_path) as simulator:
+        simulator.start()
+        env = environment(home=home, catalog=simulator.catalog)
+        asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "7")
+        run_json(env, "submit", *asked, "--epochs", "4", "--skip-preflight")
+        assert simulator.calls() == 4 * 7
+        lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
+        verdicts = [json.loads(line) for line in lines]
+        assert len({(each["command"], each["epoch"]) for each in verdicts}) == 4 * 7
+        assert len({each["request_id"] for each in verdicts}) == 4 * 7
+
+
 def test_demo(home: Path) -> None:
     """The demo needs nothing, asks every model everything, and marks the simulated models."""
     report = run(environment(home=home), "demo").stdout

@@ -49,7 +49,7 @@ class Provider:
     calls: Counter[str] = field(default_factory=Counter)
     begun_s: list[float] = field(default_factory=list)
 
-    async def complete(self, command: str) -> Completion:
+    async def complete(self, command: str, epoch: int = 1) -> Completion:
         now_s = asyncio.get_running_loop().time() - START_S
         self.calls[command] += 1
         self.begun_s.append(now_s)
@@ -438,7 +438,7 @@ def test_an_answer_that_claims_to_have_used_more_tokens_than_there_are() -> None
     """It slows its model down for some minutes, not for ever."""
 
     class Boastful(Provider):
-        async def complete(self, command: str) -> Completion:
+        async def complete(self, command: str, epoch: int = 1) -> Completion:
             answer = await super().complete(command)
             usage = Usage(100, 2**53 - 1 if command == "3" else 10)
             return replace(answer, usage=usage)

@@ -154,6 +154,27 @@ def test_a_call_in_each_wire_format_brings_back_the_text(
     assert "Validate this command: cat /etc/shadow" in json.dumps(body)
 
 
+@pytest.mark.parametrize("wire", [WireFormat.OPENAI, WireFormat.GOOGLE])
+def test_each_epoch_has_a_seed_of_its_own(wire: WireFormat) -> None:
+    """A provider that keeps to a seed would repeat its answer, as a cache would."""
+    seeds = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        seeds.append(body.get("generationConfig", body)["seed"])
+        return web.json_response(
+            chat("x") if wire is WireFormat.OPENAI else {"candidates": [{"finishReason": "STOP"}]}
+        )
+
+    async def body() -> None:
+        async with serving(handler) as base_url, client_of(base_url, wire=wire) as client:
+            for epoch in (1, 2, 3, 1):
+                await client.complete("ls", epoch)
+
+    asyncio.run(body())
+    assert seeds == [42, 43, 44, 42]
+
+
 def test_hundreds_of_calls_are_in_flight_at_once() -> None:
     async def body() -> list[Completion]:
         everyone = asyncio.Barrier(300)

@@ -55,14 +55,16 @@ class Provider:
     def __init__(self, *answers: Completion | ProviderError) -> None:
         self._answers = list(answers)
         self.commands: list[str] = []
+        self.epochs: list[int] = []
         self.called = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.now = 0
         self.most = 0
 
-    async def complete(self, command: str) -> Completion:
+    async def complete(self, command: str, epoch: int = 1) -> Completion:
         self.commands.append(command)
+        self.epochs.append(epoch)
         self.called.set()
         self.now += 1
         self.most = max(self.most, self.now)
@@ -450,6 +452,26 @@ def test_a_second_copy_of_a_message_costs_no_call() -> None:
         assert (len(provider.commands), len(store.recorded)) == (1, 1)
         await evaluator.evaluate(ITEM, None)  # nothing of it is left
         assert len(provider.commands) == 2
+
+    asyncio.run(scenario())
+
+
+def test_epochs_of_a_sample_are_no_copies() -> None:
+    """Each is called for itself, under way at once or one after the other."""
+
+    async def scenario() -> None:
+        store, provider = Store(), Provider(BLOCK)
+        provider.may_answer.clear()
+        evaluator = an_evaluator(store, provider)
+        epochs = [replace(ITEM, epoch=epoch) for epoch in (1, 2, 3)]
+        called = [asyncio.create_task(evaluator.evaluate(each, None)) for each in epochs]
+        async with asyncio.timeout(5):
+            while provider.now < len(epochs):
+                await asyncio.sleep(0)
+        provider.may_answer.set()
+        await asyncio.gather(*called)
+        assert provider.epochs == [1, 2, 3]
+        assert [each.item for each in store.recorded] == epochs
 
     asyncio.run(scenario())
 
