@@ -6,20 +6,35 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.context import open_workspace, without_collector
-from aegish_dist.cli.options import FiniteRange, Utf8, as_json, comma_list, with_opinion
+from aegish_dist.cli.options import (
+    MAX_INTEGER,
+    FiniteRange,
+    Utf8,
+    as_json,
+    comma_list,
+    with_opinion,
+)
 from aegish_dist.cli.printing import note, output_is_terminal, say, say_rendered
 from aegish_dist.core.comparison import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
+from aegish_dist.pipeline.compare_snapshots import compare_snapshots
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render import COMPARISON_FORMATS, ComparisonData, render_comparison
 from aegish_dist.render.gate import gate_line, github_annotations, junit_xml, worst
 from aegish_dist.render.quality import HEADLINES
+from aegish_dist.render.snapshots import render_snapshots
 
+_NOT_OF_SNAPSHOTS = (
+    *("run_id", "runs", "scoring", "targets", "overlay", "force"),
+    *("metric", "gate", "margin", "junit", "annotations"),
+)
+"""Options that say nothing about snapshots, which have their opinions."""
 _EXIT_CODES = {
     GateVerdict.SHIPS: 0,
     GateVerdict.WORSE: EXIT_WORSE,
@@ -44,6 +59,14 @@ _EXIT_CODES = {
     callback=comma_list,
     metavar="ID[,ID...]",
     help="Only these, the baseline first. Default: all of the run, or all that the runs share.",
+)
+@click.option(
+    "--snapshots",
+    type=Utf8(),
+    multiple=True,
+    callback=comma_list,
+    metavar="A,B",
+    help="List the verdicts that two snapshots judge differently, by their numbers.",
 )
 @with_opinion
 @click.option("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
@@ -82,10 +105,15 @@ def compare(opinion: Opinion, **options: Any) -> int:
     that are scored on both sides. `--run-id` compares all pairs of a run's models; `--runs`
     compares each model of the first run with itself in the others.
 
+    `--snapshots` compares two opinions about the same verdicts, and not two models.
+
     With `--gate`, a candidate ships (exit code 0) when the interval of its difference lies above
     -M, is worse (4) when it lies below, and is else inconclusive (5). The baseline is the first of
     `--models` or `--runs`.
     """
+    if options["snapshots"]:
+        _print_snapshots(options)
+        return 0
     _check(options)
     form = "json" if options["as_json"] else options["form"]
     with without_collector():
@@ -130,10 +158,33 @@ def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
     return compare_runs(engine, runs, models, question)
 
 
+def _print_snapshots(options: dict[str, Any]) -> None:
+    if len(options["snapshots"]) != 2:
+        raise click.UsageError("--snapshots takes two numbers: A,B")
+    given = click.get_current_context().get_parameter_source
+    for name in _NOT_OF_SNAPSHOTS:
+        if given(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"--snapshots excludes --{name.replace('_', '-')}")
+    number = click.IntRange(1, MAX_INTEGER)
+    a, b = (number.convert(each, None, None) for each in options["snapshots"])
+    engine = open_workspace().engine
+    with without_collector():
+        data = compare_snapshots(engine, a, b, options["models"])
+    form = "json" if options["as_json"] else options["form"] or "table"
+    output = options["output"]
+    if output is not None:
+        _write(output, render_snapshots(data, form))
+        return
+    say_rendered(render_snapshots(data, form, width=_width(), color=output_is_terminal()))
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((140, 40)).columns
+
+
 def _print(data: ComparisonData, form: str, output: Path | None) -> None:
     if output is None:
-        width = shutil.get_terminal_size((140, 40)).columns
-        say_rendered(render_comparison(data, form, width=width, color=output_is_terminal()))
+        say_rendered(render_comparison(data, form, width=_width(), color=output_is_terminal()))
         return
     _write(output, render_comparison(data, form))
 

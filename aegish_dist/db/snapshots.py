@@ -90,6 +90,12 @@ def find_snapshot(
     return None if row is None else _to_snapshot(row)
 
 
+def load_snapshot(session: Session, snapshot_id: int) -> Snapshot | None:
+    """Return a snapshot of any run; None when there is none of that number."""
+    row = session.get(SnapshotRow, snapshot_id)
+    return None if row is None else _to_snapshot(row)
+
+
 def _to_snapshot(row: SnapshotRow) -> Snapshot:
     return Snapshot(
         snapshot_id=row.id,
