@@ -13,6 +13,7 @@ Expected failures are `AegishError`s with a message of one line. Whatever is not
 internal, in this package and in its modules.
 """
 
+from aegish_dist.core.comparison import Comparison, Difference, GateVerdict
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.model import CallParameters
@@ -21,11 +22,13 @@ from aegish_dist.core.parsing import PARSER_VERSION, parse
 from aegish_dist.core.run import Held, Run, RunSummary
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Composite, Label, ScoringRule, rule_named
+from aegish_dist.core.side import Side
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
 from aegish_dist.core.verdict import Outcome, ParsedCompletion
 from aegish_dist.errors import AegishError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
+from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 from aegish_dist.pipeline.extend import Addition, Extended, extend_run
 from aegish_dist.pipeline.hold import Holding, hold_run
@@ -39,11 +42,19 @@ from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.start_run import Started, start_run
 from aegish_dist.pipeline.status import RunStatus, State, run_status
 from aegish_dist.pipeline.workspace import Workspace
-from aegish_dist.render import FORMATS, ReportData, render
+from aegish_dist.render import (
+    COMPARISON_FORMATS,
+    FORMATS,
+    ComparisonData,
+    ReportData,
+    render,
+    render_comparison,
+)
 from aegish_dist.settings import Settings, load_settings
 
 __all__ = [
     "AEGISH_TARGETS",
+    "COMPARISON_FORMATS",
     "DEFAULT_RULE",
     "FORMATS",
     "METRICS_VERSION",
@@ -54,12 +65,16 @@ __all__ = [
     "CallParameters",
     "Cell",
     "ChangedVerdict",
+    "Comparison",
+    "ComparisonData",
     "Composite",
     "ConfidenceCell",
     "Dataset",
+    "Difference",
     "Estimate",
     "Extended",
     "Finding",
+    "GateVerdict",
     "Held",
     "Holding",
     "Label",
@@ -71,6 +86,7 @@ __all__ = [
     "Outcome",
     "Overlay",
     "ParsedCompletion",
+    "Question",
     "Reparsed",
     "ReportData",
     "Request",
@@ -81,6 +97,7 @@ __all__ = [
     "Sample",
     "ScoringRule",
     "Settings",
+    "Side",
     "Snapshot",
     "Started",
     "State",
@@ -89,6 +106,8 @@ __all__ = [
     "Workspace",
     "aggregate",
     "choose_dataset",
+    "compare_models",
+    "compare_runs",
     "current_snapshot",
     "extend_run",
     "find_run",
@@ -100,6 +119,7 @@ __all__ = [
     "parse",
     "recent_runs",
     "render",
+    "render_comparison",
     "reparse_runs",
     "report_data",
     "resume_run",
