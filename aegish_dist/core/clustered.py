@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 from operator import mul
 from typing import NamedTuple
 
@@ -89,33 +90,48 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
     """
     if any(stratum.clusters < 2 for stratum in strata):
         return None
-    raw: defaultdict[str, float] = defaultdict(float)
-    mended: defaultdict[str, float] = defaultdict(float)
-    raw_squares, mended_squares, cubes, alone = [], [], [], 0
-    for stratum in strata:
-        n, mean = stratum.samples, stratum.mean
-        sizes = {each.samples for each in stratum.sums}
-        factors = {size: 1 / math.sqrt(1 - size / n) for size in sizes}
-        for cluster, samples, total, number in stratum.sums:
-            residual = (total - samples * mean) / n
-            scaled = residual * factors[samples]
-            if cluster is None:
-                raw_squares.append(number * residual**2)
-                mended_squares.append(number * scaled**2)
-                cubes.append(number * scaled**3)
-                alone += number
-            else:
-                raw[cluster] += residual
-                mended[cluster] += scaled
-    clusters = len(raw) + alone
-    squares = math.fsum([*raw_squares, *(value**2 for value in raw.values())])
+    units = _added_up([_residuals(stratum) for stratum in strata])
+    clusters = sum([number for _, _, _, number in units])
+    squares = math.fsum([number * raw * raw for _, raw, _, number in units])
     return ClusteredVariance(
         sandwich=squares * clusters / (clusters - 1),
-        reduced=math.fsum([*mended_squares, *(value**2 for value in mended.values())]),
-        third=math.fsum([*cubes, *(value**3 for value in mended.values())]),
+        reduced=math.fsum([number * mended * mended for _, _, mended, number in units]),
+        third=math.fsum([number * mended**3 for _, _, mended, number in units]),
         df=_degrees_of_freedom(tuple(map(_shape, strata))),
         clusters=clusters,
     )
+
+
+_Unit = tuple[str | None, float, float, int]
+"""Name of a cluster, the sum of its residuals, the same mended, and how many are alike."""
+
+
+def _residuals(stratum: ClusterSums) -> list[_Unit]:
+    n, mean = stratum.samples, stratum.mean
+    sizes = {samples for _, samples, _, _ in stratum.sums}
+    factors = {size: 1 / math.sqrt(1 - size / n) for size in sizes}
+    return [
+        (cluster, residual, residual * factors[samples], number)
+        for cluster, samples, total, number in stratum.sums
+        for residual in ((total - samples * mean) / n,)
+    ]
+
+
+def _added_up(strata: Sequence[list[_Unit]]) -> list[_Unit]:
+    """Add up what a cluster has in several strata."""
+    if len(strata) == 1:
+        return strata[0]
+    raw: defaultdict[str, float] = defaultdict(float)
+    mended: defaultdict[str, float] = defaultdict(float)
+    alone = []
+    for unit in chain(*strata):
+        cluster, residual, scaled, _ = unit
+        if cluster is None:
+            alone.append(unit)
+        else:
+            raw[cluster] += residual
+            mended[cluster] += scaled
+    return [*((name, value, mended[name], 1) for name, value in raw.items()), *alone]
 
 
 class _Shape(NamedTuple):

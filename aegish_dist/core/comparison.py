@@ -251,6 +251,8 @@ def _discordant(terms: Sequence[_Term]) -> int:
 
 
 def _clusters(strata: Sequence[ClusterSums]) -> int:
+    if len(strata) == 1:
+        return strata[0].clusters
     named = {cluster for stratum in strata for cluster, *_ in stratum.sums} - {None}
     alone = [each.clusters for stratum in strata for each in stratum.sums if each.cluster is None]
     return len(named) + sum(alone)

@@ -5,9 +5,9 @@ counts: a cluster adds the difference of two sums. So models of millions of verd
 counts that are there already.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from aegish_dist.core.clustered import ClusterSum, ClusterSums
 from aegish_dist.core.paired import UNIT, value_of
@@ -42,31 +42,23 @@ def summed_samples(
     Returns:
         None where a sample is in no cluster: its pairs have to be counted.
     """
-    samples: defaultdict[tuple[Target, str], int] = defaultdict(int)
-    totals: defaultdict[tuple[Target, str], int] = defaultdict(int)
+    worth = cache(lambda target, findings: value_of(target, findings, rule))
+    clusters: dict[Target, dict[str, tuple[int, int]]] = {target: {} for target in Target}
     for cell in cells:
-        value = value_of(cell.target, cell.findings, rule)
+        value = worth(cell.target, cell.findings)
         if value is None:
             continue
         if cell.cluster is None:
             return None
-        samples[cell.target, cell.cluster] += cell.samples
-        totals[cell.target, cell.cluster] += cell.samples * value
-    return {target: _of_label(target, samples, totals) for target in Target}
+        of_label = clusters[cell.target]
+        samples, total = of_label.get(cell.cluster, _NOTHING)
+        of_label[cell.cluster] = samples + cell.samples, total + cell.samples * value
+    return {target: _added_up(of_label) for target, of_label in clusters.items()}
 
 
-def _of_label(
-    target: Target,
-    samples: Mapping[tuple[Target, str], int],
-    totals: Mapping[tuple[Target, str], int],
-) -> SummedSamples:
-    clusters = {
-        cluster: (number, totals[label, cluster])
-        for (label, cluster), number in samples.items()
-        if label is target
-    }
-    sums = list(zip(*clusters.values(), strict=True)) or [(), ()]
-    return SummedSamples(clusters, sum(sums[0]), sum(sums[1]))
+def _added_up(clusters: Mapping[str, tuple[int, int]]) -> SummedSamples:
+    samples = sum(samples for samples, _ in clusters.values())
+    return SummedSamples(clusters, samples, sum(total for _, total in clusters.values()))
 
 
 @dataclass(frozen=True, slots=True)
