@@ -243,8 +243,9 @@ def test_names_and_caps_on_costs_are_no_differences(engine: Engine, aegish: Comm
 def test_imported_runs_are_alike_where_both_are_unknown(
     engine: Engine, aegish: CommandLine, tmp_path: Path
 ) -> None:
-    """Two imports of the same samples are compared without --force."""
-    runs = [imported(engine, tmp_path, lines("lab/a", *each)) for each in (GOOD, BAD)]
+    """Two imports of the same samples are compared without --force, failed calls or not."""
+    failed = (f"e{BAD[0][1:]}", BAD[1])
+    runs = [imported(engine, tmp_path, lines("lab/a", *each)) for each in (GOOD, failed)]
     found = aegish.ok("compare", "--runs", ",".join(runs), "--json").json
     assert [pair["verdict"] for pair in found["pairs"]] == ["worse"]
 

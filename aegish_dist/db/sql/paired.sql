@@ -22,10 +22,10 @@ FROM (
 ) AS item
 
 -- name: read_parser_versions
--- The versions of the parser that read a model's verdicts.
+-- The versions of the parser that read a model's verdicts; 0 stands for nothing to read.
 SELECT DISTINCT verdict.parser_version
 FROM verdicts AS verdict
-WHERE verdict.run_model_id = :model AND {counts}
+WHERE verdict.run_model_id = :model AND verdict.parser_version > 0 AND {counts}
 
 -- name: read_codes
 -- One row as `read_answers`, with the epoch before each code: `1:31,2:11`.
