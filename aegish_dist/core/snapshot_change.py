@@ -25,7 +25,7 @@ class SidedVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedVerdict:
+class RejudgedVerdict:
     """A verdict that two snapshots judge differently."""
 
     model: str
@@ -64,14 +64,14 @@ class MetricChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedModel:
+class RejudgedModel:
     """A model of both snapshots."""
 
     model: str
     """Canonical model id; foreign text."""
     metrics: tuple[MetricChange, ...]
     """Headline metrics, as the snapshots hold them."""
-    verdicts: Sequence[ChangedVerdict]
+    verdicts: Sequence[RejudgedVerdict]
     """Those judged differently, by dataset and sample."""
 
     @property

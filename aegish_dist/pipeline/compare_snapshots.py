@@ -19,9 +19,9 @@ from aegish_dist.core.sample import Target
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.snapshot_change import (
     HEADLINE_METRICS,
-    ChangedModel,
-    ChangedVerdict,
     MetricChange,
+    RejudgedModel,
+    RejudgedVerdict,
     SidedVerdict,
 )  # fmt: skip
 from aegish_dist.db.codes import finding_of, outcome_of
@@ -88,7 +88,7 @@ def compare_snapshots(
             a=_described(of_a),
             b=_described(of_b),
             models=[
-                ChangedModel(
+                RejudgedModel(
                     model,
                     _metrics(of_a.snapshot, of_b.snapshot, model),
                     [replace(each.verdict, command=commands[each.key]) for each in changed[model]],
@@ -136,7 +136,7 @@ def _common(a: Snapshot, b: Snapshot, models: Sequence[str]) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class _Changed:
     key: int
-    verdict: ChangedVerdict
+    verdict: RejudgedVerdict
     """Without its command."""
 
 
@@ -171,7 +171,7 @@ def _changed(
         if other is None:
             continue
         if judge_a(sample_a.effective, code) != judge_b(sample_b.effective, other):
-            verdict = ChangedVerdict(
+            verdict = RejudgedVerdict(
                 model, sample_a.dataset, "", sample_a.target, sample_a.category, epoch,
                 a.side(sample_a, code), b.side(sample_b, other),
             )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot
-from aegish_dist.core.snapshot_change import ChangedModel
+from aegish_dist.core.snapshot_change import RejudgedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +31,5 @@ class SnapshotComparison:
     """The first one."""
     b: SnapshotSide
     """The second one."""
-    models: Sequence[ChangedModel]
+    models: Sequence[RejudgedModel]
     """The models of both."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aegish_dist.core.printable import printable_json
-from aegish_dist.core.snapshot_change import ChangedModel, ChangedVerdict, SidedVerdict
+from aegish_dist.core.snapshot_change import RejudgedModel, RejudgedVerdict, SidedVerdict
 from aegish_dist.errors import ReportError
 from aegish_dist.render.csv import spreadsheet_safe
 from aegish_dist.render.layout import Fact, Report, Section, TableCell
@@ -62,7 +62,7 @@ def render_snapshots(
     raise ReportError(f"unknown format of a comparison '{format}'")
 
 
-def _verdicts(data: SnapshotComparison) -> list[ChangedVerdict]:
+def _verdicts(data: SnapshotComparison) -> list[RejudgedVerdict]:
     return [verdict for model in data.models for verdict in model.verdicts]
 
 
@@ -88,7 +88,7 @@ def _side(side: SnapshotSide) -> dict[str, Any]:
     }
 
 
-def _model(model: ChangedModel) -> dict[str, Any]:
+def _model(model: RejudgedModel) -> dict[str, Any]:
     return {
         "model": model.model,
         "changed": len(model.verdicts),
@@ -102,7 +102,7 @@ def _model(model: ChangedModel) -> dict[str, Any]:
     }
 
 
-def _row(verdict: ChangedVerdict) -> dict[str, Any]:
+def _row(verdict: RejudgedVerdict) -> dict[str, Any]:
     return {
         "model": verdict.model,
         "dataset": verdict.dataset,
@@ -198,7 +198,7 @@ def _models(data: SnapshotComparison) -> Section:
     )
 
 
-def _number(model: ChangedModel, *, correct: bool) -> str:
+def _number(model: RejudgedModel, *, correct: bool) -> str:
     return format_count(sum(each.b.correct is correct for each in model.verdicts))
 
 
@@ -218,7 +218,7 @@ def _changed(data: SnapshotComparison) -> Iterator[Section]:
     )
 
 
-def _cells(verdict: ChangedVerdict) -> tuple[TableCell, ...]:
+def _cells(verdict: RejudgedVerdict) -> tuple[TableCell, ...]:
     a, b = verdict.a, verdict.b
     command = verdict.command
     if len(command) > MOST_CHARACTERS:
@@ -241,7 +241,7 @@ def _word(side: SidedVerdict) -> str:
     return "right" if side.correct else "wrong"
 
 
-def _label(verdict: ChangedVerdict, side: SidedVerdict) -> str:
+def _label(verdict: RejudgedVerdict, side: SidedVerdict) -> str:
     if side.target is verdict.target:
         return ""
     return "excluded" if side.target is None else f"as {side.target}"
