@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from aegish_dist.core.run import Held
 from aegish_dist.pipeline.hold import hold_run
 from aegish_dist.pipeline.runs import find_run
@@ -22,6 +20,8 @@ LATENCY = ("--latency", "constant:0.5")
 CALLS = ("--concurrency", "20")
 LIMIT = 120
 STOPS_WITHIN_S = 1.0
+PREFETCHED = 20
+"""Messages that a worker of so many calls may return after the others were dropped."""
 
 
 def hold(env: Mapping[str, str], simulator: Simulator, run_id: str, reason: Held) -> None:
@@ -37,38 +37,14 @@ def hold(env: Mapping[str, str], simulator: Simulator, run_id: str, reason: Held
     assert simulator.calls() == began, "a call that began a second after the pause"
 
 
-@pytest.mark.parametrize("broker", ["redis_url", "rabbitmq_url"])
-def test_a_pause_under_load_loses_nothing_and_pays_for_nothing_twice(
-    tmp_path: Path, postgres_url: str, broker: str, request: pytest.FixtureRequest
-) -> None:
-    """Two workers stop within a second, one is killed; after `resume` each item has one verdict."""
-    with Cluster(tmp_path, postgres_url, request.getfixturevalue(broker)) as cluster:
-        cluster.simulator.start(*LATENCY)
-        workers = [cluster.start_worker(*CALLS) for _ in range(2)]
-        cluster.wait_for_workers(2)
-        run_id = cluster.submit(MODEL, LIMITED, limit=LIMIT)
-        cluster.wait_for_calls(45)
-
-        hold(cluster.env, cluster.simulator, run_id, Held.PAUSED)
-        wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
-        stopped = cluster.status(run_id)
-        assert stopped.state is State.PAUSED
-        assert stopped.done == cluster.simulator.calls() < 2 * LIMIT
-        watched = run_json(cluster.env, "status", "--run-id", run_id)
-        assert (watched["state"], watched["eta_s"]) == ("paused", None)
-
-        workers[0].kill()
-        cluster.resume(run_id)
-        cluster.wait_until_complete(run_id)
-
-        assert len(cluster.verdicts(run_id)) == 2 * LIMIT
-        assert cluster.simulator.calls() == 2 * LIMIT
-
-
-def test_a_worker_that_is_killed_before_the_pause(
+def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(
     tmp_path: Path, postgres_url: str, redis_url: str
 ) -> None:
-    """Only the calls that it had in flight are made again; other runs go on, and so does this one."""
+    """Two workers stop within a second, one was killed; then each item gets one verdict.
+
+    Only the calls that the killed one had in flight are made again. An extension, which the workers
+    learn of while they know the run, is asked once.
+    """
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.simulator.start(*LATENCY)
         workers = [cluster.start_worker(*CALLS) for _ in range(2)]
@@ -77,35 +53,39 @@ def test_a_worker_that_is_killed_before_the_pause(
         cluster.wait_for_calls(45)
 
         workers[0].kill()
+        hold(cluster.env, cluster.simulator, run_id, Held.PAUSED)
+        wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
+        stopped, calls = cluster.status(run_id), cluster.simulator.calls()
+        repeated = calls - stopped.done
+        assert stopped.state is State.PAUSED
+        assert 0 <= repeated <= 20
+        assert cluster.resume(run_id) == LIMIT - stopped.done
+        more = ("--models", LIMITED, "--skip-preflight", "--wait")
+        extended = run_json(cluster.env, "extend", "--run-id", run_id, *more)
+
+        assert (extended["tasks"], extended["missing"]) == (LIMIT, 0)
+        assert len(cluster.verdicts(run_id)) == 2 * LIMIT
+        assert cluster.simulator.calls() == 2 * LIMIT + repeated
+
+
+def test_a_cancelled_run_on_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
+    """Its messages are dropped, its calls in flight are stored, and it can be reopened."""
+    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
+        cluster.simulator.start(*LATENCY)
+        cluster.start_worker(*CALLS)
+        cluster.wait_for_workers(1)
+        run_id = cluster.submit(MODEL, LIMITED, limit=60)
+        cluster.wait_for_calls(25)
+
         hold(cluster.env, cluster.simulator, run_id, Held.CANCELLED)
-        other = cluster.submit(LIMITED, limit=20)
-        cluster.wait_until_complete(other)
+        wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
         stopped = cluster.status(run_id)
-        calls = cluster.simulator.calls() - 20
-        assert (stopped.state, stopped.done < LIMIT) == (State.CANCELLED, True)
-        resumed = run_json(cluster.env, "resume", "--run-id", run_id, "--reopen")
+        assert stopped.done == cluster.simulator.calls() < 120
+        assert cluster.waiting(run_id, MODEL, LIMITED) <= PREFETCHED
+        run_json(cluster.env, "resume", "--run-id", run_id, "--reopen")
         cluster.wait_until_complete(run_id)
 
-        assert resumed["enqueued"] == LIMIT - stopped.done
-        assert len(cluster.verdicts(run_id)) == LIMIT
-        repeated = calls - stopped.done
-        assert 0 <= repeated <= 20
-        assert cluster.simulator.calls() == LIMIT + 20 + repeated
-
-
-def test_an_extension_is_asked_once(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
-    """Workers that know the run already ask its new epochs and models, and nothing twice."""
-    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
-        cluster.simulator.start("--latency", "constant:0.1")
-        cluster.start_worker(*CALLS)
-        run_id = cluster.submit(MODEL, limit=60)
-        cluster.wait_for_calls(5)
-
-        more = ("--epochs", "2", "--models", LIMITED, "--skip-preflight")
-        extended = run_json(cluster.env, "extend", "--run-id", run_id, *more, "--wait")
-
-        assert (extended["tasks"], extended["missing"]) == (180, 0)
-        assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == 240
+        assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == 120
 
 
 def test_a_run_that_another_process_works_on(home: Path, tmp_path: Path) -> None:
