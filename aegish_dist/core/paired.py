@@ -62,7 +62,7 @@ class PairedStratum:
     """Samples by their values on the sides, in 2^-60."""
     unclustered: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Those without a cluster."""
-    clusters: dict[str, list[int]] = field(default_factory=dict)
+    clusters: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """By cluster: samples, sum of the baseline, sum of the candidate."""
 
     @property
@@ -107,10 +107,12 @@ class PairedStratum:
         if cell.cluster is None:
             self.unclustered[a, b] += cell.samples
             return
-        sums = self.clusters.setdefault(cell.cluster, [0, 0, 0])
-        sums[0] += cell.samples
-        sums[1] += cell.samples * a
-        sums[2] += cell.samples * b
+        samples, of_a, of_b = self.clusters.get(cell.cluster, (0, 0, 0))
+        self.clusters[cell.cluster] = (
+            samples + cell.samples,
+            of_a + cell.samples * a,
+            of_b + cell.samples * b,
+        )
 
     @property
     def differing(self) -> set[str]:

@@ -7,7 +7,7 @@ that only one of the two has scored, which are few, and to count the combination
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, count
 from operator import ne
 from typing import Generic, NamedTuple, TypeVar
 
@@ -139,26 +139,14 @@ class ScoredColumns(Generic[Key]):
         numbers = {stratum: number for number, stratum in enumerate(self._strata)}
         of_kinds = [numbers[stratum] for stratum in strata]
         self._stratum = [of_kinds[kind] for kind in answers.kind]
-        self._slots: dict[_Group, dict[str, int]] = {(target, None): {} for target in Target}
-        for stratum in self._strata:
-            for group in stratum.groups:
-                self._slots.setdefault(group, {})
-        self._number = 0
+        self._slots = _slots(answers.kinds, strata)
+        self._number = sum(map(len, self._slots.values()))
         self._slots_of_kinds = [
-            [
-                self._slot(group, kind.cluster)
-                for group in stratum.groups
-                if kind.cluster is not None
-            ]
+            [self._slots[group][kind.cluster] for group in stratum.groups]
+            if kind.cluster is not None
+            else []
             for kind, stratum in zip(answers.kinds, strata, strict=True)
         ]
-
-    def _slot(self, group: _Group, cluster: str) -> int:
-        slots = self._slots[group]
-        if cluster not in slots:
-            slots[cluster] = self._number
-            self._number += 1
-        return slots[cluster]
 
     def pair(self, a: Key, b: Key) -> PairedSamples:
         """Return the samples that are scored on two sides, as `paired_samples` of their cells.
@@ -192,16 +180,15 @@ class ScoredColumns(Generic[Key]):
         samples, totals_a, totals_b = a.samples, a.totals, b.totals
         if a.is_scored != b.is_scored:
             samples, totals_a, totals_b = self._on_both(a, b)
-        return {
-            group: PairedStratum(
-                clusters={
-                    cluster: [samples[slot], totals_a[slot], totals_b[slot]]
-                    for cluster, slot in slots.items()
-                    if samples[slot]
-                }
-            )
-            for group, slots in self._slots.items()
-        }
+        found, first = {}, 0
+        for group, slots in self._slots.items():
+            part = slice(first, first := first + len(slots))
+            sums = zip(samples[part], totals_a[part], totals_b[part], strict=True)
+            clusters = dict(zip(slots, sums, strict=True))
+            if 0 in samples[part]:
+                clusters = {name: each for name, each in clusters.items() if each[0]}
+            found[group] = PairedStratum(clusters=clusters)
+        return found
 
     def _side(self, side: Key) -> _Scored:
         if side not in self._sides:
@@ -234,3 +221,18 @@ class ScoredColumns(Generic[Key]):
                 if value_b is not None:
                     totals_b[slot] -= value_b
         return samples, totals_a, totals_b
+
+
+def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Group, dict[str, int]]:
+    """Number the clusters of each group, those of a group in a row."""
+    clusters: dict[_Group, dict[str, None]] = {(target, None): {} for target in Target}
+    for kind, stratum in zip(kinds, strata, strict=True):
+        for group in stratum.groups:
+            of_group = clusters.setdefault(group, {})
+            if kind.cluster is not None:
+                of_group[kind.cluster] = None
+    number = count()
+    return {
+        group: {cluster: next(number) for cluster in of_group}
+        for group, of_group in clusters.items()
+    }
