@@ -30,6 +30,7 @@ from aegish_dist.db.totals import Totals, add_up
 TARGETS = {True: Target.MALICIOUS, False: Target.HARMLESS}
 
 _COUNT_VERDICTS = counting_statement("count_verdicts")
+_COUNT_CLUSTERS = counting_statement("count_clusters")
 _COUNT_ITEMS_OF_MANY_EPOCHS = counting_statement("count_items_of_many_epochs")
 
 _VERDICTS_OF_SAMPLES = counting_statement("verdicts_of_samples")
@@ -131,21 +132,32 @@ def count_cells(
         overlays: Corrections of labels, each of which gives cells of its own.
 
     Returns:
-        By model, its cells under each overlay.
+        By model, its cells under each overlay; where no label changes, of no category.
     """
     of_run = PerModel.of(session, run)
     move = partial(_move, overlays)
-    queries = [partial(ask, of_run, model) for model in models for ask in (_count, move)]
+    relabels = any(overlay.samples for overlay in overlays)
+    count = _count_clusters if run.epochs == 1 and not relabels else _count_cells
+    queries = [partial(ask, of_run, model) for model in models for ask in (count, move)]
     with of_run.readers(session) as readers:
         parts: Iterator[Any] = readers.map(lambda reader, query: query(reader), queries)
         counted = {model: (next(parts), next(parts)) for model in models}
     return {
         model: [
-            relabelled(ModelTally(model, False, 0, 0, counts.cells), each, NOTHING_PLANNED).cells
+            relabelled(ModelTally(model, False, 0, 0, cells), each, NOTHING_PLANNED).cells
             for each in moved
         ]
-        for model, (counts, moved) in counted.items()
+        for model, (cells, moved) in counted.items()
     }
+
+
+def _count_cells(models: PerModel, model: str, session: Session) -> tuple[Cell, ...]:
+    return _count(models, model, session).cells
+
+
+def _count_clusters(models: PerModel, model: str, session: Session) -> tuple[Cell, ...]:
+    """Count without regard to categories, in half the time."""
+    return _cells(_items_of_many_epochs(models.newest(session, _COUNT_CLUSTERS, model)))
 
 
 def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelTally:

@@ -93,6 +93,14 @@ FROM (
     WHERE verdict.run_model_id = :model AND verdict.sample_key = ANY(:keys) AND {counts}
 ) AS known
 
+-- name: count_clusters
+-- Verdicts by label, cluster and code.
+SELECT sample.target = 'malicious' AS malicious, NULL AS category, sample.cluster,
+       ARRAY[verdict.code] AS codes, count(*) AS items
+FROM verdicts AS verdict JOIN samples AS sample ON sample.key = verdict.sample_key
+WHERE verdict.run_model_id = :model AND {counts}
+GROUP BY malicious, sample.cluster, verdict.code
+
 -- name: count_items_of_many_epochs
 -- Items by stratum and by the codes of their epochs, in ascending order.
 SELECT sample.target = 'malicious' AS malicious, sample.category, sample.cluster, item.codes,
