@@ -46,15 +46,18 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
         cells: Its counted verdicts.
         rule: Which answers are right.
     """
+    cells = tuple(cells)
+    # A hundred thousand cells hold a handful of ways to come out; each is judged once.
+    ways = {(cell.target, cell.findings) for cell in cells}
+    counts = {way: epoch_count(*way, rule) for way in ways}
+    if all(count is None or count.scored < 2 for count in counts.values()):
+        return None
+    epochs = max(sum(number for _, number in findings) for _, findings in ways)
     kinds: Counter[_Kind] = Counter()
-    epochs = 0
     for cell in cells:
-        epochs = max(epochs, sum(number for _, number in cell.findings))
-        count = epoch_count(cell.target, cell.findings, rule)
+        count = counts[cell.target, cell.findings]
         if count is not None:
             kinds[cell.target, cell.cluster, (count,)] += cell.samples
-    if all(count.scored < 2 for _, _, (count,) in kinds):
-        return None
     strata = _strata(kinds, rule.composite)
     rates = {
         target: components(RepeatedStratum(stratum.repeated, (1.0,)))
