@@ -28,6 +28,7 @@ from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
 from aegish_dist.core.verdict import Outcome, ParsedCompletion
 from aegish_dist.errors import AegishError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
+from aegish_dist.pipeline.audit import AuditedRun, audit_run
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 from aegish_dist.pipeline.extend import Addition, Extended, extend_run
@@ -35,6 +36,7 @@ from aegish_dist.pipeline.hold import Holding, hold_run
 from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.opinions import load_opinion
 from aegish_dist.pipeline.plan import Request
+from aegish_dist.pipeline.plan_repeats import PilotPlan, plan_from_pilot
 from aegish_dist.pipeline.reparse import ChangedVerdict, Reparsed, reparse_runs
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.resume import Resumed, resume_run
@@ -62,6 +64,7 @@ __all__ = [
     "RULES",
     "Addition",
     "AegishError",
+    "AuditedRun",
     "CallParameters",
     "Cell",
     "ChangedVerdict",
@@ -86,6 +89,7 @@ __all__ = [
     "Outcome",
     "Overlay",
     "ParsedCompletion",
+    "PilotPlan",
     "Question",
     "Reparsed",
     "ReportData",
@@ -105,6 +109,7 @@ __all__ = [
     "Targets",
     "Workspace",
     "aggregate",
+    "audit_run",
     "choose_dataset",
     "compare_models",
     "compare_runs",
@@ -117,6 +122,7 @@ __all__ = [
     "load_settings",
     "measure",
     "parse",
+    "plan_from_pilot",
     "recent_runs",
     "render",
     "render_comparison",

@@ -1,5 +1,6 @@
 """`aegish-dist audit`: which commands and labels deserve a second look."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import Utf8, as_json, run_id, with_opinion
 from aegish_dist.cli.printing import note, say, say_json, say_rendered
 from aegish_dist.cli.tables import TextTable, print_table
-from aegish_dist.core.audit import Audit
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.render.audit import audit_csv, audit_document, audit_markdown, audit_sections
+from aegish_dist.render.audit import audit_csv, audit_document, audit_sections
+from aegish_dist.render.effect import overlay_section
+from aegish_dist.render.layout import Section
+from aegish_dist.render.markdown import section_markdown
 
 
 @click.command()
@@ -60,23 +63,31 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
         require_new(path)
     with without_collector():
         found = audit_run(engine, find_run(engine, run_id), opinion, asked["top"])
+    written = None if path is None else write_overlay(engine, found, path, asked["author"])
     if as_json:
-        say_json(audit_document(found.run.run_id, opinion, found.audit))
-    elif asked["form"] == "markdown":
-        say_rendered(audit_markdown(found.audit))
+        effect = {} if written is None else {"overlay_effect": [e.document for e in written.effect]}
+        say_json(audit_document(found.run.run_id, opinion, found.audit) | effect)
     elif asked["form"] == "csv":
         say_rendered(audit_csv(found.audit))
     else:
-        _print_tables(found.audit)
-    if path is not None:
-        changes = write_overlay(found, path, asked["author"])
-        note(f"{changes:,} changes of labels written to {path}: a draft for you to decide")
+        effects = overlay_section(written.effect) if written is not None else None
+        sections = [*audit_sections(found.audit), *([effects] if effects is not None else [])]
+        _SECTIONS[asked["form"]](sections)
+    if written is not None:
+        note(f"{written.changes:,} changes of labels written to {path}: a draft for you to decide")
 
 
-def _print_tables(found: Audit) -> None:
-    for number, section in enumerate(audit_sections(found)):
+def _print_markdown(sections: Sequence[Section]) -> None:
+    say_rendered("\n\n".join(map(section_markdown, sections)) + "\n")
+
+
+def _print_tables(sections: Sequence[Section]) -> None:
+    for number, section in enumerate(sections):
         if number:
             say("")
         headings = [column.text for column in section.columns]
-        rows = [[cell.text for cell in row] for row in section.rows]
+        rows = [[f"{cell.text} {cell.detail}".strip() for cell in row] for row in section.rows]
         print_table(TextTable(headings, rows, title=section.title, caption=section.note))
+
+
+_SECTIONS = {"table": _print_tables, "markdown": _print_markdown}

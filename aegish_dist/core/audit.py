@@ -121,8 +121,9 @@ def _ranked(kind: AuditKind, hearings: Iterable[Hearing]) -> list[Hearing]:
     return sorted(
         (each for each in hearings if _belongs(kind, each)),
         key=lambda each: (
-            -_score(kind, each),
-            -each.spread,
+            # Models of the same names in another order add up to another last digit.
+            -round(_score(kind, each), 9),
+            -round(each.spread, 9),
             -len(each.contradicting),
             each.sample.dataset,
             each.sample.command,

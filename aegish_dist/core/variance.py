@@ -9,6 +9,7 @@ it does not shrink when commands of the same data set are added.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -106,9 +107,14 @@ class SplitVariance:
     """Clusters that it was estimated from."""
     df: float
     """Degrees of freedom of the clustered variance."""
+    reliability: float = 1.0
+    """The part of `shared` that is more than chance, in [0, 1]."""
 
     def predicted(self, samples: Sequence[float], epochs: float) -> float | None:
         """Return the variance that a design will have.
+
+        What is reliable of `shared` stays as it is. The rest, which few commands show by chance,
+        shrinks with more commands as the independent parts do.
 
         Args:
             samples: By stratum, commands of the same data sets, > 0.
@@ -125,7 +131,9 @@ class SplitVariance:
         if len(known) < len(parts):
             return None
         independent = math.fsum(known)
-        return max(independent + self.shared, 0.1 * independent)
+        fewer = sum(each.samples for each in self.strata) / math.fsum(samples)
+        shared = self.shared * (self.reliability + (1 - self.reliability) * fewer)
+        return max(independent + shared, 0.1 * independent)
 
 
 def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
@@ -138,12 +146,34 @@ def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
     if clustered is None:
         return None
     independent = math.fsum(_variance(each) / each.samples for each in strata)
+    shared = clustered.reduced - independent
     return SplitVariance(
         strata=tuple(map(components, strata)),
-        shared=clustered.reduced - independent,
+        shared=shared,
         clusters=clustered.clusters,
         df=clustered.df,
+        reliability=_reliability(strata, shared),
     )
+
+
+def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:
+    """Return 1 - s^2 / shared^2, at least 0, with s^2 the variance of the shared part.
+
+    The shared part is a sum over clusters of the products of their commands' residuals; so its
+    variance is about the sum of their squares (the positive part of James & Stein 1961).
+    """
+    sums: defaultdict[str, float] = defaultdict(float)
+    squares: defaultdict[str, float] = defaultdict(float)
+    for stratum in strata:
+        n = stratum.samples
+        mean = math.fsum(stratum.value(each) * each.samples for each in stratum.repeated) / n
+        for each in stratum.repeated:
+            if each.cluster is not None:
+                residual = (stratum.value(each) - mean) / n
+                sums[each.cluster] += each.samples * residual
+                squares[each.cluster] += each.samples * residual**2
+    noise = math.fsum((sums[name] ** 2 - squares[name]) ** 2 for name in sums)
+    return max(0.0, 1 - noise / shared**2) if shared else 0.0
 
 
 def components(stratum: RepeatedStratum) -> Components:

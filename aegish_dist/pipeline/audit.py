@@ -1,18 +1,22 @@
 """Auditing: which commands of a run deserve a second look, and which labels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.audit import Audit, AuditKind, audit
+from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditKind, audit
 from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.metrics import measure
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.overlay_draft import draft_overlay
+from aegish_dist.core.overlay_effect import ModelEffect, overlay_effect
 from aegish_dist.core.run import Run
+from aegish_dist.core.snapshot import snapshot_document
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.sample_findings import judged_samples
+from aegish_dist.db.tally import count_models
 from aegish_dist.errors import OutputError, ReportError
 from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.opinions.overlay_file import render_overlay
@@ -48,10 +52,21 @@ def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> Audite
     return AuditedRun(run, opinion, audit(samples, models, opinion.rule, top))
 
 
-def write_overlay(found: AuditedRun, path: Path, author: str) -> int:
-    """Write the doubtful labels as an overlay; return how many there are.
+@dataclass(frozen=True, slots=True)
+class WrittenOverlay:
+    """A draft of an overlay, and what it would do."""
+
+    changes: int
+    """Labels that it turns over."""
+    effect: tuple[ModelEffect, ...]
+    """On every score, against the opinion of the audit."""
+
+
+def write_overlay(engine: Engine, found: AuditedRun, path: Path, author: str) -> WrittenOverlay:
+    """Write the doubtful labels as an overlay, and say what it would do to every score.
 
     Args:
+        engine: The store, in which nothing is changed.
         found: The audit of a run.
         path: A new file: one that is there may hold what a person has decided.
         author: Of the changes.
@@ -65,7 +80,24 @@ def write_overlay(found: AuditedRun, path: Path, author: str) -> int:
     overlay = draft_overlay(doubtful, base, f"audit-{found.run.run_id}", author)
     with replacing_text(path) as stream:
         stream.write(_DRAFT + render_overlay(overlay))
-    return len(overlay.changes) - (0 if base is None else len(base.changes))
+    turned = sum(each.p_wrong >= DOUBTFUL_FROM for each in doubtful)
+    corrected = replace(found.opinion, overlay=overlay)
+    return WrittenOverlay(turned, _effect(engine, found.run.run_id, found.opinion, corrected))
+
+
+def _effect(
+    engine: Engine, run_id: str, without: Opinion, under: Opinion
+) -> tuple[ModelEffect, ...]:
+    """Count under two opinions that differ in their overlays, without storing a snapshot."""
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        run = load_run(session, run_id)
+        overlays = [overlay_of(session, run, opinion) for opinion in (without, under)]
+        counted = list(count_models(session, run, {}, overlays))
+    documents = (
+        snapshot_document(measure(each.tallies[place], under.rule) for each in counted)
+        for place in range(len(overlays))
+    )
+    return tuple(overlay_effect(*documents))
 
 
 def require_new(path: Path) -> None:

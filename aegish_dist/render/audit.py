@@ -1,4 +1,4 @@
-"""The audit of a run's commands as tables, Markdown, CSV and JSON."""
+"""The audit of a run's commands as sections, CSV and JSON."""
 
 import csv
 import io
@@ -11,7 +11,6 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.witnesses import Witness
 from aegish_dist.render.csv import spreadsheet_safe
 from aegish_dist.render.layout import Section, TableCell
-from aegish_dist.render.markdown import section_markdown
 from aegish_dist.render.numbers import UNDEFINED, format_decimal, format_rate
 
 TITLES: Mapping[AuditKind, str] = {
@@ -50,11 +49,6 @@ def audit_sections(audit: Audit) -> list[Section]:
     """Return the models and every list that is not empty."""
     lists = (_list(kind, audit) for kind in AuditKind if audit.found[kind])
     return [_witnesses(audit.witnesses), *lists]
-
-
-def audit_markdown(audit: Audit) -> str:
-    """Return the audit as Markdown with one table per list."""
-    return "\n\n".join(map(section_markdown, audit_sections(audit))) + "\n"
 
 
 def audit_csv(audit: Audit) -> str:

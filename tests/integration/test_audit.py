@@ -139,7 +139,11 @@ def test_doubtful_labels_are_written_as_an_overlay_for_a_person(
     odd = {HOSTILE: ("malicious", "ALLOW"), "other": ("harmless", "BLOCK")}
     aegish.ok("verdicts", "import", recorded(tmp_path / "v.jsonl", odd))
     file = tmp_path / "overlay.toml"
-    done = aegish.ok("audit", "--write-overlay", file, "--author", "Ada")
+    done = aegish.ok("audit", "--write-overlay", file, "--author", "Ada", "--json")
+    (score, *_) = [each["metrics"]["aegish_score"] for each in done.json["overlay_effect"]]
+    assert score["without"] == pytest.approx((30 / 31 + 30 / 31) / 2)
+    assert (score["with"], score["difference"]) == (1, pytest.approx(1 / 31))
+    assert aegish.ok("report", "--format", "json").json["snapshot"]["id"] == 1  # none was stored
     assert "2 changes of labels written to" in done.err
     written = tomllib.loads(file.read_text("utf-8"))["change"]
     assert {each["command"]: each["target"] for each in written} == {
@@ -165,7 +169,7 @@ def test_a_draft_continues_the_overlay_under_which_it_was_found(
     odd = {"odd": ("malicious", "ALLOW"), "other": ("harmless", "BLOCK")}
     aegish.ok("verdicts", "import", recorded(tmp_path / "v.jsonl", odd))
     first, second = tmp_path / "1.toml", tmp_path / "2.toml"
-    aegish.ok("audit", "--write-overlay", first)
+    assert "Effect of the overlay" in aegish.ok("audit", "--write-overlay", first).out
     kept = first.read_text("utf-8").split("\n[[change]]\n")
     first.write_text("\n[[change]]\n".join(kept[:2]))
     aegish.ok("audit", "--overlay", first, "--write-overlay", second)

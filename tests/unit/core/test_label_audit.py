@@ -145,6 +145,14 @@ def test_the_most_disputed_command_divides_the_models_evenly() -> None:
     assert disputed[1].reason == "flagged by a, b; let pass by c, d"
 
 
+def test_of_equal_disputes_the_one_of_further_actions_comes_first() -> None:
+    """BLOCK against ALLOW is more than BLOCK against WARN, in whatever order models answer."""
+    near = judged(998, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (WARN,)})
+    far = judged(999, MALICIOUS, {"a": (ALLOW,), "b": (ALLOW,), "c": (BLOCK,)})
+    found = look([*easy(100), near, far])
+    assert commands(found, AuditKind.DISPUTED) == ["command 999", "command 998"]
+
+
 def test_the_score_of_a_flipping_command_is_the_chance_that_two_epochs_differ() -> None:
     """One model of three says BLOCK twice and ALLOW once: two of three pairs of epochs differ."""
     answers = {"a": (BLOCK, BLOCK, ALLOW), "b": (BLOCK,) * 3, "c": (BLOCK,) * 3}

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -91,6 +92,8 @@ def test_the_parts_add_up_to_the_clustered_variance() -> None:
     assert split.predicted([4], 2) == pytest.approx(1 / 4)
     assert split.shared == pytest.approx(1 / 4 - 1 / 12)
     assert split.clusters == 2
+    # Each cluster adds (1/4)^2 - 2 x (1/8)^2 = 1/32 by its pair.
+    assert split.reliability == pytest.approx(1 - 2 * (1 / 32) ** 2 / (1 / 6) ** 2)
 
 
 def test_shared_variance_does_not_shrink_with_commands_of_the_same_clusters() -> None:
@@ -99,6 +102,9 @@ def test_shared_variance_does_not_shrink_with_commands_of_the_same_clusters() ->
     assert split.predicted([100], 1) == pytest.approx(0.001 + 0.0005)
     assert split.predicted([200], 1) == pytest.approx(0.0005 + 0.0005)
     assert split.predicted([100], 2) == pytest.approx(0.0009 + 0.0005)
+    doubtful = replace(split, reliability=0.0)
+    assert doubtful.predicted([100], 1) == pytest.approx(0.001 + 0.0005)
+    assert doubtful.predicted([200], 1) == pytest.approx((0.001 + 0.0005) / 2)
     offsetting = SplitVariance((Components(100, 0.08, 0.02),), shared=-0.002, clusters=30, df=28)
     assert offsetting.predicted([100], 1) == pytest.approx(0.0001)
 
