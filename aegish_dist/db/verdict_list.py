@@ -56,12 +56,16 @@ class _Statements:
     verdicts: TextClause
 
     @classmethod
-    def counting(cls, counts: str) -> "_Statements":
-        names = ("choose_commands", "choose_flipped", "list_verdicts")
+    def counting(cls, counts: str, suffix: str) -> "_Statements":
+        names = (f"choose_commands{suffix}", "choose_flipped", "list_verdicts")
         return cls(*(statement(name, counts=counts) for name in names))
 
 
-_STATEMENTS = {counts: _Statements.counting(counts) for counts in ("every", "newest")}
+_STATEMENTS = {
+    (counts, one_epoch): _Statements.counting(counts, "_of_one_epoch" if one_epoch else "")
+    for counts in ("every", "newest")
+    for one_epoch in (False, True)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,9 @@ class VerdictList:
         self._models = PerModel.of(session, run)
         self._names = {key: model for model, key in self._models.keys.items()}
         newest = self._models.retried and not chosen.all_generations
-        self._sql = _STATEMENTS["newest" if newest else "every"]
+        # With all generations a model may have several verdicts of an epoch.
+        one_epoch = run.epochs == 1 and (newest or not self._models.retried)
+        self._sql = _STATEMENTS["newest" if newest else "every", one_epoch]
         self._marks = {target: marks_of(rule, target) for target in Target}
         self._labels: dict[str, object] = {
             **{f"{target}_marks": marks for target, marks in self._marks.items()},

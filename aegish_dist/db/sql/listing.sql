@@ -29,6 +29,15 @@ CASE WHEN sample.excluded THEN 0
      WHEN sample.malicious THEN (CAST(:malicious_marks AS smallint[]))[verdict.code + 1]
      ELSE (CAST(:harmless_marks AS smallint[]))[verdict.code + 1] END
 
+-- fragment: chosen
+-- Conditions on the answers of all models about a sample; `balance` is above 0 where the model got
+-- it right, and below where it got it wrong.
+count(*) FILTER (WHERE balance < 0 AND run_model_id = ANY(:missed))
+    = cardinality(CAST(:missed AS integer[]))
+AND (NOT :disputed
+     OR bool_or(balance > 0 AND run_model_id = ANY(:compared))
+        AND bool_or(balance < 0 AND run_model_id = ANY(:compared)))
+
 -- name: choose_commands
 -- Keys of the samples that every one of the models `:missed` got wrong in most of its scored
 -- epochs, and if `:disputed` that one of the models `:compared` got right and another one wrong.
@@ -44,11 +53,23 @@ FROM (
     GROUP BY verdict.run_model_id, verdict.sample_key
 ) AS answer
 GROUP BY answer.sample_key
-HAVING count(*) FILTER (WHERE balance < 0 AND run_model_id = ANY(:missed))
-       = cardinality(CAST(:missed AS integer[]))
-   AND (NOT :disputed
-        OR bool_or(balance > 0 AND run_model_id = ANY(:compared))
-           AND bool_or(balance < 0 AND run_model_id = ANY(:compared)))
+HAVING {chosen}
+
+-- name: choose_commands_of_one_epoch
+-- The same for a run of one epoch, in two thirds of the time.
+WITH sample AS MATERIALIZED (
+    {labelled_samples}
+)
+SELECT answer.sample_key
+FROM (
+    SELECT verdict.sample_key, verdict.run_model_id, {mark} AS balance
+    FROM verdicts AS verdict JOIN sample ON sample.key = verdict.sample_key
+    WHERE verdict.run_model_id = ANY(:models)
+      AND verdict.sample_key >= :first AND verdict.sample_key < :end AND {counts}
+    OFFSET 0  -- else each mention of a balance looks the mark up again
+) AS answer
+GROUP BY answer.sample_key
+HAVING {chosen}
 
 -- name: choose_flipped
 -- Pairs of model and sample whose epochs state different actions.
