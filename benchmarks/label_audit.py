@@ -7,7 +7,7 @@ malicious and 496 harmless commands of the aegish benchmark, of which 100 carry 
 some are so hard that most models miss them. `found` counts the planted labels among the first 125
 that the audit names, `majority` those that a plain count of contradicting models finds there;
 `certain` are labels with a probability to be wrong above 0.5, and `right` the share of these that
-are wrong indeed.
+are wrong indeed; `s` is CPU time.
 """
 
 import statistics
@@ -47,9 +47,9 @@ class Result(NamedTuple):
 
 def examine(jury: Jury, first: int) -> Result:
     """Audit one simulated run."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     found = audit(jury.samples, jury.models, DEFAULT_RULE, len(jury.samples))
-    seconds = time.perf_counter() - begun
+    seconds = time.process_time() - begun
     doubtful = found.found[AuditKind.DOUBTFUL_LABELS]
     certain = [each.sample.sample_id for each in doubtful if each.p_wrong > DOUBTFUL_FROM]
     plain = sorted(doubtful, key=lambda each: each.agreeing - each.contradicting)
@@ -63,7 +63,7 @@ def examine(jury: Jury, first: int) -> Result:
 
 
 @click.command(help=laid_out(__doc__))
-@click.option("--runs", default=20, show_default=True, help="Simulated runs of each setting.")
+@click.option("--runs", default=3, show_default=True, help="Simulated runs of each setting.")
 @click.option("--first", default=125, show_default=True, help="Labels to look at.")
 def main(runs: int, first: int) -> None:
     """Print the table."""
