@@ -17,10 +17,11 @@ from aegish_dist.core.distributions import (
 )
 
 PARAMETERS = (0.5, 1, 2.5, 40, 900)
-DEGREES = (1, 1.5, 2, 6, 30.4, 388, 1e5)
+LARGE = ((1e7, 0.5), (0.5, 1e7), (1e6, 2e6))
+DEGREES = (1, 1.5, 2, 6, 30.4, 388, 1e5, 1e7)
 
 
-@pytest.mark.parametrize(("a", "b"), list(product(PARAMETERS, PARAMETERS)))
+@pytest.mark.parametrize(("a", "b"), [*product(PARAMETERS, PARAMETERS), *LARGE])
 def test_the_beta_distribution_is_that_of_scipy(a: float, b: float) -> None:
     for x in (0, 1e-9, 1e-3, 0.1, 0.5, 0.9, 0.999, 1):
         assert beta_cdf(x, a, b) == pytest.approx(stats.beta.cdf(x, a, b), abs=1e-11)
