@@ -1,10 +1,9 @@
 """Ranking models by score, with ties shown as ties."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aegish_dist.core.estimates import Z_95, Estimate
+from aegish_dist.core.estimates import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +13,7 @@ class Place:
     rank: int | None
     """1-based position; None when the score is undefined."""
     tie_group: int | None
-    """1-based; no model of a group differs from its leader by more than chance may explain."""
+    """1-based; no model of a group differs significantly from its leader."""
     model: str
     """Canonical model id."""
     aegish_score: float | None
@@ -26,18 +25,18 @@ LEVEL = 0.05
 
 
 def rank(
-    scores: Mapping[str, Estimate], p_adjusted: Mapping[frozenset[str], float | None] | None = None
+    scores: Mapping[str, Estimate], p_adjusted: Mapping[frozenset[str], float | None]
 ) -> list[Place]:
     """Order models by descending score, then by id; undefined scores come last, unranked.
 
     A tie group starts at its leader and goes on until a model differs from the leader by a p
-    below 0.05, adjusted for all pairs of models: who leads is found in the same data.
+    below 0.05, adjusted for all pairs of models: who leads is found in the same data. Of two models
+    of a group, neither of which leads it, one may be better than the other.
 
     Args:
         scores: The aegish score of each model, by canonical model id.
         p_adjusted: Of the paired differences of the score, by pair of models; a pair that is absent
-            or None is taken to be alike. None: no pairs are known, and the intervals of the two
-            models' scores as if on different samples stand in.
+            or None is taken to be alike.
 
     Returns:
         One place for each model.
@@ -50,7 +49,7 @@ def rank(
         if score.value is None:
             places.append(Place(None, None, model, None))
             continue
-        if leader is None or _differ(leader, model, scores, p_adjusted):
+        if leader is None or _differ(p_adjusted.get(frozenset((leader, model)))):
             leader, group = model, group + 1
         places.append(Place(position, group, model, score.value))
     return places
@@ -61,26 +60,5 @@ def _order(scored: tuple[str, Estimate]) -> tuple[bool, float, str]:
     return (score.value is None, -(score.value or 0.0), model)
 
 
-def _differ(
-    leader: str,
-    other: str,
-    scores: Mapping[str, Estimate],
-    p_adjusted: Mapping[frozenset[str], float | None] | None,
-) -> bool:
-    if p_adjusted is None:
-        return not _tied(scores[leader], scores[other])
-    p = p_adjusted.get(frozenset({leader, other}))
-    return p is not None and p < LEVEL
-
-
-def _tied(leader: Estimate, other: Estimate) -> bool:
-    leader_stderr, other_stderr = _stderr(leader), _stderr(other)
-    if leader.value is None or other.value is None:
-        return False
-    if not leader_stderr or not other_stderr:
-        return True
-    return leader.value - other.value <= Z_95 * math.hypot(leader_stderr, other_stderr)
-
-
-def _stderr(score: Estimate) -> float | None:
-    return score.stderr if score.stderr_clustered is None else score.stderr_clustered
+def _differ(p_adjusted: float | None) -> bool:
+    return p_adjusted is not None and p_adjusted < LEVEL

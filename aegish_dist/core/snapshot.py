@@ -95,7 +95,7 @@ def snapshot_document(
     scores = {model: Estimate(**entry["metrics"]["aegish_score"]) for model, entry in by_id}
     return {
         "models": [entry for _, entry in by_id],
-        "ranking": [asdict(place) for place in rank(scores, p_adjusted)],
+        "ranking": [asdict(place) for place in rank(scores, p_adjusted or {})],
     }
 
 

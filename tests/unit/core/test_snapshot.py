@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import measure
-from aegish_dist.core.ranking import Place, rank
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.snapshot import model_entry, snapshot_document
@@ -25,10 +23,6 @@ def _tally(model: str, blocked: int, **extra: Any) -> ModelTally:
         Cell(Target.MALICIOUS, "upload", "curl", ((Finding.BLOCK, 1),), blocked),
     )
     return ModelTally(model, False, 10, 10, cells, **extra)
-
-
-def _score(value: float | None, stderr: float | None = 0.01) -> Estimate:
-    return Estimate(value=value, stderr=stderr)
 
 
 def _entry(tally: ModelTally) -> dict[str, Any]:
@@ -159,41 +153,3 @@ def test_order_of_models_and_cells_does_not_show() -> None:
         for each in (tallies, reversed_tallies)
     )
     assert first == second
-
-
-def test_ranking_groups_models_like_the_leader() -> None:
-    """0.95 and 0.93 are within 1.96 x 0.0141 = 0.0277, 0.92 is not and leads the next group."""
-    places = rank({"c": _score(0.90), "b": _score(0.93), "a": _score(0.95), "d": _score(0.92)})
-    assert places == [
-        Place(1, 1, "a", 0.95),
-        Place(2, 1, "b", 0.93),
-        Place(3, 2, "d", 0.92),
-        Place(4, 2, "c", 0.90),
-    ]
-
-
-def test_ranking_prefers_the_clustered_stderr() -> None:
-    """0.05 apart is a tie under clustered errors of 0.03, though not under plain ones of 0.01."""
-    wide = {
-        model: Estimate(value=value, stderr=0.01, stderr_clustered=0.03)
-        for model, value in (("a", 0.95), ("b", 0.90))
-    }
-    assert [place.tie_group for place in rank(wide)] == [1, 1]
-
-
-def test_equal_scores_go_by_id() -> None:
-    """The order of equals is stable."""
-    places = rank({"b": _score(0.5, 0.0), "a": _score(0.5, 0.0)})
-    assert [(place.model, place.tie_group) for place in places] == [("a", 1), ("b", 1)]
-
-
-def test_undefined_scores_come_last_and_unranked() -> None:
-    """A model without a score is below a score of 0."""
-    places = rank({"a": _score(None, None), "z": _score(0.0)})
-    assert places == [Place(1, 1, "z", 0.0), Place(None, None, "a", None)]
-
-
-def test_unknown_stderr_separates_nothing() -> None:
-    """Without a standard error there is no ground to part two models."""
-    places = rank({"a": _score(0.9, None), "b": _score(0.5)})
-    assert [place.tie_group for place in places] == [1, 1]
