@@ -211,27 +211,24 @@ def score_difference(composite: Composite, malicious: Stratum, harmless: Stratum
 
 def _difference(a: float, b: float, terms: Sequence[_Term]) -> Difference:
     strata = [term.stratum.differences(term.weight_a, term.weight_b) for term in terms]
-    plain = [term.stratum.variance(term.weight_a, term.weight_b) for term in terms]
+    variance = clustered_variance(strata)
     found = Difference(
         a=a,
         b=b,
         difference=b - a,
-        stderr=math.sqrt(math.fsum(v for v in plain if v is not None))
-        if None not in plain
-        else None,
+        stderr=_stderr(terms),
         stderr_clustered=None,
         ci_low=None,
         ci_high=None,
         p_value=None,
         p_adjusted=None,
         n=sum(term.stratum.samples for term in terms),
-        clusters=_clusters(strata),
+        clusters=_clusters(strata) if variance is None else variance.clusters,
         mde=None,
         a_only=sum(term.stratum.a_only for term in terms),
         b_only=sum(term.stratum.b_only for term in terms),
         mcnemar_p=None,
     )
-    variance = clustered_variance(strata)
     if variance is None:
         return found
     test = paired_test(b - a, strata, variance, _discordant(terms))
@@ -243,6 +240,12 @@ def _difference(a: float, b: float, terms: Sequence[_Term]) -> Difference:
         p_value=test.p_value,
         mde=test.mde,
     )
+
+
+def _stderr(terms: Sequence[_Term]) -> float | None:
+    variances = [term.stratum.variance(term.weight_a, term.weight_b) for term in terms]
+    known = [each for each in variances if each is not None]
+    return math.sqrt(math.fsum(known)) if len(known) == len(terms) else None
 
 
 def _discordant(terms: Sequence[_Term]) -> int:

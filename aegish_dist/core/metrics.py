@@ -16,7 +16,7 @@ from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.statistics import macro_rate, rate
 from aegish_dist.core.tally import CostSummary, Latency, ModelTally, TokenTotals
 
-METRICS_VERSION = 3
+METRICS_VERSION = 4
 """Of the formulas, from a tally to the entry and the place of a model in a snapshot. A change of
 any number, or a new one, needs a higher version: snapshots of another version are not used again.
 `tests/unit/core/golden_metrics.json` holds the numbers of this version."""
