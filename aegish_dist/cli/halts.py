@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from aegish_dist.core.sequential import Answer
 from aegish_dist.pipeline.status import HELD, ModelStatus, RunStatus, State, retry_command
 
 
@@ -52,6 +53,34 @@ def aggregated(status: RunStatus) -> Iterator[str]:
         yield f"snapshot {status.snapshot_id} was made of it"
     elif status.aggregation_problem is not None:
         yield f"no snapshot was made of it: {status.aggregation_problem}"
+
+
+def read(status: RunStatus) -> Iterator[str]:
+    """Say what the stop rule of a run says, one line for each question, and what it has saved."""
+    reading = status.reading
+    if reading is None:
+        return
+    for question in reading.decision.questions:
+        value = "unknown" if question.value is None else f"{question.value:+.4f}"
+        words = _ANSWERS[question.answer].format(margin=reading.rule.margin)
+        against = f"the target {reading.rule.target:g}" if question.a is None else question.a
+        yield (
+            f"{question.b} {words} {against}: {value}"
+            f" [{question.low:+.4f}, {question.high:+.4f}] at all times together,"
+            f" {question.clusters} of {reading.decision.clusters} clusters read"
+        )
+    if reading.saved_calls:
+        cost = "" if reading.saved_usd is None else f", about ${reading.saved_usd:.4f}"
+        yield f"saved by the stop rule: {reading.saved_calls:,} calls{cost}"
+
+
+_ANSWERS = {
+    Answer.OPEN: "is not distinguished yet from",
+    Answer.ABOVE: "scores higher than",
+    Answer.BELOW: "scores lower than",
+    Answer.WITHIN: "lies within {margin:g} of",
+}
+"""Answers of a stop rule in words."""
 
 
 def left_to_retry(status: RunStatus) -> Iterator[str]:

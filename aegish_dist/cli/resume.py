@@ -3,7 +3,7 @@
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import aggregated, halted, left_to_retry
+from aegish_dist.cli.halts import aggregated, halted, left_to_retry, read
 from aegish_dist.cli.options import as_json, cost_cap, run_id, usd
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
@@ -45,7 +45,7 @@ def resume(
     else:
         say(f"{found}: {missing:,} verdicts missing")
     status = resumed.status
-    reasons = (*halted(status), *aggregated(status)) if enqueued is None else ()
+    reasons = (*halted(status), *read(status), *aggregated(status)) if enqueued is None else ()
     for reason in (*reasons, *left_to_retry(status)):
         note(reason)
     return 1 if enqueued is None and missing else 0

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import aggregated, halted, left_to_retry
+from aegish_dist.cli.halts import aggregated, halted, left_to_retry, read
 from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.cli.printing import note, output_is_terminal, say_json
 from aegish_dist.cli.progress import status_line
@@ -93,7 +93,7 @@ def _state(model: ModelStatus, workers: int) -> str:
 
 
 def _advise(current: RunStatus, *, embedded: bool) -> None:
-    for line in (*halted(current), *aggregated(current), *left_to_retry(current)):
+    for line in (*halted(current), *read(current), *aggregated(current), *left_to_retry(current)):
         note(line)
     if current.state is not State.WAITING or current.ended:
         return

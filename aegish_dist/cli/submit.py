@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import aggregated, halted, left_to_retry
+from aegish_dist.cli.halts import aggregated, halted, left_to_retry, read
 from aegish_dist.cli.options import (
+    FiniteRange,
     Utf8,
     as_each_call,
     as_json,
@@ -20,7 +21,7 @@ from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.start_run import Started, first_reports, start_run
-from aegish_dist.pipeline.status import RunStatus
+from aegish_dist.pipeline.status import RunStatus, State
 
 _TAKEN_OVER = ("limit", "epochs", "prompt", "cot", "name", "keys_on_workers", "dry_run", "wait")
 """Options that are fields of a request under the same name."""
@@ -80,6 +81,18 @@ Examples:
     is_flag=True,
     help="Do not ask each model one harmless question beforehand.",
 )
+@click.option(
+    "--stop-when",
+    type=click.Choice(["decided"]),
+    help="Stop asking a model once its score is known to differ from every other model's, or to lie"
+    " within --margin of it; a single model's: from its target.",
+)
+@click.option(
+    "--margin",
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
+    metavar="D",
+    help="With --stop-when: a smaller difference of scores does not matter. Default: 0.02.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop.")
 @click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
 @as_json
@@ -104,10 +117,17 @@ def submit(**options: Any) -> int:
         for line in halted(reports):
             note(line)
     _advise(started.run.run_id, started.status)
-    return 1 if started.status is not None and started.status.missing else 0
+    ended = started.status
+    return 1 if ended is not None and ended.missing and ended.state is not State.DECIDED else 0
+
+
+MARGIN = 0.02
+"""A difference of scores that does not matter, unless `--margin` says otherwise."""
 
 
 def _request(options: dict[str, Any]) -> Request:
+    if options["margin"] is not None and options["stop_when"] is None:
+        raise click.UsageError("--margin goes with --stop-when decided")
     return Request(
         models=options["models"],
         parameters=replace(
@@ -118,6 +138,7 @@ def _request(options: dict[str, Any]) -> Request:
         datasets=options["datasets"],
         categories=options["categories"],
         preflight=not options["skip_preflight"],
+        stop_margin=(options["margin"] or MARGIN) if options["stop_when"] else None,
         **{name: options[name] for name in _TAKEN_OVER},
     )
 
@@ -126,8 +147,10 @@ def _advise(run_id: str, status: RunStatus | None) -> None:
     if status is None:
         note(f"follow it with: aegish-dist status --run-id {run_id} --watch")
         return
+    for line in read(status):
+        note(line)
     if status.ended and status.missing:
-        for line in halted(status):
+        for line in (*halted(status), *aggregated(status)):
             note(line)
     elif status.missing:
         note(

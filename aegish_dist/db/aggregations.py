@@ -23,6 +23,7 @@ PROBLEM_LENGTH = 500
 """Characters of a problem that are kept."""
 
 _REQUEST = statement("request_of_completed")
+_REQUEST_OF_DECIDED = statement("request_of_decided")
 _TAKE_DUE = statement("take_due_aggregations")
 _CLAIM = statement("claim_aggregation")
 _UNFINISHED = statement("is_unfinished")
@@ -67,6 +68,16 @@ def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
     """
     values = {"runs": sorted(run_ids), "scoring": DEFAULT_RULE.name}
     session.execute(_REQUEST, values)
+
+
+def request_of_decided(session: Session, settled_s: float) -> None:
+    """Ask for one aggregation of each run that its stop rule has ended.
+
+    Args:
+        session: Transaction of the caller.
+        settled_s: Seconds after the decision in which workers report the calls in flight.
+    """
+    session.execute(_REQUEST_OF_DECIDED, {"settled_s": settled_s})
 
 
 def request_aggregation(session: Session, run_id: str, scoring: str) -> int:

@@ -30,6 +30,8 @@ STREAM_ROWS = 5000
 """Rows fetched at once while missing items are streamed."""
 
 _MISSING = statement("missing_items")
+_MISSING_AT_RANDOM = statement("missing_items_in_random_order")
+_IS_RULED = statement("is_ruled")
 _MISSING_OF_RETRY = statement("missing_items_of_retry")
 _MISSING_BEYOND = statement("missing_items_beyond")
 _OPEN = statement("open_models")
@@ -79,10 +81,13 @@ def missing_items(
     planned, values = _MISSING, dict[str, object](run=run_id)
     if generation is not None:
         planned, values = _MISSING_OF_RETRY, {"run": run_id, "generation": generation}
-    if beyond is not None:
+    elif beyond is not None:
         planned = _MISSING_BEYOND
         values |= {"models": list(beyond.models), "epochs": beyond.epochs}
         values["datasets"] = list(beyond.dataset_ids)
+    elif (ruled := session.execute(_IS_RULED, values).one_or_none()) is not None:
+        planned = _MISSING_AT_RANDOM
+        values["seed"] = ruled.seed
     streamed = {"yield_per": STREAM_ROWS}
     with session.execute(planned, values, execution_options=streamed) as rows:
         for row in rows:

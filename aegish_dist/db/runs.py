@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, null, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Held, Run, RunSummary
+from aegish_dist.core.stop_rule import StopRule
 from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, PromptRow, RunDatasetRow, RunModelRow, RunRow
@@ -34,7 +35,13 @@ class Assignment:
     """Sampling parameters and limits of its calls."""
 
 
-def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Sequence[str]) -> None:
+def save_run(
+    session: Session,
+    run: Run,
+    dataset_ids: Sequence[int],
+    queues: Sequence[str],
+    stop_rule: StopRule | None = None,
+) -> None:
     """Store a run with its models.
 
     Args:
@@ -42,6 +49,7 @@ def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Seq
         run: What to store.
         dataset_ids: Keys of its datasets, already stored.
         queues: The queue of each model; none when nothing will be queued, as with an import.
+        stop_rule: When to stop asking; None: never.
     """
     session.execute(
         insert(RunRow).values(
@@ -53,6 +61,7 @@ def save_run(session: Session, run: Run, dataset_ids: Sequence[int], queues: Seq
             parameters=None if run.parameters is None else msgspec.to_builtins(run.parameters),
             epochs=run.epochs,
             created_at=run.created_at,
+            stop_rule=null() if stop_rule is None else msgspec.to_builtins(stop_rule),
         )
     )
     session.execute(

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.printable import printable
 from aegish_dist.core.run import Run
-from aegish_dist.core.scoring import RULES
+from aegish_dist.core.scoring import RULES, rule_named
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.db.aggregations import (
     Aggregation,
@@ -22,6 +22,7 @@ from aegish_dist.db.aggregations import (
     is_unfinished,
     newest_aggregation,
     request_aggregation,
+    request_of_decided,
     take_due,
     unfinished,
 )
@@ -30,7 +31,7 @@ from aegish_dist.db.missing import FinishedModels
 from aegish_dist.errors import AegishError, ConfigError, StoreAwayError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate
-from aegish_dist.pipeline.opinions import ALL, load_opinions
+from aegish_dist.pipeline.opinions import ALL
 from aegish_dist.pipeline.watch import patiently
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ POLL_S = 0.25
 """Seconds between two looks for a snapshot."""
 PATIENCE_S = 60.0
 """Seconds to wait for a snapshot; counting ten million verdicts takes a tenth of that."""
+SETTLED_S = 3.0
+"""Seconds after a decision in which workers report the calls that were in flight."""
 CLOSING_S = 10.0
 """Seconds to wait while another process looks for finished models."""
 
@@ -57,6 +60,7 @@ def enqueue_due(engine: Engine, app: Celery) -> None:
     from aegish_dist.broker.producer import publish_aggregations  # noqa: PLC0415
 
     with transaction(engine) as session:
+        request_of_decided(session, SETTLED_S)
         due = take_due(session)
     if due:
         publish_aggregations(app, due)
@@ -121,7 +125,7 @@ def carry_out(engine: Engine, key: int) -> bool:
             asked = claim(session, key)
             if asked is None:
                 return not is_unfinished(session, key)
-            made = aggregate(engine, asked.run_id, load_opinions(asked.scoring), within=session)
+            made = aggregate(engine, asked.run_id, _opinions(asked.scoring), within=session)
             finish(session, key, [snapshot.snapshot_id for snapshot in made])
     except StoreAwayError:
         raise
@@ -136,6 +140,12 @@ def carry_out(engine: Engine, key: int) -> bool:
     with transaction(engine) as session:
         finish(session, key, (), problem)
     return True
+
+
+def _opinions(scoring: str) -> list[Opinion]:
+    """Return the opinions of a name. It comes from the store: no file is read by it."""
+    rules = RULES.values() if scoring == ALL else [rule_named(scoring)]
+    return [Opinion(rule) for rule in rules]
 
 
 def aggregate_here(engine: Engine, run: Run) -> None:
@@ -153,6 +163,7 @@ def aggregate_here(engine: Engine, run: Run) -> None:
                 break
         time.sleep(POLL_S)
     with transaction(engine) as session:
+        request_of_decided(session, 0.0)
         keys = unfinished(session, run.run_id)
     for key in keys:
         carry_out(engine, key)

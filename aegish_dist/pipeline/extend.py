@@ -25,6 +25,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.extensions import extent_of, save_extension
 from aegish_dist.db.missing import Extent
 from aegish_dist.db.runs import save_parameters
+from aegish_dist.db.stop_rules import drop_stop_rule
 from aegish_dist.errors import ConfigError, DatasetError, QueueError, StoreError
 from aegish_dist.models import RunEstimate, estimate
 from aegish_dist.pipeline.datasets import choose_dataset
@@ -285,6 +286,7 @@ def store_extension(engine: Engine, extension: Extension) -> Extent:
         ids = [save_dataset(session, each, selectable=False) for each in extension.datasets]
         queues = [queue_name(spec.id, run.run_id) for spec in extension.models]
         save_extension(session, run.run_id, extension.models, queues, ids, epochs=extension.epochs)
+        drop_stop_rule(session, run.run_id)  # it was about what the run asked before
     return before
 
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.opinion import AEGISH_TARGETS
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.sample import Dataset
+from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.stop_rule import StopRule
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import RunEstimate, estimate
@@ -53,6 +56,9 @@ class Request:
     """Whether to stop after the plan."""
     wait: bool = False
     """Whether to wait for workers elsewhere to end the run."""
+    stop_margin: float | None = None
+    """Stop asking a model once it differs from every other one, or by less than this; in (0, 1).
+    None: ask everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,8 @@ class Submission:
     """Times that every sample is asked, at least 1."""
     name: str = ""
     """Name of the run; may be empty."""
+    stop_rule: StopRule | None = None
+    """When to stop before everything is asked; None: never."""
 
     @property
     def samples(self) -> int:
@@ -109,7 +117,17 @@ def plan_run(workspace: Workspace, request: Request) -> Submission:
     chosen = [choose_dataset(workspace.engine, name) for name in names]
     require_categories(chosen, request.categories)
     datasets = tuple(narrow(each, request.categories, request.limit) for each in chosen)
-    return Submission(models, datasets, prompt, request.parameters, request.epochs, name)
+    return Submission(
+        models, datasets, prompt, request.parameters, request.epochs, name, _stop_rule(request)
+    )
+
+
+def _stop_rule(request: Request) -> StopRule | None:
+    if request.stop_margin is None:
+        return None
+    target = AEGISH_TARGETS.least["aegish_score"]
+    seed = str(request.parameters.seed)
+    return StopRule(request.stop_margin, target, DEFAULT_RULE.name, seed)
 
 
 def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:

@@ -15,6 +15,7 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.runs import load_run
+from aegish_dist.db.stop_rules import load_decision
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.pipeline.aggregate import (
     current_snapshot,
@@ -46,6 +47,8 @@ def report_data(
         attempts = failures_by_model(session, run_id)
         unanswered = unanswered_by_model(session, run)
         fleet = living_fleet(session)
+        rule, decision = load_decision(session, run_id)
+    stopped = rule is not None and decision is not None and decision.stopped
     return ReportData(
         run=run,
         snapshot=snapshot,
@@ -56,6 +59,7 @@ def report_data(
         ],
         halted=list(_halted(run, fleet, snapshot)),
         effect=effect,
+        stopped_by=decision if stopped else None,
     )
 
 

@@ -15,6 +15,7 @@ from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run
 from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.asked_aggregations import aggregate_here, wait_for_snapshot
+from aegish_dist.pipeline.read_rules import has_stop_rule, read_rules
 from aegish_dist.pipeline.status import RunStatus, State, items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 from aegish_dist.pipeline.watch import Counts, patiently
@@ -57,7 +58,10 @@ def run_embedded(
     with EmbeddedWorker(app, queues) as worker:
         enqueue_missing(engine, app, run.run_id)
         counts = Counts(lambda: run_status(engine, run.run_id))
+        ruled = has_stop_rule(engine, run.run_id)
         while True:
+            if ruled:
+                read_rules(engine)
             idle = worker.idle
             status = counts.look(quiet=idle)
             if status is not None:
@@ -117,7 +121,7 @@ def wait_for_workers(
 def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
 
-    A run that is complete is aggregated as well.
+    A run that is complete or decided is aggregated as well.
 
     Args:
         workspace: The store and the queue.
@@ -131,10 +135,11 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     work = run_embedded if embedded else wait_for_workers
     with observer.watching() as show:
         status = work(engine, workspace.app, run, show)
-        if status.missing:
+        if status.missing and status.state is not State.DECIDED:
             return status
         if embedded:
             aggregate_here(engine, run)
+            read_rules(engine)
         else:
             wait_for_snapshot(engine, run.run_id)
         return patiently(lambda: run_status(engine, run.run_id))

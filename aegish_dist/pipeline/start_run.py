@@ -67,6 +67,11 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
         check_broker(workspace.app)
     for line in summary(submission, estimated, workspace.settings.concurrency):
         observer.note(line)
+    if (rule := submission.stop_rule) is not None:
+        observer.note(
+            f"stops asking a model once every question about it is answered: scores differ, or by"
+            f" less than {rule.margin:g}; {rule.alpha:.0%} of such runs answer wrong at most"
+        )
     if request.dry_run:
         return Started(submission, estimated, None, None)
     preflight(workspace, submission, request, observer)

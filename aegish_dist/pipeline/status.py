@@ -1,7 +1,7 @@
 """How far a run is."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -9,11 +9,13 @@ from enum import StrEnum
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run
+from aegish_dist.core.stop_rule import Decision, StopRule
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.aggregations import newest_aggregation
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import load_run
+from aegish_dist.db.stop_rules import load_decision
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 
 RATE_WINDOW_S = 15.0
@@ -71,6 +73,22 @@ class ModelStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleReading:
+    """The stop rule of a run, and what it says about the answers so far."""
+
+    rule: StopRule
+    """The rule."""
+    decision: Decision
+    """The last reading."""
+    settled: bool
+    """Whether every question is answered."""
+    saved_calls: int
+    """Planned items that are not asked because their questions are answered."""
+    saved_usd: float | None
+    """Their cost, by what the others of their model have cost on average; None when unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunStatus:
     """A run as a whole."""
 
@@ -105,6 +123,8 @@ class RunStatus:
     user asks for one."""
     aggregation_problem: str | None = None
     """Why they made none; None when they did, or have not yet."""
+    reading: RuleReading | None = None
+    """Of a run with a stop rule the last reading; None before the first, and without a rule."""
 
     @property
     def ended(self) -> bool:
@@ -136,6 +156,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         progress = model_progress(session, run, RATE_WINDOW_S)
         fleet = living_fleet(session)
         aggregation = newest_aggregation(session, run_id)
+        rule, decision = load_decision(session, run_id)
     spent = {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
     over = over_budget(run, spent)
     models = tuple(
@@ -145,6 +166,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
             progress[spec.id],
             fleet,
             Halt.OVER_BUDGET if spec.id in over else fleet.halt(run_id, spec.id),
+            stopped=decision is not None and rule is not None and spec.id in decision.stopped,
         )
         for spec in run.models
     )
@@ -166,7 +188,20 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         workers=fleet.workers,
         snapshot_id=None if aggregation is None else aggregation.snapshot_id,
         aggregation_problem=None if aggregation is None else aggregation.problem,
+        reading=None if rule is None or decision is None else _reading(rule, decision, models),
     )
+
+
+def _reading(rule: StopRule, decision: Decision, models: Sequence[ModelStatus]) -> RuleReading:
+    saved = [model for model in models if model.state is State.DECIDED]
+    left = {model.model: model.planned - model.done - model.in_flight for model in saved}
+    costs = [
+        None if model.cost_usd is None else model.cost_usd / max(1, model.done) * left[model.model]
+        for model in saved
+    ]
+    known = [cost for cost in costs if cost is not None]
+    usd = round(sum(known), 6) if len(known) == len(costs) else None
+    return RuleReading(rule, decision, decision.settled, sum(left.values()), usd)
 
 
 def items_held(engine: Engine, run_id: str) -> int:
@@ -184,7 +219,13 @@ def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
 
 
 def _model_status(
-    run: Run, model: str, progress: Progress, fleet: Fleet, halt: Halt | None
+    run: Run,
+    model: str,
+    progress: Progress,
+    fleet: Fleet,
+    halt: Halt | None,
+    *,
+    stopped: bool = False,
 ) -> ModelStatus:
     done = sum(progress.outcomes.values()) - progress.awaiting_retry
     held = fleet.in_flight.get((run.run_id, model), 0)
@@ -194,6 +235,8 @@ def _model_status(
         state = State.COMPLETE
     elif run.held is not None:
         state = State(run.held.value)
+    elif stopped:
+        state = State.DECIDED
     elif halt is not None:
         state = State(halt.value)
     else:

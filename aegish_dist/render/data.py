@@ -7,6 +7,7 @@ from datetime import datetime
 from aegish_dist.core.overlay_effect import ModelEffect
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.stop_rule import Decision
 from aegish_dist.core.verdict import ErrorClass
 
 
@@ -56,3 +57,5 @@ class ReportData:
     """Models that are not called any more."""
     effect: Sequence[ModelEffect] = ()
     """Scores without the overlay of the snapshot and under it; empty without one."""
+    stopped_by: Decision | None = None
+    """The reading that ended asking some of the models; None: everything was asked."""

@@ -296,13 +296,14 @@ def test_an_aggregation_that_fails(
     """It is finished with its problem, and not tried again."""
     complete(engine, stored, ("a",))
     with Session(engine) as session, session.begin():
-        key = request_aggregation(session, stored.run_id, "gone")
+        scoring = "gone" if error is None else "all"
+        key = request_aggregation(session, stored.run_id, scoring)
     if error is not None:
 
         def fails(*_: object, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(asked_aggregations, "load_opinions", fails)
+        monkeypatch.setattr(asked_aggregations, "aggregate", fails)
     with capture_logs() as logs:
         carry_out(engine, key)
 

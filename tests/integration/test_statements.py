@@ -19,6 +19,11 @@ FRAGMENTS = {"find_samples": {"within": "of_these_names"}}
 """Fragments for the statements that leave one to their user."""
 
 VALUES: dict[str, object] = {
+    "acceptances": [31],
+    "detections": [31],
+    "scored_codes": [31],
+    "seed": "7",
+    "settled_s": 3.0,
     **{f"{part}_edges": [0.0] * 9 for part in ("service", "queue", "limiter", "backoff", "total")},
     "actions": [1],
     "after": 0,
