@@ -13,6 +13,7 @@ from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
+from aegish_dist.errors import OpinionError
 
 ALL = "all"
 """Stands for every rule set that has a name."""
@@ -56,8 +57,14 @@ def load_rule(name_or_path: str) -> ScoringRule:
         OpinionError: There is neither, or the file cannot be used.
     """
     # Unlike Path.exists, this is False for a name that is too long for a path.
-    if name_or_path in RULES or not os.path.exists(name_or_path):
+    if name_or_path in RULES:
         return rule_named(name_or_path)
+    if not os.path.exists(name_or_path):
+        known = ", ".join(RULES)
+        raise OpinionError(
+            f"unknown scoring rule '{name_or_path}': choose one of {known}, or give the path of a "
+            "file with your own"
+        )
     from aegish_dist.opinions.rule_file import read_rule  # noqa: PLC0415  with msgspec
 
     return read_rule(Path(name_or_path))

@@ -34,7 +34,7 @@ def metrics(aegish: CommandLine, *options: str) -> dict[str, float]:
 def test_every_command_of_the_page_works(reader: CommandLine) -> None:
     """As it stands there."""
     assert len(COMMANDS) == 4
-    shown = [reader.ok(*command).out for command in COMMANDS]
+    shown = [" ".join(reader.ok(*command).out.split()) for command in COMMANDS]
     assert "ask-the-user version 1: WARN stops a command" in shown[0]
     assert "rule set ask-the-user v1 (" in shown[0]
     assert "aegish score \N{GREATER-THAN OR EQUAL TO} 60.0, accuracy" in shown[1]
