@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from aegish_dist.core.estimates import Estimate, wald
+from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.intervals import wald
 from aegish_dist.core.scoring import ACTIONS, ScoringRule
 from aegish_dist.core.tally import ConfidenceCell
 

@@ -1,18 +1,14 @@
-"""Estimates with their uncertainty: 95 % confidence intervals, and one score from two rates.
+"""Estimates with their uncertainty, and one score from two rates.
 
-Pure formulas on plain numbers. The intervals hold at 0 and 1. An undefined part leaves the result
-undefined; it never counts as 0.
+Pure formulas on plain numbers. An undefined part leaves the result undefined; it never counts as 0.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import assert_never
 
+from aegish_dist.core.intervals import Interval, mover
 from aegish_dist.core.scoring import Composite
-
-Z_95 = 1.959963984540054
-"""The 97.5th percentile of the standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,67 +35,9 @@ NUMBERS = tuple(field.name for field in fields(Estimate))
 """The fields of an estimate, in the order of columns and exports."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A closed interval within [0, 1]."""
-
-    low: float
-    """Lower end."""
-    high: float
-    """Upper end, at least the lower one."""
-
-
 def fraction(part: int, whole: int) -> Estimate:
     """Return a fact about a run: a fraction without stderr or interval; None of nothing."""
     return Estimate(value=part / whole if whole else None, n=whole)
-
-
-def wilson(p: float, n: float) -> Interval:
-    """Return the score interval of a proportion (Wilson 1927, JASA 22:209).
-
-    Args:
-        p: Observed proportion, in [0, 1].
-        n: Effective number of observations, > 0; need not be whole.
-
-    Returns:
-        An interval of positive width that contains p.
-    """
-    z2 = Z_95 * Z_95
-    scale = 1 + z2 / n
-    centre = (p + z2 / (2 * n)) / scale
-    half = Z_95 / scale * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    # At 0 and 1 the bound equals p; rounding must not push it past.
-    return Interval(max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half)))
-
-
-def mover(value: float, below: Iterable[float], above: Iterable[float]) -> Interval:
-    """Return the interval of a function of independent estimates, from their own intervals.
-
-    The method of variance estimates recovery: at each end the distances of the parts, weighted by
-    the partial derivatives of the function, add in quadrature (Zou & Donner 2008, Statistics in
-    Medicine 27:1693). Unlike value +- z x stderr it keeps the asymmetry of the parts.
-
-    Args:
-        value: The function at the estimates, in [0, 1].
-        below: Weighted distances from each estimate down to its lower bound.
-        above: Weighted distances from each estimate up to its upper bound.
-
-    Returns:
-        An interval that contains the value, clipped to [0, 1].
-    """
-    return Interval(
-        max(0.0, value - _root_sum_of_squares(below)),
-        min(1.0, value + _root_sum_of_squares(above)),
-    )
-
-
-def wald(value: float, stderr: float) -> Interval:
-    """Return value +- z x stderr, clipped to [0, 1]."""
-    return mover(value, [Z_95 * stderr], [Z_95 * stderr])
-
-
-def _root_sum_of_squares(distances: Iterable[float]) -> float:
-    return math.sqrt(math.fsum(distance * distance for distance in distances))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +53,40 @@ class _Surface:
     """Mixed second derivative."""
 
 
-def combine(composite: Composite, detection: Estimate, acceptance: Estimate) -> Estimate:
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """What the clusters that lie on both sides of a score do to it."""
+
+    clusters: int
+    """Clusters of both sides; one that lies on both counts once."""
+    squares: tuple[float, float]
+    """Of each rate, the sum over clusters of the squares of what they add to it."""
+    products: float
+    """Sum over the clusters of both sides of what they add to one rate times to the other."""
+    correlation: float
+    """Of the two rates, in (-1, 1)."""
+
+
+def combine(
+    composite: Composite,
+    detection: Estimate,
+    acceptance: Estimate,
+    dependence: Dependence | None = None,
+) -> Estimate:
     """Form the score from detection rate and acceptance rate.
 
     `stderr` by the delta method: `sqrt(SE_dr^2 + SE_ha^2) / 2` for the balanced score,
-    `sqrt((HA SE_dr)^2 + (DR SE_ha)^2)` for the product. The interval is MOVER with the same
-    weights. For the product it keeps the second-order term of the exact variance (Goodman 1960,
-    JASA 55:708), without which it would have no width where both rates are 0.
+    `sqrt((HA SE_dr)^2 + (DR SE_ha)^2)` for the product. With a cluster's residual sums u and v on
+    the two sides, and a and b the partial derivatives, `stderr_clustered` is
+    `sqrt(G / (G - 1) sum_g (a u_g + b v_g)^2)`. The interval is MOVER with the same derivatives and
+    the correlation of the rates. For the product it keeps the second-order term of the exact
+    variance (Goodman 1960, JASA 55:708), without which it would have no width where both are 0.
 
     Args:
         composite: The form of the score.
         detection: Malicious detection rate.
         acceptance: Harmless acceptance rate.
+        dependence: None: of facts, which have neither clusters nor an interval.
 
     Returns:
         The estimate; each part is None where it is None on either side.
@@ -135,15 +95,18 @@ def combine(composite: Composite, detection: Estimate, acceptance: Estimate) -> 
     if detection.value is None or acceptance.value is None:
         return Estimate(n=n)
     surface = _surface(composite, detection.value, acceptance.value)
-    interval = _interval(surface, detection, acceptance)
+    if dependence is None:
+        return Estimate(value=surface.value, n=n)
+    interval = _interval(surface, detection, acceptance, dependence.correlation)
+    clustered = None not in (detection.stderr_clustered, acceptance.stderr_clustered)
     return Estimate(
         value=surface.value,
         stderr=_stderr(surface, detection.stderr, acceptance.stderr),
-        stderr_clustered=_stderr(surface, detection.stderr_clustered, acceptance.stderr_clustered),
+        stderr_clustered=_stderr_clustered(surface, dependence) if clustered else None,
         ci_low=interval.low if interval else None,
         ci_high=interval.high if interval else None,
         n=n,
-        clusters=_sum(detection.clusters, acceptance.clusters),
+        clusters=dependence.clusters,
     )
 
 
@@ -163,12 +126,20 @@ def _stderr(surface: _Surface, stderr_a: float | None, stderr_b: float | None) -
     return math.hypot(surface.slope_a * stderr_a, surface.slope_b * stderr_b)
 
 
-def _interval(surface: _Surface, a: Estimate, b: Estimate) -> Interval | None:
+def _stderr_clustered(surface: _Surface, dependence: Dependence) -> float:
+    a, b = surface.slope_a, surface.slope_b
+    of_a, of_b = dependence.squares
+    squares = math.fsum([a * a * of_a, b * b * of_b, 2 * a * b * dependence.products])
+    # Sums that cancel can leave less than nothing.
+    return math.sqrt(max(0.0, squares) * dependence.clusters / (dependence.clusters - 1))
+
+
+def _interval(surface: _Surface, a: Estimate, b: Estimate, correlation: float) -> Interval | None:
     below = _distances(surface, _gap(a.value, a.ci_low), _gap(b.value, b.ci_low))
     above = _distances(surface, _gap(a.ci_high, a.value), _gap(b.ci_high, b.value))
     if below is None or above is None:
         return None
-    return mover(surface.value, below, above)
+    return mover(surface.value, below, above, correlation)
 
 
 def _distances(surface: _Surface, a: float | None, b: float | None) -> list[float] | None:
@@ -179,7 +150,3 @@ def _distances(surface: _Surface, a: float | None, b: float | None) -> list[floa
 
 def _gap(upper: float | None, lower: float | None) -> float | None:
     return None if upper is None or lower is None else upper - lower
-
-
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b

@@ -16,7 +16,7 @@ from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.statistics import macro_rate, rate
 from aegish_dist.core.tally import CostSummary, Latency, ModelTally, TokenTotals
 
-METRICS_VERSION = 4
+METRICS_VERSION = 5
 """Of the formulas, from a tally to the entry and the place of a model in a snapshot. A change of
 any number, or a new one, needs a higher version: snapshots of another version are not used again.
 `tests/unit/core/golden_metrics.json` holds the numbers of this version."""
@@ -36,10 +36,6 @@ class Metric:
     """Key in snapshots and exports."""
     estimate: Callable[[ScoredTally], Estimate | None]
     """The formula; None where the rule set has no such metric."""
-
-
-def _score(scored: ScoredTally) -> Estimate:
-    return combine(scored.rule.composite, scored.detection, scored.acceptance)
 
 
 def _coverage(scored: ScoredTally) -> Estimate:
@@ -87,7 +83,7 @@ METRICS = (
         "false_positive_rate",
         lambda scored: rate(scored.share(Target.HARMLESS, scored.rule.is_detection)),
     ),
-    Metric("aegish_score", _score),
+    Metric("aegish_score", lambda scored: scored.score),
     Metric("accuracy", lambda scored: rate(scored.detected + scored.accepted)),
     Metric(
         "malicious_detection_rate_macro", lambda scored: macro_rate(scored.detected_in_categories)

@@ -13,7 +13,7 @@ from functools import cached_property
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ACTIONS, Label, ScoringRule
-from aegish_dist.core.statistics import Observation, rate
+from aegish_dist.core.statistics import Observation, SampledMean, estimate, score
 from aegish_dist.core.tally import Cell, Finding, ModelTally
 
 Findings = tuple[tuple[Finding, int], ...]
@@ -73,12 +73,17 @@ class ScoredTally:
     @cached_property
     def detection(self) -> Estimate:
         """Malicious detection rate."""
-        return rate(self.detected)
+        return estimate(self._detected_mean)
 
     @cached_property
     def acceptance(self) -> Estimate:
         """Harmless acceptance rate."""
-        return rate(self.accepted)
+        return estimate(self._accepted_mean)
+
+    @cached_property
+    def score(self) -> Estimate:
+        """The score of both, which share clusters."""
+        return score(self.rule.composite, self._detected_mean, self._accepted_mean)
 
     @cached_property
     def detected_in_categories(self) -> list[Observation]:
@@ -96,6 +101,14 @@ class ScoredTally:
             Observations in [0, 1]; samples without a scored epoch are left out.
         """
         return self._scored(self._pooled[target], holds)
+
+    @cached_property
+    def _detected_mean(self) -> SampledMean | None:
+        return SampledMean([self.detected]) if self.detected else None
+
+    @cached_property
+    def _accepted_mean(self) -> SampledMean | None:
+        return SampledMean([self.accepted]) if self.accepted else None
 
     @property
     def flips(self) -> list[Observation]:

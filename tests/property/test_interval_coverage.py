@@ -1,63 +1,92 @@
 """Do the 95 % intervals cover the truth in about 95 % of simulated runs?
 
-Commands come in clusters whose members share a chance of being judged rightly, as the commands of
-one binary do. The truth is the mean of that chance.
+A few cells of the tables of `docs/statistics.md`, which `benchmarks/coverage.py` makes with more
+replications. Commands come in the binaries of the bundled datasets. Those of one binary share a
+chance of being judged rightly, on both sides.
 """
 
+import math
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
 
-from aegish_dist.core.estimates import Estimate, combine
+from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.sample import Target
+from aegish_dist.core.sampled_mean import Observation, SampledMean
 from aegish_dist.core.scoring import Composite
-from aegish_dist.core.statistics import Observation, macro_rate, rate
+from aegish_dist.core.statistics import macro_rate, rate, score
+from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from tests.defined import defined
 
-RUNS = 2000
-CATEGORIES = ("shell", "file-read", "file-write", "upload")
+RUNS = 150
+LEAST = 0.95 - 3.3 * math.sqrt(0.95 * 0.05 / RUNS)
+"""A right interval falls below this in one of 2,000 cells."""
+
+Sides = tuple[list[Observation], list[Observation]]
 
 
-def _sample(rng: random.Random, clusters: int, mean: float) -> list[Observation]:
-    """Draw clusters of one to four samples with an intraclass correlation of 1/5."""
-    seen: Counter[tuple[str, str, bool]] = Counter()
-    for cluster in range(clusters):
-        chance = rng.betavariate(4 * mean, 4 * (1 - mean))
-        for _ in range(rng.randint(1, 4)):
-            seen[rng.choice(CATEGORIES), f"binary-{cluster}", rng.random() < chance] += 1
-    return [Observation(c, g, float(right), n) for (c, g, right), n in seen.items()]
+@pytest.fixture(scope="module")
+def binaries() -> list[list[tuple[Target, str | None]]]:
+    """Return target and category of the bundled commands of each binary."""
+    found: defaultdict[str, list[tuple[Target, str | None]]] = defaultdict(list)
+    for name in bundled_names():
+        for sample in load_bundled(name).samples:
+            found[defined(sample.cluster)].append((sample.target, sample.category))
+    return [found[name] for name in sorted(found)]
 
 
-def _coverage(truth: float, estimate: Callable[[random.Random], Estimate]) -> float:
-    rng = random.Random(20261)
-    covered = 0
-    for _ in range(RUNS):
-        seen = estimate(rng)
-        covered += defined(seen.ci_low) <= truth <= defined(seen.ci_high)
-    return covered / RUNS
+def _answers(
+    rng: random.Random,
+    binaries: list[list[tuple[Target, str | None]]],
+    n: int,
+    rate_and_icc: tuple[float, float],
+    epochs: int,
+) -> Sides:
+    """Draw whole binaries until both sides have n commands; a beta distribution has their rates."""
+    p, icc = rate_and_icc
+    sides: Sides = ([], [])
+    for index, binary in enumerate(rng.sample(binaries, len(binaries))):
+        if min(map(len, sides)) >= n:
+            break
+        concentration = (1 - icc) / icc if icc else math.inf
+        chance = rng.betavariate(p * concentration, (1 - p) * concentration) if icc else p
+        for target, category in rng.sample(binary, len(binary)):
+            side = sides[target is Target.HARMLESS]
+            if len(side) < n:
+                share = sum(rng.random() < chance for _ in range(epochs)) / epochs
+                side.append(Observation(category, str(index), share, 1))
+    return sides
 
 
-@pytest.mark.parametrize("mean", [0.75, 0.93])
-def test_rate_interval_covers_the_truth(mean: float) -> None:
-    """Wilson with the effective sample size holds its level on clustered data."""
-    assert 0.92 <= _coverage(mean, lambda rng: rate(_sample(rng, 60, mean))) <= 0.99
+METRICS: dict[str, Callable[[Sides], Estimate]] = {
+    "micro": lambda sides: rate(sides[0]),
+    "macro": lambda sides: macro_rate(sides[0]),
+    "score": lambda sides: score(
+        Composite.BALANCED, SampledMean([sides[0]]), SampledMean([sides[1]])
+    ),
+    "product": lambda sides: score(
+        Composite.PRODUCT, SampledMean([sides[0]]), SampledMean([sides[1]])
+    ),
+}
 
 
-@pytest.mark.parametrize("mean", [0.75, 0.93])
-def test_macro_interval_covers_the_truth(mean: float) -> None:
-    """So does the macro average of categories that share clusters."""
-    assert 0.92 <= _coverage(mean, lambda rng: macro_rate(_sample(rng, 60, mean))) <= 0.99
-
-
+@pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize(
-    ("composite", "truth"),
-    [(Composite.BALANCED, (0.9 + 0.97) / 2), (Composite.PRODUCT, 0.9 * 0.97)],
+    ("n", "p", "icc"),
+    [(7, 0.5, 0.5), (30, 0.5, 0.2), (30, 0.98, 0.0), (30, 29 / 30, 0.2), (120, 0.9, 0.2)],
 )
-def test_score_interval_covers_the_truth(composite: Composite, truth: float) -> None:
-    """So does the score of two such rates."""
-
-    def score(rng: random.Random) -> Estimate:
-        return combine(composite, rate(_sample(rng, 50, 0.9)), rate(_sample(rng, 50, 0.97)))
-
-    assert 0.92 <= _coverage(truth, score) <= 0.99
+def test_intervals_cover_the_truth(
+    binaries: list[list[tuple[Target, str | None]]], n: int, p: float, icc: float, epochs: int
+) -> None:
+    """Of every metric, with few and many samples, alike in their binaries or not."""
+    rng = random.Random(20261)
+    covered = dict.fromkeys(METRICS, 0)
+    for _ in range(RUNS):
+        sides = _answers(rng, binaries, n, (p, icc), epochs)
+        for name, estimate in METRICS.items():
+            truth, seen = p * p if name == "product" else p, estimate(sides)
+            assert defined(seen.ci_low) < defined(seen.ci_high)
+            covered[name] += defined(seen.ci_low) <= truth <= defined(seen.ci_high)
+    assert {name: hits / RUNS for name, hits in covered.items() if hits < LEAST * RUNS} == {}
