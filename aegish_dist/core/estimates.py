@@ -55,7 +55,7 @@ class _Surface:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What the clusters that lie on both sides of a score do to it."""
+    """How the clusters that lie on both sides of a score tie its two rates."""
 
     clusters: int
     """Clusters of both sides; one that lies on both counts once."""

@@ -1,0 +1,351 @@
+"""How often the 95 % intervals of micro, macro and score cover the truth, and how wide they are.
+
+Run with `python benchmarks/coverage.py [--runs 10000] [--layouts 50]`; half an hour of one core.
+Prints the tables of `docs/statistics.md`. The formulas are those of the product, for many runs at
+once; `tests/property/test_coverage_benchmark.py` holds the two together.
+
+Samples are those of the bundled datasets: whole binaries in random order, copies of them where more
+are needed, until there are n malicious ones, and for the score n harmless ones of the same
+binaries. A binary's samples are right with a probability drawn from a beta distribution, whose mean
+is p and which gives two of them the stated intraclass correlation (ICC). A score has p on
+both sides; a binary that is easy on one is easy on the other ("same"), hard on it ("opposite") or
+anything ("independent"). Epochs are independent given that probability, or, in the cells "3
+alike", given one of each sample, drawn around it so that two epochs of a sample correlate by 1/2.
+"""
+
+import itertools
+import math
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import click
+import numpy as np
+from measuring import laid_out, print_table
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.special import betaincinv
+
+from aegish_dist.core.distributions import t_quantile
+from aegish_dist.core.intervals import Z_95
+from aegish_dist.core.sample import Target
+from aegish_dist.core.sampled_mean import ASSUMED_ICC, PSEUDO_SAMPLES
+from aegish_dist.datasets.bundled import bundled_names, load_bundled
+
+SIZES = (30, 200, 676)
+RATES = ("0.5", "0.9", "0.98", "1 - 1/n")
+LEAST = 0.935
+SIDED = ("score", "product")
+GRAIN = 100_000
+"""Values that a beta distribution is made of."""
+
+Numbers = NDArray[np.float64]
+
+
+class Place(NamedTuple):
+    """Of one sample."""
+
+    target: Target
+    category: str | None
+    binary: int
+
+
+class Cell(NamedTuple):
+    """One line of the grid."""
+
+    metric: str
+    n: int
+    rate: str
+    icc: float
+    epochs: str
+    """"1", "3", or "3 alike"."""
+    link: str
+    """How the two sides of a score go together."""
+
+    @property
+    def p(self) -> float:
+        """Probability that an answer is right."""
+        return 1 - 1 / self.n if self.rate == "1 - 1/n" else float(self.rate)
+
+
+class Found(NamedTuple):
+    """In one cell."""
+
+    covered: float
+    width: float
+    narrowest: float
+
+
+def binaries() -> list[list[tuple[Target, str | None]]]:
+    """Return target and category of each bundled sample by binary."""
+    found: defaultdict[str | None, list[tuple[Target, str | None]]] = defaultdict(list)
+    for name in bundled_names():
+        for sample in load_bundled(name).samples:
+            found[sample.cluster].append((sample.target, sample.category))
+    return list(found.values())
+
+
+def lay_out(
+    rng: np.random.Generator, bundled: list[list[tuple[Target, str | None]]], cell: Cell
+) -> list[Place]:
+    """Draw the samples of one run."""
+    sides = tuple(Target) if cell.metric in SIDED else (Target.MALICIOUS,)
+    drawn: dict[Target, list[Place]] = {target: [] for target in sides}
+    for number in itertools.count():
+        if number % len(bundled) == 0:
+            order = rng.permutation(len(bundled))
+        binary = bundled[order[number % len(bundled)]]
+        for index in rng.permutation(len(binary)):
+            target, category = binary[index]
+            if len(drawn.get(target, ())) < cell.n and target in drawn:
+                drawn[target].append(Place(target, category, number))
+        if all(len(side) == cell.n for side in drawn.values()):
+            return [place for side in drawn.values() for place in side]
+    raise AssertionError
+
+
+def chances(p: float, icc: float) -> Numbers:
+    """Return equally likely chances with mean p; sorted."""
+    if not icc:
+        return np.full(GRAIN, p)
+    points = (np.arange(GRAIN) + 0.5) / GRAIN
+    size = (1 - icc) / icc
+    wrong = betaincinv((1 - p) * size, p * size, points)
+    return np.asarray(1 - wrong[::-1], dtype=np.float64)
+
+
+def answer(
+    rng: np.random.Generator, places: list[Place], cell: Cell, table: Numbers, runs: int
+) -> Numbers:
+    """Return the means over epochs, runs x samples."""
+    binary = np.array([place.binary for place in places])
+    harmless = np.array([place.target is Target.HARMLESS for place in places])
+    drawn = rng.integers(0, GRAIN, (runs, binary.max() + 1))
+    other = rng.integers(0, GRAIN, drawn.shape) if cell.link == "independent" else drawn
+    other = GRAIN - 1 - other if cell.link == "opposite" else other
+    chance = table[np.where(harmless, other[:, binary], drawn[:, binary])]
+    if cell.epochs == "3 alike":
+        chance = rng.beta(np.maximum(chance, 1e-9), np.maximum(1 - chance, 1e-9))
+    epochs = int(cell.epochs[0])
+    return np.asarray(rng.binomial(epochs, chance) / epochs, dtype=np.float64)
+
+
+class Means:
+    """`SampledMean` of many runs over the same samples, all with one weight, at once."""
+
+    def __init__(self, strata: list[NDArray[np.int64]], binary: NDArray[np.int64], values: Numbers):
+        """Compute as the product does; a test compares the two.
+
+        Args:
+            strata: Indices of the samples of each.
+            binary: Of each sample, from 0.
+            values: Runs x samples.
+        """
+        self.strata, self.binary, self.values = strata, binary, values
+        k = len(strata)
+        means = [values[:, stratum].mean(axis=1) for stratum in strata]
+        self.value = sum(means) / k
+        share = np.zeros(values.shape[1])
+        for stratum in strata:
+            share[stratum] = 1 / (k * len(stratum))
+        self.n = 1 / (share**2).sum()
+        self.clusters = 1 / (np.bincount(binary, weights=share) ** 2).sum()
+        left_out = np.zeros((len(values), binary.max() + 1))
+        independent = np.zeros(len(values))
+        for stratum, mean in zip(strata, means, strict=True):
+            pseudo = 1 / (len(stratum) + 1) if k > 1 else 0.0
+            centre = (1 - pseudo) * mean + pseudo * self.value
+            moved = (values[:, stratum] - centre[:, None]) * share[stratum] * (1 - 1 / self.n)
+            left = (1 - pseudo) / len(stratum)
+            independent += (moved**2).sum(axis=1) / (1 - left) ** 2
+            sizes = np.bincount(binary[stratum], minlength=left_out.shape[1])
+            one_hot = csr_array(
+                (np.ones(len(stratum)), (binary[stratum], np.arange(len(stratum)))),
+                shape=(left_out.shape[1], len(stratum)),
+            )
+            with np.errstate(divide="ignore", invalid="ignore"):
+                left_out += np.nan_to_num((one_hot @ moved.T).T / (1 - sizes * left))
+        self.left_out = left_out
+        added = np.maximum(0.0, (left_out**2).sum(axis=1) - independent)
+        clusters, samples = max(1.0, self.clusters - 1), max(1.0, self.n - 1)
+        ratio = t_quantile(0.975, min(clusters, samples)) / t_quantile(0.975, samples)
+        assumed = PSEUDO_SAMPLES * (1 + ASSUMED_ICC * (self.n / self.clusters - 1)) / self.n**2
+        self.variance = independent + added * ratio**2 + assumed
+        spread = self.value * (1 - self.value)
+        effective = np.maximum(1.0, (spread + PSEUDO_SAMPLES / self.n) / self.variance)
+        one_cluster = len(set(binary[np.concatenate(strata)])) < 2
+        self.effective = np.ones_like(effective) if one_cluster else effective
+
+
+def bounds(p: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
+    """Return `proportion_interval` of many."""
+    scale = 1 + Z_95**2 / n
+    centre = (p + Z_95**2 / (2 * n)) / scale
+    half = Z_95 / scale * np.sqrt(p * (1 - p) / n + Z_95**2 / (4 * n * n))
+    low = np.maximum(0.0, np.minimum(p, centre - half))
+    high = np.minimum(1.0, np.maximum(p, centre + half))
+    right, wrong = np.maximum(p * n, 1e-12), np.maximum(n - p * n, 1e-12)
+    low = np.minimum(low, np.where(p > 0, betaincinv(right, wrong + 1, 0.05), 0.0))
+    high = np.maximum(high, np.where(p < 1, 1 - betaincinv(wrong, right + 1, 0.05), 1.0))
+    return low, high
+
+
+def intervals(metric: str, places: list[Place], values: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the lower and the upper ends of runs over the same samples.
+
+    Args:
+        metric: "micro", "macro", "score" or "product".
+        places: The samples.
+        values: Runs x samples.
+    """
+    binary = np.array([place.binary for place in places])
+    sides = [
+        np.array([i for i, place in enumerate(places) if place.target is target])
+        for target in (Target.MALICIOUS, Target.HARMLESS)
+    ]
+    if metric in {"micro", "macro"}:
+        strata = [sides[0]]
+        if metric == "macro":
+            categories = {place.category for place in places if place.category is not None}
+            strata = [
+                np.array([i for i in sides[0] if places[i].category == name])
+                for name in sorted(categories)
+            ]
+        mean = Means(strata, binary, values)
+        return bounds(mean.value, mean.effective)
+    detection, acceptance = (Means([side], binary, values) for side in sides)
+    correlation = (detection.left_out * acceptance.left_out).sum(axis=1) / np.sqrt(
+        detection.variance * acceptance.variance
+    )
+    product = metric == "product"
+    value = (
+        detection.value * acceptance.value if product else (detection.value + acceptance.value) / 2
+    )
+    slopes = (acceptance.value, detection.value) if product else (0.5, 0.5)
+    ends = [bounds(mean.value, mean.effective) for mean in (detection, acceptance)]
+
+    def added(end: int) -> Numbers:
+        a, b = abs(detection.value - ends[0][end]), abs(acceptance.value - ends[1][end])
+        x, y = slopes[0] * a, slopes[1] * b
+        squares = x**2 + y**2 + product * (a * b) ** 2 + 2 * correlation * x * y
+        return np.asarray(np.sqrt(np.maximum(0.0, squares)), dtype=np.float64)
+
+    return np.maximum(0.0, value - added(0)), np.minimum(1.0, value + added(1))
+
+
+def simulate(cell: Cell, runs: int, layouts: int, seed: int) -> Found:
+    """Return coverage and width over `runs` runs of `layouts` sets of samples."""
+    rng, bundled = np.random.default_rng(seed), binaries()
+    table = chances(cell.p, cell.icc)
+    truth = float(table.mean())
+    truth = truth**2 if cell.metric == "product" else truth
+    covered, widths = [], []
+    for _ in range(layouts):
+        places = lay_out(rng, bundled, cell)
+        values = answer(rng, places, cell, table, runs // layouts)
+        low, high = intervals(cell.metric, places, values)
+        covered.append(((low <= truth + 1e-12) & (truth - 1e-12 <= high)).mean())
+        widths.append(high - low)
+    width = np.concatenate(widths)
+    return Found(float(np.mean(covered)), float(width.mean()), float(width.min()))
+
+
+def grid(metric: str, sizes: tuple[int, ...], iccs: tuple[float, ...]) -> Iterator[Cell]:
+    """Yield the cells of a metric."""
+    for n, p, icc, epochs in itertools.product(sizes, RATES, iccs, ("1", "3", "3 alike")):
+        links = ("same", "opposite", "independent") if metric in SIDED and icc else ("same",)
+        for link in links:
+            yield Cell(metric, n, p, icc, epochs, link)
+
+
+def shown(found: dict[Cell, Found], cell: Cell) -> str:
+    """Write coverage in per cent and the mean width."""
+    seen = found.get(cell)
+    if seen is None:
+        return ""
+    mark = "**" if seen.covered < LEAST else ""
+    return f"{mark}{100 * seen.covered:.1f}{mark} ({seen.width:.3f})"
+
+
+def tabulate(title: str, found: dict[Cell, Found]) -> None:
+    """Print a table of a metric: a row for each n, p and link, a column for each ICC and epochs."""
+    columns = list(dict.fromkeys((cell.icc, cell.epochs) for cell in found))
+    rows = list(dict.fromkeys((cell.metric, cell.n, cell.rate, cell.link) for cell in found))
+    print_table(
+        title,
+        [
+            {"n": str(n), "p": p, **({"sides": link} if metric in SIDED else {})}
+            | {
+                f"ICC {icc:g}, {epochs}": shown(found, Cell(metric, n, p, icc, epochs, link))
+                for icc, epochs in columns
+            }
+            for metric, n, p, link in rows
+        ],
+    )
+
+
+def summary(name: str, found: dict[Cell, Found]) -> dict[str, str]:
+    """Return one row: average, least, and how many cells fall short."""
+    shares = [seen.covered for seen in found.values()]
+    return {
+        "cells": name,
+        "number": str(len(shares)),
+        "average %": f"{100 * statistics.fmean(shares):.2f}",
+        "least %": f"{100 * min(shares):.2f}",
+        f"under {100 * LEAST:g} %": str(sum(share < LEAST for share in shares)),
+        "narrowest": f"{min(seen.narrowest for seen in found.values()):.2g}",
+    }
+
+
+def epochs_compared(found: dict[Cell, Found]) -> list[dict[str, str]]:
+    """Return the ratio of widths with three epochs to those with one, at ICC 0."""
+    rows = []
+    for metric in dict.fromkeys(cell.metric for cell in found):
+        ratios = {
+            epochs: [
+                found[cell._replace(epochs=epochs)].width / seen.width
+                for cell, seen in found.items()
+                if cell.metric == metric and cell.epochs == "1" and cell.icc == 0
+            ]
+            for epochs in ("3", "3 alike")
+        }
+        rows.append(
+            {"metric": metric}
+            | {f"{name} : 1, median": f"{statistics.median(r):.2f}" for name, r in ratios.items()}
+            | {f"{name} : 1, most": f"{max(r):.2f}" for name, r in ratios.items()}
+        )
+    return rows
+
+
+@click.command(help=laid_out(__doc__))
+@click.option("--runs", default=10_000, show_default=True, help="Replications of a cell.")
+@click.option("--layouts", default=50, show_default=True, help="Sets of samples of a cell.")
+@click.option("--kinds", default="micro,macro,score,product", show_default=True)
+@click.option("--seed", default=20261, show_default=True)
+def main(runs: int, layouts: int, kinds: str, seed: int) -> None:
+    """Print the tables."""
+    os.nice(10)
+    everything: dict[Cell, Found] = {}
+    few: dict[Cell, Found] = {}
+    for metric in kinds.split(","):
+        cells = {
+            cell: simulate(cell, runs, layouts, seed) for cell in grid(metric, SIZES, (0.0, 0.2))
+        }
+        tabulate(f"{metric}: coverage in % (mean width)", cells)
+        everything |= cells
+        few |= {cell: simulate(cell, runs, layouts, seed) for cell in grid(metric, (7,), (0.5,))}
+    rows = [
+        summary(metric, {cell: seen for cell, seen in everything.items() if cell.metric == metric})
+        for metric in kinds.split(",")
+    ]
+    plain = {cell: seen for cell, seen in everything.items() if cell.epochs != "3 alike"}
+    rows += [summary("all", everything), summary("all but 3 alike", plain)]
+    rows.append(summary("n = 7, ICC 0.5", few))
+    print_table(f"Summary; stderr of a cell {100 * math.sqrt(0.0475 / runs):.2f} %", rows)
+    print_table("Mean width at ICC 0", epochs_compared(everything))
+
+
+if __name__ == "__main__":
+    main()
