@@ -38,7 +38,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSums:
+class PerCluster:
     """One number for each cluster."""
 
     named: Mapping[str, float]
@@ -51,7 +51,7 @@ class ClusterSums:
         """Sum of the squares of all."""
         return math.fsum([self.squares_alone, *(value * value for value in self.named.values())])
 
-    def products(self, other: "ClusterSums") -> float:
+    def products(self, other: "PerCluster") -> float:
         """Return the sum over the clusters that both have of their products."""
         both = self.named.keys() & other.named.keys()
         return math.fsum(self.named[name] * other.named[name] for name in both)
@@ -63,7 +63,7 @@ class _Part(NamedTuple):
     share: float
     """Their weight in the mean, in (0, 1]."""
     residual: float
-    """What they add to the mean beyond the mean of their stratum."""
+    """Their part of the mean beyond the mean of their stratum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ class SampledMean:
         return math.sqrt(math.fsum(known)) if len(known) == len(variances) else None
 
     @cached_property
-    def residuals(self) -> ClusterSums:
-        """What clusters add to the mean beyond the means of their strata."""
+    def residuals(self) -> PerCluster:
+        """The parts that clusters have in the mean beyond the means of their strata."""
         return self._by_cluster(lambda _, part: part.residual)
 
     @cached_property
@@ -177,7 +177,7 @@ class SampledMean:
         return shared / math.sqrt(self.assumed_variance * other.assumed_variance)
 
     @cached_property
-    def left_out(self) -> ClusterSums:
+    def left_out(self) -> PerCluster:
         """How far the mean moves when a cluster is left out (the jackknife).
 
         Of several strata each is joined by one sample at the mean of all of them: a category of a
@@ -231,7 +231,7 @@ class SampledMean:
         left = 1 - part.share / stratum.share * (1 - pseudo)
         return (1 - 1 / self._equal_samples) * residual / left
 
-    def _by_cluster(self, number_of: Callable[[_Stratum, _Part], float]) -> ClusterSums:
+    def _by_cluster(self, number_of: Callable[[_Stratum, _Part], float]) -> PerCluster:
         named: defaultdict[str, list[float]] = defaultdict(list)
         for stratum in self._strata:
             for name, part in stratum.by_cluster.items():
@@ -241,7 +241,7 @@ class SampledMean:
             for stratum in self._strata
             for part, number in stratum.alone
         )
-        return ClusterSums({name: math.fsum(each) for name, each in named.items()}, alone)
+        return PerCluster({name: math.fsum(each) for name, each in named.items()}, alone)
 
 
 def unbiased(squares: float, units: int) -> float | None:
