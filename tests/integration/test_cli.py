@@ -91,6 +91,7 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
         "eta_s": 0.0,
         "snapshot_id": 1,
         "aggregation_problem": None,
+        "reading": None,
     }
     assert "snapshot 1 was made of it" in done.err
     assert outcomes["BLOCK"] >= 18
