@@ -165,8 +165,9 @@ class Means:
                 (np.ones(len(stratum)), (binary[stratum], np.arange(len(stratum)))),
                 shape=(left_out.shape[1], len(stratum)),
             )
-            with np.errstate(divide="ignore", invalid="ignore"):
-                left_out += np.nan_to_num((one_hot @ moved.T).T / (1 - sizes * left))
+            remains = 1 - sizes * left
+            # A single cluster leaves nothing, and then its sum is not used.
+            left_out += (one_hot @ moved.T).T / np.where(remains > 1e-9, remains, np.inf)
         self.left_out = left_out
         added = np.maximum(0.0, (left_out**2).sum(axis=1) - independent)
         clusters, samples = max(1.0, self.clusters - 1), max(1.0, self.n - 1)
