@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PARTS = (
-    *("aegish_dist", "workers", "tests", "docs", "deploy"),
+    *("aegish_dist", "workers", "tests", "benchmarks", "docs", "deploy"),
     *("pyproject.toml", "alembic.ini", "docker-compose.yml", "Dockerfile", "README.md"),
 )
 
