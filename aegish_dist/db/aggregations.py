@@ -22,6 +22,7 @@ message is lost, or its turn has not come yet and a second message does no harm.
 PROBLEM_LENGTH = 500
 """Characters of a problem that are kept."""
 
+_RELEASE = statement("release_completed")
 _REQUEST = statement("request_of_completed")
 _REQUEST_OF_DECIDED = statement("request_of_decided")
 _TAKE_DUE = statement("take_due_aggregations")
@@ -62,11 +63,14 @@ class Aggregation:
 def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
     """Ask for one aggregation of each run that is complete now and was not before.
 
+    One that a user paused or cancelled while its last calls were in flight is held no more.
+
     Args:
         session: Transaction of the caller, which has just closed models of these runs.
         run_ids: Full run ids.
     """
     values = {"runs": sorted(run_ids), "scoring": DEFAULT_RULE.name}
+    session.execute(_RELEASE, {"runs": values["runs"]})
     session.execute(_REQUEST, values)
 
 

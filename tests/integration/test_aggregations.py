@@ -139,18 +139,29 @@ def test_a_run_that_is_extended_completes_again(engine: Engine, stored: StoredRu
     assert completions(engine) == ["6/0", "12/0"]
 
 
-def test_a_held_run_is_not_complete(engine: Engine, stored: StoredRun) -> None:
-    """The last calls in flight may bring its last verdicts; it completes when it is resumed."""
+@pytest.mark.parametrize("held", ["paused", "cancelled"])
+def test_a_run_that_is_held_at_its_last_calls_completes_with_them(
+    engine: Engine, stored: StoredRun, held: str
+) -> None:
+    """They were in flight and brought its last verdicts: there is nothing left to resume."""
+    with Session(engine) as session, session.begin():
+        session.execute(update(RunRow).values(held=held))
+    complete(engine, stored)
+
+    assert completions(engine) == ["6/0"]
+    with Session(engine) as session:
+        assert session.scalars(select(RunRow.held)).one() is None
+
+
+def test_a_held_run_that_lacks_verdicts_is_not_complete(engine: Engine, stored: StoredRun) -> None:
+    """One of its models is; the other one waits for the run to be resumed."""
     with Session(engine) as session, session.begin():
         session.execute(update(RunRow).values(held="paused"))
-    complete(engine, stored)
-    assert completions(engine) == []
+    complete(engine, stored, ("a",))
 
-    with Session(engine) as session, session.begin():
-        session.execute(update(RunRow).values(held=None))
-        open_models(session, stored.run_id)
-    close(engine)
-    assert completions(engine) == ["6/0"]
+    assert completions(engine) == []
+    with Session(engine) as session:
+        assert session.scalars(select(RunRow.held)).one() == "paused"
 
 
 def test_only_the_models_that_are_named_are_looked_at(engine: Engine, stored: StoredRun) -> None:

@@ -14,6 +14,13 @@ CASE WHEN run.held = 'decided' THEN 'decided ' || coalesce(run.decision ->> 'rea
 || '/' || (SELECT coalesce(max(generation), 0) FROM retries WHERE run_id = run.id)
 END
 
+-- name: release_completed
+-- Releases those of `:runs` that were held when they lacked nothing any more: calls that were in
+-- flight have brought their last verdicts. A stop rule closes models that lack some.
+UPDATE runs SET held = NULL
+WHERE id = ANY(:runs) AND held IN ('paused', 'cancelled') AND stop_rule IS NULL
+  AND NOT EXISTS (SELECT FROM run_models AS other WHERE other.run_id = runs.id AND other.open)
+
 -- name: request_of_completed
 -- Asks for one aggregation of each of `:runs` that has completed: it is not held, and none of its
 -- models is open.
