@@ -11,7 +11,6 @@ import click
 
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.pipeline.opinions import load_opinion, load_opinions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -129,12 +128,24 @@ _OF_AN_OPINION = (
 
 def with_opinion(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--scoring`, `--targets` and `--overlay`, read into the parameter `opinion`."""
-    return _with_opinions(function, lambda *named: {"opinion": load_opinion(*named)})
+
+    def load(*named: Any) -> dict[str, Any]:
+        from aegish_dist.pipeline.opinions import load_opinion  # noqa: PLC0415  with the store
+
+        return {"opinion": load_opinion(*named)}
+
+    return _with_opinions(function, load)
 
 
 def with_opinions(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the same, read into a list `opinions`: `--scoring all` is one for each named rule set."""
-    return _with_opinions(function, lambda *named: {"opinions": load_opinions(*named)})
+
+    def load(*named: Any) -> dict[str, Any]:
+        from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415  with the store
+
+        return {"opinions": load_opinions(*named)}
+
+    return _with_opinions(function, load)
 
 
 def _with_opinions(

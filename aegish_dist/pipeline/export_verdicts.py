@@ -16,6 +16,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Exported, export
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream, replacing
+from aegish_dist.inputs.parquet import load_pyarrow
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.recordings.verdict_lines import in_ascii
 from aegish_dist.recordings.verdict_parquet import RecordTables
@@ -75,6 +76,7 @@ def export_lines(
 def _export_table(
     engine: Engine, run_id: str, stream: IO[bytes], opinions: Sequence[Opinion]
 ) -> None:
+    load_pyarrow()  # before the database is asked for anything
     with transaction(engine) as session:
         run = load_run(session, run_id)
         judged = _judgements(session, run, opinions)

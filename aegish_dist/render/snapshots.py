@@ -20,7 +20,6 @@ from aegish_dist.render.numbers import (
 )  # fmt: skip
 from aegish_dist.render.quality import HEADLINES
 from aegish_dist.render.snapshot_data import SnapshotComparison, SnapshotSide
-from aegish_dist.render.table import draw_table
 
 MOST_ROWS = 200
 """Verdicts that a table shows; CSV and JSON have all."""
@@ -52,6 +51,8 @@ def render_snapshots(
     """
     match format:
         case "table":
+            from aegish_dist.render.table import draw_table  # noqa: PLC0415  with rich
+
             return draw_table(_report(data), width, color)
         case "markdown":
             return draw_markdown(_report(data))

@@ -173,7 +173,7 @@ def test_aggregate_prints_the_documented_document(aegish: CommandLine, run_id: s
     )
     for entry in document["models"]:
         promised = {"model", "metrics", "counts", "categories", "actions", "latency_ms", "cost"}
-        assert set(entry) == promised | {"simulated", "latency_parts_ms", "tokens"}
+        assert set(entry) == promised | {"simulated", "latency_parts_ms", "tokens", "repeats"}
         assert set(entry["metrics"]) == METRICS
         assert all(set(metric) == ESTIMATE for metric in entry["metrics"].values())
         assert set(entry["counts"]) == {
@@ -265,6 +265,7 @@ def test_a_run_is_named_by_id_prefix_or_latest(aegish: CommandLine, run_id: str)
             "samples": 4,
             "epochs": 1,
             "verdicts": 8,
+            "held": None,
         }
     ]
     assert run_id in aegish.ok("runs").out

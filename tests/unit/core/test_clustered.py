@@ -93,3 +93,13 @@ def test_one_cluster_shows_no_variance() -> None:
     two = ClusterSums((ClusterSum("nc", 5, 2.0), ClusterSum("awk", 1, 1.0)))
     assert clustered_variance([one]) is None
     assert clustered_variance([two, one]) is None
+
+
+def test_degrees_of_freedom_where_nothing_weighs() -> None:
+    """Of a product whose two rates are 0 no stratum varies to first order."""
+    stratum = ClusterSums((ClusterSum(None, 1, 0.0, 5),), 0.0)
+
+    found = clustered_variance([stratum, stratum])
+
+    assert found is not None
+    assert (found.reduced, found.df) == (0.0, 9.0)

@@ -151,6 +151,9 @@ def discovering(
         yield follow_next
     finally:
         step.stop(consumer)
+        for thread in threading.enumerate():
+            if thread.name == "aegish-queues":  # it would take a result of the next test
+                thread.join(timeout=5)
 
 
 def test_a_look_that_fails(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
