@@ -22,7 +22,8 @@ central limit theory and asymptotic confidence sequences", Annals of Statistics 
 """
 
 import math
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -263,25 +264,35 @@ def add_up(order: SampleOrder, value: Callable[[int], float | None], through: in
     Which clusters are read depends on how fast answers came, and must not depend on what they say:
     that is why a beginning is read, whose length alone is left to chance.
 
+    A label of which samples went unscored keeps its weight: those that are scored stand for it.
+    Else a model that is refused malicious commands would be judged by the harmless ones. A label of
+    which nothing is scored leaves nothing to read.
+
     Args:
         order: The samples of the run.
         value: Returns what a sample contributes, None for nothing.
         through: Clusters at places below this are read.
     """
-    malicious, harmless = order.weights
+    read = range(bisect_left(order.places, through))
+    values = [value(sample) for sample in read]
+    scored = [sample for sample in read if values[sample] is not None]
+    asked_of, scored_of = (
+        Counter(order.malicious[sample] for sample in samples) for samples in (read, scored)
+    )
+    if asked_of.keys() != scored_of.keys():
+        return Increments()
+    weights = {
+        malicious: weight * asked_of[malicious] / scored_of[malicious]
+        for malicious, weight in zip((True, False), order.weights, strict=True)
+        if asked_of[malicious]
+    }
     x: defaultdict[int, float] = defaultdict(float)
     m: defaultdict[int, float] = defaultdict(float)
-    samples = 0
-    for sample, place in enumerate(order.places):
-        if place >= through:
-            break
-        contribution = value(sample)
-        if contribution is not None:
-            weight = malicious if order.malicious[sample] else harmless
-            x[place] += weight * contribution
-            m[place] += weight
-            samples += 1
-    return Increments.of(((x[place], m[place]) for place in m), samples)
+    for sample in scored:
+        place, weight = order.places[sample], weights[order.malicious[sample]]
+        x[place] += weight * (values[sample] or 0.0)
+        m[place] += weight
+    return Increments.of(((x[place], m[place]) for place in m), len(scored))
 
 
 def _read(
