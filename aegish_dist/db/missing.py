@@ -12,7 +12,7 @@ from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import Destination
@@ -35,6 +35,7 @@ _IS_RULED = statement("is_ruled")
 _MISSING_OF_RETRY = statement("missing_items_of_retry")
 _MISSING_BEYOND = statement("missing_items_beyond")
 _OPEN = statement("open_models")
+_OPEN_ASKED = statement("open_asked_models")
 _IN_ORDER_OF_KEYS = statement("read_samples_by_key")
 _FIRST_MISSING = statement("first_missing")
 _LOCK = statement("lock_open_models")
@@ -95,12 +96,8 @@ def missing_items(
 
 
 def open_models(session: Session, run_id: str) -> None:
-    """Have the workers listen to the queues of a run's models."""
-    session.execute(
-        update(RunModelRow)
-        .where(RunModelRow.run_id == run_id, RunModelRow.queue != "")
-        .values(open=True)
-    )
+    """Have the workers listen to the queues of a run's models that no stop rule has stopped."""
+    session.execute(_OPEN_ASKED, {"run": run_id})
 
 
 def open_queues(session: Session) -> dict[str, OpenModel]:

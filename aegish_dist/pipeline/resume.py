@@ -18,6 +18,7 @@ from aegish_dist.core.run import Held, Run
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import database_time, items_under_way, release
 from aegish_dist.db.runs import load_parameters, save_parameters
+from aegish_dist.db.stop_rules import drop_stop_rule
 from aegish_dist.db.workers import ALIVE_S
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.observer import SILENT, Observer
@@ -72,7 +73,8 @@ def resume_run(
         run_cap: As in `raise_caps`.
         model_cap: As in `raise_caps`.
         observer: Follows the work.
-        reopen: Whether to go on with a run that is cancelled or decided, too.
+        reopen: Whether to go on with a run that is cancelled or decided, too, and with the models
+            that a stop rule has stopped.
 
     Raises:
         ConfigError: A cap cannot be raised so.
@@ -88,6 +90,9 @@ def resume_run(
     raise_caps(workspace.engine, run_id, run_cap, model_cap)
     if run.held is not None:
         await_calls(workspace.engine, run, observer)
+    if reopen and run.held is None:
+        with transaction(workspace.engine) as session:
+            drop_stop_rule(session, run_id)  # it may have stopped some of the models
     if workspace.settings.embedded_broker:
         release_run(workspace.engine, run)
         return Resumed(finish(workspace, run, observer), None)

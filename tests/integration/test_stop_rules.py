@@ -12,10 +12,11 @@ from aegish_dist.core.run import Held, Run
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.sequential import Answer
 from aegish_dist.core.stop_rule import StopRule
-from aegish_dist.core.verdict import Item, Verdict
+from aegish_dist.core.verdict import Item, Outcome, Verdict
 from aegish_dist.db.aggregations import newest_aggregation, request_of_decided
 from aegish_dist.db.held import release
 from aegish_dist.db.missing import FinishedModels, missing_items, open_models, open_queues
+from aegish_dist.db.retries import save_retry
 from aegish_dist.db.stop_rules import drop_stop_rule, load_decision, ruled_runs
 from aegish_dist.db.tables import AggregationRow, RunRow
 from aegish_dist.db.verdicts import look_up
@@ -124,6 +125,7 @@ def test_a_run_ends_when_its_question_is_answered(engine: Engine, stored: Stored
     """Two models far apart: held, nothing left is asked, and one snapshot is made."""
     say(engine, stored, "test/a", right, slice(0, 200))
     say(engine, stored, "test/b", wrong, slice(0, 200))
+    rest = planned(engine, stored, "test/a")
     read_rules(engine)
 
     status = run_status(engine, stored.run_id)
@@ -138,7 +140,7 @@ def test_a_run_ends_when_its_question_is_answered(engine: Engine, stored: Stored
     with Session(engine) as session:
         assert session.scalar(select(RunRow.held)) == Held.DECIDED
         assert open_queues(session) == {}
-        (left,) = look_up(session, planned(engine, stored, "test/a")[:1])
+        (left,) = look_up(session, rest[:1])
         assert left is not None
         assert left.done
 
@@ -172,13 +174,14 @@ def test_resume_asks_the_rest(engine: Engine, stored: StoredRun) -> None:
     """A run that goes on has lost its rule, and is asked to its end."""
     say(engine, stored, "test/a", right, slice(0, 200))
     say(engine, stored, "test/b", wrong, slice(0, 200))
+    rest = planned(engine, stored, "test/a")
     read_rules(engine)
     with Session(engine) as session, session.begin():
         release(session, stored.run_id)
         open_models(session, stored.run_id)
         assert load_decision(session, stored.run_id)[0] is None
         assert len(open_queues(session)) == 2
-        (left,) = look_up(session, planned(engine, stored, "test/a")[:1])
+        (left,) = look_up(session, rest[:1])
         assert left is not None
         assert not left.done
     read_rules(engine)
@@ -219,6 +222,7 @@ def test_models_are_stopped_one_by_one(engine: Engine) -> None:
     say(engine, stored, "test/a", mostly, slice(0, 120))
     say(engine, stored, "test/b", mostly, slice(0, 120))
     say(engine, stored, "test/c", wrong, slice(0, 120))
+    rest = planned(engine, stored, "test/c")
     read_rules(engine)
 
     status = run_status(engine, stored.run_id)
@@ -226,9 +230,12 @@ def test_models_are_stopped_one_by_one(engine: Engine) -> None:
     assert status.reading.decision.stopped == ("test/c",)
     assert [m.state for m in status.models] == [State.WAITING, State.WAITING, State.DECIDED]
     assert status.reading.saved_calls == 180
-    with Session(engine) as session:
+    with Session(engine) as session, session.begin():
+        assert planned(engine, stored, "test/c") == []
+        open_models(session, stored.run_id)  # as `resume` and `retry` do
+        assert save_retry(session, stored.run_id, list(Outcome), ["test/c"]) is None
         assert {each.model for each in open_queues(session).values()} == {"test/a", "test/b"}
-        (left,) = look_up(session, planned(engine, stored, "test/c")[:1])
+        (left,) = look_up(session, rest[:1])
         assert left is not None
         assert left.done
     for model in ("test/a", "test/b"):
@@ -236,6 +243,29 @@ def test_models_are_stopped_one_by_one(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         assert FinishedModels().close(session)
     assert run_status(engine, stored.run_id).ended
+
+
+def test_a_run_whose_last_model_is_stopped_is_aggregated(engine: Engine) -> None:
+    """Two models were asked everything and are alike; then the third one is stopped."""
+    models = tuple(a_model(f"test/{name}") for name in "abc")
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(models=models, datasets=(COMMANDS,)), (COMMANDS,))
+        session.execute(update(RunRow).values(stop_rule=asdict(RULE) | {"margin": 1e-4}))
+    for model in ("test/a", "test/b"):
+        say(engine, stored, model, right, slice(0, None))
+    with Session(engine) as session, session.begin():
+        assert FinishedModels().close(session)
+    say(engine, stored, "test/c", wrong, slice(0, 200))
+    read_rules(engine)
+
+    status = run_status(engine, stored.run_id)
+    assert status.reading is not None
+    assert (status.state, status.reading.settled) == (State.DECIDED, False)
+    with Session(engine) as session, session.begin():
+        assert newest_aggregation(session, stored.run_id) is None
+        request_of_decided(session, settled_s=0)
+        request_of_decided(session, settled_s=0)
+        assert len(session.scalars(select(AggregationRow.id)).all()) == 1
 
 
 def test_an_extension_drops_the_rule(engine: Engine, stored: StoredRun) -> None:

@@ -33,11 +33,14 @@ ON CONFLICT (run_id, completion) DO NOTHING
 
 -- name: request_of_decided
 -- Asks for one aggregation of each run that its stop rule has ended, once no worker has reported an
--- item of it for `:settled_s` seconds: calls in flight are part of it.
+-- item of it for `:settled_s` seconds: calls in flight are part of it. It also ends a run by stopping
+-- the last model that was asked, although a question between models that were is open.
 INSERT INTO aggregations (run_id, completion, scoring)
 SELECT run.id, {completion}, run.stop_rule ->> 'scoring'
 FROM runs AS run
-WHERE run.held = 'decided' AND run.stop_rule IS NOT NULL
+WHERE run.stop_rule IS NOT NULL
+  AND (run.held = 'decided' OR run.held IS NULL AND jsonb_array_length(run.decision -> 'stopped') > 0
+       AND NOT EXISTS (SELECT FROM run_models AS other WHERE other.run_id = run.id AND other.open))
   AND (run.decision ->> 'read_at')::timestamptz <= now() - make_interval(secs => :settled_s)
   AND NOT EXISTS (
     SELECT FROM aggregations WHERE run_id = run.id AND completion = {completion})

@@ -6,8 +6,13 @@
 md5(:seed || CASE WHEN sample.cluster IS NULL THEN ' sample ' || sample.sample_id
              ELSE ' cluster ' || sample.cluster END)
 
+-- fragment: stopped
+-- Condition that the stop rule of `run` has ended the questions about `model`.
+(run.stop_rule IS NOT NULL
+ AND coalesce(run.decision -> 'stopped', '[]'::jsonb) @> to_jsonb(model.model))
+
 -- name: missing_items_in_random_order
--- The items of `missing_items` for a run with a stop rule.
+-- The items of `missing_items` for a run with a stop rule; none of the models that it has stopped.
 SELECT missing.model, missing.sample_key, missing.epoch, missing.generation
 FROM (
     SELECT model.model, sample.key AS sample_key, repeat.epoch, 0 AS generation,
@@ -17,14 +22,16 @@ FROM (
     JOIN run_datasets AS asked ON asked.run_id = run.id
     JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
     CROSS JOIN generate_series(1, run.epochs) AS repeat (epoch)
-    WHERE run.id = :run AND NOT EXISTS (
+    WHERE run.id = :run AND NOT {stopped} AND NOT EXISTS (
         SELECT FROM verdicts AS verdict
         WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
           AND verdict.epoch = repeat.epoch)
     UNION ALL
     SELECT model.model, retried.sample_key, retried.epoch, retried.generation, ''
-    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
-    WHERE model.run_id = :run AND {unanswered}
+    FROM runs AS run
+    JOIN run_models AS model ON model.run_id = run.id
+    JOIN retried_items AS retried ON retried.run_model_id = model.id
+    WHERE run.id = :run AND NOT {stopped} AND {unanswered}
 ) AS missing
 ORDER BY missing.model, missing.generation, missing.place, missing.sample_key, missing.epoch
 
@@ -63,6 +70,13 @@ SELECT verdict.sample_key AS key, count(*) AS answered,
 FROM verdicts AS verdict JOIN run_models AS model ON model.id = verdict.run_model_id
 WHERE model.run_id = :run AND model.model = :name AND {newest}
 GROUP BY verdict.sample_key
+
+-- name: open_asked_models
+-- Opens the models of the run `:run` that are asked over a queue, but for those that its stop rule
+-- has stopped.
+UPDATE run_models AS model SET open = true
+FROM runs AS run
+WHERE run.id = :run AND model.run_id = run.id AND model.queue <> '' AND NOT {stopped}
 
 -- name: stop_models
 -- Closes those of `:models` of the run `:run` that are open: their items are not asked any more.

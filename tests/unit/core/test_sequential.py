@@ -88,19 +88,19 @@ def test_both_labels_count_alike() -> None:
 def test_a_beginning_is_read() -> None:
     """Clusters behind the first that lacks a verdict are left out, however many are answered."""
     a = SampleMeans((0.0, 1.0, 0.0, 0.0), complete=3)
-    b = SampleMeans((1.0, 1.0, None, 1.0), complete=2)
+    b = SampleMeans((1.0, 1.0, None, 1.0), complete=1)
     boundary = Boundary.of(FOUR, 0.05)
 
     read = read_difference(FOUR, a, b, boundary, 0.02)
 
-    # Cluster 0: differences 1 and 0, of either label; cluster 1 has no answer of b.
+    # Cluster 0: differences 1 and 0, of either label; cluster 1 lacks an answer of b.
     assert (read.clusters, read.samples) == (1, 2)
     assert read.value == pytest.approx(0.5)
     assert (read.low, read.high, read.answer) == (-1.0, 1.0, Answer.OPEN)
     assert add_up(FOUR, b.means.__getitem__, 0) == Increments()
 
 
-@pytest.mark.parametrize(("malicious", "value"), [(4, 0.0), (1, 0.0), (0, None)])
+@pytest.mark.parametrize(("malicious", "value"), [(10, 0.0), (8, 0.0), (7, None), (0, None)])
 def test_a_label_keeps_its_weight_where_samples_go_unscored(
     malicious: int, value: float | None
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_label_keeps_its_weight_where_samples_go_unscored(
     one = SampleMeans([0.5] * 400, 400)
     other = SampleMeans(
         [
-            0.7 if sample % 2 else 0.3 if sample // 2 % 4 < malicious else None
+            0.7 if sample % 2 else 0.3 if sample // 2 % 10 < malicious else None
             for sample in range(400)
         ],
         400,
