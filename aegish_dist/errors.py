@@ -127,7 +127,7 @@ class StoreUnusableError(StoreError):
 
 
 class StoreAwayError(StoreUnusableError):
-    """Raised when the database cannot be reached, or was lost; it may be back in a moment."""
+    """Raised when the database was lost, or other sessions are in the way: worth another try."""
 
 
 class ReportError(AegishError):

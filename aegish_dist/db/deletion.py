@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import (
+    AggregationRow,
     DatasetRow,
     PromptRow,
     RunDatasetRow,
@@ -96,8 +97,15 @@ def delete_run(session: Session, run_id: str) -> None:
     Its models, retries, snapshots and remaining verdicts go with it. A prompt, and a selection of
     samples that a run or an import made for itself, go unless another run has them as well.
     Datasets that a user imported stay.
+
+    Waits for an aggregation of the run that is being made. The locks are taken in the order of the
+    others that touch a run, models and aggregations before the run itself: neither ends in a
+    deadlock.
     """
     one_at_a_time(session)
+    models = select(RunModelRow.id).where(RunModelRow.run_id == run_id).order_by(RunModelRow.id)
+    session.scalars(models.with_for_update()).all()
+    session.execute(delete(AggregationRow).where(AggregationRow.run_id == run_id))
     prompt_id = session.scalar(select(RunRow.prompt_id).where(RunRow.id == run_id))
     asked = select(RunDatasetRow.dataset_id).where(RunDatasetRow.run_id == run_id)
     dataset_ids = session.scalars(asked).all()

@@ -52,6 +52,8 @@ EXPECTED_ERRORS = (
 
 UNREACHABLE = "check AEGISH_DIST_DATABASE_URL and that the server is running"
 
+BUSY = "another session holds what this one needs; try again, or end that session"
+
 WORKER_REPLY_TIMEOUT_S = 30.0
 """A worker's statements take milliseconds; one that waits longer for a lock is tried again."""
 
@@ -200,7 +202,7 @@ def connection_errors_in_one_line() -> Iterator[None]:
             raise
         what = _without_values(" ".join(str(cause).split())[:200])
         remedy = _remedy(cause)
-        kind = StoreAwayError if remedy is UNREACHABLE else StoreUnusableError
+        kind = StoreAwayError if remedy in (UNREACHABLE, BUSY) else StoreUnusableError
         raise kind(
             f"the database cannot be used ({what}): {remedy}; `aegish-dist doctor` tells more"
         ) from error
@@ -213,8 +215,13 @@ def _without_values(what: str) -> str:
 
 def _remedy(cause: BaseException | None) -> str:
     match cause:
-        case errors.LockNotAvailable() | errors.QueryCanceled() | errors.DeadlockDetected():
-            return "another session holds what this one needs; try again, or end that session"
+        case (
+            errors.LockNotAvailable()
+            | errors.QueryCanceled()
+            | errors.DeadlockDetected()
+            | errors.SerializationFailure()
+        ):
+            return BUSY
         case errors.DiskFull() | errors.OutOfMemory() | errors.TooManyConnections():
             return "the server runs, but has no room; free some, or raise its limits"
         case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():

@@ -179,8 +179,13 @@ def load_run(session: Session, run_id: str) -> Run:
     Args:
         session: Transaction of the caller.
         run_id: A full id, as `resolve_run_id` gives it.
+
+    Raises:
+        StoreError: It was deleted since.
     """
-    row = session.get_one(RunRow, run_id)
+    row = session.get(RunRow, run_id)
+    if row is None:
+        raise StoreError(f"run {run_id} was deleted by another command")
     datasets = session.scalars(
         select(DatasetRow)
         .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)

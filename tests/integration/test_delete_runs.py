@@ -1,24 +1,34 @@
 """Deleting runs, and what goes and stays with them."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
+from structlog.testing import capture_logs
 
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Held
 from aegish_dist.core.sample import Dataset
+from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db import deletion
+from aegish_dist.db.aggregations import request_aggregation
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.held import hold
 from aegish_dist.db.retries import save_retry
 from aegish_dist.db.workers import report_worker
-from aegish_dist.pipeline import delete_runs
+from aegish_dist.errors import StoreAwayError, StoreError
+from aegish_dist.pipeline import asked_aggregations, delete_runs
+from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.runs import all_runs
+from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import (
     BLOCKED,
@@ -31,6 +41,7 @@ from tests.integration.stored_runs import (
     row_counts,
     store,
 )
+from tests.services import wait_until
 
 FIRST, SECOND = "0abcdefgh", "0bbcdefgh"
 PART = Dataset("part", (TAR, LS))
@@ -154,6 +165,52 @@ def test_pruning(aegish: CommandLine, engine: Engine) -> None:
     for age in ("", "90", "d", "-1d", "1y", "999999d"):
         refused = aegish("runs", "prune", "--older-than", age)
         assert (refused.code, f"'{age}' is no age" in refused.err) == (1, True)
+
+
+def test_a_run_that_is_being_aggregated(
+    aegish: CommandLine, stored: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion waits for it; it is tried again, and there is no deadlock and no snapshot."""
+    with Session(stored) as session, session.begin():
+        key = request_aggregation(session, FIRST, DEFAULT_RULE.name)
+    begun = Event()
+
+    def counting(*arguments: Any, **named: Any) -> list[Snapshot]:
+        begun.set()
+        wait_until(lambda: waits_for_a_lock(stored), "the deletion to wait")
+        return aggregate(*arguments, **named)
+
+    monkeypatch.setattr(asked_aggregations, "aggregate", counting)
+    with capture_logs() as logs, ThreadPoolExecutor() as threads:
+        made = threads.submit(asked_aggregations.carry_out, stored, key)
+        assert begun.wait(10)
+        aegish.ok("runs", "delete", FIRST, "--yes")
+        with pytest.raises(StoreAwayError, match="another session holds what this one needs"):
+            made.result(10)
+        assert asked_aggregations.carry_out(stored, key)
+
+    assert logs == []
+    assert all_runs(stored) == [SECOND]
+    assert "snapshots" not in row_counts(stored)
+
+
+def waits_for_a_lock(engine: Engine) -> bool:
+    """Whether a statement in this database waits for another transaction."""
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with Session(engine) as session:
+        return bool(session.scalar(waiting))
+
+
+def test_a_run_that_is_deleted_while_a_command_reads_it(stored: Engine) -> None:
+    """A command that waits for it, such as `status --watch`, ends with one line."""
+    with Session(stored) as session, session.begin():
+        deletion.delete_run(session, FIRST)
+
+    with pytest.raises(StoreError, match=f"run {FIRST} was deleted by another command"):
+        run_status(stored, FIRST)
 
 
 def test_imports_can_be_deleted(aegish: CommandLine, engine: Engine, tmp_path: Path) -> None:
