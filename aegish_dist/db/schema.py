@@ -57,10 +57,13 @@ def upgrade(engine: Engine) -> None:
     """Bring the database to this package's version, in one transaction.
 
     Raises:
-        StoreError: Another session holds what the migration has to lock; names that session.
+        StoreError: Another session holds what the migration has to lock; names that session. Or the
+            database is newer than this package.
     """
-    if current(engine) == head():
+    found = current(engine)
+    if found == head():
         return
+    _require_not_newer(found)
     from alembic import command  # noqa: PLC0415
 
     with connection_errors_in_one_line(), _blocked_by(engine), engine.begin() as connection:
@@ -101,10 +104,19 @@ def require_current(engine: Engine) -> None:
         StoreError: It is not migrated, or newer than this package.
     """
     found, wanted = current(engine), head()
+    _require_not_newer(found)
     if found != wanted:
         raise StoreError(
             f"the database schema is at {found or 'nothing'}, this version needs {wanted}: "
             "run `aegish-dist db upgrade`"
+        )
+
+
+def _require_not_newer(found: str | None) -> None:
+    if found is not None and found > head():
+        raise StoreError(
+            f"the database schema is at {found}, this version knows only {head()}: a newer"
+            " aegish-dist has upgraded it, use that one or a database of its own"
         )
 
 

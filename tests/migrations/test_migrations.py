@@ -49,6 +49,16 @@ def test_unmigrated_database_is_refused(unmigrated_engine: Engine) -> None:
         schema.require_current(unmigrated_engine)
 
 
+def test_a_database_of_a_newer_version_is_refused(engine: Engine) -> None:
+    """An upgrade would not know the way, and is not what helps."""
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    for refusing in (schema.require_current, schema.upgrade):
+        with pytest.raises(StoreError, match="at 9999, this version knows only"):
+            refusing(engine)
+
+
 @pytest.mark.parametrize(
     "held",
     ["SELECT pg_advisory_xact_lock(27414567566141441)", "LOCK TABLE verdicts IN ACCESS SHARE MODE"],
