@@ -137,6 +137,8 @@ def _check(options: dict[str, Any]) -> None:
             if options[name] is not None:
                 raise click.UsageError(f"--{name} needs --gate")
         return
+    if options["junit"] is not None and options["junit"] == options["output"]:
+        raise click.UsageError("--junit and --output name the same file")
     if options["margin"] is None:
         raise click.UsageError("--gate needs --margin: how much worse a candidate may be")
     if not options["runs"] and len(options["models"]) < 2:
@@ -149,9 +151,8 @@ def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
         question = replace(question, margin=options["margin"])
     engine, models = open_workspace().engine, options["models"]
     if not options["runs"]:
-        return compare_models(
-            engine, find_run(engine, options["run_id"] or "latest"), models, question
-        )
+        run = "latest" if options["run_id"] is None else options["run_id"]
+        return compare_models(engine, find_run(engine, run), models, question)
     runs = [find_run(engine, run) for run in options["runs"]]
     if len(set(runs)) < len(runs):
         raise click.UsageError("--runs names a run twice")

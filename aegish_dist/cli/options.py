@@ -179,6 +179,12 @@ def run_id(*, default: str | None = None) -> Callable[[Function], Function]:
 
 
 def comma_list(_: click.Context, __: click.Parameter, value: str | tuple[str, ...]) -> list[str]:
-    """Split values at commas, for options that may be repeated as well."""
+    """Split values at commas, for options that may be repeated as well.
+
+    A variable that a script forgot to set would else ask for everything, or pass every gate.
+    """
     values = (value,) if isinstance(value, str) else value or ()
-    return [part.strip() for text in values for part in text.split(",") if part.strip()]
+    parts = [part.strip() for text in values for part in text.split(",") if part.strip()]
+    if values and not parts:
+        raise click.BadParameter("it is empty; leave it out for the default")
+    return parts

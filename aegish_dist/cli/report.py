@@ -33,7 +33,11 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     """Read `METRIC=VALUE[,METRIC=VALUE...]`."""
     found: dict[str, float] = {}
     for part in comma_list(_, parameter, value):
-        name, _sign, text = (each.strip() for each in part.partition("="))
+        name, sign, text = (each.strip() for each in part.partition("="))
+        if not sign:
+            raise click.BadParameter(f"'{part}' is not METRIC=VALUE")
+        if name in found:
+            raise click.BadParameter(f"'{name}' has two thresholds")
         if name not in METRICS_WITH_THRESHOLD:
             known = ", ".join(METRICS_WITH_THRESHOLD)
             raise click.BadParameter(f"'{name}' is no metric of which more is better: {known}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,9 @@ def list_(
     parts = list_verdicts(workspace.engine, found, chosen, opinion, limit or None)
     counted = _Counted()
     with closing(parts):
-        _write(form, counted.over(parts), _head(found, opinion), output)
+        # Read before anything is printed: what is refused leaves no half of a document behind.
+        first = list(islice(parts, 1))
+        _write(form, counted.over(chain(first, parts)), _head(found, opinion), output)
     _note(counted, output)
 
 

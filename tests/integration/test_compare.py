@@ -350,11 +350,19 @@ def test_wrong_options_are_refused(engine: Engine, aegish: CommandLine, tmp_path
         ("--run-id", run, "--junit", "x.xml"),
         ("--run-id", run, "--annotations", "github"),
         ("--json", "--format", "csv"),
-    )
+        ("--run-id", run, "--models", ""),
+        ("--runs", "", "--models", "lab/a,lab/b"),
+        (*("--run-id", run, "--models", "lab/a,lab/b", "--gate", "--margin", "0.02"),
+         *("--junit", "x.xml", "-o", "x.xml")),
+    )  # fmt: skip
     for options in usage:
         done = aegish("compare", *options)
         assert (done.code, done.out) == (2, ""), options
-    for options in (("--run-id", run), ("--run-id", run, "--models", "lab/a,lab/x")):
+    for options in (
+        ("--run-id", run),
+        ("--run-id", run, "--models", "lab/a,lab/x"),
+        ("--run-id", ""),
+    ):
         done = aegish("compare", *options)
         assert (done.code, done.err.count("\n")) == (1, 1), options
 
@@ -383,5 +391,8 @@ def test_a_report_fails_under_thresholds(
         found = done.err.splitlines()
         assert all(any(line.startswith(each) for line in found) for each in notes), options
         assert bool(found) == bool(notes), options
-    for wrong in ("false_positive_rate=0.1", "aegish_score=1.5", "aegish_score", "accuracy=nan"):
+    for wrong in (
+        *("false_positive_rate=0.1", "aegish_score=1.5", "aegish_score", "accuracy=nan"),
+        *("", ",", "accuracy=0.9,accuracy=0.1"),
+    ):
         assert aegish(*report, wrong).code == 2, wrong

@@ -253,11 +253,12 @@ def test_formats(aegish: CommandLine, tmp_path: Path) -> None:
 )
 def test_names_that_are_not_there(aegish: CommandLine, options: list[str], problem: str) -> None:
     """One line says what is wrong and what there is."""
-    done = aegish("verdicts", "list", *options)
-    assert done.code == 1
-    assert done.out == ""
-    assert problem in done.err
-    assert done.err.count("\n") == 1
+    for form in ("table", "json", "csv"):
+        done = aegish("verdicts", "list", *options, "--format", form)
+        assert done.code == 1
+        assert done.out == ""
+        assert problem in done.err
+        assert done.err.count("\n") == 1
 
 
 @pytest.mark.usefixtures("filled")
