@@ -30,7 +30,7 @@ _WRONG_TYPE = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?$")
 _OUT_OF_BOUNDS = re.compile(r"Expected `[^`]+` [<>]=? |Number out of range")
 _WRONG_LENGTH = re.compile(r"Expected `[^`]+` of length ([<>]=) ([0-9]+)")
 _MISSING = re.compile(r"Object missing required field `([^`]+)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.+)`", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 def worded(error: Exception, values: Any, kind: Any, convert: Callable[..., Any]) -> InputError:
@@ -87,7 +87,10 @@ def _described(what: str, kind: object) -> InputError:
     if found := _MISSING.match(what):
         return InputError("is missing", field=found[1])
     if found := _UNKNOWN.match(what):
-        return InputError(f"unknown key; known are {', '.join(_fields(kind))}", field=found[1])
+        known = ", ".join(_fields(kind))
+        if not found[1]:
+            return InputError(f"a key without a name; known are {known}")
+        return InputError(f"unknown key; known are {known}", field=found[1])
     if found := _WRONG_TYPE.match(what):
         got = _FOUND.get(found[2], found[2]) if found[2] else ""
         expected = _meta(kind).title or _allowed(found[1])

@@ -39,6 +39,8 @@ _NOTES: Mapping[AuditKind, str] = {
     ),
     AuditKind.FLIPPING: "p change: probability that two epochs of a model state different actions.",
 }
+COMMAND_CHARS = 200
+"""Longer commands are cut in a table; JSON and CSV have them whole."""
 _COLUMNS = (
     *("list", "place", "score", "p_wrong", "contradicting", "agreeing", "dataset", "sample_id"),
     *("command", "target", "category", "cluster", "reason"),
@@ -171,8 +173,9 @@ def _row(command: AuditedCommand) -> tuple[TableCell, ...]:
     label = (
         sample.target.value if sample.category is None else f"{sample.target} ({sample.category})"
     )
+    text = sample.command
     return (
-        TableCell(sample.command),
+        TableCell(text if len(text) <= COMMAND_CHARS else f"{text[: COMMAND_CHARS - 3]}..."),
         TableCell(label),
         TableCell(format_decimal(command.score)),
         TableCell(command.reason),

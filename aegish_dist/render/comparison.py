@@ -206,5 +206,10 @@ def _legend(data: ComparisonData) -> Iterator[str]:
         "MDE: difference that is found in 80 % of runs of this size. commands: how many would be "
         f"needed to find one of {in_points(data.margin)} so often."
     )
+    if data.tie_groups:
+        yield (
+            "Group: models, best first, that do not differ from the first one of the group by "
+            f"{HEADLINES[data.metric]}; others of a group may differ from each other."
+        )
     if data.simulated:
         yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."

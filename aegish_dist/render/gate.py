@@ -30,9 +30,11 @@ def gate_line(data: ComparisonData) -> str:
     """Return the answer in one line: the worst verdict, and why."""
     verdict = worst(data)
     deciding = [gate for gate in data.gates if gate.verdict is verdict]
-    others = len(data.gates) - len(deciding)
     reasons = "; ".join(gate_in_words(data, gate) for gate in deciding)
-    rest = f" ({others} of {len(data.gates)} candidates better)" if others else ""
+    verdicts = [gate.verdict for gate in data.gates]
+    others = [each for each in _WORST_FIRST if each in verdicts and each is not verdict]
+    counted = ", ".join(f"{verdicts.count(each)} {each.value}" for each in others)
+    rest = f" (of {len(verdicts)} candidates also {counted})" if others else ""
     return printable(f"{verdict.value}: {reasons}{rest}{_caveat(data)}")
 
 

@@ -100,6 +100,16 @@ def test_foreign_text_of_an_audit_is_shown_and_not_obeyed(
     assert aegish.ok("audit", "--json").json["missed_by_all"][0]["command"] == HOSTILE
 
 
+def test_long_commands_are_cut_in_tables_alone(aegish: CommandLine, tmp_path: Path) -> None:
+    """One command of 9,000 characters would make every row of the table as wide."""
+    command = "x" * 9000
+    path = recorded(tmp_path / "v.jsonl", {command: ("malicious", "ALLOW")})
+    aegish.ok("verdicts", "import", path)
+    for form in ("table", "markdown"):
+        assert len(aegish.ok("audit", "--format", form).out) < 9000
+    assert command in aegish.ok("audit", "--format", "csv").out
+
+
 def test_a_run_without_a_verdict_has_no_audit(aegish: CommandLine, engine: Engine) -> None:
     """One line says how to find out more."""
     with transaction(engine) as session:

@@ -113,3 +113,10 @@ def test_a_hostile_key_is_described_too(key: str) -> None:
         checked({"size": 1, key: 1}, Outer)
     assert caught.value.field
     assert caught.value.what
+
+
+def test_a_key_without_a_name_is_told_so() -> None:
+    """There is no path to name."""
+    with pytest.raises(InputError) as caught:
+        checked({"size": 1, "": 1}, Outer)
+    assert str(caught.value).startswith("a key without a name; known are size, share, name, ")

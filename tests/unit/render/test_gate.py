@@ -49,6 +49,13 @@ def test_the_worst_verdict_decides(verdicts: tuple[GateVerdict, ...], decides: G
     assert gate_line(data).startswith(f"{decides}: ")
 
 
+def test_candidates_that_do_not_decide_are_counted_by_their_answer() -> None:
+    """An inconclusive one beside a worse one is no better one."""
+    line = gate_line(gated(SHIPS, UNSURE, WORSE, SHIPS))
+    assert line.endswith("700 commands (of 4 candidates also 1 inconclusive, 2 ships)")
+    assert "also" not in gate_line(gated(WORSE, WORSE))
+
+
 def test_an_inconclusive_answer_says_how_many_commands_are_missing() -> None:
     """1,900 would decide, 700 are there; without an estimate no number is known."""
     assert gate_line(gated(UNSURE)) == (
