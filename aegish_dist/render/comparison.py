@@ -176,16 +176,20 @@ def _sentence(data: ComparisonData, pair: ComparedPair, found: Difference) -> st
 
 def _to_separate(data: ComparisonData, found: Difference) -> str:
     """Say how many commands would tell two sides apart."""
+    seen = commands_needed(found, abs(found.difference or 0))
+    wanted = commands_needed(found, data.margin)
+    # Where fewer than there are would do for what was seen, too few clusters differ.
     numbers = [
-        f"{format_count(needed)} commands {what}"
-        for distance, what in (
-            (abs(found.difference or 0), "would separate them if the difference is the one seen"),
-            (data.margin, f"if it is {in_points(data.margin)}"),
+        f"{format_count(needed)} commands {condition}"
+        for needed, condition in (
+            (seen if seen is not None and seen > found.n else None, "if it is the one seen"),
+            (wanted, f"if it is {in_points(data.margin)}"),
         )
-        if distance and (needed := commands_needed(found, distance)) is not None
+        if needed is not None
     ]
-    there = f" (there are {format_count(found.n)})" if numbers else ""
-    return "; " * bool(numbers) + ", ".join(numbers) + there
+    if not numbers:
+        return ""
+    return f"; to separate them takes {', '.join(numbers)} (there are {format_count(found.n)})"
 
 
 def _legend(data: ComparisonData) -> Iterator[str]:

@@ -53,6 +53,9 @@ def gate_in_words(data: ComparisonData, gate: PairGate) -> str:
 def _missing(gate: PairGate) -> str:
     if gate.verdict is not GateVerdict.INCONCLUSIVE:
         return ""
+    if gate.missing == 0:
+        # The variance seen would do; but with K clusters that differ no p is below 2^(1 - K).
+        return ", too few clusters differ to decide"
     if gate.missing is None:
         return ", no number of commands is known to decide"
     return f", about {format_count(gate.missing)} more would decide"

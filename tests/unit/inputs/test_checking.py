@@ -115,7 +115,7 @@ def test_a_hostile_key_is_described_too(key: str) -> None:
     assert caught.value.what
 
 
-def test_a_key_without_a_name_is_told_so() -> None:
+def test_a_key_without_a_name_is_described() -> None:
     """There is no path to name."""
     with pytest.raises(InputError) as caught:
         checked({"size": 1, "": 1}, Outer)

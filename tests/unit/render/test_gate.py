@@ -66,6 +66,10 @@ def test_an_inconclusive_answer_says_how_many_commands_are_missing() -> None:
         "inconclusive: lab/b against lab/a: aegish_score is undefined on 0 commands of both"
     )
     assert "more would decide" not in gate_line(gated(WORSE))
+    enough = replace(FOUND, n=2000)
+    assert gate_line(gated(UNSURE, found=enough)).endswith(
+        "2,000 commands, too few clusters differ to decide"
+    )
 
 
 def test_unlike_runs_are_named_in_every_form() -> None:
