@@ -60,13 +60,28 @@ def intervals(sums: Array, sizes: Array, weights: Array) -> Intervals:
         np.where(few, np.minimum(low, 0), low),
         np.where(few, np.maximum(high, 0), high),
         np.maximum(least, 2 * special.stdtr(df, -np.abs(statistic))),
-        (t + special.stdtrit(df, POWER)) * np.sqrt(squares),
+        _detectable(
+            t + special.stdtrit(df, POWER),
+            squares,
+            np.abs(difference),
+            (weights**2 * _joint_size(sums) / total).sum(axis=1),
+        ),
     )
 
 
+def _detectable(quantiles: Array, squares: Array, difference: Array, slope: Array) -> Array:
+    found = quantiles * np.sqrt(squares)
+    further = _reach(quantiles, np.maximum(0, squares - slope * difference), slope)
+    return np.where(found <= difference, found, np.maximum(difference, further))
+
+
 def _pseudo_sample(sums: Array) -> Array:
+    return np.minimum(1, np.sqrt(_joint_size(sums)))
+
+
+def _joint_size(sums: Array) -> Array:
     size, squares = np.abs(sums).sum(axis=1), (sums**2).sum(axis=1)
-    return np.where(size > 0, np.minimum(1, np.sqrt(squares / np.where(size > 0, size, 1))), 1)
+    return np.where(size > 0, squares / np.where(size > 0, size, 1), 1)
 
 
 def _reach(t: Array, squares: Array, slope: Array) -> Array:
