@@ -70,7 +70,8 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
     if (rule := submission.stop_rule) is not None:
         observer.note(
             f"stops asking a model once every question about it is answered: scores differ, or by"
-            f" less than {rule.margin:g}; {rule.alpha:.0%} of such runs answer wrong at most"
+            f" less than {rule.margin:g} (error level {rule.alpha:.0%}); the estimate is for asking"
+            " everything"
         )
     if request.dry_run:
         return Started(submission, estimated, None, None)

@@ -125,6 +125,15 @@ def test_a_dry_run_stores_nothing(aegish: CommandLine, engine: Engine) -> None:
     assert "openai/gpt-5.1: OPENAI_API_KEY is not set" in done.err
 
 
+def test_a_dry_run_with_a_stop_rule_says_what_its_estimate_is_for(aegish: CommandLine) -> None:
+    """The rule may end a run early, so the estimate is the most that it costs."""
+    done = aegish.ok(
+        "submit", "--models", "baseline/keyword", "--dry-run", "--stop-when", "decided"
+    )
+    assert "less than 0.02" in done.err
+    assert "the estimate is for asking everything" in done.err
+
+
 def test_options_narrow_and_shape_a_run(aegish: CommandLine, tmp_path: Path) -> None:
     """Categories, limit, epochs and step-by-step prompt are what the run then has."""
     asked = ("--dataset", "malicious,harmless", "--categories", "shell,upload", "--limit", "4")
