@@ -41,6 +41,8 @@ def checked_name(text: str) -> str:
         raise ConfigError(f"a run cannot be named '{LATEST}', which stands for the newest one")
     if len(name) > LONGEST_NAME:
         raise ConfigError(f"a name has at most {LONGEST_NAME} characters, this one {len(name)}")
+    if "," in name:
+        raise ConfigError(f"the name '{name}' holds a comma, which separates runs in `--runs`")
     if printable(name) != name:
         raise ConfigError(f"the name '{name}' holds characters that cannot be printed")
     return name

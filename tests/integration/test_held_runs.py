@@ -185,6 +185,7 @@ def test_renaming(aegish: CommandLine, stored: Engine) -> None:
         "x" * 101: "at most 100 characters, this one 101",
         "a\x1b[31m": "cannot be printed",
         "a\nb": "cannot be printed",
+        "a,b": "holds a comma, which separates runs",
     }.items():
         refused = aegish("runs", "rename", RUN, name)
         assert (refused.code, refused.err.count("\n")) == (1, 1)
