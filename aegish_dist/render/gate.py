@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from xml.sax.saxutils import escape
+from html import escape
 
 from aegish_dist.core.comparison import GateVerdict
 from aegish_dist.core.printable import printable
@@ -107,11 +107,11 @@ def _case(data: ComparisonData, gate: PairGate) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(_NO_XML.sub("", printable(text)))
+    return escape(_NO_XML.sub("", printable(text)), quote=False)
 
 
 def _attribute(text: str) -> str:
-    return escape(_NO_XML.sub("", printable(text)), {'"': "&quot;", "'": "&apos;"})
+    return escape(_NO_XML.sub("", printable(text)))
 
 
 def github_annotations(data: ComparisonData) -> list[str]:
