@@ -45,7 +45,6 @@ REFUSALS = [
     Refusal("unknown provider", ("submit", "--models", "nobody/x"), ("nobody/x", "models list")),
     Refusal("malformed model", ("submit", "--models", "gpt"), ("'gpt'", "provider/model")),
     Refusal("unknown baseline", ("submit", "--models", "baseline/keywords"), ("baseline/keyword",)),
-    Refusal("no model", ("submit", "--models", ","), ("no model selected",)),
     Refusal(
         "missing key",
         ("submit", "--models", "openai/gpt-5.1"),
@@ -165,6 +164,7 @@ REFUSALS = [
 ]
 
 MISUSES = [
+    ("submit", "--models", ","),
     ("resume",),
     ("verdicts", "export"),
     (),

@@ -120,7 +120,10 @@ def found(*queues: str) -> dict[str, OpenModel]:
 
 @contextmanager
 def discovering(
-    consumer: Any, monkeypatch: pytest.MonkeyPatch, *looks: Any
+    consumer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    *looks: Any,
+    pins: frozenset[str] = frozenset(),
 ) -> Iterator[Callable[[], None]]:
     """Run discovery on a store that gives these results, the last one without end.
 
@@ -139,7 +142,7 @@ def discovering(
     for pause in ("POLL_S", "RETRY_S", "RETRY_AFTER_BUG_S"):
         monkeypatch.setattr(discovery, pause, 0.0)
     consumer.app.conf.aegish_database_url = "postgresql://nowhere/db"
-    consumer.controller = SimpleNamespace(pins=frozenset())
+    consumer.controller = SimpleNamespace(pins=pins)
     consumer.call_soon = calls.put
     step = discovery.QueueDiscovery(consumer)
     step.start(consumer)
@@ -167,8 +170,8 @@ def test_a_look_that_fails(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> No
 def test_pins_say_which_models_are_called(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker of one model, and one of none, takes aggregations as every other one does."""
     for pins, models in ((pin_name("discovery/other"), set()), (pin_name(MODEL), {FIRST})):
-        with discovering(consumer, monkeypatch, found(FIRST)) as follow_next:
-            consumer.controller.pins = {pins}
+        pinned = frozenset({pins})
+        with discovering(consumer, monkeypatch, found(FIRST), pins=pinned) as follow_next:
             for _ in range(3):
                 follow_next()
             assert listened(consumer) == models
