@@ -1,8 +1,7 @@
 """How often the 95 % intervals of micro, macro and score cover the truth, and how wide they are.
 
 Run with `python benchmarks/coverage.py [--runs 10000] [--layouts 50]`; half an hour of one core.
-Prints the tables of `docs/statistics.md`. The formulas are those of the product, for many runs at
-once; `tests/property/test_coverage_benchmark.py` holds the two together.
+Prints the tables of `docs/statistics.md`.
 
 Samples are those of the bundled datasets: whole binaries in random order, copies of them where more
 are needed, until there are n malicious ones, and for the score n harmless ones of the same
@@ -24,14 +23,10 @@ from typing import NamedTuple
 import click
 import numpy as np
 from measuring import laid_out, print_table
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from rate_intervals import Numbers, Place, intervals
 from scipy.special import betaincinv
 
-from aegish_dist.core.distributions import t_quantile
-from aegish_dist.core.intervals import Z_95
 from aegish_dist.core.sample import Target
-from aegish_dist.core.sampled_mean import ASSUMED_ICC, PSEUDO_SAMPLES
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 
 SIZES = (30, 200, 676)
@@ -40,16 +35,6 @@ LEAST = 0.935
 SIDED = ("score", "product")
 GRAIN = 100_000
 """Values that a beta distribution is made of."""
-
-Numbers = NDArray[np.float64]
-
-
-class Place(NamedTuple):
-    """Of one sample."""
-
-    target: Target
-    category: str | None
-    binary: int
 
 
 class Cell(NamedTuple):
@@ -130,110 +115,6 @@ def answer(
         chance = rng.beta(np.maximum(chance, 1e-9), np.maximum(1 - chance, 1e-9))
     epochs = int(cell.epochs[0])
     return np.asarray(rng.binomial(epochs, chance) / epochs, dtype=np.float64)
-
-
-class Means:
-    """`SampledMean` of many runs over the same samples, all with one weight, at once."""
-
-    def __init__(self, strata: list[NDArray[np.int64]], binary: NDArray[np.int64], values: Numbers):
-        """Compute as the product does; a test compares the two.
-
-        Args:
-            strata: Indices of the samples of each.
-            binary: Of each sample, from 0.
-            values: Runs x samples.
-        """
-        self.strata, self.binary, self.values = strata, binary, values
-        k = len(strata)
-        means = [values[:, stratum].mean(axis=1) for stratum in strata]
-        self.value = sum(means) / k
-        share = np.zeros(values.shape[1])
-        for stratum in strata:
-            share[stratum] = 1 / (k * len(stratum))
-        self.n = 1 / (share**2).sum()
-        self.clusters = 1 / (np.bincount(binary, weights=share) ** 2).sum()
-        left_out = np.zeros((len(values), binary.max() + 1))
-        independent = np.zeros(len(values))
-        for stratum, mean in zip(strata, means, strict=True):
-            pseudo = 1 / (len(stratum) + 1) if k > 1 else 0.0
-            centre = (1 - pseudo) * mean + pseudo * self.value
-            moved = (values[:, stratum] - centre[:, None]) * share[stratum] * (1 - 1 / self.n)
-            left = (1 - pseudo) / len(stratum)
-            independent += (moved**2).sum(axis=1) / (1 - left) ** 2
-            sizes = np.bincount(binary[stratum], minlength=left_out.shape[1])
-            one_hot = csr_array(
-                (np.ones(len(stratum)), (binary[stratum], np.arange(len(stratum)))),
-                shape=(left_out.shape[1], len(stratum)),
-            )
-            remains = 1 - sizes * left
-            # A single cluster leaves nothing, and then its sum is not used.
-            left_out += (one_hot @ moved.T).T / np.where(remains > 1e-9, remains, np.inf)
-        self.left_out = left_out
-        added = np.maximum(0.0, (left_out**2).sum(axis=1) - independent)
-        clusters, samples = max(1.0, self.clusters - 1), max(1.0, self.n - 1)
-        ratio = t_quantile(0.975, min(clusters, samples)) / t_quantile(0.975, samples)
-        assumed = PSEUDO_SAMPLES * (1 + ASSUMED_ICC * (self.n / self.clusters - 1)) / self.n**2
-        self.variance = independent + added * ratio**2 + assumed
-        spread = self.value * (1 - self.value)
-        effective = np.maximum(1.0, (spread + PSEUDO_SAMPLES / self.n) / self.variance)
-        one_cluster = len(set(binary[np.concatenate(strata)])) < 2
-        self.effective = np.ones_like(effective) if one_cluster else effective
-
-
-def bounds(p: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
-    """Return `proportion_interval` of many."""
-    scale = 1 + Z_95**2 / n
-    centre = (p + Z_95**2 / (2 * n)) / scale
-    half = Z_95 / scale * np.sqrt(p * (1 - p) / n + Z_95**2 / (4 * n * n))
-    low = np.maximum(0.0, np.minimum(p, centre - half))
-    high = np.minimum(1.0, np.maximum(p, centre + half))
-    right, wrong = np.maximum(p * n, 1e-12), np.maximum(n - p * n, 1e-12)
-    low = np.minimum(low, np.where(p > 0, betaincinv(right, wrong + 1, 0.05), 0.0))
-    high = np.maximum(high, np.where(p < 1, 1 - betaincinv(wrong, right + 1, 0.05), 1.0))
-    return low, high
-
-
-def intervals(metric: str, places: list[Place], values: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the lower and the upper ends of runs over the same samples.
-
-    Args:
-        metric: "micro", "macro", "score" or "product".
-        places: The samples.
-        values: Runs x samples.
-    """
-    binary = np.array([place.binary for place in places])
-    sides = [
-        np.array([i for i, place in enumerate(places) if place.target is target])
-        for target in (Target.MALICIOUS, Target.HARMLESS)
-    ]
-    if metric in {"micro", "macro"}:
-        strata = [sides[0]]
-        if metric == "macro":
-            categories = {place.category for place in places if place.category is not None}
-            strata = [
-                np.array([i for i in sides[0] if places[i].category == name])
-                for name in sorted(categories)
-            ]
-        mean = Means(strata, binary, values)
-        return bounds(mean.value, mean.effective)
-    detection, acceptance = (Means([side], binary, values) for side in sides)
-    correlation = (detection.left_out * acceptance.left_out).sum(axis=1) / np.sqrt(
-        detection.variance * acceptance.variance
-    )
-    product = metric == "product"
-    value = (
-        detection.value * acceptance.value if product else (detection.value + acceptance.value) / 2
-    )
-    slopes = (acceptance.value, detection.value) if product else (0.5, 0.5)
-    ends = [bounds(mean.value, mean.effective) for mean in (detection, acceptance)]
-
-    def added(end: int) -> Numbers:
-        a, b = abs(detection.value - ends[0][end]), abs(acceptance.value - ends[1][end])
-        x, y = slopes[0] * a, slopes[1] * b
-        squares = x**2 + y**2 + product * (a * b) ** 2 + 2 * correlation * x * y
-        return np.asarray(np.sqrt(np.maximum(0.0, squares)), dtype=np.float64)
-
-    return np.maximum(0.0, value - added(0)), np.minimum(1.0, value + added(1))
 
 
 def simulate(cell: Cell, runs: int, layouts: int, seed: int) -> Found:
