@@ -22,8 +22,9 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from aegish_dist.core.increments import SampleOrder
 from aegish_dist.core.sample import Target
-from aegish_dist.core.sequential import ALPHA, Boundary, SampleOrder
+from aegish_dist.core.sequential import ALPHA, Boundary
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 
 Numbers = npt.NDArray[np.float64]

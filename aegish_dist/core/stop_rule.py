@@ -4,15 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from aegish_dist.core.sequential import (
-    ALPHA,
-    Answer,
-    Boundary,
-    SampleMeans,
-    SampleOrder,
-    read_difference,
-    read_score,
-)
+from aegish_dist.core.increments import SampleMeans, SampleOrder
+from aegish_dist.core.sequential import ALPHA, Answer, Boundary, read_difference, read_score
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from sqlalchemy import func, null, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.completion import StopKind
+from aegish_dist.core.increments import SampleMeans, SampleOrder
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import rule_named
-from aegish_dist.core.sequential import SampleMeans, SampleOrder
 from aegish_dist.core.stop_rule import Decision, StopRule
 from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.db.base import AdvisoryLock

@@ -5,16 +5,8 @@ import random
 
 import pytest
 
-from aegish_dist.core.sequential import (
-    Answer,
-    Boundary,
-    Increments,
-    SampleMeans,
-    SampleOrder,
-    add_up,
-    read_difference,
-    read_score,
-)
+from aegish_dist.core.increments import Increments, SampleMeans, SampleOrder, add_up
+from aegish_dist.core.sequential import Answer, Boundary, read_difference, read_score
 
 FOUR = SampleOrder(places=(0, 0, 1, 2), malicious=(True, False, True, False))
 """Three clusters; the first has a sample of each label."""

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from aegish_dist.core.sequential import Answer, Boundary, SampleMeans, SampleOrder
+from aegish_dist.core.increments import SampleMeans, SampleOrder
+from aegish_dist.core.sequential import Answer, Boundary
 from aegish_dist.core.stop_rule import Decision, ScoreQuestion, StopRule, decide
 
 RULE = StopRule(margin=0.02, target=0.85, scoring="aegish-5.3", seed="42")
