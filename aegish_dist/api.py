@@ -13,8 +13,9 @@ Expected failures are `AegishError`s with a message of one line. Whatever is not
 internal, in this package and in its modules.
 """
 
-from aegish_dist.core.comparison import Comparison, Difference, GateVerdict
+from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion, Overlay, Targets

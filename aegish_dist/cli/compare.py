@@ -19,7 +19,7 @@ from aegish_dist.cli.options import (
     with_opinion,
 )
 from aegish_dist.cli.printing import note, output_is_terminal, say, say_rendered
-from aegish_dist.core.comparison import GateVerdict
+from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs

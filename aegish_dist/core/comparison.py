@@ -6,34 +6,14 @@ With a the baseline and b the candidate, a difference is b minus a, on samples s
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Protocol, assert_never
 
 from aegish_dist.core.clustered import ClusterSums, clustered_variance
-from aegish_dist.core.paired import (
-    Findings,
-    PairedCell,
-    PairedSamples,
-    PairedStratum,
-    paired_samples,
-)
+from aegish_dist.core.paired import PairedCell, PairedSamples, PairedStratum, paired_samples
 from aegish_dist.core.paired_test import paired_test
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Composite, ScoringRule
 from aegish_dist.core.significance import holm, mcnemar
-
-__all__ = [
-    "Comparison",
-    "Difference",
-    "Findings",
-    "GateVerdict",
-    "PairedCell",
-    "adjusted",
-    "commands_needed",
-    "commands_to_decide",
-    "compare",
-    "gate",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +62,6 @@ class Comparison:
     """By metric name: `aegish_score`, `malicious_detection_rate`, `harmless_acceptance_rate`."""
     categories: Mapping[str, Difference]
     """Of the detection rate, by category."""
-
-
-class GateVerdict(StrEnum):
-    """Answer of a gate about a candidate."""
-
-    SHIPS = "ships"
-    """The interval of the difference lies above -margin."""
-    WORSE = "worse"
-    """It lies below -margin."""
-    INCONCLUSIVE = "inconclusive"
-    """Neither."""
 
 
 def compare(cells: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
@@ -290,51 +259,3 @@ def _adjusted(pairs: Sequence[Mapping[str, Difference]]) -> list[dict[str, Diffe
         for pair, p in zip(with_it, holm([pair[name].p_value for pair in with_it]), strict=True):
             pair[name] = replace(pair[name], p_adjusted=p)
     return result
-
-
-def gate(difference: Difference, margin: float) -> GateVerdict:
-    """Decide whether a candidate may replace the baseline.
-
-    Args:
-        difference: Of the metric that decides.
-        margin: How much worse a candidate may be, > 0.
-    """
-    if difference.ci_low is None or difference.ci_high is None:
-        return GateVerdict.INCONCLUSIVE
-    if difference.ci_low > -margin:
-        return GateVerdict.SHIPS
-    return GateVerdict.WORSE if difference.ci_high < -margin else GateVerdict.INCONCLUSIVE
-
-
-def commands_needed(difference: Difference, margin: float) -> int | None:
-    """Return how many samples on both sides would tell a difference of the margin from none.
-
-    With so many, at the variance seen, `mde` is the margin: a true difference of that size is
-    found in 80 % of runs, and a candidate as good as the baseline passes a gate of that margin in
-    80 %.
-
-    Args:
-        difference: Of a run like the one to be planned.
-        margin: The difference to tell apart, > 0.
-    """
-    return _commands(difference, margin)
-
-
-def commands_to_decide(difference: Difference, margin: float) -> int | None:
-    """Return how many samples would decide a gate in 80 % of runs if the truth is what was seen.
-
-    Args:
-        difference: Of the metric that decides.
-        margin: How much worse a candidate may be, > 0.
-
-    Returns:
-        Samples on both sides; None if unknown, or if the difference seen is the margin itself.
-    """
-    seen = difference.difference
-    return None if seen is None else _commands(difference, abs(seen + margin))
-
-
-def _commands(difference: Difference, distance: float) -> int | None:
-    if difference.mde is None or distance <= 0:
-        return None
-    return math.ceil(difference.n * (difference.mde / distance) ** 2)

@@ -7,8 +7,9 @@ from itertools import combinations, groupby
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.comparison import adjusted, commands_to_decide, compare_samples, gate
+from aegish_dist.core.comparison import adjusted, compare_samples
 from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.gate import commands_to_decide, gate
 from aegish_dist.core.likeness import unlikeness
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.paired_columns import ScoredColumns

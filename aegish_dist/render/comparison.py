@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from aegish_dist.core.comparison import Difference, commands_needed
+from aegish_dist.core.comparison import Difference
+from aegish_dist.core.gate import commands_needed
 from aegish_dist.core.run import Run
 from aegish_dist.core.side import Side
 from aegish_dist.render.comparison_data import LEVEL, ComparedPair, ComparisonData

@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from aegish_dist.core.comparison import commands_needed
+from aegish_dist.core.gate import commands_needed
 from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.render.comparison_data import ComparedPair, ComparisonData
 from aegish_dist.render.comparison_json import NUMBERS

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.comparison import Comparison, Difference, GateVerdict
+from aegish_dist.core.comparison import Comparison, Difference
+from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.side import Side

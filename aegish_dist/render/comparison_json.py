@@ -3,7 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
-from aegish_dist.core.comparison import Difference, commands_needed
+from aegish_dist.core.comparison import Difference
+from aegish_dist.core.gate import commands_needed
 from aegish_dist.core.printable import printable_json
 from aegish_dist.core.side import Side
 from aegish_dist.render.comparison_data import ComparedPair, ComparisonData, PairGate

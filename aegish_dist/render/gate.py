@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from html import escape
 
-from aegish_dist.core.comparison import GateVerdict
+from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.printable import printable
 from aegish_dist.render.comparison import difference_in_words, in_points, side_name
 from aegish_dist.render.comparison_data import ComparisonData, PairGate

@@ -5,16 +5,8 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from aegish_dist.core.comparison import (
-    Comparison,
-    Difference,
-    GateVerdict,
-    adjusted,
-    commands_needed,
-    commands_to_decide,
-    compare,
-    gate,
-)
+from aegish_dist.core.comparison import Comparison, Difference, adjusted, compare
+from aegish_dist.core.gate import GateVerdict, commands_needed, commands_to_decide, gate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.significance import holm, mcnemar

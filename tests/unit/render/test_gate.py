@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from aegish_dist.core.comparison import Comparison, Difference, GateVerdict
+from aegish_dist.core.comparison import Comparison, Difference
+from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.side import Side
 from aegish_dist.render.comparison_data import ComparedPair, ComparisonData, PairGate
