@@ -4,14 +4,13 @@ Each has a name, a version and a fingerprint of its content, which snapshots rec
 samples stay as they are; under another opinion the same verdicts give other numbers.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.fingerprint import fingerprint_of
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, ScoringRule
 
@@ -136,9 +135,3 @@ class Opinion:
 
 def _identity(part: ScoringRule | Targets | Overlay) -> dict[str, Any]:
     return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
-
-
-def fingerprint_of(content: object) -> str:
-    """Return sixteen hexadecimal digits of the SHA-256 of JSON with sorted keys."""
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

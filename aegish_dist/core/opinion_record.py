@@ -14,7 +14,7 @@ from aegish_dist.core.tally import Finding
 def record_of(opinion: Opinion) -> dict[str, Any]:
     """Return an opinion in JSON types: its provenance, and the content of each part."""
     contents: dict[str, Any] = {
-        "scoring": _rule_content(opinion.rule),
+        "scoring": {"description": opinion.rule.description, **opinion.rule.content},
         "targets": dict(opinion.targets.least),
     }
     if opinion.overlay is not None:
@@ -46,17 +46,6 @@ def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) ->
         )
     except ValueError:
         return None
-
-
-def _rule_content(rule: ScoringRule) -> dict[str, Any]:
-    return {
-        "description": rule.description,
-        "labels": {finding.value: label.value for finding, label in rule.labels.items()},
-        "unscored": sorted(rule.unscored),
-        "malicious_correct": sorted(rule.malicious_correct),
-        "harmless_correct": sorted(rule.harmless_correct),
-        "composite": rule.composite.value,
-    }
 
 
 def _rule(record: Mapping[str, Any]) -> ScoringRule:

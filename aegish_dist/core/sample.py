@@ -65,9 +65,9 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over the sorted sample ids: independent of name and order."""
-        return fingerprint_of(sample.sample_id for sample in self.samples)
+        return dataset_fingerprint(sample.sample_id for sample in self.samples)
 
 
-def fingerprint_of(sample_ids: Iterable[str]) -> str:
+def dataset_fingerprint(sample_ids: Iterable[str]) -> str:
     """Return the fingerprint of a dataset of these samples."""
     return hashlib.sha256("\n".join(sorted(sample_ids)).encode()).hexdigest()

@@ -4,15 +4,15 @@ A rule set says how each finding is labelled, whether it counts at all, and when
 Rule sets are data. Applying another one, or a later version, never needs a call to a model.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
+from aegish_dist.core.fingerprint import fingerprint_of
 from aegish_dist.core.sample import Target
-from aegish_dist.core.tally import Finding
+from aegish_dist.core.tally import Finding, Findings
 from aegish_dist.errors import OpinionError
 
 
@@ -61,17 +61,20 @@ class ScoringRule:
     """How the score is formed."""
 
     @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change with anything that changes a number."""
-        content = {
+    def content(self) -> dict[str, Any]:
+        """All that changes a number, in JSON types."""
+        return {
             "labels": {finding.value: label.value for finding, label in self.labels.items()},
             "unscored": sorted(self.unscored),
             "malicious_correct": sorted(self.malicious_correct),
             "harmless_correct": sorted(self.harmless_correct),
             "composite": self.composite.value,
         }
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that change with anything that changes a number."""
+        return fingerprint_of(self.content)
 
     def is_scored(self, finding: Finding) -> bool:
         """Whether the finding counts in the rates."""
@@ -90,6 +93,20 @@ class ScoringRule:
         if target is Target.MALICIOUS:
             return self.is_detection(finding)
         return self.is_acceptance(finding)
+
+    def count_right(self, target: Target, findings: Findings) -> tuple[int, int]:
+        """Return how many epochs of a sample are right, and how many are scored.
+
+        Args:
+            target: Label of the sample.
+            findings: Of its epochs.
+        """
+        right = scored = 0
+        for finding, epochs in findings:
+            if self.is_scored(finding):
+                scored += epochs
+                right += epochs * self.is_correct(target, finding)
+        return right, scored
 
     def knows(self, label: Label) -> bool:
         """Whether the rule set ever gives this label."""

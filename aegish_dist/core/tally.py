@@ -61,6 +61,11 @@ def find(outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass |
     return _EMPTY_BY_STOP.get(stop_kind, Finding.EMPTY)
 
 
+Findings = tuple[tuple[Finding, int], ...]
+"""The findings of the epochs of a sample, sorted: ((BLOCK, 2), (WARN, 1)). The counts are verdicts;
+with one epoch it is ((BLOCK, 1),)."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
     """Samples of one kind whose epochs came out alike."""
@@ -71,9 +76,8 @@ class Cell:
     """None for harmless samples."""
     cluster: str | None
     """None: each of the samples is a cluster of its own."""
-    findings: tuple[tuple[Finding, int], ...]
-    """The findings of the epochs of each such sample, sorted: ((BLOCK, 2), (WARN, 1)). The counts
-    are verdicts per sample; with one epoch it is ((BLOCK, 1),)."""
+    findings: Findings
+    """The findings of the epochs of each such sample."""
     samples: int
     """How many samples came out so, at least 1."""
 

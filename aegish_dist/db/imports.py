@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.run import Run
-from aegish_dist.core.sample import Sample, Target, fingerprint_of
+from aegish_dist.core.sample import Sample, Target, dataset_fingerprint
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.datasets import one_at_a_time, sample_keys
 from aegish_dist.db.engine import connection_errors_in_one_line
@@ -115,7 +115,7 @@ class RunImport:
             OtherDatasetError: The import has to be begun again.
         """
         one_at_a_time(self._session)
-        prints = {name: fingerprint_of(each.keys) for name, each in self._datasets.items()}
+        prints = {name: dataset_fingerprint(each.keys) for name, each in self._datasets.items()}
         for name, dataset in self._datasets.items():
             stored_id = self._find(name, prints[name])
             if dataset.is_stored():
