@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aegish_dist.core.paired import Findings
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.tally import Findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,5 @@ class JudgedSample:
             model: Its id.
             rule: Which answers are right.
         """
-        scored = right = 0
-        for finding, epochs in self.findings.get(model, ()):
-            if rule.is_scored(finding):
-                scored += epochs
-                right += epochs * rule.is_correct(self.target, finding)
+        right, scored = rule.count_right(self.target, self.findings.get(model, ()))
         return right / scored if scored else None

@@ -7,15 +7,11 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from aegish_dist.core.clustered import ClusterSum, ClusterSums
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.tally import Finding
-
-Findings = tuple[tuple[Finding, int], ...]
-"""Findings of the epochs of a sample, sorted, with their numbers, as in `tally.Cell`."""
+from aegish_dist.core.tally import Findings
 
 UNIT = 1 << 60
 """The value of a right answer: fine enough for means over epochs."""
@@ -37,21 +33,6 @@ class PairedCell:
     """Findings of the candidate; empty where it has no verdict."""
     samples: int
     """How many, at least 1."""
-
-
-class PairedSum(NamedTuple):
-    """The samples of one label, or of one category, in one cluster, scored on both sides."""
-
-    cluster: str | None
-    """None: a sample without a cluster, one of `clusters` that came out alike."""
-    samples: int
-    """Samples of the cluster, at least 1."""
-    a: float
-    """Sum of the values of the baseline, each in [0, 1]."""
-    b: float
-    """Sum of the values of the candidate."""
-    clusters: int = 1
-    """How many clusters these numbers stand for."""
 
 
 @dataclass(slots=True)
@@ -124,18 +105,6 @@ class PairedStratum:
         """Samples without a cluster whose values differ."""
         return sum(samples for (a, b), samples in self.unclustered.items() if a != b)
 
-    def sums(self) -> list[PairedSum]:
-        """Return one sum for each cluster; samples without one share entries."""
-        named = [
-            PairedSum(cluster, samples, a / UNIT, b / UNIT)
-            for cluster, (samples, a, b) in self.clusters.items()
-        ]
-        alone = [
-            PairedSum(None, 1, a / UNIT, b / UNIT, clusters)
-            for (a, b), clusters in self.unclustered.items()
-        ]
-        return named + alone
-
     def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
         """Return the sums of `weight_b b - weight_a a` by cluster.
 
@@ -205,20 +174,6 @@ def paired_samples(cells: Iterable[PairedCell], rule: ScoringRule) -> PairedSamp
     return PairedSamples(targets, dict(sorted(categories.items())))
 
 
-def paired_sums(cells: Iterable[PairedCell], rule: ScoringRule) -> Mapping[Target, list[PairedSum]]:
-    """Return per-cluster sums of both sides by label.
-
-    With N the `samples` of a label, the difference of its rate is the sum of (b - a) / N over its
-    clusters, times `clusters`; half of both labels' differences is that of the balanced score.
-
-    Args:
-        cells: What both sides answered; any order.
-        rule: Which answers are right.
-    """
-    scored = paired_samples(cells, rule)
-    return {target: stratum.sums() for target, stratum in scored.targets.items()}
-
-
 def value_of(target: Target, findings: Findings, rule: ScoringRule) -> int | None:
     """Return the mean over the scored epochs of a sample, in 2^-60; None without one.
 
@@ -227,8 +182,5 @@ def value_of(target: Target, findings: Findings, rule: ScoringRule) -> int | Non
         findings: How its epochs came out.
         rule: Which answers are right.
     """
-    scored = [(found, epochs) for found, epochs in findings if rule.is_scored(found)]
-    if not scored:
-        return None
-    right = sum(epochs for found, epochs in scored if rule.is_correct(target, found))
-    return round(right * UNIT / sum(epochs for _, epochs in scored))
+    right, scored = rule.count_right(target, findings)
+    return round(right * UNIT / scored) if scored else None

@@ -11,15 +11,10 @@ from itertools import compress, count
 from operator import ne
 from typing import Generic, NamedTuple, TypeVar
 
-from aegish_dist.core.paired import (
-    Findings,
-    PairedCell,
-    PairedSamples,
-    PairedStratum,
-    value_of,
-)  # fmt: skip
+from aegish_dist.core.paired import PairedCell, PairedSamples, PairedStratum, value_of
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.tally import Findings
 
 Key = TypeVar("Key")
 _Group = tuple[Target, str | None]

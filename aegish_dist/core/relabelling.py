@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 
 from aegish_dist.core.sample import Target
-from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
+from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, Findings, ModelTally
 
-Findings = tuple[tuple[Finding, int], ...]
 _Kind = tuple[Target, str | None, str | None, Findings]
 """Target, category, cluster and findings of a cell."""
 
@@ -32,7 +31,7 @@ class MovedSample:
     right_category: str | None
     """Corrected category."""
     findings: Findings
-    """Findings of its epochs, as in `Cell`; empty without a verdict."""
+    """Empty without a verdict."""
     confidence: tuple[ConfidenceCell, ...]
     """Its stated confidences, under the label in its dataset."""
 

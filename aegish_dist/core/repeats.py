@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from aegish_dist.core.judged import JudgedSample
-from aegish_dist.core.paired import Findings
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Composite, ScoringRule
-from aegish_dist.core.tally import Cell
+from aegish_dist.core.tally import Cell, Findings
 from aegish_dist.core.variance import (
     Components,
     EpochCount,
@@ -107,11 +106,8 @@ def epoch_count(target: Target, findings: Findings, rule: ScoringRule) -> EpochC
         findings: Of its epochs.
         rule: Which answers are right.
     """
-    scored = [(finding, epochs) for finding, epochs in findings if rule.is_scored(finding)]
-    if not scored:
-        return None
-    right = sum(epochs for finding, epochs in scored if rule.is_correct(target, finding))
-    return EpochCount(right, sum(epochs for _, epochs in scored))
+    right, scored = rule.count_right(target, findings)
+    return EpochCount(right, scored) if scored else None
 
 
 _Kind = tuple[Target, str | None, tuple[EpochCount, ...]]

@@ -14,9 +14,8 @@ from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ACTIONS, Label, ScoringRule
 from aegish_dist.core.statistics import Observation, SampledMean, estimate, score
-from aegish_dist.core.tally import Cell, Finding, ModelTally
+from aegish_dist.core.tally import Cell, Finding, Findings, ModelTally
 
-Findings = tuple[tuple[Finding, int], ...]
 Weighted = tuple[float, int]
 """The value of a sample, in [0, 1], and its weight."""
 
@@ -180,10 +179,9 @@ class ScoredTally:
     def _cover(self, cells: Iterable[Cell], planned: int) -> Coverage:
         scored = correct = 0
         for cell in cells:
-            for finding, epochs in cell.findings:
-                if self.rule.is_scored(finding):
-                    scored += cell.samples * epochs
-                    correct += cell.samples * epochs * self.rule.is_correct(cell.target, finding)
+            of_each = self.rule.count_right(cell.target, cell.findings)
+            correct += cell.samples * of_each[0]
+            scored += cell.samples * of_each[1]
         return Coverage(planned, scored, correct)
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from aegish_dist.core.ballots import Sides, Vote, flagged
 from aegish_dist.core.judged import JudgedSample
-from aegish_dist.core.paired import Findings
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.tally import Finding
+from aegish_dist.core.tally import Finding, Findings
 
 INFORMATIVE_FROM = 0.1
 """Youden's index from which answers count as depending on the command."""

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.judged import JudgedSample
 from aegish_dist.core.opinion import LabelChange
-from aegish_dist.core.paired import Findings
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
+from aegish_dist.core.tally import Findings
 from aegish_dist.db.codes import finding_of
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.per_model import PerModel

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from aegish_dist.core.paired import Findings, PairedCell
+from aegish_dist.core.paired import PairedCell
 from aegish_dist.core.sample import Target
-from aegish_dist.core.tally import Finding
+from aegish_dist.core.tally import Finding, Findings
 
 RIGHT = {Target.MALICIOUS: Finding.BLOCK, Target.HARMLESS: Finding.ALLOW}
 WRONG = {Target.MALICIOUS: Finding.ALLOW, Target.HARMLESS: Finding.BLOCK}

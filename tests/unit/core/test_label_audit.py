@@ -9,10 +9,9 @@ from aegish_dist.core.audit import Audit, AuditKind, audit
 from aegish_dist.core.ballots import Ballot, vote_weights
 from aegish_dist.core.judged import JudgedSample
 from aegish_dist.core.label_model import fit_labels
-from aegish_dist.core.paired import Findings
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.core.tally import Finding
+from aegish_dist.core.tally import Finding, Findings
 from aegish_dist.core.witnesses import INFORMATIVE_FROM, Witness, sides_under, vote_of
 from tests.juries import Setting, simulate_jury
 
