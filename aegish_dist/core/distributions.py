@@ -18,11 +18,6 @@ _STIRLING_FROM = 25
 _HALF_LOG_2_PI = math.log(2 * math.pi) / 2
 
 
-def normal_cdf(z: float) -> float:
-    """Return the probability that a standard normal variable is at most z."""
-    return math.erfc(-z / math.sqrt(2)) / 2
-
-
 def normal_quantile(p: float) -> float:
     """Return the quantile of the standard normal distribution at p, in (0, 1)."""
     return _NORMAL.inv_cdf(p)
@@ -138,12 +133,6 @@ def beta_quantile(p: float, a: float, b: float) -> float:
             return new
         x = new
     return x
-
-
-def t_cdf(t: float, df: float) -> float:
-    """Return the probability that Student's t with df > 0 degrees of freedom is at most t."""
-    tail = t_two_sided(t, df) / 2
-    return 1 - tail if t > 0 else tail
 
 
 def t_two_sided(t: float, df: float) -> float:

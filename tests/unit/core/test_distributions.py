@@ -9,9 +9,7 @@ from aegish_dist.core.distributions import (
     beta_cdf,
     beta_quantile,
     binomial_cdf,
-    normal_cdf,
     normal_quantile,
-    t_cdf,
     t_quantile,
     t_two_sided,
 )
@@ -32,15 +30,12 @@ def test_the_beta_distribution_is_that_of_scipy(a: float, b: float) -> None:
 @pytest.mark.parametrize("df", DEGREES)
 def test_students_t_is_that_of_scipy(df: float) -> None:
     for t in (-50, -2, -0.1, 0, 0.3, 1, 12):
-        assert t_cdf(t, df) == pytest.approx(stats.t.cdf(t, df), abs=1e-10)
         assert t_two_sided(t, df) == pytest.approx(2 * stats.t.sf(abs(t), df), abs=1e-10)
     for p in (1e-4, 0.025, 0.4, 0.5, 0.6, 0.975, 0.9999):
         assert t_quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-9)
 
 
-def test_the_normal_distribution_is_that_of_scipy() -> None:
-    for z in (-9, -1.5, 0, 0.2, 4):
-        assert normal_cdf(z) == pytest.approx(stats.norm.cdf(z), rel=1e-12)
+def test_the_normal_quantile_is_that_of_scipy() -> None:
     assert normal_quantile(0.975) == pytest.approx(1.959963984540054, abs=1e-15)
 
 
