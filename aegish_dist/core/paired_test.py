@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from aegish_dist.core.clustered import ClusteredVariance, ClusterSums
 from aegish_dist.core.distributions import t_quantile, t_two_sided
+from aegish_dist.core.significance import LEVEL
 
-_LEVEL = 0.05
 _POWER = 0.8
 _MOST_DF = 1e6
 """Where Student's t is the normal distribution to six digits."""
@@ -58,7 +58,7 @@ def paired_test(
     df = _MOST_DF
     if variance.reduced > 0:
         df = min(df, variance.df * (squares / variance.reduced) ** 2)
-    t = t_quantile(1 - _LEVEL / 2, df)
+    t = t_quantile(1 - LEVEL / 2, df)
     slope_down = max(0.0, cubes - variance.third) / squares
     slope_up = max(0.0, cubes + variance.third) / squares
     low = max(-1.0, difference - _reach(t, squares, slope_down))
@@ -66,7 +66,7 @@ def paired_test(
     slope = slope_down if difference > 0 else slope_up
     p = t_two_sided(difference / math.sqrt(squares + slope * abs(difference)), df)
     least = 2.0 ** (1 - discordant) if discordant else 1.0
-    if least >= _LEVEL:
+    if least >= LEVEL:
         low, high = min(low, 0.0), max(high, 0.0)
     return PairedTest(
         ci_low=low,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.significance import LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +19,6 @@ class Place:
     """Canonical model id."""
     aegish_score: float | None
     """Its aegish score, by which it is ranked."""
-
-
-LEVEL = 0.05
-"""Adjusted p from which on two models are taken to be alike."""
 
 
 def rank(

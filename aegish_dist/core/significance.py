@@ -1,8 +1,11 @@
-"""Tests of no difference that need counts or p values alone: McNemar's, and Holm's adjustment."""
+"""The level of all tests, and those that need counts or p values alone: McNemar's, Holm's."""
 
 from collections.abc import Sequence
 
 from aegish_dist.core.distributions import binomial_cdf
+
+LEVEL = 0.05
+"""Of a test; two sides are called different at an adjusted p below it."""
 
 
 def mcnemar(a_only: int, b_only: int) -> float:

@@ -6,7 +6,8 @@ from aegish_dist.core.comparison import Difference
 from aegish_dist.core.gate import commands_needed
 from aegish_dist.core.run import Run
 from aegish_dist.core.side import Side
-from aegish_dist.render.comparison_data import LEVEL, ComparedPair, ComparisonData
+from aegish_dist.core.significance import LEVEL
+from aegish_dist.render.comparison_data import ComparedPair, ComparisonData
 from aegish_dist.render.layout import SIMULATED, Fact, Report, Section, TableCell
 from aegish_dist.render.numbers import (
     UNDEFINED,

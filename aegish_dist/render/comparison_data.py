@@ -8,9 +8,7 @@ from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.side import Side
-
-LEVEL = 0.05
-"""Adjusted p below which two sides are called different."""
+from aegish_dist.core.significance import LEVEL
 
 
 @dataclass(frozen=True, slots=True)
