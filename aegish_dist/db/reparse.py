@@ -14,6 +14,9 @@ from aegish_dist.db.text import encode_text
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdict_tables import VerdictRow
 
+STREAM_ROWS = 50
+"""Rows fetched at once while completions are streamed."""
+
 _WRITE = statement("write_readings")
 _VERDICTS = VerdictRow.__table__.c
 
@@ -44,8 +47,8 @@ class StoredAnswer:
     """Its stored content."""
 
 
-def read_answers(
-    session: Session, after: VerdictKey, limit: int, *, lock: bool
+def next_answers(
+    session: Session, after: VerdictKey, limit: int, characters: int, *, lock: bool
 ) -> list[StoredAnswer]:
     """Return the next completions of a model of a run, in the order of their keys.
 
@@ -53,12 +56,13 @@ def read_answers(
         session: Transaction of the caller.
         after: Key behind which they are searched.
         limit: Return at most so many.
+        characters: Return no further one once the completions together have so many.
         lock: Whether to lock them until the transaction ends; two that do so wait for each other.
     """
-    key = (_VERDICTS.sample_key, _VERDICTS.epoch, _VERDICTS.generation)
+    columns = (_VERDICTS.sample_key, _VERDICTS.epoch, _VERDICTS.generation)
     query = (
         select(
-            *key,
+            *columns,
             _VERDICTS.completion,
             _VERDICTS.outcome,
             _VERDICTS.reason,
@@ -67,22 +71,27 @@ def read_answers(
         )
         .where(
             _VERDICTS.run_model_id == after.run_model_id,
-            tuple_(*key) > tuple_(after.sample_key, after.epoch, after.generation),
+            tuple_(*columns) > tuple_(after.sample_key, after.epoch, after.generation),
             _VERDICTS.completion.is_not(None),
             _VERDICTS.error_class.is_(None),
         )
-        .order_by(*key)
+        .order_by(*columns)
         .limit(limit)
     )
-    rows = session.execute(query.with_for_update(key_share=True) if lock else query)
-    return [
-        StoredAnswer(
-            VerdictKey(after.run_model_id, row.sample_key, row.epoch, row.generation),
-            row.completion,
-            Reading(Outcome(row.outcome), row.reason, row.confidence, row.parser_version),
-        )
-        for row in rows
-    ]
+    streamed = session.execute(
+        query.with_for_update(key_share=True) if lock else query,
+        execution_options={"yield_per": STREAM_ROWS},
+    )
+    answers: list[StoredAnswer] = []
+    with streamed as rows:
+        for row in rows:
+            reading = Reading(Outcome(row.outcome), row.reason, row.confidence, row.parser_version)
+            key = VerdictKey(after.run_model_id, row.sample_key, row.epoch, row.generation)
+            answers.append(StoredAnswer(key, row.completion, reading))
+            characters -= len(row.completion)
+            if characters <= 0:
+                break
+    return answers
 
 
 def write_readings(session: Session, readings: Sequence[tuple[VerdictKey, Reading]]) -> None:

@@ -22,7 +22,7 @@ from aegish_dist.db.reparse import (
     Reading,
     StoredAnswer,
     named_samples,
-    read_answers,
+    next_answers,
     write_readings,
 )
 from aegish_dist.db.runs import load_run
@@ -30,7 +30,10 @@ from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.pipeline.observer import SILENT, Observer
 
 BATCH = 500
-"""Verdicts per transaction; a completion has up to 1 MiB."""
+"""Verdicts per transaction at most."""
+BATCH_CHARACTERS = 8 * 2**20
+"""Characters of completions after which no further verdict joins a transaction: one may have up to
+1 MiB, and most have a thousandth of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ def _reparse(
         after = VerdictKey(run_model_id, sample_key=-1, epoch=0, generation=0)
         while True:
             with transaction(engine) as session:
-                answers = read_answers(session, after, BATCH, lock=not dry_run)
+                answers = next_answers(session, after, BATCH, BATCH_CHARACTERS, lock=not dry_run)
                 differing = [_Differing(each, new) for each in answers if (new := _read(each))]
                 if not dry_run:
                     write_readings(session, [(each.stored.key, each.now) for each in differing])

@@ -13,6 +13,8 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.db.reparse import next_answers
+from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.pipeline.reparse import reparse_runs
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
@@ -129,6 +131,18 @@ def test_the_list_for_people(aegish: CommandLine, stored: StoredRun) -> None:
 def test_one_run_or_all(aegish: CommandLine, options: list[str]) -> None:
     """It has to be said which."""
     assert aegish("reparse", *options).code == 2
+
+
+def test_long_completions_are_read_in_smaller_batches(engine: Engine, stored: StoredRun) -> None:
+    """A batch ends with the completion that brings it to its characters; the next one goes on."""
+    first = VerdictKey(stored.models["test/a"], sample_key=-1, epoch=0, generation=0)
+    with Session(engine) as session, session.begin():
+        (one,) = next_answers(session, first, 500, 1, lock=True)
+        (other,) = next_answers(session, one.key, 500, 1, lock=True)
+        both = next_answers(session, first, 500, len(one.text) + 1, lock=False)
+        assert both == [one, other]
+        assert next_answers(session, first, 500, len(one.text), lock=False) == [one]
+        assert next_answers(session, other.key, 500, 1, lock=True) == []
 
 
 def test_two_reparses_at_once(engine: Engine) -> None:
