@@ -152,6 +152,12 @@ def load_decision(session: Session, run_id: str) -> tuple[StopRule | None, Decis
     return _rule(row.stop_rule), _decision(row.decision)
 
 
+def stopped_models(session: Session, run_id: str) -> tuple[str, ...]:
+    """Return the models of a run that its stop rule has stopped; none of a run without one."""
+    rule, decision = load_decision(session, run_id)
+    return () if rule is None or decision is None else decision.stopped
+
+
 def _rule(stored: dict[str, Any] | None) -> StopRule | None:
     return None if stored is None else msgspec.convert(stored, StopRule)
 

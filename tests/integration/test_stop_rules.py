@@ -17,11 +17,14 @@ from aegish_dist.db.aggregations import newest_aggregation, request_of_decided
 from aegish_dist.db.held import release
 from aegish_dist.db.missing import FinishedModels, missing_items, open_models, open_queues
 from aegish_dist.db.retries import save_retry
+from aegish_dist.db.runs import load_run
 from aegish_dist.db.stop_rules import drop_stop_rule, load_decision, ruled_runs
 from aegish_dist.db.tables import AggregationRow, RunRow
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.pipeline.asked_aggregations import aggregate_here
+from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.read_rules import read_rules
+from aegish_dist.pipeline.retry import note_stopped
 from aegish_dist.pipeline.status import State, run_status
 from tests.integration.stored_runs import (
     ALLOWED,
@@ -59,6 +62,16 @@ def stored(engine: Engine, run: Run) -> StoredRun:
         made = store(session, run, (COMMANDS,))
         session.execute(update(RunRow).values(stop_rule=asdict(RULE)))
     return made
+
+
+class Notes(Observer):
+    """Keeps the notes of a use case."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
 
 
 def planned(engine: Engine, stored: StoredRun, model: str) -> list[Item]:
@@ -234,10 +247,16 @@ def test_models_are_stopped_one_by_one(engine: Engine) -> None:
         assert planned(engine, stored, "test/c") == []
         open_models(session, stored.run_id)  # as `resume` and `retry` do
         assert save_retry(session, stored.run_id, list(Outcome), ["test/c"]) is None
+        run = load_run(session, stored.run_id)
         assert {each.model for each in open_queues(session).values()} == {"test/a", "test/b"}
         (left,) = look_up(session, rest[:1])
         assert left is not None
         assert left.done
+    notes = Notes()
+    for asked in (["test/a"], ["test/a", "test/c"], []):
+        note_stopped(engine, run, asked, notes)
+    reason = f"not asked again, as the stop rule of run {run.run_id} has stopped it: test/c;"
+    assert [line.startswith(reason) for line in notes.lines] == [True, True]
     for model in ("test/a", "test/b"):
         say(engine, stored, model, right, slice(0, None))
     with Session(engine) as session, session.begin():
