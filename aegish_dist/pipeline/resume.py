@@ -90,26 +90,32 @@ def resume_run(
     raise_caps(workspace.engine, run_id, run_cap, model_cap)
     if run.held is not None:
         await_calls(workspace.engine, run, observer)
-    if reopen and run.held is None:
-        with transaction(workspace.engine) as session:
-            drop_stop_rule(session, run_id)  # it may have stopped some of the models
     if workspace.settings.embedded_broker:
-        release_run(workspace.engine, run)
+        release_run(workspace.engine, run, reopen=reopen)
         return Resumed(finish(workspace, run, observer), None)
     with observer.enqueueing() as published:
         # What still waits is missing too: left there, it would wait twice. Of a held run no worker
         # takes any of it in between.
         drop_waiting(workspace.app, queue_names(run))
-        release_run(workspace.engine, run)
+        release_run(workspace.engine, run, reopen=reopen)
         enqueued = enqueue_missing(workspace.engine, workspace.app, run_id, published)
         probe_parked(run, workspace.settings.shared_limiter_url)
     return Resumed(run_status(workspace.engine, run_id), enqueued)
 
 
-def release_run(engine: Engine, run: Run) -> None:
-    """Have workers ask again what a held run lacks."""
-    if run.held is not None:
-        with transaction(engine) as session:
+def release_run(engine: Engine, run: Run, *, reopen: bool) -> None:
+    """Have workers ask again what a held run lacks.
+
+    Args:
+        engine: The store.
+        run: The run; it need not be held.
+        reopen: Whether to go on with the models that a stop rule has stopped, too. The rule of a
+            cancelled run stays.
+    """
+    with transaction(engine) as session:
+        if reopen and run.held is not Held.CANCELLED:
+            drop_stop_rule(session, run.run_id)
+        if run.held is not None:
             release(session, run.run_id)
 
 

@@ -21,6 +21,7 @@ from aegish_dist.db.missing import open_queues
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.db.workers import report_worker
+from aegish_dist.pipeline.resume import release_run
 from aegish_dist.pipeline.status import State, run_status
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, a_run, answer, store
@@ -90,6 +91,36 @@ def test_a_decided_run_that_goes_on_has_lost_its_stop_rule(session: Session) -> 
     hold(session, RUN, Held.DECIDED)
     release(session, RUN)
     assert session.scalar(text("SELECT stop_rule IS NULL AND held IS NULL FROM runs"))
+
+
+@pytest.mark.parametrize(
+    ("held", "reopen", "kept"),
+    [
+        (Held.PAUSED, False, True),
+        (Held.PAUSED, True, False),
+        (None, False, True),
+        (None, True, False),
+        (Held.CANCELLED, True, True),
+    ],
+)
+def test_reopening_a_run_of_which_models_were_stopped(
+    engine: Engine, held: Held | None, reopen: bool, kept: bool
+) -> None:
+    """It asks these as well, also where the run was paused meanwhile; else the rule stays."""
+    with Session(engine) as session, session.begin():
+        store(session, a_run(RUN))
+        session.execute(text("UPDATE runs SET stop_rule = '{}'"))
+        if held is not None:
+            hold(session, RUN, held)
+        run = load_run(session, RUN)
+
+    release_run(engine, run, reopen=reopen)
+
+    with Session(engine) as session:
+        held_now, ruled = session.execute(
+            text("SELECT held, stop_rule IS NOT NULL FROM runs")
+        ).one()
+    assert (held_now, ruled) == (None, kept)
 
 
 def test_what_workers_hold_is_known_once_each_has_reported(engine: Engine) -> None:
