@@ -1,7 +1,8 @@
 """`aegish-dist compare`: is one model better than another?"""
 
-import shutil
+import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from aegish_dist.cli.options import (
     comma_list,
     with_opinion,
 )
-from aegish_dist.cli.printing import note, output_is_terminal, say, say_rendered
+from aegish_dist.cli.output import shown, to_file, written
+from aegish_dist.cli.printing import note, say
 from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.compare_snapshots import compare_snapshots
 from aegish_dist.pipeline.runs import find_run
@@ -97,7 +98,7 @@ _EXIT_CODES = {
     help="Default: table. `json` and `csv` carry unrounded numbers.",
 )
 @as_json
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+@to_file
 def compare(opinion: Opinion, **options: Any) -> int:
     """Compare models on the same commands, and gate a candidate.
 
@@ -166,35 +167,27 @@ def _print_snapshots(options: dict[str, Any]) -> None:
     for name in _NOT_OF_SNAPSHOTS:
         if given(name) is not ParameterSource.DEFAULT:
             raise click.UsageError(f"--snapshots excludes --{name.replace('_', '-')}")
-    number = click.IntRange(1, MAX_INTEGER)
-    a, b = (number.convert(each, None, None) for each in options["snapshots"])
+    a, b = map(_snapshot, options["snapshots"])
     engine = open_workspace().engine
     with without_collector():
         data = compare_snapshots(engine, a, b, options["models"])
     form = "json" if options["as_json"] else options["form"] or "table"
-    output = options["output"]
-    if output is not None:
-        _write(output, render_snapshots(data, form))
-        return
-    say_rendered(render_snapshots(data, form, width=_width(), color=output_is_terminal()))
+    with shown(options["output"]) as show:
+        show(partial(render_snapshots, data, form))
 
 
-def _width() -> int:
-    return shutil.get_terminal_size((140, 40)).columns
+def _snapshot(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not 0 < int(text) <= MAX_INTEGER:
+        raise click.UsageError(
+            f"--snapshots takes the numbers of two snapshots, which `aggregate` prints; '{text}' is"
+            " none"
+        )
+    return int(text)
 
 
 def _print(data: ComparisonData, form: str, output: Path | None) -> None:
-    if output is None:
-        say_rendered(render_comparison(data, form, width=_width(), color=output_is_terminal()))
-        return
-    _write(output, render_comparison(data, form))
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing_text(path) as stream:
-        stream.write(text)
-    if not is_stream(path):
-        note(f"written to {path}")
+    with shown(output) as show:
+        show(partial(render_comparison, data, form))
 
 
 def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> int:
@@ -204,7 +197,8 @@ def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> in
     if options["annotations"]:
         lines += github_annotations(data)
     if options["junit"] is not None:
-        _write(options["junit"], junit_xml(data))
+        with written(options["junit"]) as stream:
+            stream.write(junit_xml(data))
     if form or output:
         _print(data, form or "table", output)
     beside = form is not None and output is None

@@ -9,11 +9,11 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, comma_list, run_id
+from aegish_dist.cli.output import form_of, to_file, written
 from aegish_dist.cli.printing import note, say, say_rendered
 from aegish_dist.cli.tables import TextTable, in_columns, print_table
 from aegish_dist.core.failure_times import TimedFailures, timeline, totals
-from aegish_dist.core.printable import printable_json
-from aegish_dist.files import is_stream, replacing_text
+from aegish_dist.core.printable import printable_json, shortened
 from aegish_dist.pipeline.failure_times import Stretch, failure_times
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render.failure_times import failures_csv, failures_json
@@ -68,7 +68,7 @@ class Moment(Utf8):
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Default: table.")
 @click.option("--json", "as_json", is_flag=True, help="The same as `--format json`.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+@to_file
 def errors(
     run_id: str,
     by: str,
@@ -89,23 +89,16 @@ def errors(
     engine = open_workspace().engine
     found = find_run(engine, run_id)
     rows = failure_times(engine, found, Stretch[by.upper()], **conditions)
-    form = "json" if as_json else form or _form_of(output)
+    form = "json" if as_json else form or form_of(output, FORMATS)
     if output is not None:
-        with replacing_text(output) as stream:
+        with written(output) as stream:
             stream.write(_text(form, found, by, rows))
-        if not is_stream(output):
-            note(f"written to {output}")
     elif form == "table":
         _print_tables(rows, limit)
     else:
         say_rendered(_text(form, found, by, rows))
     if not rows:
         note("no call of the run has failed, as far as is stored")
-
-
-def _form_of(output: Path | None) -> str:
-    suffix = "" if output is None else output.suffix.lower().removeprefix(".")
-    return suffix if suffix in FORMATS else "table"
 
 
 def _text(form: str, run_id: str, by: str, rows: Sequence[TimedFailures]) -> str:
@@ -153,9 +146,8 @@ def _by_time(rows: Sequence[TimedFailures]) -> TextTable:
 
 def _why(each: TimedFailures) -> tuple[str, str, str]:
     message = " ".join(each.message.split())
-    if len(message) > MESSAGE_CHARS:
-        message = message[: MESSAGE_CHARS - 3] + "..."
-    return each.error_class, " ".join(map(str, each.statuses)) or "-", message or "-"
+    statuses = " ".join(map(str, each.statuses))
+    return each.error_class, statuses or "-", shortened(message, MESSAGE_CHARS) or "-"
 
 
 def _numbers(each: TimedFailures) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.asking import asked_document, with_checks
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import Utf8, as_json, comma_list, cost_cap, run_id, usd
@@ -43,16 +44,7 @@ Examples:
     "Raise the cap of a run that was submitted with one; what it has cost so far counts.",
 )
 @cost_cap("--max-cost-per-model", "The same for the cap of each model.")
-@click.option(
-    "--keys-on-workers", is_flag=True, help="Do not look for API keys here; the workers have them."
-)
-@click.option(
-    "--skip-preflight",
-    is_flag=True,
-    help="Do not ask each model one harmless question beforehand.",
-)
-@click.option("--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop.")
-@click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
+@with_checks
 @as_json
 def extend(**options: Any) -> int:
     """Ask more of a run: further models, repeats or datasets.
@@ -104,22 +96,10 @@ def _advice(extended: Extended) -> tuple[str, ...]:
 
 def _document(extended: Extended) -> dict[str, Any]:
     extension, status = extended.extension, extended.status
-    estimate = extension.estimate
-    cost = estimate.cost_usd
     return {
         "run_id": extension.run.run_id,
-        "tasks": estimate.calls,
-        "models": [spec.id for spec in extension.models],
-        "datasets": [
-            {"name": d.name, "fingerprint": d.fingerprint, "samples": len(d.samples)}
-            for d in extension.datasets
-        ],
+        **asked_document(extension.models, extension.datasets, extension.estimate),
         "epochs": extension.epochs,
-        "estimate": {
-            "input_tokens": estimate.input_tokens,
-            "output_tokens": estimate.output_tokens,
-            "cost_usd": None if cost is None else float(cost),
-        },
         "stored": extended.stored,
         "missing": status.missing,
     }

@@ -160,6 +160,8 @@ def _with_opinions(
     return with_them
 
 
+wait = click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 

@@ -13,7 +13,7 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.repeat_plan import Design
 from aegish_dist.pipeline.plan_repeats import PilotPlan, PlannedCost, plan_from_pilot
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.render.numbers import format_count, format_points, format_usd
+from aegish_dist.render.numbers import format_count, format_counted, format_points, format_usd
 
 
 @click.command()
@@ -173,10 +173,6 @@ def _row(found: PilotPlan, design: Design) -> list[str]:
     ]
 
 
-def _epochs(number: int) -> str:
-    return "1 epoch" if number == 1 else f"{number} epochs"
-
-
 def _sum(parts: list[int | None]) -> int | None:
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
@@ -186,8 +182,8 @@ def _caption(found: PilotPlan) -> str:
     what = "score" if found.goal.power is None else "difference"
     return (
         f"The pilot: {what} {format_points(found.value)}, stderr {format_points(found.stderr)},"
-        f" {_epochs(found.run.epochs)}. stderr in points, as predicted; calls, tokens in and out"
-        " and cost of all models. `too few`: the data sets have fewer commands."
+        f" {format_counted(found.run.epochs, 'epoch')}. stderr in points, as predicted; calls,"
+        " tokens in and out and cost of all models. `too few`: the data sets have fewer commands."
     )
 
 
@@ -197,7 +193,9 @@ def _remarks(found: PilotPlan) -> list[str]:
     remarks = []
     if best is not None:
         limit = "" if best.limit is None else f" (--limit {best.limit})"
-        remarks.append(f"cheapest: {_epochs(best.epochs)} of {best.commands:,} commands{limit}")
+        epochs = format_counted(best.epochs, "epoch")
+        commands = format_counted(best.commands, "command")
+        remarks.append(f"cheapest: {epochs} of {commands}{limit}")
     elif plan.needed is not None and plan.needed > plan.available:
         remarks.append(
             f"the data sets have {plan.available:,} commands: no number of epochs decides; even"

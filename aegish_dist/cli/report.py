@@ -1,8 +1,7 @@
 """`aegish-dist report`: a run's leaderboard and details."""
 
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import click
@@ -18,11 +17,11 @@ from aegish_dist.cli.options import (
     run_id,
     with_opinion,
 )
+from aegish_dist.cli.output import shown, to_file
 from aegish_dist.cli.overlays import note_overlay
-from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
+from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, DecidedOn, Shortfall, missed
-from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render import FORMATS, ReportData, render
@@ -77,7 +76,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     show_default=True,
     help="What has to reach them: the lower end of the interval, or the value.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+@to_file
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
     """Print a run's leaderboard and details.
 
@@ -90,22 +89,13 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     """
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
-    form, output = options["form"], options["output"]
     if snapshot is None:
         note_overlay(workspace, found, opinion)
     else:
         _refuse_an_opinion()
-    if output is None:
+    with shown(options["output"]) as show:
         data = report_data(workspace.engine, found, opinion, snapshot)
-        width = shutil.get_terminal_size((140, 40)).columns
-        say_rendered(render(data, form, width=width, color=output_is_terminal()))
-    else:
-        # Opened first, so that a path that cannot be written leaves no snapshot behind.
-        with replacing_text(output) as stream:
-            data = report_data(workspace.engine, found, opinion, snapshot)
-            stream.write(render(data, form))
-        if not is_stream(output):
-            note(f"written to {output}")
+        show(partial(render, data, options["form"]))
     return _exit_code(data, options["fail_under"], DecidedOn(options["fail_on"]))
 
 

@@ -4,7 +4,7 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.halts import aggregated, halted, left_to_retry
-from aegish_dist.cli.options import Utf8, as_json, comma_list, run_id
+from aegish_dist.cli.options import Utf8, as_json, comma_list, run_id, wait
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
 from aegish_dist.core.verdict import Outcome
@@ -31,7 +31,7 @@ from aegish_dist.pipeline.runs import find_run
     metavar="ID[,ID...]",
     help="Only these models of the run. Default: all.",
 )
-@click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
+@wait
 @as_json
 def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_json: bool) -> int:
     """Ask again what ended in some outcomes.

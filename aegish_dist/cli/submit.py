@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.asking import asked_document, with_checks
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.halts import aggregated, halted, left_to_retry, read
 from aegish_dist.cli.options import (
@@ -74,14 +75,6 @@ Examples:
     "--name", type=Utf8(), default="", help="A name for the run, which `--run-id` takes too."
 )
 @click.option(
-    "--keys-on-workers", is_flag=True, help="Do not look for API keys here; the workers have them."
-)
-@click.option(
-    "--skip-preflight",
-    is_flag=True,
-    help="Do not ask each model one harmless question beforehand.",
-)
-@click.option(
     "--stop-when",
     type=click.Choice(["decided"]),
     help="Stop asking a model once its score is known to differ from every other model's, or to lie"
@@ -93,8 +86,7 @@ Examples:
     metavar="D",
     help="With --stop-when: a smaller difference of scores does not matter. Default: 0.02.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop.")
-@click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
+@with_checks
 @as_json
 def submit(**options: Any) -> int:
     """Ask models about commands: start a run.
@@ -167,20 +159,9 @@ def _advise(run_id: str, status: RunStatus | None) -> None:
 
 
 def _document(started: Started) -> dict[str, Any]:
-    submission, estimate = started.submission, started.estimate
-    cost = estimate.cost_usd
+    submission = started.submission
     return {
         "run_id": started.run.run_id if started.run else None,
         "snapshot_id": started.status.snapshot_id if started.status else None,
-        "tasks": submission.tasks,
-        "models": [spec.id for spec in submission.models],
-        "datasets": [
-            {"name": d.name, "fingerprint": d.fingerprint, "samples": len(d.samples)}
-            for d in submission.datasets
-        ],
-        "estimate": {
-            "input_tokens": estimate.input_tokens,
-            "output_tokens": estimate.output_tokens,
-            "cost_usd": None if cost is None else float(cost),
-        },
+        **asked_document(submission.models, submission.datasets, started.estimate),
     }

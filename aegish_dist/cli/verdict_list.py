@@ -10,16 +10,19 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, comma_list, run_id, with_opinion
+from aegish_dist.cli.output import form_of, to_file
 from aegish_dist.cli.printing import note, say_rendered
 from aegish_dist.cli.tables import TextTable, in_columns, print_table
 from aegish_dist.core.listing import Correctness, ListedPart, ListedVerdict, VerdictFilter
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.printable import shortened
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict_record import MAX_COUNT
 from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.pipeline.list_verdicts import COUNTED, list_verdicts, outcomes_or_labels
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render.listing import listing_csv, listing_json
+from aegish_dist.render.numbers import format_counted
 
 LIMITS = {"table": 50, "json": 10_000, "csv": 10_000}
 """Verdicts on standard output, unless `--limit` says otherwise."""
@@ -78,7 +81,7 @@ def _names(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
 )
 @click.option("--format", "form", type=click.Choice(tuple(LIMITS)), help="Default: table.")
 @click.option("--json", "as_json", is_flag=True, help="The same as `--format json`.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+@to_file
 def list_(
     run_id: str,
     opinion: Opinion,
@@ -97,7 +100,7 @@ def list_(
     several epochs a model got a command right, or wrong, if it did so in most of the scored ones.
     """
     chosen = _filter(opinion, conditions)
-    form = "json" if as_json else form or _form_of(output)
+    form = "json" if as_json else form or form_of(output, LIMITS)
     if limit is None and (output is None or form == "table"):
         limit = LIMITS[form]
     workspace = open_workspace()
@@ -127,11 +130,6 @@ def _filter(opinion: Opinion, conditions: dict[str, Any]) -> VerdictFilter:
         text=conditions["text"],
         all_generations=conditions["all_generations"],
     )
-
-
-def _form_of(output: Path | None) -> str:
-    suffix = "" if output is None else output.suffix.lower().removeprefix(".")
-    return suffix if suffix in LIMITS else "table"
 
 
 class _Counted:
@@ -180,9 +178,6 @@ def _table(parts: Iterable[ListedPart]) -> TextTable:
 
 
 def _row(verdict: ListedVerdict) -> tuple[str, ...]:
-    command = verdict.command
-    if len(command) > COMMAND_CHARS:
-        command = command[: COMMAND_CHARS - 3] + "..."
     words = {None: "-", True: "yes", False: "no"}
     return (
         verdict.sample_id[:8],
@@ -192,7 +187,7 @@ def _row(verdict: ListedVerdict) -> tuple[str, ...]:
         verdict.category or "-",
         verdict.label,
         words[verdict.correct],
-        command,
+        shortened(verdict.command, COMMAND_CHARS),
     )
 
 
@@ -203,4 +198,4 @@ def _note(counted: _Counted, output: Path | None) -> None:
         at_least = "at least " if counted.more >= COUNTED else ""
         note(f"{at_least}{counted.more:,} more; `--limit` lists more of them, 0 all")
     if output is not None and not is_stream(output):
-        note(f"{counted.shown:,} verdicts written to {output}")
+        note(f"{format_counted(counted.shown, 'verdict')} written to {output}")

@@ -32,6 +32,11 @@ def printable_lines(text: str) -> str:
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
+def shortened(text: str, length: int) -> str:
+    """Return a text of at most this many characters; dots end one that was longer."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
 def printable_json(document: object, *, sort_keys: bool = False) -> str:
     """Return a document as indented JSON in ASCII, with everything invisible escaped.
 

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.listing import ShownSample, ShownVerdict, correctness
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.printable import shortened
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.db.codes import finding_of
@@ -87,7 +88,7 @@ def _candidate(found: FoundSample) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= CANDIDATE_CHARS else f"{text[: CANDIDATE_CHARS - 3]}..."
+    return shortened(text, CANDIDATE_CHARS)
 
 
 def _shown(

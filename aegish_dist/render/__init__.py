@@ -11,9 +11,10 @@ from aegish_dist.render.comparison_data import ComparisonData
 from aegish_dist.render.comparison_json import render_comparison_json
 from aegish_dist.render.csv import render_csv
 from aegish_dist.render.data import ReportData
+from aegish_dist.render.formats import COMPARISON_FORMATS, in_format
 from aegish_dist.render.html import render_html
 from aegish_dist.render.json import render_json
-from aegish_dist.render.markdown import draw_markdown, render_markdown
+from aegish_dist.render.markdown import render_markdown
 
 _TEXTS = {
     "json": render_json,
@@ -46,10 +47,6 @@ def render(data: ReportData, format: str, *, width: int | None = None, color: bo
     return _TEXTS[format](data)
 
 
-COMPARISON_FORMATS = ("table", "markdown", "csv", "json")
-"""The formats that `render_comparison` knows."""
-
-
 def render_comparison(
     data: ComparisonData, format: str, *, width: int | None = None, color: bool = False
 ) -> str:
@@ -64,19 +61,11 @@ def render_comparison(
     Raises:
         ReportError: The format is unknown.
     """
-    match format:
-        case "table":
-            from aegish_dist.render.table import draw_table  # noqa: PLC0415  with rich
-
-            return draw_table(build_comparison(data), width, color)
-        case "markdown":
-            return draw_markdown(build_comparison(data))
-        case "csv":
-            return render_comparison_csv(data)
-        case "json":
-            return render_comparison_json(data)
-    known = ", ".join(COMPARISON_FORMATS)
-    raise ReportError(f"unknown format of a comparison '{format}': choose one of {known}")
+    texts = {
+        "csv": lambda: render_comparison_csv(data),
+        "json": lambda: render_comparison_json(data),
+    }
+    return in_format(format, lambda: build_comparison(data), texts, width=width, color=color)
 
 
 __all__ = [

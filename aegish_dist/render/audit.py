@@ -1,15 +1,14 @@
 """The audit of a run's commands as sections, CSV and JSON."""
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.printable import shortened
 from aegish_dist.core.witnesses import Witness
-from aegish_dist.render.csv import spreadsheet_safe
+from aegish_dist.render.csv import csv_text
 from aegish_dist.render.layout import Section, TableCell
 from aegish_dist.render.numbers import UNDEFINED, format_decimal, format_rate
 
@@ -55,16 +54,14 @@ def audit_sections(audit: Audit) -> list[Section]:
 
 def audit_csv(audit: Audit) -> str:
     """Return the audit as CSV: a row per command and list, unrounded."""
-    target = io.StringIO(newline="")
-    writer = csv.DictWriter(target, _COLUMNS, extrasaction="ignore")
-    writer.writeheader()
-    for kind, commands in audit.found.items():
-        for place, command in enumerate(commands, 1):
-            row = {"list": kind.value, "place": place, **_numbers(command), **_sample(command)}
-            writer.writerow(
-                {k: spreadsheet_safe(v) if isinstance(v, str) else v for k, v in row.items()}
-            )
-    return target.getvalue()
+    return csv_text(
+        _COLUMNS,
+        (
+            {"list": kind.value, "place": place, **_numbers(command), **_sample(command)}
+            for kind, commands in audit.found.items()
+            for place, command in enumerate(commands, 1)
+        ),
+    )
 
 
 def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any]:
@@ -173,9 +170,8 @@ def _row(command: AuditedCommand) -> tuple[TableCell, ...]:
     label = (
         sample.target.value if sample.category is None else f"{sample.target} ({sample.category})"
     )
-    text = sample.command
     return (
-        TableCell(text if len(text) <= COMMAND_CHARS else f"{text[: COMMAND_CHARS - 3]}..."),
+        TableCell(shortened(sample.command, COMMAND_CHARS)),
         TableCell(label),
         TableCell(format_decimal(command.score)),
         TableCell(command.reason),

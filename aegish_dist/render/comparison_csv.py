@@ -1,7 +1,5 @@
 """A comparison as CSV in long form (RFC 4180): one row per pair, metric and category, unrounded."""
 
-import csv
-import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +7,7 @@ from aegish_dist.core.gate import commands_needed
 from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.render.comparison_data import ComparedPair, ComparisonData
 from aegish_dist.render.comparison_json import NUMBERS
-from aegish_dist.render.csv import spreadsheet_safe
+from aegish_dist.render.csv import csv_text
 
 COLUMNS = (
     *("scoring", "scoring_version", "unlike", "a_run_id", "a_model", "b_run_id", "b_model"),
@@ -20,24 +18,20 @@ COLUMNS = (
 
 def render_comparison_csv(data: ComparisonData) -> str:
     """Return a comparison as CSV; what is undefined is empty."""
-    target = io.StringIO(newline="")
-    writer = csv.DictWriter(target, COLUMNS, restval="")
-    writer.writeheader()
-    for pair in data.pairs:
-        about = _about(data, pair)
-        writer.writerows(about | row for row in _rows(data, pair))
-    return target.getvalue()
+    return csv_text(
+        COLUMNS, (_about(data, pair) | row for pair in data.pairs for row in _rows(data, pair))
+    )
 
 
 def _about(data: ComparisonData, pair: ComparedPair) -> dict[str, Any]:
     return {
-        "scoring": spreadsheet_safe(data.opinion.rule.name),
+        "scoring": data.opinion.rule.name,
         "scoring_version": data.opinion.rule.version,
-        "unlike": spreadsheet_safe("; ".join(data.unlike)),
+        "unlike": "; ".join(data.unlike),
         "a_run_id": pair.a.run_id,
-        "a_model": spreadsheet_safe(pair.a.model),
+        "a_model": pair.a.model,
         "b_run_id": pair.b.run_id,
-        "b_model": spreadsheet_safe(pair.b.model),
+        "b_model": pair.b.model,
         "samples": pair.comparison.samples,
         "verdict": data.verdict(pair),
         "margin": data.margin,
@@ -47,7 +41,7 @@ def _about(data: ComparisonData, pair: ComparedPair) -> dict[str, Any]:
 def _rows(data: ComparisonData, pair: ComparedPair) -> Iterator[dict[str, Any]]:
     found = [(name, "", each) for name, each in pair.comparison.metrics.items()]
     found += [
-        (CATEGORY_METRIC, spreadsheet_safe(category), each)
+        (CATEGORY_METRIC, category, each)
         for category, each in sorted(pair.comparison.categories.items())
     ]
     for metric, category, each in found:

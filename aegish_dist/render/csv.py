@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -41,22 +41,39 @@ def render_csv(data: ReportData) -> str:
 
     What is undefined is empty. Foreign text that a spreadsheet would compute gets a leading `'`.
     """
+    return csv_text(COLUMNS, _rows(data))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV with a header; what is absent is empty, texts are safe in spreadsheets.
+
+    Args:
+        columns: Keys of the rows that are written, in this order.
+        rows: The rows.
+    """
     target = io.StringIO(newline="")
-    writer = csv.DictWriter(target, COLUMNS, restval="", extrasaction="ignore")
+    writer = csv.DictWriter(target, columns, restval="", extrasaction="ignore")
     writer.writeheader()
-    for entry in ranked_entries(data.snapshot.document):
-        source = _source(data) | {"model": spreadsheet_safe(entry.model)}
-        rows = chain(
-            _estimates(entry), _effect(data, entry), _numbers(entry), _failures(data, entry)
+    for row in rows:
+        writer.writerow(
+            {name: spreadsheet_safe(v) if isinstance(v, str) else v for name, v in row.items()}
         )
-        writer.writerows(source | row for row in rows)
     return target.getvalue()
+
+
+def _rows(data: ReportData) -> Iterator[dict[str, Any]]:
+    for entry in ranked_entries(data.snapshot.document):
+        source = _source(data) | {"model": entry.model}
+        for row in chain(
+            _estimates(entry), _effect(data, entry), _numbers(entry), _failures(data, entry)
+        ):
+            yield source | row
 
 
 def _source(data: ReportData) -> dict[str, Any]:
     return {
         "run_id": data.run.run_id,
-        "run_name": spreadsheet_safe(data.run.name),
+        "run_name": data.run.name,
         "snapshot_id": data.snapshot.snapshot_id,
         "scoring": data.snapshot.scoring,
         "scoring_version": data.snapshot.scoring_version,
@@ -73,7 +90,7 @@ def _estimates(entry: RankedModel) -> Iterator[dict[str, Any]]:
     for name, numbers in sorted(entry.part("metrics").items()):
         yield {"metric": name, **numbers}
     for category, numbers in sorted(entry.part("categories").items()):
-        yield {"metric": CATEGORY_METRIC, "category": spreadsheet_safe(category), **numbers}
+        yield {"metric": CATEGORY_METRIC, "category": category, **numbers}
 
 
 def _effect(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:
@@ -91,10 +108,7 @@ def _numbers(entry: RankedModel) -> Iterator[dict[str, Any]]:
 def _failures(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:
     for failure in data.failures:
         if failure.model == entry.model:
-            reason = {
-                "category": failure.error_class.value,
-                "message": spreadsheet_safe(failure.message),
-            }
+            reason = {"category": failure.error_class.value, "message": failure.message}
             yield {"metric": "failed_verdicts", "value": failure.verdicts, **reason}
             yield {"metric": "failed_attempts", "value": failure.attempts, **reason}
 

@@ -1,14 +1,12 @@
 """Failures by time as a JSON document or CSV."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from aegish_dist.core.failure_times import TimedFailures, totals
-from aegish_dist.render.csv import spreadsheet_safe
+from aegish_dist.render.csv import csv_text
 
 COLUMNS = (
     *("time", "model", "error_class", "attempts", "verdicts"),
@@ -37,14 +35,10 @@ def failures_json(run_id: str, by: str, rows: Sequence[TimedFailures]) -> dict[s
 
 def failures_csv(rows: Sequence[TimedFailures]) -> str:
     """Return the rows as CSV (RFC 4180); what a spreadsheet would compute gets a leading `'`."""
-    target = io.StringIO(newline="")
-    writer = csv.writer(target)
-    writer.writerow(COLUMNS)
-    for row in map(_document, rows):
-        row["statuses"] = " ".join(map(str, row["statuses"]))
-        cells = (row[name] for name in COLUMNS)
-        writer.writerow([spreadsheet_safe(c) if isinstance(c, str) else c for c in cells])
-    return target.getvalue()
+    return csv_text(
+        COLUMNS,
+        (_document(each) | {"statuses": " ".join(map(str, each.statuses))} for each in rows),
+    )
 
 
 def _document(row: TimedFailures) -> dict[str, Any]:

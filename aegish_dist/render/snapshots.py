@@ -1,16 +1,13 @@
 """A comparison of two snapshots as text: tables, Markdown, CSV, JSON."""
 
-import csv
-import io
 from collections.abc import Iterator
 from typing import Any
 
-from aegish_dist.core.printable import printable_json
+from aegish_dist.core.printable import printable_json, shortened
 from aegish_dist.core.snapshot_change import RejudgedModel, RejudgedVerdict, SidedVerdict
-from aegish_dist.errors import ReportError
-from aegish_dist.render.csv import spreadsheet_safe
+from aegish_dist.render.csv import csv_text
+from aegish_dist.render.formats import in_format
 from aegish_dist.render.layout import Fact, Report, Section, TableCell
-from aegish_dist.render.markdown import draw_markdown
 from aegish_dist.render.numbers import (
     UNDEFINED,
     format_count,
@@ -32,9 +29,6 @@ COLUMNS = (
 )
 
 
-_FOREIGN = ("model", "dataset", "command", "category")
-
-
 def render_snapshots(
     data: SnapshotComparison, format: str, *, width: int | None = None, color: bool = False
 ) -> str:
@@ -42,25 +36,15 @@ def render_snapshots(
 
     Args:
         data: The content.
-        format: One of `render.COMPARISON_FORMATS`. CSV lists the verdicts that changed sides.
+        format: One of `COMPARISON_FORMATS`. CSV lists the verdicts that changed sides.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
 
     Raises:
         ReportError: The format is unknown.
     """
-    match format:
-        case "table":
-            from aegish_dist.render.table import draw_table  # noqa: PLC0415  with rich
-
-            return draw_table(_report(data), width, color)
-        case "markdown":
-            return draw_markdown(_report(data))
-        case "csv":
-            return _csv(data)
-        case "json":
-            return printable_json(_document(data)) + "\n"
-    raise ReportError(f"unknown format of a comparison '{format}'")
+    texts = {"csv": lambda: _csv(data), "json": lambda: printable_json(_document(data)) + "\n"}
+    return in_format(format, lambda: _report(data), texts, width=width, color=color)
 
 
 def _verdicts(data: SnapshotComparison) -> list[RejudgedVerdict]:
@@ -121,21 +105,11 @@ def _row(verdict: RejudgedVerdict) -> dict[str, Any]:
 
 
 def _csv(data: SnapshotComparison) -> str:
-    target = io.StringIO(newline="")
-    writer = csv.DictWriter(target, COLUMNS, restval="")
-    writer.writeheader()
     numbers = {
         "snapshot_a": data.a.snapshot.snapshot_id,
         "snapshot_b": data.b.snapshot.snapshot_id,
     }
-    for verdict in _verdicts(data):
-        row = _row(verdict)
-        texts = {
-            name: spreadsheet_safe(row[name] or "")
-            for name in ("model", "dataset", "command", "category")
-        }
-        writer.writerow(numbers | row | texts)
-    return target.getvalue()
+    return csv_text(COLUMNS, (numbers | _row(verdict) for verdict in _verdicts(data)))
 
 
 def _report(data: SnapshotComparison) -> Report:
@@ -221,15 +195,12 @@ def _changed(data: SnapshotComparison) -> Iterator[Section]:
 
 def _cells(verdict: RejudgedVerdict) -> tuple[TableCell, ...]:
     a, b = verdict.a, verdict.b
-    command = verdict.command
-    if len(command) > MOST_CHARACTERS:
-        command = f"{command[:MOST_CHARACTERS]}…"
     outcome = a.outcome.value if a.outcome is b.outcome else f"{a.outcome} to {b.outcome}"
     return (
         TableCell(verdict.model),
         TableCell(verdict.target.value),
         TableCell(verdict.category or UNDEFINED),
-        TableCell(command),
+        TableCell(shortened(verdict.command, MOST_CHARACTERS)),
         TableCell(outcome),
         TableCell(_word(a), _label(verdict, a)),
         TableCell(_word(b), _label(verdict, b)),
