@@ -32,7 +32,8 @@ from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.audit import AuditedRun, audit_run
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
-from aegish_dist.pipeline.extend import Addition, Extended, extend_run
+from aegish_dist.pipeline.extend import Extended, extend_run
+from aegish_dist.pipeline.extension import Addition
 from aegish_dist.pipeline.hold import Holding, hold_run
 from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.opinions import load_opinion

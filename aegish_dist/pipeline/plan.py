@@ -144,8 +144,8 @@ def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
         )
 
 
-def summary(submission: Submission, estimated: RunEstimate, calls: int) -> tuple[str, str]:
-    """Return two lines about the size of a run and its expected cost and duration.
+def summary(submission: Submission, estimated: RunEstimate, calls: int) -> list[str]:
+    """Return lines about the size of a run, its expected cost and duration, and its stop rule.
 
     Args:
         submission: The run.
@@ -156,7 +156,14 @@ def summary(submission: Submission, estimated: RunEstimate, calls: int) -> tuple
         f"{submission.tasks:,} calls: {len(submission.models)} models x {submission.samples:,}"
         f" samples x {submission.epochs} epochs"
     )
-    return size, cost_summary(estimated, submission.models, calls)
+    lines = [size, cost_summary(estimated, submission.models, calls)]
+    if (rule := submission.stop_rule) is not None:
+        lines.append(
+            f"stops asking a model once every question about it is answered: scores differ, or by"
+            f" less than {rule.margin:g} (error level {rule.alpha:.0%}); the estimate is for asking"
+            " everything"
+        )
+    return lines
 
 
 def cost_summary(estimated: RunEstimate, models: Sequence[ModelSpec], calls: int) -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import ConfigError
+from aegish_dist.pipeline.plan import require_prices
 
 if TYPE_CHECKING:
-    from aegish_dist.models import ModelEntry
+    from aegish_dist.models import ModelEntry, RunEstimate
     from aegish_dist.pipeline.check_models import ModelCheck
     from aegish_dist.pipeline.observer import Observer
     from aegish_dist.pipeline.plan import Request, Submission
@@ -20,20 +21,47 @@ WARN_DAYS = 60
 """Days before its retirement from which a model is warned about."""
 
 
-def require_keys(
-    workspace: Workspace, models: Sequence[ModelSpec], request: Request, observer: Observer
+def check_before_calls(
+    workspace: Workspace,
+    submission: Submission,
+    estimated: RunEstimate,
+    *,
+    request: Request,
+    lines: Sequence[str],
+    observer: Observer,
 ) -> None:
-    """Refuse models that cannot be called from here, in a table when there are several.
+    """Check all that can be checked before a run is stored and spends money, and note its plan.
 
     Args:
-        workspace: Holds the keys.
-        models: The models of the run.
-        request: Says whether the keys may be elsewhere.
-        observer: Gets the table, and the problem where it stops nothing.
+        workspace: The queue, the keys and the catalog.
+        submission: The calls to come.
+        estimated: Their tokens and cost.
+        request: Which checks are wanted; a dry run asks neither the broker nor a model.
+        lines: The plan.
+        observer: Gets the plan, and what stops nothing.
 
     Raises:
-        ConfigError: There are such models, and they will be called from here.
+        ConfigError: A cap holds for a model without a price, or a model cannot be called or
+            refuses the run.
+        QueueError: The broker cannot be reached.
     """
+    require_prices(estimated, submission.parameters)
+    _require_keys(workspace, submission.models, request, observer)
+    _warn_by_catalog(workspace, submission, observer)
+    if not (request.dry_run or workspace.settings.embedded_broker):
+        from aegish_dist.broker.connection import check_broker  # noqa: PLC0415  a dry run needs none
+
+        check_broker(workspace.app)
+    for line in lines:
+        observer.note(line)
+    if not request.dry_run:
+        _preflight(workspace, submission, request, observer)
+
+
+def _require_keys(
+    workspace: Workspace, models: Sequence[ModelSpec], request: Request, observer: Observer
+) -> None:
+    """Refuse models that cannot be called from here, in a table when there are several."""
     refusals = [
         (spec.id, refusal)
         for spec in models
@@ -55,14 +83,8 @@ def require_keys(
     )
 
 
-def warn_by_catalog(workspace: Workspace, submission: Submission, observer: Observer) -> None:
-    """Note which models have retired or soon will, and which take no temperature.
-
-    Args:
-        workspace: Holds the catalog.
-        submission: The run.
-        observer: Gets a line for each.
-    """
+def _warn_by_catalog(workspace: Workspace, submission: Submission, observer: Observer) -> None:
+    """Note which models have retired or soon will, and which take no temperature."""
     today = datetime.now(UTC).date()
     for spec in submission.models:
         entry = workspace.catalog.entry(spec.id)
@@ -97,20 +119,10 @@ def calls_a_provider(spec: ModelSpec) -> bool:
     return spec.wire.http is not None and not spec.simulated
 
 
-def preflight(
+def _preflight(
     workspace: Workspace, submission: Submission, request: Request, observer: Observer
 ) -> None:
-    """Ask each model that costs money or may refuse one harmless question, as the run would.
-
-    Args:
-        workspace: Holds the keys and the catalog.
-        submission: The run.
-        request: Says whether to ask at all.
-        observer: Gets the progress, and failures that stop nothing.
-
-    Raises:
-        ConfigError: Some models refuse; nothing is stored yet.
-    """
+    """Ask each model that costs money or may refuse one harmless question, as the run would."""
     if not request.preflight:
         return
     if request.keys_on_workers:

@@ -20,14 +20,14 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
 from aegish_dist.db.retries import Retry, save_retry
 from aegish_dist.db.stop_rules import stopped_models
-from aegish_dist.errors import ConfigError, QueueError, StoreError
+from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.hold import require_not_held
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.resume import probe_parked
 from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import RunStatus, run_status
-from aegish_dist.pipeline.submit import enqueue_missing
+from aegish_dist.pipeline.submit import enqueue_missing, resumable
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
@@ -163,7 +163,7 @@ def _enqueue(
     planned = plan_retry(workspace.engine, run, outcomes, models)
     if planned is None:
         return None
-    try:
+    with resumable("the retry", run.run_id):
         enqueue_missing(
             workspace.engine,
             workspace.app,
@@ -171,10 +171,5 @@ def _enqueue(
             on_progress,
             generation=planned.generation,
         )
-    except QueueError as error:
-        raise QueueError(
-            f"{error}; the retry is stored, "
-            f"`aegish-dist resume --run-id {run.run_id}` enqueues the rest"
-        ) from error
     probe_parked(run, workspace.settings.shared_limiter_url)
     return planned

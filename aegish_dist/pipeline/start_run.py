@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING
 from aegish_dist.core.run import Run
 from aegish_dist.models import RunEstimate
 from aegish_dist.pipeline.observer import SILENT, Observer
-from aegish_dist.pipeline.plan import Request, Submission, plan_run, require_prices, summary
-from aegish_dist.pipeline.preflight import (
-    calls_a_provider,
-    preflight,
-    require_keys,
-    warn_by_catalog,
-)
+from aegish_dist.pipeline.plan import Request, Submission, plan_run, summary
+from aegish_dist.pipeline.preflight import calls_a_provider, check_before_calls
 from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.status import RunStatus, State, run_status
 from aegish_dist.pipeline.submit import create_run, submit
@@ -58,24 +53,12 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
     """
     submission = plan_run(workspace, request)
     estimated = submission.estimate()
-    require_prices(estimated, request.parameters)
-    require_keys(workspace, submission.models, request, observer)
-    warn_by_catalog(workspace, submission, observer)
-    if not (request.dry_run or workspace.settings.embedded_broker):
-        from aegish_dist.broker.connection import check_broker  # noqa: PLC0415  a dry run needs none
-
-        check_broker(workspace.app)
-    for line in summary(submission, estimated, workspace.settings.concurrency):
-        observer.note(line)
-    if (rule := submission.stop_rule) is not None:
-        observer.note(
-            f"stops asking a model once every question about it is answered: scores differ, or by"
-            f" less than {rule.margin:g} (error level {rule.alpha:.0%}); the estimate is for asking"
-            " everything"
-        )
+    lines = summary(submission, estimated, workspace.settings.concurrency)
+    check_before_calls(
+        workspace, submission, estimated, request=request, lines=lines, observer=observer
+    )
     if request.dry_run:
         return Started(submission, estimated, None, None)
-    preflight(workspace, submission, request, observer)
     run, status = _work(workspace, submission, observer, wait=request.wait)
     return Started(submission, estimated, run, status)
 

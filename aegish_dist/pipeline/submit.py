@@ -5,8 +5,8 @@ Celery takes 0.1 s to import, so what publishes imports it: a dry run does witho
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -75,14 +75,25 @@ def submit(
 
     check_broker(app)
     run = create_run(engine, submission)
-    try:
+    with resumable(f"run {run.run_id}", run.run_id):
         enqueue_missing(engine, app, run.run_id, on_progress)
+    return run
+
+
+@contextmanager
+def resumable(stored: str, run_id: str) -> Iterator[None]:
+    """Have an error say that something is stored all the same, and what enqueues the rest.
+
+    Raises:
+        QueueError: As in the body.
+        StoreError: As in the body.
+    """
+    try:
+        yield
     except (QueueError, StoreError) as error:
         raise type(error)(
-            f"{error}; run {run.run_id} is stored, "
-            f"`aegish-dist resume --run-id {run.run_id}` enqueues the rest"
+            f"{error}; {stored} is stored, `aegish-dist resume --run-id {run_id}` enqueues the rest"
         ) from error
-    return run
 
 
 def enqueue_missing(
