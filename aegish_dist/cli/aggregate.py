@@ -8,6 +8,7 @@ from aegish_dist.cli.overlays import note_overlay
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.words import counted
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 from aegish_dist.pipeline.asked_aggregations import ask_for_aggregation, wait_for_aggregation
 from aegish_dist.pipeline.runs import find_run
@@ -53,7 +54,7 @@ def aggregate(
     for snapshot in snapshots:
         say(
             f"snapshot {snapshot.snapshot_id}: run {found} under {snapshot.scoring}"
-            f"{_overlay(snapshot)}, {snapshot.verdicts:,} verdicts"
+            f"{_overlay(snapshot)}, {counted(snapshot.verdicts, 'verdict')}"
         )
     note(f"print one with: aegish-dist report --run-id {found}")
     return 0

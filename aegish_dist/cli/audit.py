@@ -11,6 +11,7 @@ from aegish_dist.cli.options import Utf8, as_json, run_id, with_opinion
 from aegish_dist.cli.printing import note, say, say_json, say_rendered
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.words import counted
 from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render.audit import audit_csv, audit_document, audit_sections
@@ -74,7 +75,10 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
         sections = [*audit_sections(found.audit), *([effects] if effects is not None else [])]
         _SECTIONS[asked["form"]](sections)
     if written is not None:
-        note(f"{written.changes:,} changes of labels written to {path}: a draft for you to decide")
+        note(
+            f"{counted(written.changes, 'change')} of labels written to {path}:"
+            " a draft for you to decide"
+        )
 
 
 def _print_markdown(sections: Sequence[Section]) -> None:

@@ -12,6 +12,7 @@ from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset
+from aegish_dist.core.words import counted
 from aegish_dist.datasets.aegish import read_aegish
 from aegish_dist.datasets.draft import Draft
 from aegish_dist.datasets.export import export_dataset
@@ -157,4 +158,4 @@ def export(name: str, path: Path) -> None:
     """Write a dataset to a .jsonl, .csv or .parquet file."""
     dataset = choose_dataset(open_workspace().engine, name)
     export_dataset(dataset, path)
-    note(f"{len(dataset.samples):,} samples written to {path}")
+    note(f"{counted(len(dataset.samples), 'sample')} written to {path}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from aegish_dist.core.sequential import Answer
+from aegish_dist.core.words import counted
 from aegish_dist.pipeline.status import HELD, ModelStatus, RunStatus, State, retry_command
 
 
@@ -71,7 +72,7 @@ def read(status: RunStatus) -> Iterator[str]:
         )
     if reading.saved_calls:
         cost = "" if reading.saved_usd is None else f", about ${reading.saved_usd:.4f}"
-        yield f"saved by the stop rule: {reading.saved_calls:,} calls{cost}"
+        yield f"saved by the stop rule: {counted(reading.saved_calls, 'call')}{cost}"
 
 
 _ANSWERS = {

@@ -4,6 +4,7 @@ from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
 from aegish_dist.core.run import Held
+from aegish_dist.core.words import counted
 from aegish_dist.pipeline.hold import Holding, hold_run
 from aegish_dist.pipeline.runs import find_run
 
@@ -34,4 +35,4 @@ def _words(holding: Holding) -> str:
     if not holding.status.missing:
         return "complete, no worker asks anything of it"
     already = " already" if holding.before is holding.now else ""
-    return f"{holding.now}{already}, {holding.status.missing:,} verdicts missing"
+    return f"{holding.now}{already}, {counted(holding.status.missing, 'verdict')} missing"

@@ -11,9 +11,10 @@ from aegish_dist.cli.printing import note, say_json
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.repeat_plan import Design
+from aegish_dist.core.words import counted
 from aegish_dist.pipeline.plan_repeats import PilotPlan, PlannedCost, plan_from_pilot
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.render.numbers import format_count, format_counted, format_points, format_usd
+from aegish_dist.render.numbers import format_count, format_points, format_usd
 
 
 @click.command()
@@ -182,7 +183,7 @@ def _caption(found: PilotPlan) -> str:
     what = "score" if found.goal.power is None else "difference"
     return (
         f"The pilot: {what} {format_points(found.value)}, stderr {format_points(found.stderr)},"
-        f" {format_counted(found.run.epochs, 'epoch')}. stderr in points, as predicted; calls,"
+        f" {counted(found.run.epochs, 'epoch')}. stderr in points, as predicted; calls,"
         " tokens in and out and cost of all models. `too few`: the data sets have fewer commands."
     )
 
@@ -193,13 +194,13 @@ def _remarks(found: PilotPlan) -> list[str]:
     remarks = []
     if best is not None:
         limit = "" if best.limit is None else f" (--limit {best.limit})"
-        epochs = format_counted(best.epochs, "epoch")
-        commands = format_counted(best.commands, "command")
+        epochs = counted(best.epochs, "epoch")
+        commands = counted(best.commands, "command")
         remarks.append(f"cheapest: {epochs} of {commands}{limit}")
     elif plan.needed is not None and plan.needed > plan.available:
         remarks.append(
-            f"the data sets have {plan.available:,} commands: no number of epochs decides; even"
-            f" with endless epochs it takes {plan.needed:,} commands"
+            f"the data sets have {counted(plan.available, 'command')}: no number of epochs decides;"
+            f" even with endless epochs it takes {counted(plan.needed, 'command')}"
         )
     else:
         remarks.append(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aegish_dist.cli.printing import errors_are_on_terminal, note
 from aegish_dist.cli.tables import TextTable, note_table, terminal_console
+from aegish_dist.core.words import counted
 from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.status import RunStatus
 
@@ -119,7 +120,7 @@ def enqueue_line(total: int | None = None) -> Iterator[Callable[[int], None]]:
 
         yield show
     if total is not None:
-        note(f"enqueued {enqueued:,} items")
+        note(f"enqueued {counted(enqueued, 'item')}")
 
 
 def _bar() -> Progress:

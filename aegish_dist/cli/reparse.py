@@ -11,6 +11,7 @@ from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.parsing import PARSER_VERSION
+from aegish_dist.core.words import counted
 from aegish_dist.pipeline.reparse import ChangedVerdict, Reparsed, reparse_runs
 from aegish_dist.pipeline.runs import all_runs, find_run
 
@@ -57,8 +58,8 @@ def reparse(run_id: str | None, every: bool, dry_run: bool, limit: int, as_json:
 def _print(run: Reparsed, dry_run: bool) -> None:
     would = "would be " if dry_run else ""
     say(
-        f"{run.run_id}: {run.completions:,} completions read by parser {PARSER_VERSION},"
-        f" {run.updated:,} {would}updated, {len(run.changed):,} outcomes {would}changed"
+        f"{run.run_id}: {counted(run.completions, 'completion')} read by parser {PARSER_VERSION},"
+        f" {run.updated:,} {would}updated, {counted(len(run.changed), 'outcome')} {would}changed"
     )
 
 

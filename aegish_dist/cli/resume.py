@@ -7,6 +7,7 @@ from aegish_dist.cli.halts import aggregated, halted, left_to_retry, read
 from aegish_dist.cli.options import as_json, cost_cap, run_id, usd
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
+from aegish_dist.core.words import counted
 from aegish_dist.pipeline.resume import resume_run
 from aegish_dist.pipeline.runs import find_run
 
@@ -41,9 +42,9 @@ def resume(
     if as_json:
         say_json({"run_id": found, "enqueued": enqueued, "missing": missing})
     elif enqueued is not None:
-        say(f"{found}: {enqueued:,} items enqueued")
+        say(f"{found}: {counted(enqueued, 'item')} enqueued")
     else:
-        say(f"{found}: {missing:,} verdicts missing")
+        say(f"{found}: {counted(missing, 'verdict')} missing")
     status = resumed.status
     reasons = (*halted(status), *read(status), *aggregated(status)) if enqueued is None else ()
     for reason in (*reasons, *left_to_retry(status)):

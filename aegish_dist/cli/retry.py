@@ -8,6 +8,7 @@ from aegish_dist.cli.options import Utf8, as_json, comma_list, run_id, wait
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
 from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.words import counted
 from aegish_dist.pipeline.retry import Retried, outcomes_named, retry_run
 from aegish_dist.pipeline.runs import find_run
 
@@ -66,7 +67,7 @@ class _Aloud(Shown):
 
     def asked_again(self, run_id: str, items: int) -> None:
         """Print the number of items as the result of the command."""
-        say(f"{run_id}: {items:,} items asked again")
+        say(f"{run_id}: {counted(items, 'item')} asked again")
 
 
 def _advice(retried: Retried) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from aegish_dist.cli.printing import confirmed, note, say, say_json
 from aegish_dist.cli.progress import Shown
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.run import RunSummary
+from aegish_dist.core.words import counted
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.delete_runs import Doomed, delete_runs, look_at, old_runs, parsed_age
 from aegish_dist.pipeline.runs import find_run, recent_runs, rename
@@ -132,7 +133,7 @@ def _delete(workspace: Workspace, doomed: Sequence[Doomed], yes: bool) -> None:
     named = (
         f"run {runs[0].run_id} {runs[0].name}".strip() if len(runs) == 1 else f"{len(runs)} runs"
     )
-    what = f"{named} with {verdicts:,} verdicts and {snapshots:,} snapshots"
+    what = f"{named} with {counted(verdicts, 'verdict')} and {counted(snapshots, 'snapshot')}"
     if not (yes or confirmed(f"Delete {what}?")):
         note("nothing was deleted")
         return

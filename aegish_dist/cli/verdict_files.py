@@ -10,6 +10,7 @@ from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import Utf8, as_json, comma_list, run_id
 from aegish_dist.cli.printing import binary_output, note, say, say_json
 from aegish_dist.core.cost import Price
+from aegish_dist.core.words import counted
 from aegish_dist.errors import CatalogError, DatasetError
 from aegish_dist.files import is_stream
 from aegish_dist.models import Catalog
@@ -52,7 +53,10 @@ def import_(files: tuple[Path, ...], name: str, price: bool, as_json: bool) -> N
         )
         return
     say(stored.run_id)
-    note(f"{stored.verdicts:,} verdicts of {stored.models} models about {stored.samples:,} samples")
+    note(
+        f"{counted(stored.verdicts, 'verdict')} of {counted(stored.models, 'model')} about"
+        f" {counted(stored.samples, 'sample')}"
+    )
     if stored.negative_times:
         note(
             f"{stored.negative_times:,} verdicts carry a time below zero, a fault of some versions"
@@ -79,7 +83,10 @@ def recover_(files: tuple[Path, ...]) -> None:
     engine = open_workspace().engine
     for path in files:
         found = recover(engine, path)
-        note(f"{path}: {found.stored:,} answers stored, {found.present:,} were there already")
+        note(
+            f"{path}: {counted(found.stored, 'answer')} stored,"
+            f" {found.present:,} were there already"
+        )
         if found.kept is not None:
             raise DatasetError(
                 f"{found.damaged:,} lines cannot be stored and are kept there ({found.problem})",

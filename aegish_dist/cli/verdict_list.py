@@ -18,11 +18,11 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.printable import shortened
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict_record import MAX_COUNT
+from aegish_dist.core.words import counted
 from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.pipeline.list_verdicts import COUNTED, list_verdicts, outcomes_or_labels
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render.listing import listing_csv, listing_json
-from aegish_dist.render.numbers import format_counted
 
 LIMITS = {"table": 50, "json": 10_000, "csv": 10_000}
 """Verdicts on standard output, unless `--limit` says otherwise."""
@@ -106,12 +106,12 @@ def list_(
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     parts = list_verdicts(workspace.engine, found, chosen, opinion, limit or None)
-    counted = _Counted()
+    passed = _Counted()
     with closing(parts):
         # Read before anything is printed: what is refused leaves no half of a document behind.
         first = list(islice(parts, 1))
-        _write(form, counted.over(chain(first, parts)), _head(found, opinion), output)
-    _note(counted, output)
+        _write(form, passed.over(chain(first, parts)), _head(found, opinion), output)
+    _note(passed, output)
 
 
 def _filter(opinion: Opinion, conditions: dict[str, Any]) -> VerdictFilter:
@@ -191,11 +191,11 @@ def _row(verdict: ListedVerdict) -> tuple[str, ...]:
     )
 
 
-def _note(counted: _Counted, output: Path | None) -> None:
-    if not counted.shown:
+def _note(passed: _Counted, output: Path | None) -> None:
+    if not passed.shown:
         note("no verdict meets these conditions")
-    if counted.more:
-        at_least = "at least " if counted.more >= COUNTED else ""
-        note(f"{at_least}{counted.more:,} more; `--limit` lists more of them, 0 all")
+    if passed.more:
+        at_least = "at least " if passed.more >= COUNTED else ""
+        note(f"{at_least}{passed.more:,} more; `--limit` lists more of them, 0 all")
     if output is not None and not is_stream(output):
-        note(f"{format_counted(counted.shown, 'verdict')} written to {output}")
+        note(f"{counted(passed.shown, 'verdict')} written to {output}")

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
+from aegish_dist.core.words import counted
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
@@ -116,7 +117,8 @@ def overlay_notes(engine: Engine, run_id: str, opinion: Opinion) -> list[str]:
     if not ignored:
         return []
     return [
-        f"overlay '{overlay.name}': {len(ignored):,} of {len(overlay.changes):,} changes are of "
+        f"overlay '{overlay.name}': {len(ignored):,} of"
+        f" {counted(len(overlay.changes), 'change')} {'is' if len(ignored) == 1 else 'are'} of "
         f"samples that run {run_id} does not ask, such as {ignored[0]} of dataset "
         f"'{ignored[0].dataset}'"
     ]

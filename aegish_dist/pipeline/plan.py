@@ -12,6 +12,7 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.stop_rule import StopRule
+from aegish_dist.core.words import counted
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import RunEstimate, estimate
@@ -153,8 +154,8 @@ def summary(submission: Submission, estimated: RunEstimate, calls: int) -> list[
         calls: Calls that a worker process has in flight at most.
     """
     size = (
-        f"{submission.tasks:,} calls: {len(submission.models)} models x {submission.samples:,}"
-        f" samples x {submission.epochs} epochs"
+        f"{counted(submission.tasks, 'call')}: {counted(len(submission.models), 'model')} x"
+        f" {counted(submission.samples, 'sample')} x {counted(submission.epochs, 'epoch')}"
     )
     lines = [size, cost_summary(estimated, submission.models, calls)]
     if (rule := submission.stop_rule) is not None:

@@ -6,6 +6,7 @@ from html import escape
 
 from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.printable import printable
+from aegish_dist.core.words import counted
 from aegish_dist.render.comparison import difference_in_words, in_points, side_name
 from aegish_dist.render.comparison_data import ComparisonData, PairGate
 from aegish_dist.render.numbers import format_count
@@ -33,8 +34,8 @@ def gate_line(data: ComparisonData) -> str:
     reasons = "; ".join(gate_in_words(data, gate) for gate in deciding)
     verdicts = [gate.verdict for gate in data.gates]
     others = [each for each in _WORST_FIRST if each in verdicts and each is not verdict]
-    counted = ", ".join(f"{verdicts.count(each)} {each.value}" for each in others)
-    rest = f" (of {len(verdicts)} candidates also {counted})" if others else ""
+    also = ", ".join(f"{verdicts.count(each)} {each.value}" for each in others)
+    rest = f" (of {len(verdicts)} candidates also {also})" if others else ""
     return printable(f"{verdict.value}: {reasons}{rest}{_caveat(data)}")
 
 
@@ -43,10 +44,10 @@ def gate_in_words(data: ComparisonData, gate: PairGate) -> str:
     found = gate.difference
     names = f"{side_name(data, gate.pair.b)} against {side_name(data, gate.pair.a)}"
     if found.difference is None:
-        return f"{names}: {data.metric} is undefined on {format_count(found.n)} commands of both"
+        return f"{names}: {data.metric} is undefined on {counted(found.n, 'command')} of both"
     return (
         f"{names}: {data.metric} {difference_in_words(found)}, margin "
-        f"{in_points(data.margin)}, {format_count(found.n)} commands{_missing(gate)}"
+        f"{in_points(data.margin)}, {counted(found.n, 'command')}{_missing(gate)}"
     )
 
 

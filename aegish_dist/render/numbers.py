@@ -52,11 +52,6 @@ def format_count(value: int | None) -> str:
     return UNDEFINED if value is None else f"{value:,}"
 
 
-def format_counted(number: int, noun: str) -> str:
-    """Write how many there are of something: `1 command`, `1,172 commands`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def format_usd(value: float | None) -> str:
     """Write an amount in USD: cents from one dollar on, three significant digits below."""
     if value is None:
