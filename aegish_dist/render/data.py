@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from aegish_dist.core.failure_times import TimedFailures
 from aegish_dist.core.overlay_effect import ModelEffect
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.stop_rule import Decision
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.render.comparison_data import ComparisonData
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,11 @@ class ReportData:
     """Scores without the overlay of the snapshot and under it; empty without one."""
     stopped_by: Decision | None = None
     """The reading that ended asking some of the models; None: everything was asked."""
+    comparison: ComparisonData | None = None
+    """All pairs of models, under the opinion of the snapshot and with the verdicts that count now;
+    None where there is one model, or where no pairs were asked for."""
+    failure_times: Sequence[TimedFailures] = ()
+    """Failed attempts by stretch of time; empty where nothing failed, or where none were asked
+    for."""
+    is_current: bool = True
+    """Whether the verdicts that count now are those of the snapshot."""
