@@ -1,4 +1,4 @@
-"""What each cluster of a run adds to a score, or to a difference of two, as answers come in.
+"""Parts that the clusters of a run add to a score, or to a difference of two, as answers come in.
 
 The increment of a cluster under a supposed value `h` is `x - h * m`: `x` the paired differences of
 its samples and `m` their number, malicious and harmless ones weighted so that over a whole dataset

@@ -1,4 +1,4 @@
-"""What an extension of a run adds: looked up, checked and estimated; nothing is stored yet."""
+"""Additions to a run: looked up, checked and estimated; nothing is stored yet."""
 
 from __future__ import annotations
 

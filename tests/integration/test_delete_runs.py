@@ -71,7 +71,7 @@ def test_deleting(aegish: CommandLine, stored: Engine) -> None:
 
     deleted = aegish.ok("runs", "delete", FIRST, "--yes")
 
-    assert deleted.out == f"deleted run {FIRST} a name with 4 verdicts and 1 snapshots\n"
+    assert deleted.out == f"deleted run {FIRST} a name with 4 verdicts and 1 snapshot\n"
     assert all_runs(stored) == [SECOND]
     left = row_counts(stored)
     assert (left["verdicts"], left["snapshots"], left["prompts"]) == (3, 1, 1)

@@ -104,7 +104,7 @@ def test_changes_of_other_datasets_are_noted(reader: CommandLine) -> None:
     text = Path("labels.toml").read_text(encoding="utf-8")
     Path("labels.toml").write_text(text.replace('"shell"', '"other"', 1), encoding="utf-8")
     done = reader.ok("aggregate", "--overlay", "labels.toml")
-    assert "1 of 2 changes are of samples that run" in done.err
+    assert "1 of 2 changes is of samples that run" in done.err
     assert "and overlay 'labels-checked' version 1" in done.out
 
 

@@ -119,7 +119,7 @@ def detection(document: Any) -> float:
 def test_the_list_for_people(aegish: CommandLine, stored: StoredRun) -> None:
     """A line for the run, then the verdicts that turned, as many as asked for."""
     listed = aegish.ok("reparse", "--run-id", RUN, "--dry-run")
-    assert "4 completions read by parser 2, 3 would be updated, 1 outcomes would be" in listed.out
+    assert "4 completions read by parser 2, 3 would be updated, 1 outcome would be" in listed.out
     assert TAR.command in listed.out
 
     short = aegish.ok("reparse", "--run-id", RUN, "--limit", "0")

@@ -12,7 +12,7 @@ class DrawnChart:
     title: str
     """One line, without the run."""
     caption: str
-    """What is drawn, with its unit, and which interval the bars are; may hold foreign text."""
+    """Names what is drawn, its unit and the interval of its bars; may hold foreign text."""
     description: str
     """The finding in words, for those who do not see it; may hold foreign text."""
     svg: str
