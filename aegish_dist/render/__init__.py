@@ -1,8 +1,10 @@
 """Turning a report into text: the last step of the pipeline.
 
-`sections` says what a report says, as plain data; `table`, `markdown` and `html` only draw it.
+`sections` says what a report says, as plain data; `table`, `markdown` and `page` only draw it.
 `csv` and `json` are for programs and carry the unrounded numbers.
 """
+
+from collections.abc import Callable
 
 from aegish_dist.errors import ReportError
 from aegish_dist.render.comparison import build_comparison
@@ -12,15 +14,15 @@ from aegish_dist.render.comparison_json import render_comparison_json
 from aegish_dist.render.csv import render_csv
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.formats import COMPARISON_FORMATS, in_format
-from aegish_dist.render.html import render_html
 from aegish_dist.render.json import render_json
 from aegish_dist.render.markdown import render_markdown
+from aegish_dist.render.page import render_page
 
-_TEXTS = {
+_TEXTS: dict[str, Callable[[ReportData], str]] = {
     "json": render_json,
     "markdown": render_markdown,
     "csv": render_csv,
-    "html": render_html,
+    "html": lambda data: "".join(render_page(data)),
 }
 FORMATS = ("table", *_TEXTS)
 """The formats that `render` knows."""

@@ -37,6 +37,8 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "aegish_dist/datasets/bundled/malicious.jsonl",
         "aegish_dist/datasets/bundled/harmless.jsonl",
         "aegish_dist/prompts/guard.md",
+        "aegish_dist/render/page/assets/dom.js",
+        "aegish_dist/render/page/assets/style.css",
         "aegish_dist/prompts/cot.md",
         "aegish_dist/db/migrations/env.py",
         "aegish_dist/db/migrations/versions/0001_first_schema.py",

@@ -1,12 +1,16 @@
 """Reports as a page."""
 
+import base64
+import hashlib
+import re
 from html.parser import HTMLParser
 
 import pytest
 
 from aegish_dist.core.printable import printable
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.html import render_html
+from aegish_dist.render.page import render_page
+from aegish_dist.render.page.assets import script
 from tests.unit.render.reports import HOSTILE, a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
@@ -45,6 +49,11 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
+def render_html(data: ReportData) -> str:
+    """Return the whole page."""
+    return "".join(render_page(data))
+
+
 @pytest.fixture
 def page(hostile_report: ReportData) -> Page:
     """The page of a hostile report."""
@@ -58,14 +67,15 @@ def test_the_page_is_well_nested(page: Page) -> None:
 
 def test_hostile_text_stays_text(page: Page) -> None:
     """Name, dataset, model and category are text, and no element comes from them."""
-    assert "script" not in page.tags
+    assert page.text.count(script()) == len(page.all("script")) == 1
     assert "".join(page.text).count(printable(HOSTILE)) >= 4
 
 
 def test_the_page_loads_nothing(page: Page, hostile_report: ReportData) -> None:
     """No element names another resource, and the page forbids itself to load one."""
-    assert not page.attributes & {"src", "href", "style", "onload", "onclick"}
-    assert not page.tags & {"link", "img", "iframe", "object", "a"}
+    assert not page.attributes & {"src", "style", "onload", "onclick"}
+    assert not page.tags & {"link", "img", "iframe", "object"}
+    assert {str(link["href"])[0] for link in page.all("a")} == {"#"}
     text = render_html(hostile_report)
     assert "default-src 'none'" in text
     assert "url(" not in text
@@ -134,3 +144,27 @@ def test_quotes_end_no_attribute() -> None:
 def test_remarks_are_a_list(failed_report: ReportData) -> None:
     """Messages of providers stand below the table of failures."""
     assert "<li>acme/guard-1 (parked): no such key</li>" in render_html(failed_report)
+
+
+def test_the_policy_admits_the_style_and_the_script_and_nothing_else() -> None:
+    """The hashes of the policy are those of what stands between the tags."""
+    text = render_html(a_report())
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    for tag in ("style", "script"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+
+
+def test_every_link_of_the_navigation_has_its_target(tables: Page) -> None:
+    """Anchors name elements of the page, each id once."""
+    ids = [str(attributes["id"]) for _, attributes in tables.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {str(link["href"])[1:] for link in tables.all("a")} <= set(ids)
+
+
+def test_the_same_report_gives_the_same_bytes() -> None:
+    """Nothing in the page depends on when or where it is written."""
+    assert render_html(a_report()) == render_html(a_report())

@@ -1,0 +1,25 @@
+"""Text and names as HTML. Everything foreign on the page passes through here."""
+
+import re
+from html import escape
+
+from aegish_dist.core.printable import printable
+
+_WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
+"""Browsers break lines after `-` by themselves."""
+_NOT_IN_ANCHORS = re.compile(r"[^a-z0-9]+")
+
+
+def text(content: str) -> str:
+    """Return text that HTML shows as it stands, in elements and in quoted attributes."""
+    return escape(printable(content))
+
+
+def breakable(name: str) -> str:
+    """Return a name as HTML, with places where a long id may break between its words."""
+    return "<wbr>".join(map(text, _WORDS.findall(name)))
+
+
+def anchor(title: str) -> str:
+    """Return the id of a section with one of our titles: `Failed calls` is `failed-calls`."""
+    return _NOT_IN_ANCHORS.sub("-", title.lower()).strip("-")
