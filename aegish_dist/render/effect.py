@@ -35,7 +35,7 @@ def _cell(moved: Moved) -> TableCell:
     difference = moved.difference
     sign = "+" if difference is not None and difference > 0 else ""
     detail = f"{format_rate(moved.without)} {ARROW} {format_rate(moved.under)}"
-    return TableCell(f"{sign}{format_points(difference)}", detail)
+    return TableCell(f"{sign}{format_points(difference)}", detail, value=difference)
 
 
 def _places(rank: Moved) -> str:

@@ -4,11 +4,14 @@ Text in here may be foreign: each format makes it printable and escapes it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.numbers import format_interval, format_rate
+
+_N = TypeVar("_N", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,9 @@ class TableCell:
     """Second line, such as an interval; empty when there is none."""
     passed: bool | None = None
     """Whether a target is reached; None when there is none."""
+    value: float | None = field(default=None, compare=False)
+    """The unrounded number of the first line, to sort by; None where there is none. Cells that read
+    alike are equal."""
 
     @property
     def mark(self) -> str:
@@ -122,7 +128,18 @@ def rate_cell(estimate: Estimate, passed: bool | None = None) -> TableCell:
     """Return a rate over its interval, as percentages."""
     interval = format_interval(estimate.ci_low, estimate.ci_high)
     detail = "" if estimate.ci_low is None else interval
-    return TableCell(format_rate(estimate.value), detail, passed)
+    return TableCell(format_rate(estimate.value), detail, passed, estimate.value)
+
+
+def number_cell(value: _N | None, write: Callable[[_N | None], str], detail: str = "") -> TableCell:
+    """Return a number as its writer shows it.
+
+    Args:
+        value: The number; None when undefined.
+        write: One of the writers of `numbers`.
+        detail: Second line; empty when there is none.
+    """
+    return TableCell(write(value), detail, value=value)
 
 
 def _cell(content: TableCell | str) -> TableCell:

@@ -6,7 +6,7 @@ from aegish_dist.core.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.scoring import Label
 from aegish_dist.render.data import FailureCount, ReportData
 from aegish_dist.render.entries import RankedModel
-from aegish_dist.render.layout import MODEL, Column, Section, TableCell, tabulate
+from aegish_dist.render.layout import MODEL, Column, Section, TableCell, number_cell, tabulate
 from aegish_dist.render.numbers import (
     UNDEFINED,
     format_count,
@@ -37,7 +37,7 @@ def errors(entries: Sequence[RankedModel]) -> Section:
     ]
     columns = [
         MODEL,
-        Column("verdicts", lambda entry: format_count(entry.count("done"))),
+        Column("verdicts", lambda entry: number_cell(entry.count("done"), format_count)),
         *(_error(label) for label in (*ERROR_LABELS, *by_rule)),
     ]
     note = "Verdicts, and in parentheses their share in % of all verdicts of the model."
@@ -80,9 +80,9 @@ def cost(entries: Sequence[RankedModel]) -> Section:
     kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
     columns = [
         MODEL,
-        Column("total", lambda entry: format_usd(entry.cost("total_usd"))),
-        Column("per 1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
-        Column("per command", lambda entry: format_usd(entry.cost("per_command_usd"))),
+        Column("total", lambda entry: number_cell(entry.cost("total_usd"), format_usd)),
+        Column("per 1,000", lambda entry: number_cell(entry.cost("per_1000_usd"), format_usd)),
+        Column("per command", lambda entry: number_cell(entry.cost("per_command_usd"), format_usd)),
         *(_tokens(kind) for kind in kinds),
     ]
     note = (
@@ -97,22 +97,22 @@ def _count_name(label: Label) -> str:
 
 
 def _error(label: Label) -> Column:
-    def read(entry: RankedModel) -> str:
+    def read(entry: RankedModel) -> TableCell:
         count = entry.count(_count_name(label))
-        if not count:
-            return UNDEFINED if count is None else "0"
         share = format_rate(entry.metric(f"{label.lower()}_rate").value)
-        return f"{format_count(count)} ({share})"
+        return TableCell(f"{count:,} ({share})" if count else format_count(count), value=count)
 
     return Column(label.lower().removesuffix("_error").replace("_", " "), read)
 
 
 def _latency(part: str, statistic: str, title: str) -> Column:
-    return Column(title, lambda entry: format_ms(entry.latency(part, statistic)))
+    return Column(title, lambda entry: number_cell(entry.latency(part, statistic), format_ms))
 
 
 def _tokens(kind: str) -> Column:
-    return Column(kind.replace("_", " "), lambda entry: format_count(entry.tokens(kind)))
+    return Column(
+        kind.replace("_", " "), lambda entry: number_cell(entry.tokens(kind), format_count)
+    )
 
 
 def _failure_row(failure: FailureCount) -> tuple[TableCell, ...]:
@@ -120,9 +120,9 @@ def _failure_row(failure: FailureCount) -> tuple[TableCell, ...]:
         TableCell(failure.model),
         TableCell(failure.error_class.replace("_", " ")),
         TableCell(", ".join(map(str, failure.statuses)) or UNDEFINED),
-        TableCell(format_count(failure.verdicts)),
-        TableCell(format_count(failure.attempts or None)),
-        TableCell(format_count(max(failure.attempts - failure.verdicts, 0))),
+        number_cell(failure.verdicts, format_count),
+        number_cell(failure.attempts or None, format_count),
+        number_cell(max(failure.attempts - failure.verdicts, 0), format_count),
     )
 
 

@@ -7,7 +7,15 @@ from aegish_dist.core.opinion import Targets
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
 from aegish_dist.render.entries import RankedModel
-from aegish_dist.render.layout import MODEL, Column, Section, TableCell, rate_cell, tabulate
+from aegish_dist.render.layout import (
+    MODEL,
+    Column,
+    Section,
+    TableCell,
+    number_cell,
+    rate_cell,
+    tabulate,
+)
 from aegish_dist.render.numbers import (
     UNDEFINED,
     format_count,
@@ -41,8 +49,8 @@ def leaderboard(entries: Sequence[RankedModel], targets: Targets) -> Section:
         Column("model", _model_cell),
         *(_headline(name, targets) for name in (*HEADLINES, *more)),
         Column("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
-        Column("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
-        Column("cost/1,000", lambda entry: format_usd(entry.cost("per_1000_usd"))),
+        Column("coverage", lambda entry: number_cell(entry.metric("coverage").value, format_rate)),
+        Column("cost/1,000", lambda entry: number_cell(entry.cost("per_1000_usd"), format_usd)),
         Column("p50", _latency_cell, detail="p90"),
     ]
     note = f"Targets: {least or UNDEFINED} (%)."
@@ -57,7 +65,7 @@ def bounds(entries: Sequence[RankedModel]) -> Section | None:
     columns = [
         MODEL,
         *(_count(name) for name in ("planned", "done", "scored")),
-        Column("coverage", lambda entry: format_rate(entry.metric("coverage").value)),
+        Column("coverage", lambda entry: number_cell(entry.metric("coverage").value, format_rate)),
         *(_bounds(name) for name in HEADLINES),
     ]
     note = "[worst, best]: the rate if everything unscored had been wrong, or right."
@@ -102,7 +110,7 @@ def calibration(entries: Sequence[RankedModel], epochs: int) -> Section | None:
         return None
     columns = [
         MODEL,
-        Column("confidences", lambda entry: format_count(entry.metric("brier").n)),
+        Column("confidences", lambda entry: number_cell(entry.metric("brier").n, format_count)),
         _decimal("Brier", "brier"),
         _decimal("ECE", "ece"),
     ]
@@ -131,20 +139,20 @@ def _rate(title: str, name: str) -> Column:
 
 
 def _count(name: str) -> Column:
-    return Column(name, lambda entry: format_count(entry.count(name)))
+    return Column(name, lambda entry: number_cell(entry.count(name), format_count))
 
 
 def _action(target: Target, label: Label) -> Column:
     return Column(
-        f"{target.value} {label.value}", lambda entry: format_count(entry.action(target, label))
+        f"{target.value} {label.value}",
+        lambda entry: number_cell(entry.action(target, label), format_count),
     )
 
 
 def _bounds(name: str) -> Column:
-    def read(entry: RankedModel) -> str:
-        return format_interval(
-            entry.metric(f"{name}_worst").value, entry.metric(f"{name}_best").value
-        )
+    def read(entry: RankedModel) -> TableCell:
+        worst, best = (entry.metric(f"{name}_{end}").value for end in ("worst", "best"))
+        return TableCell(format_interval(worst, best), value=worst)
 
     return Column(HEADLINES[name], read)
 
@@ -154,11 +162,13 @@ def _category(name: str, entries: Sequence[RankedModel]) -> Column:
     sizes = {entry.category(name).n for entry in entries}
     if len(sizes) == 1:
         shared = f"n {format_count(sizes.pop())}"
-        return Column(name, lambda entry: format_rate(entry.category(name).value), detail=shared)
+        return Column(
+            name, lambda entry: number_cell(entry.category(name).value, format_rate), detail=shared
+        )
 
     def read(entry: RankedModel) -> TableCell:
         estimate = entry.category(name)
-        return TableCell(format_rate(estimate.value), f"n {format_count(estimate.n)}")
+        return number_cell(estimate.value, format_rate, f"n {format_count(estimate.n)}")
 
     return Column(name, read)
 
@@ -168,7 +178,7 @@ def _decimal(title: str, name: str) -> Column:
         estimate = entry.metric(name)
         interval = f"[{format_decimal(estimate.ci_low)}, {format_decimal(estimate.ci_high)}]"
         detail = "" if estimate.ci_low is None else interval
-        return TableCell(format_decimal(estimate.value), detail)
+        return number_cell(estimate.value, format_decimal, detail)
 
     return Column(title, read, detail=INTERVAL)
 
@@ -179,11 +189,11 @@ def _model_cell(entry: RankedModel) -> TableCell:
 
 def _stderr_cell(score: Estimate) -> TableCell:
     if score.stderr_clustered is not None:
-        return TableCell(format_points(score.stderr_clustered))
-    return TableCell(format_points(score.stderr), "" if score.stderr is None else "plain")
+        return number_cell(score.stderr_clustered, format_points)
+    return number_cell(score.stderr, format_points, "" if score.stderr is None else "plain")
 
 
 def _latency_cell(entry: RankedModel) -> TableCell:
     p90 = entry.latency("service", "p90")
     detail = "" if p90 is None else format_ms(p90)
-    return TableCell(format_ms(entry.latency("service", "p50")), detail)
+    return number_cell(entry.latency("service", "p50"), format_ms, detail)

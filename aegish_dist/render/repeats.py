@@ -5,7 +5,15 @@ from typing import Any
 
 from aegish_dist.core.sample import Target
 from aegish_dist.render.entries import RankedModel
-from aegish_dist.render.layout import MODEL, Column, Section, rate_cell, tabulate
+from aegish_dist.render.layout import (
+    MODEL,
+    Column,
+    Section,
+    TableCell,
+    number_cell,
+    rate_cell,
+    tabulate,
+)
 from aegish_dist.render.numbers import format_decimal, format_points
 
 _NOTE = (
@@ -34,12 +42,12 @@ def repeats(entries: Sequence[RankedModel]) -> Section | None:
 
 
 def _variance(target: Target, short: str, part: str) -> Column:
-    def read(entry: RankedModel) -> str:
+    def read(entry: RankedModel) -> TableCell:
         rates: Mapping[str, Any] = entry.part("repeats").get("rates") or {}
-        return format_decimal((rates.get(target.value) or {}).get(part))
+        return number_cell((rates.get(target.value) or {}).get(part), format_decimal)
 
     return Column(f"{short} {part}", read)
 
 
 def _stderr(name: str, title: str) -> Column:
-    return Column(title, lambda entry: format_points(entry.part("repeats").get(name)))
+    return Column(title, lambda entry: number_cell(entry.part("repeats").get(name), format_points))
