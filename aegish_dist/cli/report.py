@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
-from aegish_dist.cli.context import open_workspace
+from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import (
     MAX_INTEGER,
     FiniteRange,
@@ -22,7 +22,7 @@ from aegish_dist.cli.overlays import note_overlay
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, DecidedOn, Shortfall, missed
-from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.report import ALL_PARTS, report_data
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render import FORMATS, ReportData, render
 from aegish_dist.render.thresholds import shortfall_in_words
@@ -93,8 +93,10 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         note_overlay(workspace, found, opinion)
     else:
         _refuse_an_opinion()
+    parts = () if options["form"] in ("table", "csv") else ALL_PARTS
     with shown(options["output"]) as show:
-        data = report_data(workspace.engine, found, opinion, snapshot)
+        with without_collector():
+            data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
         show(partial(render, data, options["form"]))
     return _exit_code(data, options["fail_under"], DecidedOn(options["fail_on"]))
 

@@ -1,14 +1,34 @@
 """When and why calls to the models of a run failed: counts by stretch of time."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 
 from aegish_dist.core.verdict import ErrorClass
 
 RAMP = " .:-=+*#%@"
 """From no failed attempt to the most of a row."""
+
+STRETCHES = 60
+"""Stretches of time that failures are counted in at the most, where nothing else is asked for."""
+_STRETCHES_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400)
+"""Lengths that clocks have marks for."""
+
+
+def stretch_of(span: timedelta) -> int:
+    """Return the seconds of a stretch, so that no more than `STRETCHES` of them cover a span.
+
+    Args:
+        span: From the first failure to the last, not negative.
+    """
+    # Stretches begin at multiples of their length, so the ends of a span may lie in two more.
+    least = span.total_seconds() / (STRETCHES - 1)
+    for seconds in _STRETCHES_S:
+        if seconds >= least:
+            return seconds
+    return 86_400 * math.ceil(least / 86_400)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Failed calls of a run by time, from the attempts and verdicts that are stored."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
@@ -12,6 +12,13 @@ from aegish_dist.db.statements import statement
 from aegish_dist.db.text import decode_text
 
 _BY_TIME = statement("failures_by_time")
+_SPAN = statement("failure_span")
+
+
+def failure_span(session: Session, run_id: str) -> timedelta:
+    """Return the time from the first failure of a run to the last; 0 where none has a time."""
+    row = session.execute(_SPAN, {"run": run_id}).one()
+    return timedelta() if row.first_at is None else row.last_at - row.first_at
 
 
 def failures_by_time(

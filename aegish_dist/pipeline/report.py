@@ -1,11 +1,14 @@
 """Reporting: a run and one of its snapshots, gathered for rendering."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from enum import StrEnum
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
+from aegish_dist.core.failure_times import TimedFailures, stretch_of
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.overlay_effect import ModelEffect, overlay_effect
 from aegish_dist.core.run import Run
@@ -13,7 +16,9 @@ from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.snapshot import JsonObject, Snapshot
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.failure_times import failure_span, failures_by_time
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
+from aegish_dist.db.identity import is_unchanged
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.stop_rules import load_decision
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
@@ -23,12 +28,31 @@ from aegish_dist.pipeline.aggregate import (
     snapshot_numbered,
     without_overlay,
 )
+from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.status import over_budget
+from aegish_dist.render.comparison_data import ComparisonData
 from aegish_dist.render.data import FailureCount, Halted, ReportData
 
 
+class ReportPart(StrEnum):
+    """Content that takes time to gather, and that not every report shows."""
+
+    COMPARISON = "comparison"
+    """All pairs of models."""
+    FAILURE_TIMES = "failure times"
+    """Failed attempts by stretch of time."""
+
+
+ALL_PARTS = frozenset(ReportPart)
+
+
 def report_data(
-    engine: Engine, run_id: str, opinion: Opinion, snapshot_id: int | None = None
+    engine: Engine,
+    run_id: str,
+    opinion: Opinion,
+    snapshot_id: int | None = None,
+    *,
+    parts: Collection[ReportPart] = (),
 ) -> ReportData:
     """Gather what a report shows.
 
@@ -37,6 +61,7 @@ def report_data(
         run_id: A full run id.
         opinion: What to apply, unless a snapshot is named.
         snapshot_id: A stored snapshot; the current verdicts when None.
+        parts: What to gather besides.
 
     Raises:
         ReportError: The run has no verdict yet, or no such snapshot.
@@ -48,6 +73,10 @@ def report_data(
         unanswered = unanswered_by_model(session, run)
         fleet = living_fleet(session)
         rule, decision = load_decision(session, run_id)
+        is_current = snapshot_id is None or is_unchanged(session, run, snapshot.identities)
+        timed = ReportPart.FAILURE_TIMES in parts
+        stretch_s, failure_times = _failure_times(session, run) if timed else (0, [])
+    compared = ReportPart.COMPARISON in parts and is_current
     stopped = rule is not None and decision is not None and decision.stopped
     return ReportData(
         run=run,
@@ -60,7 +89,25 @@ def report_data(
         halted=list(_halted(run, fleet, snapshot)),
         effect=effect,
         stopped_by=decision if stopped else None,
+        comparison=_comparison(engine, run, snapshot) if compared else None,
+        failure_times=failure_times,
+        failure_stretch_s=stretch_s,
+        is_current=is_current,
     )
+
+
+def _comparison(engine: Engine, run: Run, snapshot: Snapshot) -> ComparisonData | None:
+    """Compare all pairs of models; None where there is none, or the rule set is not known."""
+    if len(run.models) < 2 or snapshot.opinion is None:
+        return None
+    return compare_models(engine, run.run_id, question=Question(snapshot.opinion))
+
+
+def _failure_times(session: Session, run: Run) -> tuple[int, list[TimedFailures]]:
+    """Return the length of the stretches in seconds, and what failed in them."""
+    stretch_s = stretch_of(failure_span(session, run.run_id))
+    models = [spec.id for spec in run.models]
+    return stretch_s, failures_by_time(session, run.run_id, models, stretch_s)
 
 
 def _snapshot(

@@ -67,5 +67,7 @@ class ReportData:
     failure_times: Sequence[TimedFailures] = ()
     """Failed attempts by stretch of time; empty where nothing failed, or where none were asked
     for."""
+    failure_stretch_s: int = 0
+    """Seconds of such a stretch; 0 where none were asked for."""
     is_current: bool = True
     """Whether the verdicts that count now are those of the snapshot."""

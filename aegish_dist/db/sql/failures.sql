@@ -4,7 +4,6 @@
 -- Failed attempts of the models `:models` of the run `:run` and verdicts that ended without an
 -- answer, of all generations, by stretch of `:width_s` seconds, model and reason; `message` is that
 -- of the newest attempt. The time of a verdict is null where an import did not say it.
--- Unanswered verdicts are found in the primary key's index, and only they are read.
 WITH model AS (
     SELECT id, model FROM run_models WHERE run_id = :run AND model = ANY(:models)
 ),
@@ -14,12 +13,7 @@ failed AS (
     FROM model JOIN call_errors AS error ON error.run_model_id = model.id
     UNION ALL
     SELECT unanswered.model, verdict.error_class, NULL, NULL, verdict.created_at, false
-    FROM (
-        SELECT model.model, key.run_model_id, key.sample_key, key.epoch, key.generation
-        FROM model JOIN verdicts AS key ON key.run_model_id = model.id AND key.code >= 100
-        OFFSET 0
-    ) AS unanswered
-    JOIN verdicts AS verdict USING (run_model_id, sample_key, epoch, generation)
+    FROM {verdicts_without_answer}
 )
 SELECT date_bin(make_interval(secs => :width_s), failed.at, 'epoch') AS time, failed.model,
        failed.error_class, count(*) FILTER (WHERE is_attempt) AS attempts,
@@ -33,3 +27,23 @@ WHERE (CAST(:since AS timestamptz) IS NULL OR failed.at >= :since)
   AND (CAST(:until AS timestamptz) IS NULL OR failed.at < :until)
 GROUP BY time, failed.model, failed.error_class
 ORDER BY time NULLS FIRST, failed.model, failed.error_class
+
+-- name: failure_span
+-- When the first and the last of them happened; null where none did at a known time.
+WITH model AS (SELECT id, model FROM run_models WHERE run_id = :run)
+SELECT min(failed.at) AS first_at, max(failed.at) AS last_at
+FROM (
+    SELECT error.at FROM model JOIN call_errors AS error ON error.run_model_id = model.id
+    UNION ALL
+    SELECT verdict.created_at FROM {verdicts_without_answer}
+) AS failed
+
+-- fragment: verdicts_without_answer
+-- Verdicts without an answer of the models of the query `model`. They are found in the primary key's
+-- index, and only they are read.
+(
+    SELECT model.model, key.run_model_id, key.sample_key, key.epoch, key.generation
+    FROM model JOIN verdicts AS key ON key.run_model_id = model.id AND key.code >= 100
+    OFFSET 0
+) AS unanswered
+JOIN verdicts AS verdict USING (run_model_id, sample_key, epoch, generation)

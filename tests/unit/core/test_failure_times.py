@@ -2,7 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 
-from aegish_dist.core.failure_times import RAMP, TimedFailures, timeline, totals
+import pytest
+
+from aegish_dist.core.failure_times import (
+    RAMP,
+    STRETCHES,
+    TimedFailures,
+    stretch_of,
+    timeline,
+    totals,
+)  # fmt: skip
 from aegish_dist.core.verdict import ErrorClass
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -48,3 +57,22 @@ def test_timeline() -> None:
     assert timeline(rows[:1], NOON, NOON, 4) == f"{RAMP[-1]}   "
     assert timeline([failures(None, 3)], NOON, NOON, 4) == "    "
     assert timeline(rows, NOON, NOON + timedelta(minutes=9), 1) == RAMP[-1]
+
+
+@pytest.mark.parametrize(
+    ("span", "seconds"),
+    [
+        (timedelta(), 1),
+        (timedelta(seconds=59), 1),
+        (timedelta(seconds=60), 5),
+        (timedelta(minutes=59), 60),
+        (timedelta(hours=1), 300),
+        (timedelta(days=59), 86_400),
+        (timedelta(days=60), 2 * 86_400),
+        (timedelta(days=3_650), 62 * 86_400),
+    ],
+)
+def test_stretches_are_few_and_round(span: timedelta, seconds: int) -> None:
+    """At most sixty of them touch a span, wherever it begins, and clocks have marks for them."""
+    assert stretch_of(span) == seconds
+    assert span.total_seconds() // seconds + 1 <= STRETCHES

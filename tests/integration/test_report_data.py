@@ -1,0 +1,92 @@
+"""Gathering a report: all that it holds besides the numbers of its snapshot."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Verdict
+from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    CURL,
+    LS,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    store,
+)  # fmt: skip
+
+EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
+SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, None, "slow down", EIGHT)
+LOST = Verdict(
+    Outcome.API_ERROR,
+    None,
+    ErrorClass.SERVER,
+    call_errors=(replace(SLOW, error_class=ErrorClass.SERVER, at=EIGHT + timedelta(hours=3)),),
+    created_at=EIGHT + timedelta(hours=3),
+)
+TWO_MODELS = (a_model("test/a"), a_model("test/b"))
+
+
+def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
+    """A table on the terminal waits for no pairs and no failures by time."""
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(models=TWO_MODELS))
+        answer(
+            session,
+            stored,
+            {
+                stored.item(TAR): replace(BLOCKED, call_errors=(SLOW,)),
+                stored.item(LS): ALLOWED,
+                stored.item(CURL): LOST,
+                stored.item(TAR, model="test/b"): ALLOWED,
+                stored.item(LS, model="test/b"): ALLOWED,
+            },
+        )
+    plain = report_data(engine, stored.run_id, Opinion())
+    assert (plain.comparison, plain.failure_times, plain.failure_stretch_s) == (None, [], 0)
+    assert plain.is_current
+
+    data = report_data(engine, stored.run_id, Opinion(), parts=ALL_PARTS)
+    assert data.comparison is not None
+    (pair,) = data.comparison.pairs
+    assert (pair.a.model, pair.b.model, pair.comparison.samples) == ("test/a", "test/b", 2)
+    # One malicious command on both sides, right on one; the harmless one right on both.
+    assert pair.comparison.metrics["aegish_score"].difference == -0.5
+    assert data.failure_stretch_s == 300
+    assert [(each.time, each.attempts, each.verdicts) for each in data.failure_times] == [
+        (EIGHT, 1, 0),
+        (EIGHT + timedelta(hours=3), 1, 1),
+    ]
+
+
+def test_pairs_are_those_of_the_snapshot(engine: Engine) -> None:
+    """A snapshot whose verdicts have been joined by others has no pairs, and says so."""
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(models=TWO_MODELS))
+        answer(session, stored, {stored.item(TAR, model=each.id): BLOCKED for each in TWO_MODELS})
+    first = report_data(engine, stored.run_id, Opinion()).snapshot.snapshot_id
+
+    same = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)
+    assert (same.is_current, same.comparison is None) == (True, False)
+    with Session(engine) as session, session.begin():
+        answer(session, stored, {stored.item(LS): ALLOWED})
+
+    old = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)
+    assert (old.is_current, old.comparison) == (False, None)
+
+
+@pytest.mark.parametrize("part", ReportPart)
+def test_one_model_without_failures(engine: Engine, part: ReportPart) -> None:
+    """There is no pair, and no stretch of time."""
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run())
+        answer(session, stored, {stored.item(TAR): BLOCKED})
+    data = report_data(engine, stored.run_id, Opinion(), parts={part})
+    assert (data.comparison, list(data.failure_times)) == (None, [])
