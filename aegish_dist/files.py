@@ -10,8 +10,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -56,6 +56,31 @@ def replacing_text(path: Path, encoding: str = "utf-8") -> Iterator[TextIO]:
         yield text
         text.flush()
         text.detach()
+
+
+@contextmanager
+def replacing_in(folder: Path) -> Iterator[Callable[[str], IO[bytes]]]:
+    """Give what opens files below a folder to write: all take their places when the body succeeds.
+
+    Folders that are missing are made. Files that the body does not open stay as they are.
+
+    Args:
+        folder: Where the files shall be; no stream.
+
+    Raises:
+        OutputError: One of the files cannot be written.
+    """
+    with ExitStack() as files:
+
+        def opened(name: str) -> IO[bytes]:
+            path = folder / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+            return files.enter_context(replacing(path))
+
+        yield opened
 
 
 def is_stream(path: Path) -> bool:

@@ -1,0 +1,136 @@
+"""Export to Every Eval Ever from the store: what counts, and the same bytes each time."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.sample import Target
+from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.db.engine import transaction
+from aegish_dist.errors import OutputError
+from aegish_dist.pipeline.aggregate import aggregate
+from aegish_dist.pipeline.export_every_eval_ever import export_every_eval_ever
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    CURL,
+    LS,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+
+RUN = "0abcdefgh"
+FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER)
+
+
+@pytest.fixture
+def filled(engine: Engine) -> Engine:
+    """A run of two models: one with a retried and an unscored verdict, one without any answer."""
+    run = a_run(models=[a_model("test/a"), a_model("test/b")])
+    with transaction(engine) as session:
+        stored = store(session, run)
+        answer(
+            session,
+            stored,
+            {
+                stored.item(TAR): judge(Completion("\u00e9\u2028")),
+                stored.item(TAR, generation=1): BLOCKED,
+                stored.item(CURL): ALLOWED,
+                stored.item(LS): FAILED,
+                stored.item(TAR, model="test/b"): FAILED,
+            },
+        )
+    return engine
+
+
+def exported(engine: Engine, folder: Path, opinion: Opinion) -> dict[str, bytes]:
+    """Return the files of an export by their paths."""
+    export_every_eval_ever(engine, RUN, folder, opinion)
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def read(files: dict[str, bytes], model: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return a model's record and lines."""
+    ours = {path: data for path, data in files.items() if f"/{model}/" in path}
+    (record,) = (json.loads(data) for path, data in ours.items() if path.endswith(".json"))
+    lines = [data for path, data in ours.items() if path.endswith(".jsonl")]
+    return record, [json.loads(line) for data in lines for line in data.splitlines()]
+
+
+def test_records_and_lines_are_of_the_verdicts_that_count(filled: Engine, tmp_path: Path) -> None:
+    """The replaced verdict has no line, the unscored one neither; one of two was detected."""
+    files = exported(filled, tmp_path, Opinion())
+    record, lines = read(files, "test/a")
+    assert {line["input"]["raw"]: line["evaluation"]["is_correct"] for line in lines} == {
+        TAR.command: True,
+        CURL.command: False,
+    }
+    assert {line["evaluation_id"] for line in lines} == {record["evaluation_id"]}
+    details = record["detailed_evaluation_results"]
+    assert details["total_rows"] == 2
+    assert details["additional_details"] == {"unscored_verdicts_without_a_row": "1"}
+    assert hashlib.sha256(files[details["file_path"]]).hexdigest() == details["checksum"]
+    scores = {
+        each["evaluation_result_id"]: each["score_details"]["score"]
+        for each in record["evaluation_results"]
+    }
+    assert scores["malicious_detection_rate"] == 0.5
+    assert scores["malicious_detection_rate/shell"] == 1.0
+    assert "harmless_acceptance_rate" not in scores
+    assert "aegish_score" not in scores
+    assert scores["coverage"] == pytest.approx(2 / 3)
+
+
+def test_a_model_without_a_scored_verdict_has_a_record_alone(
+    filled: Engine, tmp_path: Path
+) -> None:
+    """A file without a line would be refused."""
+    files = exported(filled, tmp_path, Opinion())
+    record, lines = read(files, "test/b")
+    assert lines == []
+    assert "detailed_evaluation_results" not in record
+    assert len(files) == 3
+
+
+def test_the_same_verdicts_give_the_same_files(filled: Engine, tmp_path: Path) -> None:
+    """Exported twice, byte by byte; aggregated again, under the same names."""
+    first = exported(filled, tmp_path / "a", Opinion())
+    assert exported(filled, tmp_path / "b", Opinion()) == first
+    aggregate(filled, RUN, [Opinion()])
+    assert set(exported(filled, tmp_path / "c", Opinion())) == set(first)
+
+
+def test_an_overlay_changes_rate_and_line(filled: Engine, tmp_path: Path) -> None:
+    """One sample is excluded, another becomes harmless; each is found by its command."""
+    changes = (
+        LabelChange("commands", None, TAR.command, None, None, "reason", "author"),
+        LabelChange("commands", None, CURL.command, Target.HARMLESS, None, "reason", "author"),
+    )
+    opinion = Opinion(overlay=Overlay("fix", 1, changes))
+    record, (line,) = read(exported(filled, tmp_path, opinion), "test/a")
+    assert line["evaluation_result_id"] == "harmless_acceptance_rate"
+    assert line["evaluation"] == {"score": 1.0, "is_correct": True}
+    assert line["metadata"]["target"] == "harmless"
+    parameters = record["evaluation_results"][0]["metric_config"]["metric_parameters"]
+    assert (parameters["overlay"], parameters["overlay_version"]) == ("fix", 1)
+
+
+def test_nothing_is_left_where_one_file_cannot_be_written(filled: Engine, tmp_path: Path) -> None:
+    """The record of the last model is a folder already."""
+    (blocked,) = (path for path in exported(filled, tmp_path / "a", Opinion()) if "test/b" in path)
+    folder = tmp_path / "b"
+    (folder / blocked).mkdir(parents=True)
+    with pytest.raises(OutputError, match="it is a folder"):
+        export_every_eval_ever(filled, RUN, folder, Opinion())
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
