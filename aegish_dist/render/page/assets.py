@@ -4,8 +4,8 @@ import base64
 import hashlib
 from importlib.resources import files
 
-_STYLES = ("style.css",)
-_SCRIPTS = ("dom.js",)
+_STYLES = ("style.css", "tables.css")
+_SCRIPTS = ("dom.js", "tables.js", "sections.js")
 """In this order: a file uses what those before it define."""
 
 

@@ -7,6 +7,8 @@ from aegish_dist.core.printable import printable
 
 _WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
 """Browsers break lines after `-` by themselves."""
+_WIDE = 24
+"""Characters that a name may have without a place to break."""
 _NOT_IN_ANCHORS = re.compile(r"[^a-z0-9]+")
 
 
@@ -18,6 +20,16 @@ def text(content: str) -> str:
 def breakable(name: str) -> str:
     """Return a name as HTML, with places where a long id may break between its words."""
     return "<wbr>".join(map(text, _WORDS.findall(name)))
+
+
+def breakable_where_long(name: str) -> str:
+    """Return a name as HTML, with places to break only where it would be wide without them."""
+    parts = [""]
+    for word in _WORDS.findall(name):
+        if len(parts[-1].rpartition("-")[2]) + len(word.partition("-")[0]) > _WIDE:
+            parts.append("")
+        parts[-1] += word
+    return "<wbr>".join(text(part) for part in parts if part)
 
 
 def anchor(title: str) -> str:

@@ -1,32 +1,80 @@
-"""Sections as HTML tables."""
+"""Sections as HTML tables. Narrow screens show a row as a card."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 
 from aegish_dist.render.layout import Section, TableCell
-from aegish_dist.render.page.markup import anchor, breakable, text
+from aegish_dist.render.page.markup import anchor, breakable, breakable_where_long, text
 
 
-def table_section(section: Section) -> str:
-    """Return a section with its heading, its table in a region that can scroll, and its remarks."""
-    title = text(section.title)
+@dataclass(frozen=True, slots=True)
+class CellStyle:
+    """The look of a cell of a table."""
+
+    classes: str = ""
+    """Names of classes, ours, with spaces between them."""
+    after: str = ""
+    """HTML behind the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStyle:
+    """The look of a table, where it differs from the plain one."""
+
+    classes: str = ""
+    """Names of classes of the table, ours."""
+    rows: Mapping[int, str] = field(default_factory=dict)
+    """Names of classes by place of the row."""
+    cells: Mapping[tuple[int, int], CellStyle] = field(default_factory=dict)
+    """By place of row and column."""
+    filterable: bool = False
+    """Whether rows can be chosen by words of their heading."""
+    foremost: bool = False
+    """Whether names may break after every separator, and not only where they are long."""
+
+
+_PLAIN = CellStyle()
+
+
+def table_section(
+    section: Section, style: TableStyle | None = None, *, above: str = "", below: str = ""
+) -> str:
+    """Return a section with its heading, its table and its remarks.
+
+    Args:
+        section: What it says.
+        style: How its table differs from the plain one.
+        above: HTML between its note and its table, such as a key.
+        below: HTML behind its remarks, such as figures.
+    """
     note = f"<p>{text(section.note)}</p>\n" if section.note else ""
     items = "\n".join(f"<li>{text(remark)}</li>" for remark in section.remarks)
     remarks = f"<ul>\n{items}\n</ul>\n" if items else ""
+    kind = ' class="long"' if len(section.rows) > 12 else ""
     return (
-        f'<section id="{anchor(section.title)}">\n<h2>{title}</h2>\n{note}'
-        f"{table(section)}\n{remarks}</section>\n"
+        f'<section id="{anchor(section.title)}"{kind}>\n<h2>{text(section.title)}</h2>\n{note}'
+        f"{above}{table(section, style or TableStyle())}\n{remarks}{below}</section>\n"
     )
 
 
-def table(section: Section) -> str:
-    """Return the table of a section."""
+def table(section: Section, style: TableStyle) -> str:
+    """Return the table of a section, in a region that can scroll.
+
+    Args:
+        section: What it says.
+        style: How it differs from the plain one.
+    """
     title = text(section.title)
     labels = [f"{cell.text} {cell.detail}".strip() for cell in section.columns]
-    rows = "\n".join(_row(row, section.keys, labels) for row in section.rows)
+    rows = "\n".join(
+        _row(place, row, section, labels, style) for place, row in enumerate(section.rows)
+    )
+    kind = f' class="{style.classes}"' if style.classes else ""
+    filterable = " data-filter" if style.filterable else ""
     return (
         f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">'
-        f'<table role="table">\n<caption>{title}</caption>\n'
+        f'<table role="table"{kind}{filterable}>\n<caption>{title}</caption>\n'
         f'<thead role="rowgroup">{_head(section)}</thead>\n'
         f'<tbody role="rowgroup">\n{rows}\n</tbody>\n</table></div>'
     )
@@ -35,36 +83,59 @@ def table(section: Section) -> str:
 def _head(section: Section) -> str:
     kinds = chain(_kinds(section.keys), repeat(""))
     cells = "".join(
-        f'<th scope="col" role="columnheader"{kind}>{_name(cell)}</th>'
+        f'<th scope="col" role="columnheader"{_class(kind)}>{_lines(cell)}</th>'
         for cell, kind in zip(section.columns, kinds, strict=False)
     )
     return f'<tr role="row">{cells}</tr>'
 
 
-def _row(cells: Sequence[TableCell], keys: int, labels: Sequence[str]) -> str:
-    """Draw a row; narrow screens show it as a card, each value under the label of its column."""
-    kinds = chain(_kinds(keys), repeat(""))
-    drawn = "".join(
-        f'<th scope="row" role="rowheader"{kind}>{_name(cell)}</th>'
-        if column == keys - 1
-        else f'<td role="cell"{kind} data-label="{text(labels[column])}">{_cell(cell)}</td>'
-        for column, (cell, kind) in enumerate(zip(cells, kinds, strict=False))
-    )
-    return f'<tr role="row">{drawn}</tr>'
+def _row(
+    place: int,
+    cells: Sequence[TableCell],
+    section: Section,
+    labels: Sequence[str],
+    style: TableStyle,
+) -> str:
+    """Draw a row; a card shows each value under the label of its column."""
+    kinds = chain(_kinds(section.keys), repeat(""))
+    drawn = []
+    for column, (cell, kind) in enumerate(zip(cells, kinds, strict=False)):
+        own = style.cells.get((place, column), _PLAIN)
+        classes = _class(f"{kind} {own.classes}".strip())
+        if column == section.keys - 1:
+            name = breakable(cell.text) if style.foremost else breakable_where_long(cell.text)
+            drawn.append(f'<th scope="row" role="rowheader"{classes}>{name}{_small(cell)}</th>')
+        else:
+            label = f' data-label="{text(labels[column])}"'
+            drawn.append(
+                f'<td role="cell"{classes}{label}{_value(cell)}>{_cell(cell)}{own.after}</td>'
+            )
+    return f'<tr role="row"{_class(style.rows.get(place, ""))}>{"".join(drawn)}</tr>'
 
 
 def _kinds(keys: int) -> list[str]:
-    return [' class="key"'] * (keys - 1) + [' class="model"']
+    return ["key"] * (keys - 1) + ["model"]
+
+
+def _class(names: str) -> str:
+    return f' class="{names}"' if names else ""
+
+
+def _value(cell: TableCell) -> str:
+    """Return the number that a row is sorted by; the text is the number of what is whole."""
+    return "" if cell.value is None else f' data-value="{cell.value!r}"'
 
 
 def _cell(cell: TableCell) -> str:
-    mark = f'<b class="{cell.mark.lower()}">{cell.mark}</b>' if cell.mark else ""
-    return f"{text(cell.text)}{mark}{_detail(cell)}"
+    if not cell.mark:
+        return _lines(cell)
+    return f'{text(cell.text)}<b class="{cell.mark.lower()}">{cell.mark}</b>{_small(cell)}'
 
 
-def _name(cell: TableCell) -> str:
-    return breakable(cell.text) + _detail(cell)
+def _lines(cell: TableCell) -> str:
+    """Draw a cell as text of up to two lines."""
+    return f"{text(cell.text)}\n{text(cell.detail)}" if cell.detail else text(cell.text)
 
 
-def _detail(cell: TableCell) -> str:
+def _small(cell: TableCell) -> str:
     return f"<small>{text(cell.detail)}</small>" if cell.detail else ""

@@ -84,8 +84,8 @@ def test_the_page_loads_nothing(page: Page, hostile_report: ReportData) -> None:
 def test_marks_and_intervals_are_in_the_cells() -> None:
     """Value, mark and interval share a cell."""
     text = render_html(a_report())
-    assert '>95.7<b class="pass">PASS</b><small>[93.9, 97.0]</small></td>' in text
-    assert '>94.4<b class="fail">FAIL</b><small>[90.5, 96.8]</small></td>' in text
+    assert '>95.7<b class="pass">PASS</b><small>[93.9, 97.0]</small><svg class="bar"' in text
+    assert '>94.4<b class="fail">FAIL</b><small>[90.5, 96.8]</small><svg class="bar"' in text
 
 
 def test_undefined_is_a_dash() -> None:

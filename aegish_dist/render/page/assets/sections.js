@@ -1,0 +1,43 @@
+"use strict";
+
+/**
+ * The section in view is marked in the navigation, folded parts are open on paper, and commands can
+ * be copied.
+ */
+
+const links = new Map(findAll("nav a").map((link) => [link.hash.slice(1), link]));
+
+/** Marks the link of the last section that begins above the middle of the window. */
+function markSection() {
+  const begun = findAll("main > section[id]").filter(
+    (section) => section.getBoundingClientRect().top < window.innerHeight / 3);
+  const current = begun.length ? links.get(begun[begun.length - 1].id) : undefined;
+  for (const link of links.values()) {
+    if (link === current) continue;
+    link.removeAttribute("aria-current");
+  }
+  if (!current || current.hasAttribute("aria-current")) return;
+  current.setAttribute("aria-current", "true");
+  const list = current.closest("ul");
+  list.scrollLeft = current.offsetLeft - list.offsetLeft - list.clientWidth / 2;
+}
+
+let waiting = false;
+window.addEventListener("scroll", () => {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    markSection();
+  });
+}, { passive: true });
+markSection();
+
+let folded = [];
+window.addEventListener("beforeprint", () => {
+  folded = findAll("main details:not([open])");
+  for (const each of folded) each.open = true;
+});
+window.addEventListener("afterprint", () => {
+  for (const each of folded) each.open = false;
+});
