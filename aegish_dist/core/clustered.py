@@ -5,7 +5,7 @@ numbers in and out; what a value means is known to the caller.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -97,7 +97,7 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
         sandwich=squares * clusters / (clusters - 1),
         reduced=math.fsum([number * mended * mended for _, _, mended, number in units]),
         third=math.fsum([number * mended**3 for _, _, mended, number in units]),
-        df=_degrees_of_freedom(tuple(map(_shape, strata))),
+        df=_degrees_of_freedom(tuple(_shape(stratum, len(strata) > 1) for stratum in strata)),
         clusters=clusters,
     )
 
@@ -142,9 +142,16 @@ class _Shape(NamedTuple):
     """Name, samples, and how many are alike."""
 
 
-def _shape(stratum: ClusterSums) -> _Shape:
-    clusters = tuple((cluster, samples, number) for cluster, samples, _, number in stratum.sums)
-    return _Shape(stratum.weight, clusters)
+def _shape(stratum: ClusterSums, named: bool) -> _Shape:
+    """Return the shape of a stratum; where it is the only one, the names make no difference."""
+    if named:
+        clusters = tuple((cluster, samples, number) for cluster, samples, _, number in stratum.sums)
+        return _Shape(stratum.weight, clusters)
+    sizes: Counter[int] = Counter()
+    for _, samples, _, number in stratum.sums:
+        sizes[samples] += number
+    alike = tuple((None, samples, number) for samples, number in sorted(sizes.items()))
+    return _Shape(stratum.weight, alike)
 
 
 class _Leverage(NamedTuple):
