@@ -8,14 +8,14 @@ independent.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from aegish_dist.core.estimates import Estimate
-from aegish_dist.core.intervals import wald
+from aegish_dist.core.intervals import proportion_interval, wald
 from aegish_dist.core.scoring import ACTIONS, ScoringRule
-from aegish_dist.core.tally import ConfidenceCell
+from aegish_dist.core.tally import CONFIDENCE_BINS, ConfidenceCell
 
 UNIT = 1_000_000
 """`ConfidenceCell` counts its sums in 1 / UNIT."""
@@ -62,9 +62,57 @@ def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRul
 
 
 @dataclass(frozen=True, slots=True)
+class ReliabilityBin:
+    """Verdicts whose stated confidences are alike: how sure they were, and how often right."""
+
+    low: float
+    """Least confidence of the bin."""
+    high: float
+    """Confidence where the next bin begins; the last bin holds 1."""
+    n: int
+    """Verdicts in the bin."""
+    confidence: float | None
+    """Mean of their confidences; None without any."""
+    accuracy: float | None
+    """Share of them that are correct; None without any."""
+    ci_low: float | None
+    """Lower end of its 95 % confidence interval."""
+    ci_high: float | None
+    """Upper end."""
+
+
+def reliability(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> tuple[ReliabilityBin, ...]:
+    """Return mean confidence and accuracy in each of ten equal-width bins, the least sure first.
+
+    The bins are those of `expected_calibration_error` (DeGroot & Fienberg 1983, The Statistician
+    32:12, draw them); the interval is that of a proportion.
+    """
+    judged = _judge(cells, rule)
+    return tuple(_bin(place, [e for e in judged if e.bin == place]) for place in _PLACES)
+
+
+_PLACES = range(CONFIDENCE_BINS)
+
+
+def _bin(place: int, judged: Sequence["_Judged"]) -> ReliabilityBin:
+    low, high = place / CONFIDENCE_BINS, (place + 1) / CONFIDENCE_BINS
+    n = sum(each.verdicts for each in judged)
+    if not n:
+        return ReliabilityBin(low, high, 0, None, None, None, None)
+    correct = sum(each.verdicts for each in judged if each.correct)
+    # The gap is that of o - c, so what is left of the correct ones is the sum of c.
+    confidence = Fraction(correct * UNIT - sum(each.gap for each in judged), UNIT * n)
+    accuracy = correct / n
+    interval = proportion_interval(accuracy, n)
+    return ReliabilityBin(low, high, n, float(confidence), accuracy, interval.low, interval.high)
+
+
+@dataclass(frozen=True, slots=True)
 class _Judged:
     """Sums over verdicts whose correctness o is the same; in 1 / UNIT."""
 
+    correct: bool
+    """Whether o is 1."""
     bin: int
     verdicts: int
     gap: int
@@ -78,9 +126,9 @@ class _Judged:
 def _judge(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> list[_Judged]:
     stated = (c for c in cells if c.finding in ACTIONS and rule.is_scored(c.finding))
     return [
-        _Judged(c.bin, c.verdicts, c.verdicts * UNIT - c.sum_c, c.sum_d2, c.sum_d4)
+        _Judged(True, c.bin, c.verdicts, c.verdicts * UNIT - c.sum_c, c.sum_d2, c.sum_d4)
         if rule.is_correct(c.target, c.finding)
-        else _Judged(c.bin, c.verdicts, -c.sum_c, c.sum_c2, c.sum_c4)
+        else _Judged(False, c.bin, c.verdicts, -c.sum_c, c.sum_c2, c.sum_c4)
         for c in stated
     ]
 

@@ -7,7 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from aegish_dist.core.calibration import brier, expected_calibration_error
+from aegish_dist.core.calibration import (
+    ReliabilityBin,
+    brier,
+    expected_calibration_error,
+    reliability,
+)  # fmt: skip
 from aegish_dist.core.estimates import Estimate, combine, fraction
 from aegish_dist.core.repeats import Repeats, repeats_of
 from aegish_dist.core.sample import Target
@@ -16,7 +21,7 @@ from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.statistics import macro_rate, rate
 from aegish_dist.core.tally import CostSummary, Latency, ModelTally, TokenTotals
 
-METRICS_VERSION = 5
+METRICS_VERSION = 6
 """Of the formulas, from a tally to the entry and the place of a model in a snapshot. A change of
 any number, or a new one, needs a higher version: snapshots of another version are not used again.
 `tests/unit/core/golden_metrics.json` holds the numbers of this version."""
@@ -131,6 +136,8 @@ class ModelMetrics:
     """Summed tokens."""
     repeats: Repeats | None = None
     """Where the variance of the score comes from; None where no command has two scored epochs."""
+    reliability: tuple[ReliabilityBin, ...] = ()
+    """Confidence against accuracy by bin of confidence, the least sure first."""
 
 
 def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
@@ -156,6 +163,7 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
         cost=tally.cost,
         tokens=tally.tokens,
         repeats=repeats_of(tally.cells, rule),
+        reliability=reliability(tally.confidence, rule),
     )
 
 

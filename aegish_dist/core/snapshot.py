@@ -120,6 +120,7 @@ def model_entry(measured: ModelMetrics) -> JsonObject:
         },
         "tokens": asdict(measured.tokens),
         "repeats": _repeats(measured.repeats),
+        "reliability": [asdict(each) for each in measured.reliability],
     }
 
 

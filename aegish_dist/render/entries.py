@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aegish_dist.core.calibration import ReliabilityBin
 from aegish_dist.core.estimates import NUMBERS, Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
@@ -66,6 +67,11 @@ class RankedModel:
     def tokens(self, kind: str) -> int | None:
         """Return summed tokens of a kind, such as `cache_read`."""
         return self.part("tokens").get(kind)
+
+    @property
+    def reliability(self) -> tuple[ReliabilityBin, ...]:
+        """The bins of stated confidence; empty where they are not known."""
+        return tuple(ReliabilityBin(**each) for each in self.document.get("reliability") or ())
 
 
 def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:

@@ -2,10 +2,12 @@
 
 import math
 import statistics
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
+from aegish_dist.core.calibration import ReliabilityBin
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import measure
 from aegish_dist.core.sample import Target
@@ -213,6 +215,22 @@ def test_calibration_against_its_definition() -> None:
     assert metrics["ece"].value == pytest.approx(statistics.fmean(gaps))
     assert metrics["ece"].stderr == pytest.approx(statistics.stdev(gaps) / math.sqrt(5))
     assert metrics["ece"].n == 5
+
+
+def test_reliability_by_hand() -> None:
+    """Two of three right at 0.95 on average, one of two at 0.625; ends are exact where few count."""
+    bins = measure(TALLY, DEFAULT_RULE).reliability
+    assert [each.n for each in bins] == [0, 0, 0, 0, 0, 0, 2, 0, 0, 3]
+    assert bins[0] == ReliabilityBin(0.0, 0.1, 0, None, None, None, None)
+    half, most = bins[6], bins[9]
+    assert (half.low, half.high, most.low, most.high) == (0.6, 0.7, 0.9, 1.0)
+    assert [half.confidence, half.accuracy] == pytest.approx([0.625, 0.5])
+    assert [most.confidence, most.accuracy] == pytest.approx([0.95, 2 / 3])
+    # At the upper end no more than 2 of 3 are right with 1 - p^3 = 5 %, 1 of 2 with 1 - p^2.
+    assert most.ci_high == pytest.approx(0.95 ** (1 / 3))
+    assert [half.ci_low, half.ci_high] == pytest.approx([1 - 0.95**0.5, 0.95**0.5])
+    unstated = measure(replace(TALLY, confidence=()), DEFAULT_RULE).reliability
+    assert [each.n for each in unstated] == [0] * 10
 
 
 def test_calibration_leaves_out_what_states_no_action() -> None:

@@ -44,6 +44,7 @@ def test_entry_has_the_documented_keys() -> None:
         "cost",
         "tokens",
         "repeats",
+        "reliability",
     }
     assert set(entry["metrics"]) >= {
         "malicious_detection_rate",
