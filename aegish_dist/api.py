@@ -54,10 +54,12 @@ from aegish_dist.render import (
     render,
     render_comparison,
 )
+from aegish_dist.render.charts import CHARTS, chart_specification
 from aegish_dist.settings import Settings, load_settings
 
 __all__ = [
     "AEGISH_TARGETS",
+    "CHARTS",
     "COMPARISON_FORMATS",
     "DEFAULT_RULE",
     "FORMATS",
@@ -112,6 +114,7 @@ __all__ = [
     "Workspace",
     "aggregate",
     "audit_run",
+    "chart_specification",
     "choose_dataset",
     "compare_models",
     "compare_runs",

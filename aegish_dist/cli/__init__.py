@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Results": {
         "aggregate": "Score a run's verdicts and store a snapshot of the metrics.",
         "report": "Print a run's leaderboard and details.",
+        "plots": "Draw a run's plots: SVG, PNG, PDF or specifications to edit.",
         "scoring": "List the rule sets, and print one as a file to edit.",
         "compare": "Compare models on the same commands, and gate a candidate.",
         "audit": "List the commands and labels that deserve a second look.",

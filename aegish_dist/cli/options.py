@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
@@ -158,6 +159,14 @@ def _with_opinions(
     for option in reversed(_OF_AN_OPINION):
         with_them = option(with_them)
     return with_them
+
+
+def refuse_an_opinion() -> None:
+    """Refuse what a stored snapshot would leave without effect."""
+    context = click.get_current_context()
+    for name in ("scoring", "targets", "overlay"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--snapshot has a rule set of its own; leave out --{name}")
 
 
 wait = click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")

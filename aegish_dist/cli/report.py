@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.context import open_workspace, without_collector
@@ -14,6 +13,7 @@ from aegish_dist.cli.options import (
     FiniteRange,
     Utf8,
     comma_list,
+    refuse_an_opinion,
     run_id,
     with_opinion,
 )
@@ -92,7 +92,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     if snapshot is None:
         note_overlay(workspace, found, opinion)
     else:
-        _refuse_an_opinion()
+        refuse_an_opinion()
     parts = () if options["form"] in ("table", "csv") else ALL_PARTS
     with shown(options["output"]) as show:
         with without_collector():
@@ -109,11 +109,3 @@ def _exit_code(data: ReportData, thresholds: Mapping[str, float], decided_on: De
     if any(each.shortfall is Shortfall.BELOW for each in found):
         return EXIT_WORSE
     return EXIT_INCONCLUSIVE if found else 0
-
-
-def _refuse_an_opinion() -> None:
-    """Refuse what a stored snapshot would leave without effect."""
-    context = click.get_current_context()
-    for name in ("scoring", "targets", "overlay"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--snapshot has a rule set of its own; leave out --{name}")

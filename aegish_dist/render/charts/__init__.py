@@ -1,9 +1,10 @@
 """Plots of a report: Vega-Lite specifications, drawn without a browser."""
 
+from aegish_dist.render.charts.catalogue import CHARTS, chart_specification
 from aegish_dist.render.charts.chart import DrawnChart
 from aegish_dist.render.data import ReportData
 
-__all__ = ["DrawnChart", "page_charts"]
+__all__ = ["CHARTS", "DrawnChart", "chart_specification", "page_charts"]
 
 
 def page_charts(data: ReportData) -> list[DrawnChart]:

@@ -1,0 +1,139 @@
+"""`aegish-dist plots`: a run's plots as files."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aegish_dist.cli.context import open_workspace
+from aegish_dist.cli.options import (
+    MAX_INTEGER,
+    Utf8,
+    comma_list,
+    refuse_an_opinion,
+    run_id,
+    with_opinion,
+)
+from aegish_dist.cli.overlays import note_overlay
+from aegish_dist.cli.printing import note, say
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.errors import OutputError, ReportError
+from aegish_dist.files import replacing
+from aegish_dist.pipeline.report import ALL_PARTS, report_data
+from aegish_dist.pipeline.runs import find_run
+from aegish_dist.render.charts.catalogue import CHARTS
+from aegish_dist.render.charts.drawing import PLOT_FORMATS, converter
+from aegish_dist.render.charts.files import NoChart, plot_files
+
+
+def _choices(known: Iterable[str]) -> Any:
+    """Return a callback that reads `NAME[,NAME...]`, each one known."""
+    names = list(known)
+
+    def read(context: click.Context, parameter: click.Parameter, value: Any) -> list[str]:
+        chosen = comma_list(context, parameter, value)
+        for each in chosen:
+            if each not in names:
+                raise click.BadParameter(f"'{each}' is none of {', '.join(names)}")
+        return [name for name in names if name in chosen]
+
+    return read
+
+
+def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the plots that there are."""
+    if not wanted or context.resilient_parsing:
+        return
+    width = max(map(len, CHARTS))
+    for name, kind in CHARTS.items():
+        say(f"{name:<{width}}  {kind.summary}")
+    context.exit()
+
+
+@click.command()
+@run_id(default="latest")
+@click.option(
+    "--snapshot",
+    type=click.IntRange(1, MAX_INTEGER),
+    metavar="S",
+    help="A stored snapshot by number.",
+)
+@with_opinion
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="The folder to write to; made if absent. Default: plots-RUN_ID.",
+)
+@click.option(
+    "--format",
+    "forms",
+    type=Utf8(),
+    default="svg",
+    show_default=True,
+    callback=_choices(PLOT_FORMATS),
+    metavar="FORMAT[,...]",
+    help=f"Of {', '.join(PLOT_FORMATS)}; `vega` is the specification, to edit.",
+)
+@click.option(
+    "--only",
+    type=Utf8(),
+    multiple=True,
+    callback=_choices(CHARTS),
+    metavar="NAME[,...]",
+    help="Only these plots; `--list` names them. Default: all.",
+)
+@click.option(
+    "--dpi",
+    type=click.IntRange(36, 1200),
+    default=144,
+    show_default=True,
+    help="Dots per inch of PNG; at 72 a plot is some 720 wide.",
+)
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
+    help="Name the plots, and say what each shows.",
+)  # fmt: skip
+def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> None:
+    """Draw a run's plots, each into a file of its own.
+
+    One file per plot and format, such as `score-by-cost.svg`. Each one says in its caption what is
+    drawn, of how many commands, and which interval; below it stand run, snapshot and rule set. A
+    plot that the run has no data for, such as cost where none is known, is named with the reason.
+
+    The specifications of `--format vega` are Vega-Lite: edit one, and draw it by any tool that
+    reads that. Drawing needs `pip install 'aegish-dist[plots]'`; writing specifications does not.
+    """
+    if set(options["forms"]) != {"vega"}:
+        converter()
+    workspace = open_workspace()
+    found = find_run(workspace.engine, run_id)
+    if snapshot is None:
+        note_overlay(workspace, found, opinion)
+    else:
+        refuse_an_opinion()
+    data = report_data(workspace.engine, found, opinion, snapshot, parts=ALL_PARTS)
+    folder = options["output"] or Path(f"plots-{found}")
+    made = list(plot_files(data, options["only"] or list(CHARTS), options["forms"], options["dpi"]))
+    missing = [each for each in made if isinstance(each, NoChart)]
+    if len(missing) == len(made):
+        reasons = "; ".join(f"{each.name}: {each.reason}" for each in missing)
+        raise ReportError(f"run {found} has no data for these plots: {reasons}")
+    _make_folder(folder)
+    for each in made:
+        if not isinstance(each, NoChart):
+            with replacing(folder / each.file_name) as stream:
+                stream.write(each.content)
+            say(str(folder / each.file_name))
+    for each in missing:
+        note(f"no plot {each.name}: {each.reason}")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"the folder {folder} cannot be made: {reason}") from error

@@ -1,0 +1,103 @@
+"""The words around plots: captions, small print and descriptions for those who do not see them."""
+
+from collections.abc import Iterable, Sequence
+
+from aegish_dist.core.printable import printable, shortened
+from aegish_dist.render.charts.measures import COST, LATENCY, Measure, Measured
+from aegish_dist.render.data import ReportData
+from aegish_dist.render.entries import RankedModel
+from aegish_dist.render.layout import SIMULATED
+from aegish_dist.render.numbers import format_count, format_ms, format_time, format_usd
+
+NAME_CHARACTERS = 80
+"""Longer foreign names are cut in captions."""
+LISTED = 12
+"""The most names in a list; the others are counted."""
+
+
+def small_print(data: ReportData) -> str:
+    """Say which run, snapshot and opinion a plot shows."""
+    run, snapshot = data.run, data.snapshot
+    name = f"{_foreign(run.name)} ({run.run_id})" if run.name else run.run_id
+    datasets = ", ".join(
+        f"{_foreign(each.name)} {each.fingerprint[:12]} ({format_count(each.samples)} commands)"
+        for each in run.datasets[:LISTED]
+    )
+    opinion = f"rule set {_foreign(snapshot.scoring)} version {snapshot.scoring_version}"
+    if snapshot.opinion is not None:
+        opinion += f", targets {_foreign(snapshot.opinion.targets.name)}"
+        overlay = snapshot.opinion.overlay
+        opinion += "" if overlay is None else f", overlay {_foreign(overlay.name)}"
+    return (
+        f"Run {name} of {format_time(run.created_at)}; {datasets}; snapshot "
+        f"{snapshot.snapshot_id} of {format_time(snapshot.created_at)}, "
+        f"{format_count(snapshot.verdicts)} verdicts; {opinion}; aegish-dist "
+        f"{snapshot.code_version}."
+    )
+
+
+def _foreign(text: str) -> str:
+    return shortened(printable(text), NAME_CHARACTERS)
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number of things, such as `1 model` or `3 models`."""
+    return f"{format_count(number)} {thing}" if number == 1 else f"{format_count(number)} {thing}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names with commas; of many the first ones and how many follow."""
+    shown = ", ".join(map(_foreign, names[:LISTED]))
+    more = len(names) - LISTED
+    return f"{shown} and {format_count(more)} more" if more > 0 else shown
+
+
+def sampled(measure: Measure, seen: Iterable[Measured]) -> str:
+    """Return n of a quantity, from the least to the greatest where it differs between models.
+
+    Args:
+        measure: The quantity.
+        seen: Of each model.
+
+    Returns:
+        Such as `n = 431 malicious commands`; empty where n is not kept.
+    """
+    known = sorted({each.n for each in seen if each.n})
+    if not known:
+        return ""
+    most = "" if len(known) == 1 else f" to {format_count(known[-1])}"
+    return f"n = {format_count(known[0])}{most} {measure.counted}"
+
+
+def interval_note(measures: Iterable[Measure]) -> str:
+    """Name the method of the intervals of some quantities."""
+    methods = list(dict.fromkeys(each.interval for each in measures if each.interval))
+    return f"Bars: 95 % confidence intervals ({'; '.join(methods)})." if methods else ""
+
+
+def simulated_note(entries: Iterable[RankedModel]) -> str:
+    """Explain the mark of simulated models, where there are any."""
+    found = any(entry.simulated for entry in entries)
+    return f"{SIMULATED} answers of the simulator, not of a model." if found else ""
+
+
+def in_words(measure: Measure, seen: Measured) -> str:
+    """Return a quantity with its value and interval.
+
+    Args:
+        measure: The quantity.
+        seen: Of a model.
+    """
+    if seen.value is None:
+        return f"{measure.name} undefined"
+    if measure is COST:
+        return f"{format_usd(seen.value)} per 1,000 commands"
+    if measure is LATENCY:
+        return f"{format_ms(1000 * seen.value)} at the median"
+    interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
+    return f"{measure.name} {seen.value:.1f} %{interval}"
+
+
+def capital(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,70 @@
+"""Drawing specifications, by Vega-Lite in the `vl_convert` of the extra `plots`."""
+
+from functools import partial
+from html import escape
+from typing import Any
+
+from aegish_dist.core.printable import printable, printable_json
+from aegish_dist.errors import ConfigError
+from aegish_dist.render.charts.theme import VEGA_LITE
+
+PLOT_FORMATS = ("svg", "png", "pdf", "vega")
+"""The formats of `drawn`; `vega` is the specification itself."""
+_MISSING = "plots need the package vl-convert-python: pip install 'aegish-dist[plots]'"
+_DPI = 72.0
+"""Dots per inch at scale 1."""
+
+
+def converter() -> Any:
+    """Return the module that draws.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        # 40 MB of shared library, for the one command that draws.
+        import vl_convert  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(_MISSING) from error
+    return vl_convert
+
+
+def drawn(specification: dict[str, Any], form: str, *, title: str, dpi: float = 144.0) -> bytes:
+    """Return a plot as the content of a file.
+
+    Args:
+        specification: Of Vega-Lite.
+        form: One of `PLOT_FORMATS`.
+        title: One line; SVG holds it for those who do not see the plot.
+        dpi: Dots per inch of PNG; 72 is one dot per pixel of the specification.
+
+    Raises:
+        ConfigError: `vl_convert` is not installed.
+    """
+    if form == "vega":
+        return (printable_json(specification) + "\n").encode()
+    draw = converter()
+    match form:
+        case "png":
+            convert = partial(draw.vegalite_to_png, scale=dpi / _DPI)
+        case "pdf":
+            convert = draw.vegalite_to_pdf
+        case _:
+            return drawn_svg(specification, title).encode()
+    return bytes(convert(specification, vl_version=VEGA_LITE))
+
+
+def drawn_svg(specification: dict[str, Any], title: str) -> str:
+    """Return a plot as an SVG document with title and description.
+
+    Args:
+        specification: Of Vega-Lite.
+        title: One line.
+    """
+    svg: str = converter().vegalite_to_svg(specification, vl_version=VEGA_LITE)
+    head, mark, rest = svg.partition(">")
+    words = f"<title>{escape(printable(title))}</title>"
+    description = specification.get("description")
+    if description:
+        words += f"<desc>{escape(printable(description))}</desc>"
+    return f'{head} role="img"{mark}{words}{rest}\n'

@@ -1,0 +1,132 @@
+"""Layers of a specification: points, bars of intervals, lines and text.
+
+Foreign text stands in values of data alone, never in the name of a field or in an expression. Where
+a coordinate is in pixels of the area, its scale is None.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aegish_dist.render.charts.boxes import PixelLine
+from aegish_dist.render.charts.chart import Layer
+from aegish_dist.render.charts.scales import AxisScale
+from aegish_dist.render.charts.theme import INK, TEXT_PX
+
+Row = Mapping[str, Any]
+"""Values of one mark, by our names of fields."""
+Encoding = dict[str, Any]
+
+
+def layer(rows: Sequence[Row], mark: Mapping[str, Any], **encoding: Any) -> Layer:
+    """Return a layer.
+
+    Args:
+        rows: Its data.
+        mark: Kind and properties of its marks.
+        encoding: By channel.
+    """
+    return {"data": {"values": list(rows)}, "mark": dict(mark), "encoding": encoding}
+
+
+def pixels(field: str) -> Encoding:
+    """Return the channel of a field that is in pixels."""
+    return {"field": field, "type": "quantitative", "scale": None, "axis": None}
+
+
+def on_axis(field: str, scale: AxisScale, title: str, form: str) -> Encoding:
+    """Return the channel of a field on an axis.
+
+    Args:
+        field: One of ours.
+        scale: Ends and ticks.
+        title: What the axis shows, with its unit.
+        form: How ticks are written, in d3's words.
+    """
+    axis = {"title": title, "values": list(scale.ticks), "format": form, "grid": True}
+    return {"field": field, "type": "quantitative", "scale": scale.scale, "axis": axis}
+
+
+def beside(field: str, scale: AxisScale) -> Encoding:
+    """Return the channel of a field on a scale whose axis another layer has."""
+    return {"field": field, "type": "quantitative", "scale": scale.scale, "axis": None}
+
+
+def symbols(rows: Sequence[Row], x: Encoding, y: Encoding, *, size: float = 75) -> Layer:
+    """Return points whose rows have their own `color` and `shape`.
+
+    Args:
+        rows: The points.
+        x: Channel across.
+        y: Channel down or up.
+        size: Area in square pixels.
+    """
+    return layer(
+        rows,
+        {"type": "point", "filled": True, "opacity": 1, "size": size},
+        x=x,
+        y=y,
+        color=literal("color"),
+        shape=literal("shape"),
+    )
+
+
+def literal(field: str) -> Encoding:
+    """Return the channel of a field that holds colours, shapes or widths themselves."""
+    return {"field": field, "type": "nominal", "scale": None, "legend": None}
+
+
+def lines(rows: Sequence[PixelLine], color: str, width: float = 1.0) -> Layer:
+    """Return straight lines in pixels.
+
+    Args:
+        rows: The lines.
+        color: As `#rrggbb`.
+        width: In pixels.
+    """
+    data = [
+        {"x": round(each.x, 1), "y": round(each.y, 1), "x2": round(each.x2, 1),
+         "y2": round(each.y2, 1)}
+        for each in rows
+    ]  # fmt: skip
+    return layer(
+        data,
+        {"type": "rule", "color": color, "strokeWidth": width},
+        x=pixels("x"),
+        y=pixels("y"),
+        x2={"field": "x2"},
+        y2={"field": "y2"},
+    )
+
+
+def text_row(x: float, y: float, text: str, color: str = INK) -> Row:
+    """Return the values of one text.
+
+    Args:
+        x: Pixels from the left of the area.
+        y: Pixels from its top, of the middle of the line.
+        text: One line; may be foreign.
+        color: As `#rrggbb`.
+    """
+    return {"x": round(x, 1), "y": round(y, 1), "text": text, "color": color}
+
+
+def texts(
+    rows: Sequence[Row], *, align: str = "left", size: float = TEXT_PX, bold: bool = False
+) -> Layer:
+    """Return texts at places in pixels.
+
+    Args:
+        rows: As of `text_row`.
+        align: Which part of a text its `x` is: left, center or right.
+        size: Font size in pixels.
+        bold: Whether it is in the bold face.
+    """
+    mark = {"type": "text", "align": align, "baseline": "middle", "fontSize": size}
+    return layer(
+        rows,
+        mark | ({"fontWeight": "bold"} if bold else {}),
+        x=pixels("x"),
+        y=pixels("y"),
+        text={"field": "text", "type": "nominal"},
+        color=literal("color"),
+    )

@@ -1,0 +1,39 @@
+"""How plots call models: short, printable, and each differently."""
+
+from collections.abc import Sequence
+
+from aegish_dist.core.printable import printable
+from aegish_dist.render.charts.text_width import distinct
+from aegish_dist.render.charts.theme import TEXT_PX
+from aegish_dist.render.entries import RankedModel
+from aegish_dist.render.layout import SIMULATED
+
+LABEL_PX = 190.0
+"""The widest label of a point."""
+ROW_PX = 270.0
+"""The widest label of a row."""
+
+
+def point_names(entries: Sequence[RankedModel]) -> list[str]:
+    """Return names for labels of points: without provider, which colour and shape say."""
+    return distinct([_marked(entry, _last_part(entry.model)) for entry in entries], TEXT_PX,
+                    LABEL_PX)  # fmt: skip
+
+
+def row_names(entries: Sequence[RankedModel], width: float = ROW_PX) -> list[str]:
+    """Return names for rows: the canonical ids, as far as they fit.
+
+    Args:
+        entries: The models.
+        width: Pixels that there are.
+    """
+    return distinct([_marked(entry, entry.model) for entry in entries], TEXT_PX, width)
+
+
+def _marked(entry: RankedModel, name: str) -> str:
+    shown = printable(name) or "(no name)"
+    return f"{shown} {SIMULATED}" if entry.simulated else shown
+
+
+def _last_part(model: str) -> str:
+    return model.rstrip("/").rpartition("/")[2] or model
