@@ -25,6 +25,7 @@ from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Composite, Label, ScoringRule, rule_named
 from aegish_dist.core.side import Side
 from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.status import RunStatus, State
 from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
 from aegish_dist.core.verdict import Outcome, ParsedCompletion
 from aegish_dist.errors import AegishError
@@ -44,7 +45,7 @@ from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.resume import Resumed, resume_run
 from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.start_run import Started, start_run
-from aegish_dist.pipeline.status import RunStatus, State, run_status
+from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.render import (
     COMPARISON_FORMATS,

@@ -8,7 +8,7 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
-from aegish_dist.cli.progress import status_line
+from aegish_dist.cli.progress import status_shown
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
@@ -51,8 +51,8 @@ def demo() -> None:
             f" {sum(len(d.samples) for d in submission.datasets)} commands"
         )
         run = create_run(workspace.engine, submission)
-        with status_line() as line:
-            run_embedded(workspace.engine, workspace.app, run, line.show)
+        with status_shown(here=True) as show:
+            run_embedded(workspace.engine, workspace.app, run, show)
     data = report_data(workspace.engine, run.run_id, Opinion())
     width = shutil.get_terminal_size((140, 40)).columns
     say_rendered(render(data, "table", width=width, color=output_is_terminal()))

@@ -56,7 +56,9 @@ def extend(**options: Any) -> int:
     """
     workspace = open_workspace()
     found = find_run(workspace.engine, options["run_id"])
-    extended = extend_run(workspace, found, _addition(options), Shown())
+    extended = extend_run(
+        workspace, found, _addition(options), Shown(here=workspace.settings.embedded_broker)
+    )
     calls = extended.extension.estimate.calls
     if options["as_json"]:
         say_json(_document(extended))

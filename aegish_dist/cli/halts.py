@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from aegish_dist.core.sequential import Answer
+from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State
 from aegish_dist.core.words import counted
-from aegish_dist.pipeline.status import HELD, ModelStatus, RunStatus, State, retry_command
+from aegish_dist.pipeline.status import retry_command
 
 
 def halted(status: RunStatus) -> Iterator[str]:
@@ -31,6 +32,52 @@ def halted(status: RunStatus) -> Iterator[str]:
 
     if status.state in HELD:
         yield _HELD[status.state].format(run_id=status.run_id)
+
+
+def next_steps(status: RunStatus, hint: str | None) -> Iterator[str]:
+    """Say what a user could do about a run that is watched; each model's reason is shown there.
+
+    Args:
+        status: The newest count.
+        hint: What would have the run go on if it waits; None: nothing needs to be done for that.
+    """
+    resume = f"`aegish-dist resume --run-id {status.run_id}`"
+    states = {model.state for model in status.models}
+    if State.PARKED in states:
+        yield f"parked: `aegish-dist models check` tells what is wrong, then {resume}"
+    if any(m.state is State.WAITING and m.reason is not None for m in status.models):
+        yield f"no worker may call it: once one may, it goes on, at once after {resume}"
+    if State.OVER_BUDGET in states:
+        yield f"over budget: {resume[:-1]} --max-cost USD` goes on with a higher cap"
+    elif _reaches_cap(status):
+        yield "the cap will be reached before the end: the rest will not be called"
+    if status.state in HELD:
+        yield _HELD[status.state].format(run_id=status.run_id)
+    if hint is not None:
+        yield hint
+    yield from left_to_retry(status)
+
+
+def _reaches_cap(status: RunStatus) -> bool:
+    end, cap = status.cost_at_end_usd, status.max_cost_usd
+    return bool(status.missing) and end is not None and cap is not None and end > cap
+
+
+def waiting_hint(status: RunStatus, *, embedded: bool) -> str | None:
+    """Say what would have a run go on that waits; None when it does not, or needs more than that.
+
+    Args:
+        status: The newest count.
+        embedded: Whether there is no broker.
+    """
+    if status.state is not State.WAITING or status.ended:
+        return None
+    resume = f"`aegish-dist resume --run-id {status.run_id}`"
+    if status.workers:
+        return f"workers live but hold none of it: if its queues are empty, {resume} fills them"
+    if embedded:
+        return f"no command works on it: {resume} goes on"
+    return "no worker is running: start one with `aegish-dist worker`"
 
 
 _HELD = {

@@ -93,6 +93,18 @@ def errors_are_on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
+def can_redraw(*, stderr: bool) -> bool:
+    """Return whether a stream is a terminal that can be drawn over, and a person looks at it.
+
+    Args:
+        stderr: Whether standard error is meant, otherwise standard output.
+    """
+    if not (errors_are_on_terminal() if stderr else output_is_terminal()):
+        return False
+    watched = os.environ.get("CI", "").lower() in ("", "0", "false")
+    return watched and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
+
+
 @contextmanager
 def binary_output() -> Iterator[IO[bytes]]:
     """Give standard output for bytes that are printable ASCII already.

@@ -5,54 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
-from aegish_dist.cli.printing import errors_are_on_terminal, note
+from aegish_dist.cli.halts import waiting_hint
+from aegish_dist.cli.print_status import print_status
+from aegish_dist.cli.printing import can_redraw, note
 from aegish_dist.cli.tables import TextTable, note_table, terminal_console
+from aegish_dist.cli.watching import PLAIN_INTERVAL_S, watched
+from aegish_dist.core.status import RunStatus
 from aegish_dist.core.words import counted
 from aegish_dist.pipeline.observer import Observer
-from aegish_dist.pipeline.status import RunStatus
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-PLAIN_INTERVAL_S = 5.0
-
-
-class StatusLine:
-    """Shows a run's status as it moves."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self._task: TaskID | None = None
-        self._printed_at = time.monotonic()
-
-    def show(self, status: RunStatus) -> None:
-        """Show the newest status."""
-        if self._progress is None:
-            self._print(status)
-            return
-        if self._task is None:
-            self._task = self._progress.add_task(status.run_id, total=status.planned)
-        self._progress.update(
-            self._task, completed=status.done, description=f"{status.run_id} {_detail(status)}"
-        )
-
-    def _print(self, status: RunStatus) -> None:
-        now = time.monotonic()
-        if now - self._printed_at >= PLAIN_INTERVAL_S or status.done == status.planned:
-            self._printed_at = now
-            note(f"{status.run_id}: {status.done} of {status.planned} verdicts, {_detail(status)}")
-
-
-def _detail(status: RunStatus) -> str:
-    errors = sum(n for outcome, n in status.outcomes.items() if outcome.endswith("_ERROR"))
-    rate = sum(model.rate_per_s for model in status.models)
-    return f"{rate:.0f}/s, {errors} errors"
+    from rich.progress import Progress
 
 
 class Shown(Observer):
     """Shows on standard error how a use case goes on."""
+
+    def __init__(self, *, here: bool = False) -> None:
+        """Begin.
+
+        Args:
+            here: Whether this process works on the run, if one is watched.
+        """
+        self._here = here
 
     def note(self, line: str) -> None:
         """Print a line."""
@@ -69,7 +47,7 @@ class Shown(Observer):
     @contextmanager
     def counting(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
         """Show how many rows have been worked on, as a bar on a terminal or a line now and then."""
-        with _bar() if errors_are_on_terminal() else nullcontext() as progress:
+        with _bar() if can_redraw(stderr=True) else nullcontext() as progress:
             task = progress.add_task(what, total=total) if progress else None
             noted_at = time.monotonic()
 
@@ -86,18 +64,29 @@ class Shown(Observer):
     @contextmanager
     def watching(self) -> Iterator[Callable[[RunStatus], None]]:
         """Show each count."""
-        with status_line() as line:
-            yield line.show
+        with status_shown(here=self._here) as show:
+            yield show
 
 
 @contextmanager
-def status_line() -> Iterator[StatusLine]:
-    """Show a progress bar while the body runs, if standard error is a terminal."""
-    if not errors_are_on_terminal():
-        yield StatusLine(None)
-        return
-    with _bar() as progress:
-        yield StatusLine(progress)
+def status_shown(*, here: bool) -> Iterator[Callable[[RunStatus], None]]:
+    """Give what shows each count of a run, on standard error; the last one stays on a terminal.
+
+    Args:
+        here: Whether this process works on the run; then nothing else has to be started for it.
+    """
+    hint = _no_hint if here else partial(waiting_hint, embedded=False)
+    last: RunStatus | None = None
+    with watched(hint, stderr=True) as show:
+
+        def keep(status: RunStatus) -> None:
+            nonlocal last
+            last = status
+            show(status)
+
+        yield keep
+    if last is not None and can_redraw(stderr=True):
+        print_status(last, stderr=True)
 
 
 @contextmanager
@@ -109,7 +98,7 @@ def enqueue_line(total: int | None = None) -> Iterator[Callable[[int], None]]:
             counted beforehand, and their number is the result of the command.
     """
     enqueued = 0
-    with _bar() if errors_are_on_terminal() else nullcontext() as progress:
+    with _bar() if can_redraw(stderr=True) else nullcontext() as progress:
         task = progress.add_task("enqueueing", total=total) if progress else None
 
         def show(items: int) -> None:
@@ -121,6 +110,10 @@ def enqueue_line(total: int | None = None) -> Iterator[Callable[[int], None]]:
         yield show
     if total is not None:
         note(f"enqueued {counted(enqueued, 'item')}")
+
+
+def _no_hint(_: RunStatus) -> None:
+    return None
 
 
 def _bar() -> Progress:

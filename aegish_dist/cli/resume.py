@@ -37,7 +37,9 @@ def resume(
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     caps = usd(max_cost), usd(max_cost_per_model)
-    resumed = resume_run(workspace, found, *caps, Shown(), reopen=reopen)
+    resumed = resume_run(
+        workspace, found, *caps, Shown(here=workspace.settings.embedded_broker), reopen=reopen
+    )
     enqueued, missing = resumed.enqueued, resumed.missing
     if as_json:
         say_json({"run_id": found, "enqueued": enqueued, "missing": missing})

@@ -45,7 +45,8 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     outcomes = outcomes_named(outcome)
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
-    follow = Shown() if as_json else _Aloud()
+    here = workspace.settings.embedded_broker
+    follow = Shown(here=here) if as_json else _Aloud(here=here)
     retried = retry_run(workspace, found, outcomes, models, wait=wait, observer=follow)
     planned, status = retried.retry, retried.status
     if as_json:

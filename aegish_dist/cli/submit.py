@@ -20,9 +20,9 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
+from aegish_dist.core.status import RunStatus, State
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.start_run import Started, first_reports, start_run
-from aegish_dist.pipeline.status import RunStatus, State
 
 _TAKEN_OVER = ("limit", "epochs", "prompt", "cot", "name", "keys_on_workers", "dry_run", "wait")
 """Options that are fields of a request under the same name."""
@@ -98,7 +98,9 @@ def submit(**options: Any) -> int:
     is enqueued.
     """
     workspace = open_workspace()
-    started = start_run(workspace, _request(options), Shown())
+    started = start_run(
+        workspace, _request(options), Shown(here=workspace.settings.embedded_broker)
+    )
     if options["as_json"]:
         say_json(_document(started))
     elif started.run is not None:

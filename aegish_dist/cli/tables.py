@@ -6,8 +6,7 @@ whole names, and waits 30 ms less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import east_asian_width
@@ -85,16 +84,6 @@ def _line(row: Sequence[str], widths: Sequence[int], texts: int) -> str:
 def _cells(text: str) -> int:
     """Return how many columns a text takes; Chinese and the like take two for each character."""
     return len(text) if text.isascii() else sum(1 + (east_asian_width(c) in "FW") for c in text)
-
-
-@contextmanager
-def table_that_changes(first: TextTable) -> Iterator[Callable[[TextTable], None]]:
-    """Show a table on standard output until the body ends; gives what replaces it."""
-    from rich.live import Live  # noqa: PLC0415
-
-    standard_output()
-    with Live(_drawn(first), console=terminal_console(), refresh_per_second=4) as live:
-        yield lambda table: live.update(_drawn(table))
 
 
 def terminal_console(*, stderr: bool = False) -> Console:

@@ -14,14 +14,18 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
+from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.codes import error_class_of
 from aegish_dist.db.per_model import PerModel
-from aegish_dist.db.statements import counting_statement
+from aegish_dist.db.statements import counting_statement, statement
 from aegish_dist.db.tables import RunModelRow
+from aegish_dist.db.text import decode_text
 from aegish_dist.db.verdict_tables import CallErrorRow
 
 _COUNT_UNANSWERED = counting_statement("count_unanswered")
+_FAILED_KINDS = statement("failed_kinds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +100,43 @@ def unanswered_by_model(session: Session, run: Run) -> dict[str, Mapping[ErrorCl
 
     with models.readers(session) as readers:
         return dict(zip(models.keys, readers.map(count, models.keys), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedKind:
+    """Failed calls of one model that are alike."""
+
+    newest: FailedCalls
+    """The newest of them, and their number; without a message unless it is among the last."""
+    calls_lately: int
+    """How many of them failed lately."""
+
+
+def failed_kinds(
+    session: Session, run_id: str, lately_s: float, messages: int
+) -> tuple[FailedKind, ...]:
+    """Return failed calls of a run by model, reason and status.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        lately_s: Seconds of the calls that failed lately.
+        messages: Of so many kinds that occurred last, the provider's words are read.
+    """
+    found = session.execute(
+        _FAILED_KINDS, {"run": run_id, "lately_s": lately_s, "messages": messages}
+    )
+    return tuple(
+        FailedKind(
+            FailedCalls(
+                at=row.last_at,
+                model=row.model,
+                error_class=ErrorClass(row.error_class),
+                status=row.status,
+                message=mask_key_shapes(decode_text(row.message or "")),
+                calls=row.calls,
+            ),
+            row.lately,
+        )
+        for row in found
+    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_name
+from aegish_dist.core.status import RunStatus
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.extensions import extent_of, save_extension
@@ -30,7 +31,7 @@ from aegish_dist.pipeline.preflight import check_before_calls
 from aegish_dist.pipeline.resume import probe_parked
 from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
-from aegish_dist.pipeline.status import RunStatus, run_status
+from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import enqueue_missing, resumable
 
 if TYPE_CHECKING:

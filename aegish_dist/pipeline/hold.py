@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Held, Run
+from aegish_dist.core.status import RunStatus
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import hold
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.runs import load_submitted_run
-from aegish_dist.pipeline.status import RunStatus, run_status
+from aegish_dist.pipeline.status import run_status
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aegish_dist.pipeline.status import RunStatus
+    from aegish_dist.core.status import RunStatus
 
 
 class Observer:

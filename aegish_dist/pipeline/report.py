@@ -29,7 +29,7 @@ from aegish_dist.pipeline.aggregate import (
     without_overlay,
 )
 from aegish_dist.pipeline.compare import Question, compare_models
-from aegish_dist.pipeline.status import over_budget
+from aegish_dist.pipeline.model_status import over_budget
 from aegish_dist.render.comparison_data import ComparisonData
 from aegish_dist.render.data import FailureCount, Halted, ReportData
 

@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.run import Held, Run
+from aegish_dist.core.status import RunStatus
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import database_time, items_under_way, release
 from aegish_dist.db.runs import load_parameters, save_parameters
@@ -24,7 +25,7 @@ from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
-from aegish_dist.pipeline.status import RunStatus, run_status
+from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 
 if TYPE_CHECKING:

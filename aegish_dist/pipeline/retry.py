@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run
+from aegish_dist.core.status import RunStatus
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
@@ -26,7 +27,7 @@ from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.resume import probe_parked
 from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
-from aegish_dist.pipeline.status import RunStatus, run_status
+from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import enqueue_missing, resumable
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run
+from aegish_dist.core.status import RunStatus, State
 from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.asked_aggregations import aggregate_here, wait_for_snapshot
 from aegish_dist.pipeline.read_rules import has_stop_rule, read_rules
-from aegish_dist.pipeline.status import RunStatus, State, items_held, run_status
+from aegish_dist.pipeline.status import items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 from aegish_dist.pipeline.watch import Counts, patiently
 

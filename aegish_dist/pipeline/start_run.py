@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aegish_dist.core.run import Run
+from aegish_dist.core.status import RunStatus, State
 from aegish_dist.models import RunEstimate
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.plan import Request, Submission, plan_run, summary
 from aegish_dist.pipeline.preflight import calls_a_provider, check_before_calls
 from aegish_dist.pipeline.run_here import finish
-from aegish_dist.pipeline.status import RunStatus, State, run_status
+from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import create_run, submit
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from sqlalchemy import Engine
 
+from aegish_dist.core.status import RunStatus
 from aegish_dist.errors import QueueError, StoreAwayError
-from aegish_dist.pipeline.status import RunStatus, run_status
+from aegish_dist.pipeline.status import run_status
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ import redis
 from sqlalchemy import func, select, text
 
 from aegish_dist.broker.messages import AGGREGATION_QUEUE
+from aegish_dist.core.status import State
 from aegish_dist.db.tables import AggregationRow, SnapshotRow
-from aegish_dist.pipeline.status import State
 from tests.e2e.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.services import wait_until
 

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from aegish_dist.core.run import Held
+from aegish_dist.core.status import State
 from aegish_dist.pipeline.hold import hold_run
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.pipeline.status import State
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import load_settings
 from tests.e2e.cluster import DEADLINE_S, Cluster, Simulator, aegish_dist, environment, run_json

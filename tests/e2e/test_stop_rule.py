@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from aegish_dist.pipeline.status import State
+from aegish_dist.core.status import State
 from tests.e2e.cluster import Cluster, run, run_json
 from tests.services import wait_until
 

@@ -92,6 +92,15 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
         "snapshot_id": 1,
         "aggregation_problem": None,
         "reading": None,
+        "name": "",
+        "cost_usd": 0.0,
+        "cost_at_end_usd": 0.0,
+        "max_cost_usd": None,
+        "max_cost_per_model_usd": None,
+        "rate_limited": 0,
+        "rate_limited_last_minute": 0,
+        "last_errors": [],
+        "workers": 0,
     }
     assert "snapshot 1 was made of it" in done.err
     assert outcomes["BLOCK"] >= 18
@@ -109,6 +118,12 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
             "failed": 0,
             "replaced": 0,
             "reason": None,
+            "eta_s": 0.0,
+            "cost_at_end_usd": 0.0,
+            "failed_calls": 0,
+            "retries": 0,
+            "rate_limited": 0,
+            "rate_limited_last_minute": 0,
         }
         for model in BASELINES.split(",")
     ]

@@ -9,13 +9,14 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Held
 from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.status import State
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.extensions import extent_of, save_extension
 from aegish_dist.db.held import hold
 from aegish_dist.db.missing import Extent, FinishedModels, missing_items, open_queues
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
-from aegish_dist.pipeline.status import State, run_status
+from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     BLOCKED,

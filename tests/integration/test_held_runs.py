@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Held
+from aegish_dist.core.status import State
 from aegish_dist.db.held import (
     REPORT_AGE,
     database_time,
@@ -22,7 +23,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.resume import release_run
-from aegish_dist.pipeline.status import State, run_status
+from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, a_run, answer, store
 

@@ -8,10 +8,11 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.status import State
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.import_verdicts import import_verdicts
-from aegish_dist.pipeline.status import State, run_status
+from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
 
 BLOCK = '{"action": "BLOCK"}'

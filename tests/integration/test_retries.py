@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import judge
+from aegish_dist.core.status import State
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Verdict
 from aegish_dist.db.missing import FinishedModels, missing_items
 from aegish_dist.db.progress import model_progress
@@ -21,7 +22,7 @@ from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.retry import outcomes_named, plan_retry
 from aegish_dist.pipeline.runs import load_submitted_run
-from aegish_dist.pipeline.status import State, retry_command, run_status
+from aegish_dist.pipeline.status import retry_command, run_status
 from tests.integration.stored_runs import (
     BLOCKED,
     CURL,

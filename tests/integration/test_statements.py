@@ -26,6 +26,8 @@ VALUES: dict[str, object] = {
     "settled_s": 3.0,
     **{f"{part}_edges": [0.0] * 9 for part in ("service", "queue", "limiter", "backoff", "total")},
     "actions": [1],
+    "lately_s": 60.0,
+    "messages": 8,
     "after": 0,
     "bins": 10,
     "categories": ["none"],

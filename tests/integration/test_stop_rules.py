@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import Held, Run
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.sequential import Answer
+from aegish_dist.core.status import State
 from aegish_dist.core.stop_rule import StopRule
 from aegish_dist.core.verdict import Item, Outcome, Verdict
 from aegish_dist.db.aggregations import newest_aggregation, request_of_decided
@@ -25,7 +26,7 @@ from aegish_dist.pipeline.asked_aggregations import aggregate_here
 from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.read_rules import read_rules
 from aegish_dist.pipeline.retry import note_stopped
-from aegish_dist.pipeline.status import State, run_status
+from aegish_dist.pipeline.status import run_status
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,

@@ -5,10 +5,11 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli.halts import halted
+from aegish_dist.core.status import State
 from aegish_dist.db.workers import REASON_LENGTH, Halt, forget_worker, living_fleet, report_worker
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.examine import examine
-from aegish_dist.pipeline.status import State, run_status
+from aegish_dist.pipeline.status import run_status
 from tests.integration.stored_runs import a_model, a_run, store
 
 

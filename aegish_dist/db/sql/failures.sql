@@ -1,4 +1,4 @@
--- When and why calls failed: `db.failure_times` reads these.
+-- When and why calls failed: `db.failure_times` and `db.failures` read these.
 
 -- name: failures_by_time
 -- Failed attempts of the models `:models` of the run `:run` and verdicts that ended without an
@@ -47,3 +47,24 @@ FROM (
     OFFSET 0
 ) AS unanswered
 JOIN verdicts AS verdict USING (run_model_id, sample_key, epoch, generation)
+
+-- name: failed_kinds
+-- Failed attempts of the run `:run` by model, reason and status, those of the last `:lately_s`
+-- seconds also by themselves; `message` is that of the newest attempt, of the `:messages` kinds that
+-- occurred last. Messages are long, so only these are read.
+SELECT model.model, kind.error_class, kind.status, kind.calls, kind.lately, kind.last_at,
+       CASE WHEN kind.place <= :messages THEN (
+           SELECT newest.message FROM call_errors AS newest
+           WHERE newest.run_model_id = kind.run_model_id AND newest.error_class = kind.error_class
+             AND newest.status IS NOT DISTINCT FROM kind.status AND newest.at = kind.last_at
+           LIMIT 1) END AS message
+FROM (
+    SELECT error.run_model_id, error.error_class, error.status, count(*) AS calls,
+           count(*) FILTER (WHERE error.at > now() - make_interval(secs => :lately_s)) AS lately,
+           max(error.at) AS last_at, row_number() OVER (ORDER BY max(error.at) DESC) AS place
+    FROM call_errors AS error
+    WHERE error.run_model_id IN (SELECT id FROM run_models WHERE run_id = :run)
+    GROUP BY error.run_model_id, error.error_class, error.status
+) AS kind
+JOIN run_models AS model ON model.id = kind.run_model_id
+ORDER BY kind.last_at DESC, model.model, kind.error_class, kind.status

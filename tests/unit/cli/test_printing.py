@@ -21,6 +21,7 @@ HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile
 SHOWN = r"\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
 MAY_PRINT = {
     "aegish_dist/cli/printing.py",  # prints
+    "aegish_dist/cli/screen.py",  # takes the terminal and gives it back
     "aegish_dist/cli/tables.py",  # makes the consoles
     "aegish_dist/logs/__init__.py",  # logs
     "aegish_dist/render/table.py",  # draws into memory

@@ -1,0 +1,152 @@
+"""The terminal as one screen, given back as it was found.
+
+The screen is the terminal's alternate one: what stood before stands there again afterwards. What
+would be printed meanwhile, such as lines of the log, is kept and printed then.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Any, Self
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+
+from aegish_dist.cli.tables import terminal_console
+from aegish_dist.core.status import RunStatus
+from aegish_dist.render.live.screen import Canvas, Scene, draw
+
+FRAMES_PER_S = 2
+"""How often the screen is drawn: a terminal that changes its size is followed so soon."""
+KEPT_LINES = 500
+"""Lines that are kept for afterwards, the newest ones."""
+TERMINATED = 143
+"""Exit code after SIGTERM, as shells give it."""
+
+
+class FullScreen:
+    """A run on the whole terminal, from its first count to the end of the `with`."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        """Prepare; the terminal is taken by the first count.
+
+        Args:
+            stderr: Whether to draw on standard error, otherwise on standard output.
+        """
+        self._stderr = stderr
+        self._scene: Scene | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Give the terminal back."""
+        self._stack.close()
+
+    def show(self, status: RunStatus, readings: Sequence[str], steps: Sequence[str]) -> None:
+        """Show a count.
+
+        Args:
+            status: The count.
+            readings: Lines about the stop rule.
+            steps: Lines about what to do next.
+        """
+        first = self._scene is None
+        if self._scene is not None and self._scene.status is status:
+            return  # it was not counted again
+        self._scene = Scene(status, time.strftime("%H:%M:%S"), readings, steps)
+        if first:
+            self._take_terminal()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the newest count in the terminal's present size."""
+        if self._scene is not None:
+            size = console.size
+            canvas = Canvas(size.width, size.height, options.ascii_only)
+            for line in draw(self._scene, canvas):
+                line.no_wrap, line.overflow = True, "crop"
+                yield line
+
+    def _take_terminal(self) -> None:
+        console = terminal_console(stderr=self._stderr)
+        console.file = sys.stderr if self._stderr else sys.stdout
+        self._stack.enter_context(_kept_back())
+        self._stack.enter_context(_ended_by_sigterm())
+        self._stack.enter_context(
+            Live(
+                self,
+                console=console,
+                screen=True,
+                refresh_per_second=FRAMES_PER_S,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+        )
+
+
+@contextmanager
+def _kept_back() -> Iterator[None]:
+    """Keep what is written to a terminal on standard error, and write it at the end."""
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
+        yield
+        return
+    kept = _Kept()
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream is stream
+    ]
+    for handler in handlers:
+        handler.setStream(kept)
+    sys.stderr = kept
+    try:
+        yield
+    finally:
+        sys.stderr = stream
+        for handler in handlers:
+            handler.setStream(stream)
+        stream.write(kept.text())
+        stream.flush()
+
+
+class _Kept(io.StringIO):
+    """A stream that keeps its newest lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+
+    def write(self, text: str) -> int:
+        self._lines.extend(text.splitlines(keepends=True))
+        return len(text)
+
+    def text(self) -> str:
+        return "".join(self._lines)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end the body in order, so that the terminal is given back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(_: int, __: FrameType | None) -> None:
+        sys.exit(TERMINATED)
+
+    before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

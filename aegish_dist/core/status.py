@@ -1,0 +1,185 @@
+"""How far a run is: what `status` prints and the live view draws; plain records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from aegish_dist.core.stop_rule import Decision, StopRule
+from aegish_dist.core.verdict import ErrorClass
+
+
+class State(StrEnum):
+    """The state of a run, or of a model of it."""
+
+    COMPLETE = "complete"
+    """Nothing is missing, or nothing more will come because the run was imported."""
+    RUNNING = "running"
+    """Living workers hold items of it, or finished some lately."""
+    WAITING = "waiting"
+    """Something is missing and no worker is at it."""
+    PARKED = "parked"
+    """Something is missing, and the model failed so often that it is only probed now and then."""
+    OVER_BUDGET = "over budget"
+    """Something is missing, and the run has spent what it may."""
+    PAUSED = "paused"
+    """Something is missing, and a user stopped the run for a while."""
+    CANCELLED = "cancelled"
+    """Something is missing, and a user stopped the run."""
+    DECIDED = "decided"
+    """Something is missing, and the run's stop rule found the question settled."""
+
+
+HELD = (State.PAUSED, State.CANCELLED, State.DECIDED)
+"""Workers ask nothing of the run; calls in flight may still end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """One model of a run."""
+
+    model: str
+    """Canonical model id."""
+    planned: int
+    """Samples times epochs."""
+    done: int
+    """Items that have a verdict."""
+    in_flight: int
+    """Items that workers hold now."""
+    state: State
+    """Of this model."""
+    rate_per_s: float
+    """Verdicts per second over the last seconds."""
+    cost_usd: float | None
+    """So far; None when unknown."""
+    failed: int
+    """Newest verdicts whose call brought no answer."""
+    replaced: int
+    """Verdicts that a retry has replaced."""
+    reason: str | None = None
+    """Of a waiting model why no living worker may call it, of a parked one the provider's words."""
+    eta_s: float | None = None
+    """Seconds until it is complete at the present rate; None when it does not move."""
+    cost_at_end_usd: float | None = None
+    """Cost when all that is still to be asked has been; None when unknown."""
+    failed_calls: int = 0
+    """Calls that failed, those included after which another one was answered."""
+    retries: int = 0
+    """Those of them that another call followed, or will."""
+    rate_limited: int = 0
+    """Those of them that the provider turned down with 429."""
+    rate_limited_last_minute: int = 0
+    """Those of them in the last minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCalls:
+    """Failed calls of one model that are alike; the newest of them stands for all."""
+
+    at: datetime
+    """When the newest one failed."""
+    model: str
+    """Canonical model id."""
+    error_class: ErrorClass
+    """Why."""
+    status: int | None
+    """HTTP status, None when there was no response."""
+    message: str
+    """The provider's words about the newest one, untrusted; keys are masked."""
+    calls: int
+    """How many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleReading:
+    """The stop rule of a run, and what it says about the answers so far."""
+
+    rule: StopRule
+    """The rule."""
+    decision: Decision
+    """The last reading."""
+    settled: bool
+    """Whether every question is answered."""
+    saved_calls: int
+    """Planned items that are not asked because their questions are answered."""
+    saved_usd: float | None
+    """Their cost, by what the others of their model have cost on average; None when unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A run as a whole."""
+
+    run_id: str
+    """Full id."""
+    origin: str
+    """`submit`, or `import`: then no model can be asked."""
+    state: State
+    """The most active state of any model."""
+    planned: int
+    """Over all models."""
+    done: int
+    """Over all models."""
+    missing: int
+    """Planned items without a verdict."""
+    outcomes: Mapping[str, int]
+    """Verdicts by outcome, of each item the newest one."""
+    failed: Mapping[str, int]
+    """Those of them whose call brought no answer."""
+    replaced: int
+    """Verdicts that a retry has replaced."""
+    retrying: int
+    """Items that a retry asks again and has not answered yet; they count as missing."""
+    models: tuple[ModelStatus, ...]
+    """In the order of the run."""
+    eta_s: float | None
+    """Seconds until all that moves is complete at the present rate; None when nothing moves, or
+    something that should does not."""
+    workers: int
+    """Running workers, also those busy with other runs."""
+    snapshot_id: int | None = None
+    """Newest snapshot that workers made of the run as it is planned; None until it is complete or a
+    user asks for one."""
+    aggregation_problem: str | None = None
+    """Why they made none; None when they did, or have not yet."""
+    reading: RuleReading | None = None
+    """Of a run with a stop rule the last reading; None before the first, and without a rule."""
+    name: str = ""
+    """Name that the user gave; may be empty."""
+    cost_usd: float | None = None
+    """So far, of the models whose prices are known; None when none is."""
+    cost_at_end_usd: float | None = None
+    """Cost when all that is still to be asked has been; None when unknown for a model."""
+    max_cost_usd: float | None = None
+    """Cap on the cost of the run; None: no cap."""
+    max_cost_per_model_usd: float | None = None
+    """Cap on the cost of each model; None: no cap."""
+    rate_limited: int = 0
+    """Calls that providers turned down with 429."""
+    rate_limited_last_minute: int = 0
+    """Those of them in the last minute."""
+    last_errors: tuple[FailedCalls, ...] = ()
+    """Kinds of failed calls that occurred last, the newest first."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing moves by itself: all that is missing is halted or cannot be called."""
+        return not any(map(may_move, self.models))
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended, and need not be looked at once more to know that."""
+        return self.ended and (not self.missing or self.held)
+
+    @property
+    def held(self) -> bool:
+        """Whether workers ask nothing of the run, and all calls in flight have ended."""
+        return self.state in HELD and self.ended
+
+
+def may_move(model: ModelStatus) -> bool:
+    """Return whether verdicts of a model may still come without a user's doing."""
+    if model.state in HELD:
+        return model.in_flight > 0
+    waits = model.state is State.WAITING and model.reason is None
+    return waits or model.state is State.RUNNING

@@ -1,0 +1,118 @@
+"""How far one model of a run is: its state, and what is worked out from its counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from aegish_dist.core.forecast import cost_at_end_usd, model_eta_s
+from aegish_dist.core.run import Run
+from aegish_dist.core.status import FailedCalls, ModelStatus, State
+from aegish_dist.core.stop_rule import Decision
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.db.failures import FailedKind
+from aegish_dist.db.progress import Progress
+from aegish_dist.db.workers import Fleet, Halt
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Everything about a run that was read from the store."""
+
+    run: Run
+    """The run."""
+    progress: Mapping[str, Progress]
+    """By model."""
+    fleet: Fleet
+    """The workers that live."""
+    failures: tuple[FailedKind, ...]
+    """Failed calls of all models, by kind."""
+    decision: Decision | None
+    """The last reading of its stop rule; None without one."""
+
+
+def model_statuses(facts: RunFacts) -> tuple[ModelStatus, ...]:
+    """Return how far each model of a run is, in the order of the run."""
+    spent = {model: each.cost_usd or Decimal(0) for model, each in facts.progress.items()}
+    over = over_budget(facts.run, spent)
+    return tuple(_status(facts, spec.id, over=spec.id in over) for spec in facts.run.models)
+
+
+def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:
+    run, progress, fleet = facts.run, facts.progress[model], facts.fleet
+    planned, verdicts = run.planned(model), sum(progress.outcomes.values())
+    done, held = verdicts - progress.awaiting_retry, fleet.in_flight.get((run.run_id, model), 0)
+    failed = sum(progress.failed.values())
+    missing = planned - done
+    state = _state(facts, model, missing, held, over=over)
+    cost = None if progress.cost_usd is None else float(progress.cost_usd)
+    kinds = [kind for kind in facts.failures if kind.newest.model == model]
+    calls = sum(kind.newest.calls for kind in kinds)
+    limited = [kind for kind in kinds if kind.newest.error_class is ErrorClass.RATE_LIMIT]
+    return ModelStatus(
+        model=model,
+        planned=planned,
+        done=done,
+        in_flight=held,
+        state=state,
+        rate_per_s=round(progress.rate_per_s, 2),
+        cost_usd=cost,
+        failed=failed,
+        replaced=progress.replaced,
+        reason=_reason(state, fleet, (run.run_id, model)),
+        eta_s=model_eta_s(state, missing, progress.rate_per_s),
+        cost_at_end_usd=cost_at_end_usd(cost, verdicts + progress.replaced, state, missing),
+        failed_calls=calls,
+        retries=max(0, calls - failed),
+        rate_limited=sum(kind.newest.calls for kind in limited),
+        rate_limited_last_minute=sum(kind.calls_lately for kind in limited),
+    )
+
+
+def _state(facts: RunFacts, model: str, missing: int, held: int, *, over: bool) -> State:
+    run, fleet, decision = facts.run, facts.fleet, facts.decision
+    if missing <= 0 or run.prompt is None:
+        return State.COMPLETE
+    if run.held is not None:
+        return State(run.held.value)
+    if decision is not None and model in decision.stopped:
+        return State.DECIDED
+    halt = Halt.OVER_BUDGET if over else fleet.halt(run.run_id, model)
+    if halt is not None:
+        return State(halt.value)
+    # A worker also holds items that reached it of a model that it may not call.
+    held_to_call = held if (run.run_id, model) not in fleet.unserved else 0
+    moves = held_to_call or (fleet.workers and facts.progress[model].rate_per_s)
+    return State.RUNNING if moves else State.WAITING
+
+
+def _reason(state: State, fleet: Fleet, key: tuple[str, str]) -> str | None:
+    if state is State.WAITING:
+        return fleet.unserved.get(key)
+    return fleet.reason(*key) or None if state is State.PARKED else None
+
+
+def last_errors(failures: tuple[FailedKind, ...], limit: int) -> tuple[FailedCalls, ...]:
+    """Return the kinds of failed calls that occurred last, the newest first.
+
+    Args:
+        failures: Of all models.
+        limit: How many at most.
+    """
+    newest = sorted((kind.newest for kind in failures), key=lambda each: each.at, reverse=True)
+    return tuple(newest[:limit])
+
+
+def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
+    """Return the models that have spent what they may, whether or not a worker lives.
+
+    Args:
+        run: The run.
+        spent: USD by model.
+    """
+    parameters = run.parameters
+    if parameters is None:
+        return set()
+    cap, model_cap = parameters.max_cost_usd, parameters.max_cost_per_model_usd
+    if cap is not None and sum(spent.values()) >= cap:
+        return set(spent)
+    return {model for model, cost in spent.items() if model_cap is not None and cost >= model_cap}

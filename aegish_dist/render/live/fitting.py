@@ -1,0 +1,91 @@
+"""Text that has to fit into so many columns of a terminal; wide characters take two."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.cells import cell_len, set_cell_size
+
+
+def cut(text: str, width: int, dots: str) -> str:
+    """Return a text of at most this many columns; dots end one that was longer.
+
+    Args:
+        text: The text.
+        width: Columns.
+        dots: Stand for what is left out.
+    """
+    if cell_len(text) <= width:
+        return text
+    kept = max(0, width - cell_len(dots))
+    return (set_cell_size(text, kept).rstrip() + dots)[: max(0, width)]
+
+
+def shortened_middle(text: str, width: int, dots: str) -> str:
+    """Return a text of at most this many columns, with dots in place of its middle.
+
+    Ids of models differ at both ends: the provider in front, the version at the end.
+
+    Args:
+        text: The text.
+        width: Columns.
+        dots: Stand for what is left out.
+    """
+    room = width - cell_len(dots)
+    if cell_len(text) <= width or room < 2:
+        return cut(text, width, dots)
+    back, taken = room // 2, 0
+    for start in range(len(text) - 1, -1, -1):
+        taken += cell_len(text[start])
+        if taken > back:
+            tail = text[start + 1 :]
+            break
+    front = set_cell_size(text, room - cell_len(tail)).rstrip()
+    return f"{front}{dots}{tail}"
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """Return a text that fills this many columns, if it is not wider.
+
+    Args:
+        text: The text.
+        width: Columns.
+        right: Whether the space is put before it.
+    """
+    space = " " * (width - cell_len(text))
+    return space + text if right else text + space
+
+
+def packed(facts: Iterable[str], width: int, dots: str, gap: str = "   ") -> Iterator[str]:
+    """Put facts into lines of at most this many columns; one is cut only if it is wider alone.
+
+    Args:
+        facts: In their order.
+        width: Columns.
+        dots: Stand for what is left out.
+        gap: Stands between two facts.
+    """
+    line = ""
+    for fact in facts:
+        joined = f"{line}{gap}{fact}" if line else fact
+        if line and cell_len(joined) > width:
+            yield line
+            joined = fact
+        line = cut(joined, width, dots)
+    if line:
+        yield line
+
+
+def folded(text: str, width: int, lines: int, dots: str) -> list[str]:
+    """Return a text on at most so many lines, broken at spaces; dots end one that is longer.
+
+    Args:
+        text: The text.
+        width: Columns.
+        lines: How many at most.
+        dots: Stand for what is left out.
+    """
+    words, folded = text.split(), list[str]()
+    for line in packed(words, width, dots, gap=" "):
+        folded.append(line)
+    if len(folded) <= lines:
+        return folded
+    return [*folded[: lines - 1], cut(" ".join(folded[lines - 1 :]), width, dots)]

@@ -1,0 +1,111 @@
+"""The facts about a run that goes on, in the words that screen and lines share.
+
+Foreign text comes out printable, on one line and without keys.
+"""
+
+from aegish_dist.core.printable import printable
+from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.status import HELD, FailedCalls, ModelStatus, RunStatus, State
+from aegish_dist.core.words import counted
+from aegish_dist.render.numbers import format_usd
+
+MINUTE_S = 60
+HOUR_S = 3600
+DAY_S = 86_400
+
+
+def duration(seconds: float) -> str:
+    """Write a time in its two largest units: `42 s`, `3 min 05 s`, `2 h 10 min`, `4 d 3 h`."""
+    whole = round(seconds)
+    if whole < MINUTE_S:
+        return f"{whole} s"
+    if whole < HOUR_S:
+        return f"{whole // MINUTE_S} min {whole % MINUTE_S:02} s"
+    if whole < DAY_S:
+        return f"{whole // HOUR_S} h {whole % HOUR_S // MINUTE_S:02} min"
+    return f"{whole // DAY_S:,} d {whole % DAY_S // HOUR_S} h"
+
+
+def pace(rate_per_s: float) -> str:
+    """Write verdicts per second, or per minute where that is a larger number than 0.0."""
+    if rate_per_s >= 1 or not rate_per_s:
+        return (
+            f"{rate_per_s:,.0f}/s" if rate_per_s >= 10 or not rate_per_s else f"{rate_per_s:.1f}/s"
+        )
+    return f"{rate_per_s * MINUTE_S:.1f}/min"
+
+
+def time_left(status: RunStatus) -> str:
+    """Say when the run will be done, or why that cannot be known."""
+    if status.state is State.COMPLETE:
+        return "complete"
+    if status.eta_s is not None:
+        return f"about {duration(status.eta_s)} left"
+    return "end unknown" if not status.ended else "nothing moves"
+
+
+def left_of(model: ModelStatus) -> str:
+    """Write the time that a model still takes, or its state where it does not move."""
+    if model.state is State.RUNNING:
+        return "-" if model.eta_s is None else duration(model.eta_s)
+    return "done" if model.state is State.COMPLETE else model.state.value
+
+
+def cost(status: RunStatus) -> str:
+    """Say what the run has cost, will cost, and may cost."""
+    if status.cost_usd is None:
+        return "cost unknown"
+    parts = [f"cost {format_usd(status.cost_usd)}"]
+    if status.missing and status.cost_at_end_usd is not None:
+        parts.append(f"{format_usd(status.cost_at_end_usd)} at the end")
+    if status.max_cost_usd is not None:
+        parts.append(f"cap {format_usd(status.max_cost_usd)}")
+    if status.max_cost_per_model_usd is not None:
+        parts.append(f"cap per model {format_usd(status.max_cost_per_model_usd)}")
+    return ", ".join(parts)
+
+
+def headline(status: RunStatus) -> list[str]:
+    """Return the facts about the whole run, each to be kept on one line."""
+    in_flight = sum(model.in_flight for model in status.models)
+    limited = f"429s {status.rate_limited:,}"
+    if status.rate_limited_last_minute:
+        limited += f", {status.rate_limited_last_minute:,} in the last minute"
+    return [
+        pace(sum(model.rate_per_s for model in status.models)),
+        f"{in_flight:,} in flight",
+        time_left(status),
+        counted(status.workers, "worker"),
+        cost(status),
+        limited,
+        f"retries {sum(model.retries for model in status.models):,}",
+        f"failed {sum(status.failed.values()):,}",
+    ]
+
+
+def why(model: ModelStatus) -> str:
+    """Say why items of a model wait; empty when none does, or only for those before it."""
+    if model.state is State.PARKED:
+        return f"parked: {foreign(model.reason or 'too many failures in a row')}"
+    if model.state is State.OVER_BUDGET:
+        spent = "" if model.cost_usd is None else f": {format_usd(model.cost_usd)} spent"
+        return f"over budget{spent}"
+    if model.state is State.WAITING:
+        if model.reason is not None:
+            return f"no worker may call it: {foreign(model.reason)}"
+        return "no worker is at it"
+    if model.state in HELD and model.in_flight:
+        return f"{model.state}: {counted(model.in_flight, 'call')} end by themselves"
+    return model.state.value if model.state in HELD else ""
+
+
+def error_words(error: FailedCalls) -> str:
+    """Return a failed call as class, status, number and the provider's words."""
+    status = "" if error.status is None else f" {error.status}"
+    times = "" if error.calls == 1 else f" x{error.calls:,}"
+    return f"{error.error_class.value}{status}{times}  {foreign(error.message)}".rstrip()
+
+
+def foreign(text: str) -> str:
+    """Return foreign text on one printable line, its keys masked."""
+    return printable(" ".join(mask_key_shapes(text).split()))
