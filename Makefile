@@ -1,5 +1,6 @@
 # A clone needs Python 3.11 or newer, and make; pip takes whatever index the machine configures.
 PYTHON ?= python3
+# Twice the processors of a small machine: half of the time of long tests is waiting.
 WORKERS ?= 4
 
 BIN := .venv/bin
@@ -19,7 +20,7 @@ demo: .venv/.run ## one run without a key, from the bundled dataset to the repor
 	$(BIN)/aegish-dist demo
 
 test: .venv/.dev ## all tests
-	$(BIN)/pytest -n auto --maxprocesses $(WORKERS) --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 lint: .venv/.dev ## format, style, types and layers
 	$(BIN)/ruff format --check .

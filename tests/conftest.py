@@ -13,9 +13,18 @@ from sqlalchemy import Engine, make_url, text
 from aegish_dist.db import schema
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
+from tests.schedule import shared_out
 from tests.services import RabbitServer, RedisServer, short_home
 
 _SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_BASE_URL")
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has put together the tests that share a fixture
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests for the workers that share them."""
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = shared_out(items, workers)
 
 
 @pytest.fixture(scope="session", autouse=True)
