@@ -59,7 +59,8 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
-    help="`json` and `csv` carry unrounded numbers.",
+    help="`json` and `csv` carry unrounded numbers; `latex` has tables for a paper, and"
+    " `reference-json` is the result file of the aegish benchmark.",
 )
 @click.option(
     "--fail-under",

@@ -1,7 +1,7 @@
 """Turning a report into text: the last step of the pipeline.
 
-`sections` says what a report says, as plain data; `table`, `markdown` and `page` only draw it.
-`csv` and `json` are for programs and carry the unrounded numbers.
+`sections` says what a report says, as plain data; `table`, `markdown`, `latex` and `page` draw it.
+`csv`, `json` and `reference_json` are for programs and carry the unrounded numbers.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,17 @@ from aegish_dist.render.csv import render_csv
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.formats import COMPARISON_FORMATS, in_format
 from aegish_dist.render.json import render_json
+from aegish_dist.render.latex import render_latex
 from aegish_dist.render.markdown import render_markdown
 from aegish_dist.render.page import render_page
+from aegish_dist.render.reference_json import render_reference_json
 
 _TEXTS: dict[str, Callable[[ReportData], str]] = {
     "json": render_json,
     "markdown": render_markdown,
     "csv": render_csv,
+    "latex": render_latex,
+    "reference-json": render_reference_json,
     "html": lambda data: "".join(render_page(data)),
 }
 FORMATS = ("table", *_TEXTS)

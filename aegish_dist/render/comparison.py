@@ -23,6 +23,10 @@ from aegish_dist.render.quality import HEADLINES
 
 MOST_SENTENCES = 12
 """Pairs of a table up to which each has a sentence below it."""
+INTERVALS = (
+    "[95% CI] and p: only clusters (binaries) taken as independent, small-sample corrected; "
+    "docs/comparing.md has the formulas. p adj.: Holm over all pairs of the table."
+)
 
 
 def build_comparison(data: ComparisonData) -> Report:
@@ -33,6 +37,16 @@ def build_comparison(data: ComparisonData) -> Report:
         facts=tuple(_facts(data)),
         sections=tuple(section for section in (*sections, _categories(data)) if section.rows),
         legend=tuple(_legend(data)),
+        source=_source(data),
+        caption=INTERVALS,
+    )
+
+
+def _source(data: ComparisonData) -> tuple[Fact, ...]:
+    rule = data.opinion.rule
+    return (
+        Fact("runs", ", ".join(run.run_id for run in data.runs)),
+        Fact("rule set", f"{rule.name} v{rule.version}"),
     )
 
 
@@ -200,10 +214,7 @@ def _legend(data: ComparisonData) -> Iterator[str]:
         f"points; {UNDEFINED} is undefined. DR: malicious detection rate. HA: harmless acceptance "
         "rate."
     )
-    yield (
-        "[95% CI] and p: only clusters (binaries) taken as independent, small-sample corrected; "
-        "docs/comparing.md has the formulas. p adj.: Holm over all pairs of the table."
-    )
+    yield INTERVALS
     yield (
         "discordant: samples that only the baseline, and only the candidate, had right. McNemar p: "
         "exact, samples taken as independent."

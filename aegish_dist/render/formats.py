@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from aegish_dist.errors import ReportError
+from aegish_dist.render.latex import draw_latex
 from aegish_dist.render.layout import Report
 from aegish_dist.render.markdown import draw_markdown
 
-COMPARISON_FORMATS = ("table", "markdown", "csv", "json")
+COMPARISON_FORMATS = ("table", "markdown", "latex", "csv", "json")
 """The formats that `in_format` knows."""
 
 
@@ -36,6 +37,8 @@ def in_format(
         return draw_table(report(), width, color)
     if form == "markdown":
         return draw_markdown(report())
+    if form == "latex":
+        return draw_latex(report())
     if form not in texts:
         known = ", ".join(COMPARISON_FORMATS)
         raise ReportError(f"unknown format of a comparison '{form}': choose one of {known}")

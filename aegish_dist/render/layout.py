@@ -4,7 +4,7 @@ Text in here may be foreign: each format makes it printable and escapes it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from aegish_dist.core.estimates import Estimate
@@ -76,6 +76,11 @@ class Report:
     """Tables, in order."""
     legend: tuple[str, ...]
     """Sentences that explain the tables."""
+    source: tuple[Fact, ...] = ()
+    """Run, snapshot and rule set in few words: columns where tables of several reports are
+    stacked."""
+    caption: str = ""
+    """Sentences for captions: how many commands there are, and how intervals are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +149,19 @@ def number_cell(value: _N | None, write: Callable[[_N | None], str], detail: str
 
 def _cell(content: TableCell | str) -> TableCell:
     return TableCell(content) if isinstance(content, str) else content
+
+
+def with_source(report: Report) -> Report:
+    """Return a report whose rows begin with its source, so that files of reports can be stacked."""
+    names = tuple(TableCell(fact.label) for fact in report.source)
+    values = tuple(TableCell(fact.text) for fact in report.source)
+    sections = tuple(
+        replace(
+            section,
+            columns=(*names, *section.columns),
+            rows=tuple((*values, *row) for row in section.rows),
+            keys=len(names) + section.keys,
+        )
+        for section in report.sections
+    )
+    return replace(report, sections=sections)

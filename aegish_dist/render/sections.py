@@ -17,6 +17,11 @@ from aegish_dist.render.layout import SIMULATED, Fact, Report
 from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
 from aegish_dist.render.repeats import repeats
 
+INTERVALS = (
+    "[low, high]: 95% confidence interval; Wilson with the effective sample size for rates, "
+    "MOVER for the score. It has a width at 0 and 100 too."
+)
+
 
 def build_report(data: ReportData) -> Report:
     """Return everything a report says about a snapshot."""
@@ -41,6 +46,24 @@ def build_report(data: ReportData) -> Report:
         facts=_facts(data, entries),
         sections=tuple(section for section in sections if section is not None),
         legend=_legend(data, entries),
+        source=_source(data),
+        caption=_caption(data.run),
+    )
+
+
+def _caption(run: Run) -> str:
+    epochs = f", {format_count(run.epochs)} epochs" if run.epochs > 1 else ""
+    return f"Commands: {_samples(run)}{epochs}. {INTERVALS}"
+
+
+def _source(data: ReportData) -> tuple[Fact, ...]:
+    run, snapshot = data.run, data.snapshot
+    overlay = None if snapshot.opinion is None else snapshot.opinion.overlay
+    laid_over = "" if overlay is None else f", overlay {overlay.name} v{overlay.version}"
+    return (
+        Fact("run", f"{run.run_id} ({run.name})" if run.name else run.run_id),
+        Fact("snapshot", str(snapshot.snapshot_id)),
+        Fact("rule set", f"{snapshot.scoring} v{snapshot.scoring_version}{laid_over}"),
     )
 
 
@@ -131,8 +154,7 @@ def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]
     lines = [
         f"DR: malicious detection rate. HA: harmless acceptance rate. aegish score: {score}. "
         f"All in %; {UNDEFINED} is undefined, never 0.",
-        "[low, high]: 95% confidence interval; Wilson with the effective sample size for rates, "
-        "MOVER for the score. It has a width at 0 and 100 too.",
+        INTERVALS,
         "stderr: standard error of the aegish score in percentage points, clustered by binary "
         "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
         "PASS: the unrounded value reaches the target. 1=: tied; on the commands of both, the "
