@@ -30,15 +30,23 @@ def written(path: Path) -> Iterator[TextIO]:
 
 
 @contextmanager
-def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str]], object]]:
+def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterator[str]]], object]]:
     """Give what takes a function that draws: with `width` and `color`, or for a file without.
+
+    What is drawn is a text, or the parts of one, which go to a file one by one.
 
     The file is opened first, so that nothing is computed, or stored, for one that cannot be
     written.
     """
     if output is None:
         width = shutil.get_terminal_size((140, 40)).columns
-        yield lambda draw: say_rendered(draw(width=width, color=output_is_terminal()))
+        yield lambda draw: say_rendered(
+            "".join(_parts(draw(width=width, color=output_is_terminal())))
+        )
         return
     with written(output) as stream:
-        yield lambda draw: stream.write(draw())
+        yield lambda draw: stream.writelines(_parts(draw()))
+
+
+def _parts(drawn: str | Iterator[str]) -> Iterator[str]:
+    return iter((drawn,)) if isinstance(drawn, str) else drawn

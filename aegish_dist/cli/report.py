@@ -1,6 +1,6 @@
 """`aegish-dist report`: a run's leaderboard and details."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,11 @@ from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, DecidedOn, Shortfall, missed
 from aegish_dist.pipeline.report import ALL_PARTS, report_data
+from aegish_dist.pipeline.report_grid import Details, report_grid
 from aegish_dist.pipeline.runs import find_run
+from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.render import FORMATS, ReportData, render
+from aegish_dist.render.page import render_page
 from aegish_dist.render.thresholds import shortfall_in_words
 
 
@@ -77,6 +80,13 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     show_default=True,
     help="What has to reach them: the lower end of the interval, or the value.",
 )
+@click.option(
+    "--details",
+    type=click.Choice([each.value for each in Details]),
+    default=Details.COMPLETIONS.value,
+    show_default=True,
+    help="What `html` holds of single verdicts: all, all but texts, or no grid of them.",
+)
 @to_file
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
     """Print a run's leaderboard and details.
@@ -98,8 +108,21 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     with shown(options["output"]) as show:
         with without_collector():
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
-        show(partial(render, data, options["form"]))
+            draw = _draw(workspace, data, options["form"], Details(options["details"]))
+        show(draw)
     return _exit_code(data, options["fail_under"], DecidedOn(options["fail_on"]))
+
+
+def _draw(
+    workspace: Workspace, data: ReportData, form: str, details: Details
+) -> Callable[..., str | Iterator[str]]:
+    """Return what draws the report; a page is drawn part by part, with its grid of verdicts."""
+    if form != "html":
+        return partial(render, data, form)
+    grid = report_grid(workspace.engine, data, details)
+    for line in () if grid is None else grid.notes:
+        note(line)
+    return lambda **_: render_page(data, grid)
 
 
 def _exit_code(data: ReportData, thresholds: Mapping[str, float], decided_on: DecidedOn) -> int:

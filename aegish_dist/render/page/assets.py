@@ -4,8 +4,12 @@ import base64
 import hashlib
 from importlib.resources import files
 
-_STYLES = ("style.css", "tables.css")
-_SCRIPTS = ("dom.js", "tables.js", "sections.js")
+_STYLES = ("style.css", "tables.css", "grid.css")
+_SCRIPTS = (
+    *("dom.js", "tables.js", "sections.js"),
+    *("grid_data.js", "grid_query.js", "grid_filters.js", "grid.js"),
+    *("detail_verdict.js", "detail.js", "grid_route.js"),
+)
 """In this order: a file uses what those before it define."""
 
 

@@ -1,0 +1,136 @@
+"""The verdicts of a report one by one, for the grid of its page."""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from sqlalchemy import Engine
+
+from aegish_dist.core.printable import printable
+from aegish_dist.core.run import Run
+from aegish_dist.core.scoring import Label
+from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.identity import is_unchanged
+from aegish_dist.db.verdict_grid import TEXT_CHARS, VerdictGrid
+from aegish_dist.pipeline.aggregate import ONE_VIEW
+from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.render.data import ReportData
+from aegish_dist.render.page.grid import Grid
+from aegish_dist.render.page.verdict_columns import GridShape, PackedPart, pack_columns, pack_part
+
+BLOB_VERDICTS = 320
+"""Verdicts whose texts are packed together, about: unpacking them takes a browser milliseconds."""
+MAX_VERDICTS = 500_000
+"""Planned verdicts of a grid: a browser holds some 100 bytes for each."""
+MAX_WITH_TEXTS = 200_000
+"""The same of one with texts."""
+MAX_TEXT_BYTES = 64 * 2**20
+"""Bytes of all packed texts; a third more in the file."""
+
+
+class Details(StrEnum):
+    """What a page says of single verdicts."""
+
+    COMPLETIONS = "completions"
+    """All that is stored of them."""
+    VERDICTS = "verdicts"
+    """Everything but texts."""
+    NONE = "none"
+    """Nothing: no grid."""
+
+
+def report_grid(engine: Engine, data: ReportData, details: Details) -> Grid | None:
+    """Gather the verdicts of a report under the opinion of its snapshot.
+
+    Args:
+        engine: The store.
+        data: The report.
+        details: How much to gather; too many verdicts give less, which a note of the grid says.
+
+    Returns:
+        None where no details are asked for.
+
+    Raises:
+        OpinionError: The overlay of the snapshot does not fit the datasets of the run.
+    """
+    if details is Details.NONE:
+        return None
+    run, opinion = data.run, data.snapshot.opinion
+    planned = len(run.models) * run.samples * run.epochs
+    if opinion is None:
+        return Grid(None, notes=["This version does not know the rule set of the snapshot, so it "
+                                 "cannot say which answers are right."])  # fmt: skip
+    if planned > MAX_VERDICTS:
+        return Grid(None, notes=[_too_many(planned, MAX_VERDICTS, "Single verdicts are")])
+    texts = details is Details.COMPLETIONS and planned <= MAX_WITH_TEXTS
+    notes = []
+    if details is Details.COMPLETIONS and not texts:
+        notes.append(_too_many(planned, MAX_WITH_TEXTS, "Completions and other texts are"))
+    models = _in_order(run, data.snapshot)
+    shape = _shape(run)
+    with transaction(engine, isolation_level=ONE_VIEW) as session:
+        if not is_unchanged(session, run, data.snapshot.identities):
+            notes.append("Below stand the verdicts that count now, which are not known to be those "
+                         "of the snapshot: the numbers above may differ.")  # fmt: skip
+        verdicts = VerdictGrid(
+            session, run, models, opinion.rule, overlay_of(session, run, opinion).values
+        )
+        parts = list(
+            verdicts.parts(
+                lambda part: pack_part(part, shape),
+                commands=shape.commands_per_blob,
+                texts=texts,
+            )
+        )
+    blobs = list(_within_bounds(parts))
+    if len(blobs) < sum(len(part.texts) for part in parts):
+        notes.append(f"Texts of the last commands are left out: all would be more than "
+                     f"{MAX_TEXT_BYTES >> 20} MiB.")  # fmt: skip
+    return Grid(pack_columns(parts, shape, _facts(run, models, opinion.rule.name)), blobs, notes)
+
+
+def _too_many(planned: int, most: int, what: str) -> str:
+    return (
+        f"{what} not in this file: the run plans {planned:,} verdicts, and a page takes "
+        f"{most:,} of them. `aegish-dist verdicts list` and `verdicts show` find them."
+    )
+
+
+def _in_order(run: Run, snapshot: Snapshot) -> list[str]:
+    """Return the models by rank, those at the end that the snapshot does not have."""
+    asked = [spec.id for spec in run.models]
+    ranked = [place["model"] for place in snapshot.document["ranking"]]
+    return [model for model in ranked if model in asked] + [
+        model for model in asked if model not in ranked
+    ]
+
+
+def _shape(run: Run) -> GridShape:
+    asked = len(run.models) * run.epochs
+    return GridShape(len(run.models), run.epochs, max(1, min(64, BLOB_VERDICTS // max(1, asked))))
+
+
+def _facts(run: Run, models: Sequence[str], rule: str) -> dict[str, object]:
+    return {
+        "run": run.run_id,
+        "rule": printable(rule),
+        "models": [printable(model) for model in models],
+        "asked": [
+            [printable(dataset.name) for dataset in run.datasets_of(model)] for model in models
+        ],
+        "outcomes": [each.value for each in Outcome],
+        "labels": [each.value for each in Label],
+        "errorClasses": [each.value for each in ErrorClass],
+        "textChars": TEXT_CHARS,
+    }
+
+
+def _within_bounds(parts: Sequence[PackedPart]) -> Iterator[bytes]:
+    room = MAX_TEXT_BYTES
+    for part in parts:
+        for blob in part.texts:
+            room -= len(blob)
+            if room < 0:
+                return
+            yield blob

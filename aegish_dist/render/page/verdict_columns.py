@@ -1,0 +1,165 @@
+"""The verdicts of the grid as columns of integers, dictionary-coded.
+
+Verdicts are model-major: that of model `m`, command `c` and epoch `e` (0-based) stands at
+`(m * commands + c) * epochs + e` of each column, and is `UNKNOWN` where there is none.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aegish_dist.core.printable import printable, printable_lines
+from aegish_dist.core.sample import Target
+from aegish_dist.core.verdict_grid import NUMBERS, UNKNOWN, GridPart
+from aegish_dist.render.page.packing import as_json, packed
+from aegish_dist.render.page.verdict_texts import pack_texts
+
+
+@dataclass(frozen=True, slots=True)
+class GridShape:
+    """How many there are of what."""
+
+    models: int
+    """Columns of the grid."""
+    epochs: int
+    """Verdicts of a cell."""
+    commands_per_blob: int
+    """Commands whose texts are packed together."""
+
+    def cells(self, part: GridPart, commands: int) -> list[int]:
+        """Return the place of each verdict of a part, model-major.
+
+        Args:
+            part: Some verdicts.
+            commands: How many commands a model has.
+        """
+        return [
+            (model * commands + command) * self.epochs + epoch - 1
+            for model, command, epoch in zip(part.model, part.command, part.epoch, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPart:
+    """A part of the grid in its own columns."""
+
+    commands: Mapping[str, Sequence[str | int]]
+    """Of each command what is known of it."""
+    numbers: Mapping[str, array[int]]
+    """The columns `NUMBERS`, model-major within the part."""
+    texts: Sequence[bytes]
+    """Blobs of texts; empty where none were asked for."""
+
+    @property
+    def size(self) -> int:
+        """How many commands there are."""
+        return len(self.commands["id"])
+
+
+def pack_part(part: GridPart, shape: GridShape) -> PackedPart:
+    """Return a part of the grid as columns, its texts packed.
+
+    Args:
+        part: Some commands and the verdicts about them.
+        shape: Of the grid.
+    """
+    count = len(part.commands)
+    cells = shape.cells(part, count)
+    size = shape.models * count * shape.epochs
+    return PackedPart(
+        {
+            "id": [each.sample_id for each in part.commands],
+            "text": [printable_lines(each.command) for each in part.commands],
+            "dataset": [printable(each.dataset) for each in part.commands],
+            "target": [each.target.value for each in part.commands],
+            "category": [printable(each.category or "") for each in part.commands],
+            "cluster": [printable(each.cluster or "") for each in part.commands],
+            "excluded": [int(each.excluded) for each in part.commands],
+        },
+        {name: _placed(cells, part.numbers.get(name, ()), size) for name in NUMBERS},
+        pack_texts(part, count, shape.commands_per_blob, shape.epochs, shape.models),
+    )
+
+
+def _placed(cells: Sequence[int], values: Iterable[int], size: int) -> array[int]:
+    column = array("q", [UNKNOWN]) * size
+    for cell, value in zip(cells, values, strict=False):
+        column[cell] = value
+    return column
+
+
+def pack_columns(
+    parts: Sequence[PackedPart], shape: GridShape, facts: Mapping[str, object]
+) -> bytes:
+    """Return all columns of a grid, compressed.
+
+    Args:
+        parts: In the order of their commands.
+        shape: Of the grid.
+        facts: What else the page has to know of the grid, in JSON types.
+    """
+    return packed(_document(parts, shape, facts))
+
+
+def _document(
+    parts: Sequence[PackedPart], shape: GridShape, facts: Mapping[str, object]
+) -> Iterator[str]:
+    since = min(filter(_is_known, _values(parts, "created_s")), default=0)
+    yield as_json({**facts, "epochs": shape.epochs, "since": since, **_commands(parts)})[:-1]
+    yield ',"cells":{'
+    for number, name in enumerate(NUMBERS):
+        yield f'{"," if number else ""}"{name}":['
+        offset = since if name == "created_s" else 0
+        for model in range(shape.models):
+            yield "," * bool(model) + ",".join(_of_model(parts, shape, name, model, offset))
+        yield "]"
+    yield "}}"
+
+
+def _is_known(value: int) -> bool:
+    return value != UNKNOWN
+
+
+def _values(parts: Iterable[PackedPart], name: str) -> Iterator[int]:
+    for part in parts:
+        yield from part.numbers[name]
+
+
+def _of_model(
+    parts: Iterable[PackedPart], shape: GridShape, name: str, model: int, offset: int
+) -> Iterator[str]:
+    for part in parts:
+        width = part.size * shape.epochs
+        column = part.numbers[name][model * width : (model + 1) * width]
+        if offset:
+            yield from (str(each - offset) if _is_known(each) else "-1" for each in column)
+        else:
+            yield from map(str, column)
+
+
+def _commands(parts: Sequence[PackedPart]) -> dict[str, object]:
+    """Return the columns of commands; names that repeat as places in a list of them."""
+    whole = {
+        name: [value for part in parts for value in part.commands[name]]
+        for name in ("id", "text", "dataset", "target", "category", "cluster", "excluded")
+    }
+    coded: dict[str, object] = {name: whole[name] for name in ("id", "text", "excluded")}
+    coded["malicious"] = [int(target == Target.MALICIOUS) for target in whole["target"]]
+    names: dict[str, object] = {}
+    for kind in ("dataset", "category", "cluster"):
+        known = sorted({str(name) for name in whole[kind]} - {""})
+        places = {name: place for place, name in enumerate(known)} | {"": UNKNOWN}
+        names[kind] = known
+        coded[kind] = [places[str(name)] for name in whole[kind]]
+    return {"names": names, "commands": coded, "blobs": _first_commands(parts)}
+
+
+def _first_commands(parts: Sequence[PackedPart]) -> list[int]:
+    """Return the first command of each blob of texts."""
+    found: list[int] = []
+    first = 0
+    for part in parts:
+        step = -(-part.size // len(part.texts)) if part.texts else 0
+        found += [first + step * number for number in range(len(part.texts))]
+        first += part.size
+    return found
