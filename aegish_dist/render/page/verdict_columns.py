@@ -45,7 +45,7 @@ class PackedPart:
 
     commands: Mapping[str, Sequence[str | int]]
     """Of each command what is known of it."""
-    numbers: Mapping[str, array[int]]
+    numbers: "Mapping[str, array[int]]"
     """The columns `NUMBERS`, model-major within the part."""
     texts: Sequence[bytes]
     """Blobs of texts; empty where none were asked for."""
@@ -81,7 +81,7 @@ def pack_part(part: GridPart, shape: GridShape) -> PackedPart:
     )
 
 
-def _placed(cells: Sequence[int], values: Iterable[int], size: int) -> array[int]:
+def _placed(cells: Sequence[int], values: Iterable[int], size: int) -> "array[int]":
     column = array("q", [UNKNOWN]) * size
     for cell, value in zip(cells, values, strict=False):
         column[cell] = value
