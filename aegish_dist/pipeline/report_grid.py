@@ -30,7 +30,7 @@ MAX_TEXT_BYTES = 64 * 2**20
 
 
 class Details(StrEnum):
-    """What a page says of single verdicts."""
+    """How much a page says of single verdicts."""
 
     COMPLETIONS = "completions"
     """All that is stored of them."""

@@ -8,7 +8,8 @@ ORDER BY sample.key
 
 -- fragment: whole(number)
 -- A number of the grid: the nearest integer that JavaScript knows exactly, -1 where it is unknown.
-coalesce(least(round(verdict.{number}), 9007199254740991)::bigint, -1)
+CASE WHEN verdict.{number} IS NULL THEN -1
+     ELSE least(round(verdict.{number}), 9007199254740991)::bigint END
 
 -- fragment: grid_numbers
 -- The columns of numbers, keys first.

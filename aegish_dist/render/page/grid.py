@@ -46,7 +46,7 @@ class Grid:
     texts: Sequence[bytes] = ()
     """Texts of verdicts, some commands in each."""
     notes: Sequence[str] = ()
-    """What a reader has to know of the grid; may hold foreign text."""
+    """Lines that a reader of the grid has to know; may hold foreign text."""
 
 
 def grid_section(grid: Grid) -> Iterator[str]:

@@ -59,7 +59,7 @@ class Detail {
     fill(this.content, ...this._about(command), ...this._models(command, model, texts));
     this.element.scrollTop = 0;
     const shown = find("details[open]", this.content);
-    if (shown !== null && model > 0) shown.scrollIntoView({ block: "nearest" });
+    if (shown !== null && model !== UNKNOWN) shown.scrollIntoView({ block: "nearest" });
     this.element.dataset.shown = this.verdicts.commands.id[command];
   }
 
@@ -116,7 +116,7 @@ class Detail {
         if (element.children.length === 1) element.append(...this._epochs(command, place, texts));
       };
       element.addEventListener("toggle", build);
-      if (place === model || models.length * this.verdicts.epochs <= 4) {
+      if (place === model || (model === UNKNOWN && models.length * this.verdicts.epochs <= 4)) {
         build();
         element.open = true;
       }
