@@ -1,6 +1,6 @@
 """`aegish-dist report`: a run's leaderboard and details."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,11 +22,11 @@ from aegish_dist.cli.overlays import note_overlay
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, DecidedOn, Shortfall, missed
-from aegish_dist.pipeline.report import ALL_PARTS, report_data
+from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.pipeline.report_grid import Details, report_grid
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
-from aegish_dist.render import FORMATS, ReportData, render
+from aegish_dist.render import FORMATS, IN_SECTIONS, SECTION_NAMES, ReportData, render
 from aegish_dist.render.page import render_page
 from aegish_dist.render.thresholds import shortfall_in_words
 
@@ -47,7 +47,27 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     return found
 
 
-@click.command()
+def _sections(
+    context: click.Context, parameter: click.Parameter, value: Any
+) -> tuple[str, ...] | None:
+    """Read `NAME[,NAME...]` or `all`; None where nothing is chosen."""
+    names = comma_list(context, parameter, value)
+    for name in names:
+        if name not in (*SECTION_NAMES, "all"):
+            known = ", ".join(SECTION_NAMES)
+            raise click.BadParameter(f"'{name}' is no section: choose of {known}, or all")
+    return (SECTION_NAMES if "all" in names else tuple(names)) or None
+
+
+EXAMPLES = """\b
+Examples:
+  aegish-dist report
+  aegish-dist report --sections leaderboard,differences
+  aegish-dist report --run-id nightly --format html -o report.html
+  aegish-dist report --fail-under aegish_score=0.85,coverage=1"""
+
+
+@click.command(epilog=EXAMPLES)
 @run_id(default="latest")
 @click.option(
     "--snapshot",
@@ -62,8 +82,18 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
-    help="`json` and `csv` carry unrounded numbers; `latex` has tables for a paper, and"
-    " `reference-json` is the result file of the aegish benchmark.",
+    help="`html` is a page for browsers; `json` and `csv` carry unrounded numbers; `latex` has"
+    " tables for a paper, and `reference-json` is the result file of the aegish benchmark.",
+)
+@click.option(
+    "--sections",
+    type=Utf8(),
+    multiple=True,
+    callback=_sections,
+    metavar="NAME[,NAME...]|all",
+    help="What a table, Markdown or LaTeX shows; Markdown shows all by itself, the others a brief"
+    " choice."
+    f" Names: {', '.join(SECTION_NAMES)}.",
 )
 @click.option(
     "--fail-under",
@@ -94,35 +124,55 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     Rates with 95 % intervals, PASS or FAIL against the targets, detection by category, error
     classes, latency and cost. Without `--snapshot` the report is of the verdicts as they are now.
 
+    A table is brief; `--sections all` adds differences between models, intervals by category,
+    failures over time, parts of the time, reliability of stated confidence, and provenance with the
+    commands that make the run once more. The formats for programs have everything, all pairs of
+    models included.
+
     With `--fail-under`, a line on standard error names each model and metric that misses its
     threshold. Decided on the lower end, an interval wholly below gives 4, one that holds the
     threshold 5: more commands may decide. Undefined metrics give 5.
     """
+    form, sections = options["form"], options["sections"]
+    if sections is not None and form not in IN_SECTIONS:
+        raise click.UsageError(f"--sections chooses for {', '.join(IN_SECTIONS)}; {form} is whole")
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     if snapshot is None:
         note_overlay(workspace, found, opinion)
     else:
         refuse_an_opinion()
-    parts = () if options["form"] in ("table", "csv") else ALL_PARTS
     with shown(options["output"]) as show:
         with without_collector():
+            parts = _parts(form, sections)
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
-            draw = _draw(workspace, data, options["form"], Details(options["details"]))
+            draw = _draw(workspace, data, options)
         show(draw)
     return _exit_code(data, options["fail_under"], DecidedOn(options["fail_on"]))
 
 
 def _draw(
-    workspace: Workspace, data: ReportData, form: str, details: Details
+    workspace: Workspace, data: ReportData, options: Mapping[str, Any]
 ) -> Callable[..., str | Iterator[str]]:
     """Return what draws the report; a page is drawn part by part, with its grid of verdicts."""
-    if form != "html":
-        return partial(render, data, form)
-    grid = report_grid(workspace.engine, data, details)
+    if options["form"] != "html":
+        return partial(render, data, options["form"], sections=options["sections"])
+    grid = report_grid(workspace.engine, data, Details(options["details"]))
     for line in () if grid is None else grid.notes:
         note(line)
     return lambda **_: render_page(data, grid)
+
+
+def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart]:
+    """Return what has to be gathered besides; a brief table waits for nothing."""
+    if form in ("csv", "reference-json"):
+        return ()
+    shown = IN_SECTIONS.get(form, SECTION_NAMES) if sections is None else sections
+    return [part for name, part in _PARTS.items() if name in shown]
+
+
+_PARTS = {"differences": ReportPart.COMPARISON, "failure-times": ReportPart.FAILURE_TIMES}
+"""By section, what it shows."""
 
 
 def _exit_code(data: ReportData, thresholds: Mapping[str, float], decided_on: DecidedOn) -> int:

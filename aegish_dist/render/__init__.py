@@ -4,7 +4,7 @@
 `csv`, `json` and `reference_json` are for programs and carry the unrounded numbers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from aegish_dist.errors import ReportError
 from aegish_dist.render.comparison import build_comparison
@@ -15,39 +15,46 @@ from aegish_dist.render.csv import render_csv
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.formats import COMPARISON_FORMATS, in_format
 from aegish_dist.render.json import render_json
-from aegish_dist.render.latex import render_latex
-from aegish_dist.render.markdown import render_markdown
 from aegish_dist.render.page import render_page
 from aegish_dist.render.reference_json import render_reference_json
+from aegish_dist.render.sections import BRIEF, SECTION_NAMES, build_report
 
 _TEXTS: dict[str, Callable[[ReportData], str]] = {
     "json": render_json,
-    "markdown": render_markdown,
     "csv": render_csv,
-    "latex": render_latex,
     "reference-json": render_reference_json,
     "html": lambda data: "".join(render_page(data)),
 }
-FORMATS = ("table", *_TEXTS)
+IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
+"""The formats whose sections can be chosen, and those that they have by themselves."""
+FORMATS = (*IN_SECTIONS, *_TEXTS)
 """The formats that `render` knows."""
 
 
-def render(data: ReportData, format: str, *, width: int | None = None, color: bool = False) -> str:
+def render(
+    data: ReportData,
+    format: str,
+    *,
+    sections: Collection[str] | None = None,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
     """Return a report as text that ends with a line break.
 
     Args:
         data: The content of the report.
         format: One of `FORMATS`.
+        sections: Of `SECTION_NAMES`; None for those that the format has by itself. Only formats
+            of `IN_SECTIONS` use it.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
 
     Raises:
         ReportError: The format is unknown.
     """
-    if format == "table":
-        from aegish_dist.render.table import render_table  # noqa: PLC0415  with rich
-
-        return render_table(data, width=width, color=color)
+    if format in IN_SECTIONS:
+        report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
+        return in_format(format, lambda: report, {}, width=width, color=color)
     if format not in _TEXTS:
         raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
     return _TEXTS[format](data)
@@ -77,6 +84,8 @@ def render_comparison(
 __all__ = [
     "COMPARISON_FORMATS",
     "FORMATS",
+    "IN_SECTIONS",
+    "SECTION_NAMES",
     "ComparisonData",
     "ReportData",
     "render",

@@ -22,9 +22,12 @@ def failures_json(run_id: str, by: str, rows: Sequence[TimedFailures]) -> dict[s
         by: Name of the length of the stretches.
         rows: The failures.
     """
+    return {"run_id": run_id, "by": by, **failures_document(rows)}
+
+
+def failures_document(rows: Sequence[TimedFailures]) -> dict[str, Any]:
+    """Return the rows, and their sums by model and reason, in JSON types."""
     return {
-        "run_id": run_id,
-        "by": by,
         "errors": list(map(_document, rows)),
         "totals": [
             {key: value for key, value in _document(each).items() if key != "time"}

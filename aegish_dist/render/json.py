@@ -5,10 +5,15 @@ from typing import Any
 
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.opinion_record import record_of
 from aegish_dist.core.printable import printable_json
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run
+from aegish_dist.render.commands import commands
+from aegish_dist.render.comparison_json import comparison_document
 from aegish_dist.render.data import FailureCount, ReportData
+from aegish_dist.render.failure_sections import reasons
+from aegish_dist.render.failure_times import failures_document
 
 
 def render_json(data: ReportData) -> str:
@@ -23,15 +28,27 @@ def render_json(data: ReportData) -> str:
             "id": data.snapshot.snapshot_id,
             "scoring": data.snapshot.scoring,
             "scoring_version": data.snapshot.scoring_version,
-            "opinion": None if opinion is None else opinion.provenance,
+            "opinion": None if opinion is None else record_of(opinion),
+            "metrics_version": data.snapshot.metrics_version,
+            "parser_versions": data.snapshot.parser_versions,
+            "code_version": data.snapshot.code_version,
             "verdicts": data.snapshot.verdicts,
+            "verdicts_hash": data.snapshot.verdicts_hash,
             "created_at": data.snapshot.created_at.isoformat(),
+            "is_current": data.is_current,
         },
         "models": data.snapshot.document["models"],
         "ranking": data.snapshot.document["ranking"],
         "failures": [_failure(failure) for failure in data.failures],
         "halted": [asdict(halted) for halted in data.halted],
+        "failure_times": {
+            "stretch_s": data.failure_stretch_s or None,
+            **failures_document(data.failure_times),
+        },
+        "reasons": reasons(data),
+        "comparison": None if data.comparison is None else comparison_document(data.comparison),
         "overlay_effect": [effect.document for effect in data.effect],
+        "commands": list(commands(data)),
     }
     return printable_json(document, sort_keys=True) + "\n"
 

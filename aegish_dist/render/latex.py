@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from aegish_dist.core.printable import printable, shortened
-from aegish_dist.render.data import ReportData
 from aegish_dist.render.fit import Block, fit, fold
 from aegish_dist.render.latex_text import latex_text
 from aegish_dist.render.layout import Report, Section, TableCell
 from aegish_dist.render.numbers import UNDEFINED
-from aegish_dist.render.sections import build_report
 
 WIDTH = 120
 """Characters of `\\footnotesize` that a page of 16 cm has room for."""
@@ -27,11 +25,6 @@ _PREAMBLE = r"""% Tables of {title}, for \input{{}} in a document with
 %   \usepackage{{booktabs}}
 % and lines of 16 cm, such as \usepackage[margin=2.5cm]{{geometry}}.
 """
-
-
-def render_latex(data: ReportData) -> str:
-    """Return a report as LaTeX with one table or more per section."""
-    return draw_latex(build_report(data))
 
 
 def draw_latex(report: Report) -> str:

@@ -98,9 +98,13 @@ class Column:
 SIMULATED = "†"
 """Marks a simulated model wherever there is no room for the word."""
 
-MODEL = Column(
-    "model", lambda entry: f"{entry.model} {SIMULATED}" if entry.simulated else entry.model
-)
+
+def marked(entry: RankedModel) -> str:
+    """Name a model, with a mark where its answers are made up."""
+    return f"{entry.model} {SIMULATED}" if entry.simulated else entry.model
+
+
+MODEL = Column("model", marked)
 
 
 def tabulate(

@@ -5,19 +5,12 @@ from collections.abc import Iterable
 from html import escape
 
 from aegish_dist.core.printable import printable
-from aegish_dist.render.data import ReportData
 from aegish_dist.render.layout import Report, Section, TableCell
-from aegish_dist.render.sections import build_report
 
 _SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")
 _LINK = re.compile(r"(?<=[a-z]):(?=//)|(?<=\bwww)(?=\.)|@", re.IGNORECASE)
 """Where a bare address, which GitHub turns into a link, or a mention has to be interrupted."""
 _INTERRUPTED = r"\g<0><!-- -->"
-
-
-def render_markdown(data: ReportData) -> str:
-    """Return a report as Markdown with one table per section."""
-    return draw_markdown(build_report(data))
 
 
 def draw_markdown(report: Report) -> str:

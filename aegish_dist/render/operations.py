@@ -6,7 +6,15 @@ from aegish_dist.core.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.scoring import Label
 from aegish_dist.render.data import FailureCount, ReportData
 from aegish_dist.render.entries import RankedModel
-from aegish_dist.render.layout import MODEL, Column, Section, TableCell, number_cell, tabulate
+from aegish_dist.render.layout import (
+    MODEL,
+    Column,
+    Section,
+    TableCell,
+    marked,
+    number_cell,
+    tabulate,
+)
 from aegish_dist.render.numbers import (
     UNDEFINED,
     format_count,
@@ -18,6 +26,7 @@ from aegish_dist.render.numbers import (
 
 SERVICE_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 WAITS = ("queue", "limiter", "backoff")
+PARTS = ("service", *WAITS, "total")
 MESSAGE_CHARACTERS = 300
 """Longer messages are cut; JSON and CSV have them whole."""
 
@@ -73,6 +82,35 @@ def latency(entries: Sequence[RankedModel]) -> Section:
         "limiter and between attempts is no part of it."
     )
     return tabulate("Latency", entries, columns, note=note)
+
+
+def latency_parts(entries: Sequence[RankedModel]) -> Section | None:
+    """Return how each part of the time is distributed; None where nothing was timed."""
+    rows = tuple(
+        (
+            TableCell(part),
+            TableCell(marked(entry)),
+            *(
+                number_cell(entry.latency(part, statistic), format_ms)
+                for statistic in SERVICE_STATISTICS
+            ),
+        )
+        for part in PARTS
+        for entry in entries
+        if entry.latency(part, "mean") is not None
+    )
+    if not rows:
+        return None
+    return Section(
+        title="Parts of the time",
+        columns=tuple(map(TableCell, ("part", "model", *SERVICE_STATISTICS))),
+        rows=rows,
+        note=(
+            "service: from request to answer. Before it a call waits in the queue, at the rate "
+            "limiter, and between attempts (backoff); total is all of them."
+        ),
+        keys=2,
+    )
 
 
 def cost(entries: Sequence[RankedModel]) -> Section:

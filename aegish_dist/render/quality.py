@@ -1,6 +1,6 @@
 """Sections on how well the models judge."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.opinion import Targets
@@ -12,6 +12,7 @@ from aegish_dist.render.layout import (
     Column,
     Section,
     TableCell,
+    marked,
     number_cell,
     rate_cell,
     tabulate,
@@ -36,8 +37,16 @@ HEADLINES = {
 """The metrics of the leaderboard, by what reports call them."""
 
 
-def leaderboard(entries: Sequence[RankedModel], targets: Targets) -> Section:
-    """Return the ranking with everything a choice of model needs."""
+def leaderboard(
+    entries: Sequence[RankedModel], targets: Targets, reasons: Mapping[str, str]
+) -> Section:
+    """Return the ranking with everything a choice of model needs.
+
+    Args:
+        entries: The models, best first.
+        targets: The least values that are marked PASS.
+        reasons: By model without a score, why it has none; foreign text.
+    """
     more = sorted(targets.least.keys() - HEADLINES.keys())
     least = ", ".join(
         f"{_title(name)} ≥ {format_rate(targets.least[name])}"
@@ -46,7 +55,7 @@ def leaderboard(entries: Sequence[RankedModel], targets: Targets) -> Section:
     )
     columns = [
         Column("#", lambda entry: entry.place),
-        Column("model", _model_cell),
+        Column("model", lambda entry: _model_cell(entry, reasons)),
         *(_headline(name, targets) for name in (*HEADLINES, *more)),
         Column("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
         Column("coverage", lambda entry: number_cell(entry.metric("coverage").value, format_rate)),
@@ -85,6 +94,29 @@ def categories(entries: Sequence[RankedModel]) -> Section | None:
     ]
     note = "% of malicious commands detected; n is the number of scored samples."
     return tabulate("Detection by category", entries, columns, note=note)
+
+
+def category_intervals(entries: Sequence[RankedModel]) -> Section | None:
+    """Return detection rates by category with their intervals; None without any category."""
+    names = sorted({name for entry in entries for name in entry.part("categories")})
+    if not names:
+        return None
+    return Section(
+        title="Intervals of detection by category",
+        columns=(*map(TableCell, ("category", "model", "n")), TableCell("DR", INTERVAL)),
+        rows=tuple(
+            (
+                TableCell(name),
+                TableCell(marked(entry)),
+                number_cell(entry.category(name).n, format_count),
+                rate_cell(entry.category(name)),
+            )
+            for name in names
+            for entry in entries
+        ),
+        note="% of malicious commands of a category that are detected; n scored samples of it.",
+        keys=2,
+    )
 
 
 def answers(entries: Sequence[RankedModel]) -> Section:
@@ -183,8 +215,9 @@ def _decimal(title: str, name: str) -> Column:
     return Column(title, read, detail=INTERVAL)
 
 
-def _model_cell(entry: RankedModel) -> TableCell:
-    return TableCell(entry.model, "simulated" if entry.simulated else "")
+def _model_cell(entry: RankedModel, reasons: Mapping[str, str]) -> TableCell:
+    known = ("simulated" if entry.simulated else "", reasons.get(entry.model, ""))
+    return TableCell(entry.model, ", ".join(filter(None, known)))
 
 
 def _stderr_cell(score: Estimate) -> TableCell:

@@ -1,150 +1,89 @@
 """From a snapshot to a report: its head, its sections in order, and its legend."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from aegish_dist.core.model import CallParameters
-from aegish_dist.core.opinion import AEGISH_TARGETS
-from aegish_dist.core.run import Run, RunDataset
+from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.core.scoring import Composite
 from aegish_dist.core.sequential import Answer
-from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.stop_rule import Decision
 from aegish_dist.render import operations, quality
 from aegish_dist.render.data import ReportData
+from aegish_dist.render.differences import differences
 from aegish_dist.render.effect import overlay_section
 from aegish_dist.render.entries import RankedModel, ranked_entries
-from aegish_dist.render.layout import SIMULATED, Fact, Report
-from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
+from aegish_dist.render.facts import INTERVALS, caption, head, source
+from aegish_dist.render.failure_sections import failure_times, reasons
+from aegish_dist.render.layout import SIMULATED, Report, Section
+from aegish_dist.render.numbers import UNDEFINED
+from aegish_dist.render.provenance import provenance
+from aegish_dist.render.reliability import reliability
 from aegish_dist.render.repeats import repeats
 
-INTERVALS = (
-    "[low, high]: 95% confidence interval; Wilson with the effective sample size for rates, "
-    "MOVER for the score. It has a width at 0 and 100 too."
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    data: ReportData
+    entries: Sequence[RankedModel]
+    """The models of the snapshot, best first."""
+
+    @property
+    def targets(self) -> Targets:
+        opinion = self.data.snapshot.opinion
+        return AEGISH_TARGETS if opinion is None else opinion.targets
+
+
+_Sections = Iterable[Section | None]
+
+_SECTIONS: dict[str, Callable[[_Content], _Sections]] = {
+    "leaderboard": lambda c: [quality.leaderboard(c.entries, c.targets, reasons(c.data))],
+    "differences": lambda c: [differences(c.data.comparison, c.entries)],
+    "overlay": lambda c: [overlay_section(c.data.effect)],
+    "categories": lambda c: [quality.categories(c.entries)],
+    "category-intervals": lambda c: [quality.category_intervals(c.entries)],
+    "answers": lambda c: [quality.answers(c.entries)],
+    "repeats": lambda c: [repeats(c.entries)],
+    "errors": lambda c: [operations.errors(c.entries)],
+    "failures": lambda c: [operations.failures(c.data, c.entries)],
+    "failure-times": lambda c: [failure_times(c.data, c.entries)],
+    "bounds": lambda c: [quality.bounds(c.entries)],
+    "latency": lambda c: [operations.latency(c.entries)],
+    "latency-parts": lambda c: [operations.latency_parts(c.entries)],
+    "cost": lambda c: [operations.cost(c.entries)],
+    "calibration": lambda c: [quality.calibration(c.entries, c.data.run.epochs)],
+    "reliability": lambda c: [reliability(c.entries)],
+    "provenance": lambda c: provenance(c.data),
+}
+SECTION_NAMES = tuple(_SECTIONS)
+"""Sections that a report can be made of, in its order."""
+_LONG = (
+    *("differences", "category-intervals", "failure-times", "latency-parts", "reliability"),
+    "provenance",
 )
+BRIEF = tuple(name for name in SECTION_NAMES if name not in _LONG)
+"""Sections of a report on the terminal, unless others are asked for."""
+ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-intervals")
+"""Sections of the HTML report, which draws the intervals into the categories."""
 
 
-def build_report(data: ReportData) -> Report:
-    """Return everything a report says about a snapshot."""
-    entries = ranked_entries(data.snapshot.document)
-    opinion = data.snapshot.opinion
-    targets = AEGISH_TARGETS if opinion is None else opinion.targets
-    sections = (
-        quality.leaderboard(entries, targets),
-        overlay_section(data.effect),
-        quality.categories(entries),
-        quality.answers(entries),
-        repeats(entries),
-        operations.errors(entries),
-        operations.failures(data, entries),
-        quality.bounds(entries),
-        operations.latency(entries),
-        operations.cost(entries),
-        quality.calibration(entries, data.run.epochs),
-    )
+def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
+    """Return everything a report says about a snapshot.
+
+    Args:
+        data: What was gathered.
+        names: Sections to say, of `SECTION_NAMES`, in whatever order; those for which there is
+            nothing to say are left out.
+    """
+    content = _Content(data, ranked_entries(data.snapshot.document))
+    found = (s for name, make in _SECTIONS.items() if name in names for s in make(content))
     return Report(
         title=f"Report on run {data.run.run_id}",
-        facts=_facts(data, entries),
-        sections=tuple(section for section in sections if section is not None),
-        legend=_legend(data, entries),
-        source=_source(data),
-        caption=_caption(data.run),
+        facts=head(data, content.entries),
+        sections=tuple(section for section in found if section is not None),
+        legend=_legend(data, content.entries),
+        source=source(data),
+        caption=caption(data.run),
     )
-
-
-def _caption(run: Run) -> str:
-    epochs = f", {format_count(run.epochs)} epochs" if run.epochs > 1 else ""
-    return f"Commands: {_samples(run)}{epochs}. {INTERVALS}"
-
-
-def _source(data: ReportData) -> tuple[Fact, ...]:
-    run, snapshot = data.run, data.snapshot
-    overlay = None if snapshot.opinion is None else snapshot.opinion.overlay
-    laid_over = "" if overlay is None else f", overlay {overlay.name} v{overlay.version}"
-    return (
-        Fact("run", f"{run.run_id} ({run.name})" if run.name else run.run_id),
-        Fact("snapshot", str(snapshot.snapshot_id)),
-        Fact("rule set", f"{snapshot.scoring} v{snapshot.scoring_version}{laid_over}"),
-    )
-
-
-def _facts(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
-    run, snapshot = data.run, data.snapshot
-    version = f"aegish-dist {run.package_version}"
-    return (
-        Fact("Name", run.name or UNDEFINED),
-        Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
-        Fact("Samples", _samples(run)),
-        Fact("Prompt", _prompt(run)),
-        Fact("Parameters", _parameters(run.parameters)),
-        Fact("Epochs", format_count(run.epochs)),
-        Fact("Scoring", _scoring(snapshot)),
-        Fact("Opinion", _opinion(snapshot)),
-        Fact("Verdicts", _verdicts(data, entries)),
-        Fact(
-            "Snapshot",
-            f"{data.snapshot.snapshot_id}, taken {format_time(data.snapshot.created_at)}",
-        ),
-    )
-
-
-def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
-    planned = sum(data.run.planned(spec.id) for spec in data.run.models)
-    text = f"{format_count(data.snapshot.verdicts)} of {format_count(planned)} planned"
-    replaced = sum(entry.count("replaced") or 0 for entry in entries)
-    if not replaced:
-        return text
-    return f"{text}; {format_count(replaced)} older ones were replaced by a retry and do not count"
-
-
-def _samples(run: Run) -> str:
-    datasets = ", ".join(map(_dataset, run.datasets))
-    return f"{format_count(run.samples)}: {datasets}" if datasets else "0"
-
-
-def _dataset(dataset: RunDataset) -> str:
-    sizes = {"malicious": dataset.malicious, "harmless": dataset.samples - dataset.malicious}
-    kinds = ", ".join(f"{format_count(size)} {kind}" for kind, size in sizes.items() if size)
-    return f"{dataset.name} ({kinds or 'empty'})"
-
-
-def _prompt(run: Run) -> str:
-    if run.prompt is None:
-        return "unknown, the verdicts were imported"
-    return f"{run.prompt.name} (fingerprint {run.prompt.fingerprint[:12]})"
-
-
-def _parameters(parameters: CallParameters | None) -> str:
-    if parameters is None:
-        return "unknown, the verdicts were imported"
-    seed = "none" if parameters.seed is None else parameters.seed
-    temperature = (
-        "the provider's default" if parameters.temperature is None else parameters.temperature
-    )
-    return (
-        f"seed {seed}, temperature {temperature}, at most "
-        f"{format_count(parameters.max_output_tokens)} output tokens and "
-        f"{parameters.time_limit_s:g} s per call"
-    )
-
-
-def _scoring(snapshot: Snapshot) -> str:
-    name = f"{snapshot.scoring} version {snapshot.scoring_version}"
-    return name if snapshot.opinion is None else f"{name}: {snapshot.opinion.rule.description}"
-
-
-def _opinion(snapshot: Snapshot) -> str:
-    """Name rule set, targets and overlay with their versions and fingerprints."""
-    if snapshot.opinion is None:
-        return UNDEFINED
-    kinds = {"scoring": "rule set", "targets": "targets", "overlay": "overlay"}
-    said = []
-    for part, identity in snapshot.opinion.provenance.items():
-        if identity is not None:
-            version = f"v{identity['version']} ({identity['fingerprint']})"
-            said.append(f"{kinds[part]} {identity['name']} {version}")
-    overlay = snapshot.opinion.overlay
-    changes = "" if overlay is None else f", {format_count(len(overlay.changes))} changes"
-    return ", ".join(said) + changes
 
 
 def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:

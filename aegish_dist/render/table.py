@@ -11,10 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from aegish_dist.core.printable import printable
-from aegish_dist.render.data import ReportData
 from aegish_dist.render.fit import Block, fit, fold, longest_word
 from aegish_dist.render.layout import Fact, Report, Section, TableCell
-from aegish_dist.render.sections import build_report
 
 DEFAULT_WIDTH = 100
 LEAST_WIDTH = 40
@@ -24,17 +22,6 @@ WIDEST_HEADING = 20
 """Longer words in headings are broken; categories are foreign text of any length."""
 
 _MARK_STYLES = {"PASS": "bold green", "FAIL": "bold red"}  # nosec B105 # no secret
-
-
-def render_table(data: ReportData, width: int | None = None, color: bool = False) -> str:
-    """Return a report as aligned text.
-
-    Args:
-        data: What to report.
-        width: Columns to fit into; 100 when None.
-        color: Whether to emit ANSI colours.
-    """
-    return draw_table(build_report(data), width, color)
 
 
 def draw_table(report: Report, width: int | None = None, color: bool = False) -> str:
@@ -87,7 +74,7 @@ def _head(facts: Sequence[Fact]) -> Table:
 def _print_section(console: Console, section: Section) -> None:
     _print_title(console, section.title)
     if section.note:
-        _print_small(console, section.note)
+        _print_small(console, printable(section.note))
     widths = [_needed(section, column) for column in range(len(section.columns))]
     for block in fit(widths, section.keys, console.width - 1):
         console.print()

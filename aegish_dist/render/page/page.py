@@ -13,7 +13,7 @@ from aegish_dist.render.page.heat_map import heat_key, heat_style, with_interval
 from aegish_dist.render.page.leaderboard import bars_note, leaderboard_style
 from aegish_dist.render.page.markup import anchor, text
 from aegish_dist.render.page.tables import table_section
-from aegish_dist.render.sections import build_report
+from aegish_dist.render.sections import ON_THE_PAGE, build_report
 from aegish_dist.render.summary import summary, warnings
 
 _HEAD = """<!doctype html>
@@ -52,7 +52,7 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
         data: The content of the report.
         grid: Every verdict, for the grid; None leaves it out.
     """
-    report = build_report(data)
+    report = build_report(data, ON_THE_PAGE)
     entries = ranked_entries(data.snapshot.document)
     opinion = data.snapshot.opinion
     targets = AEGISH_TARGETS if opinion is None else opinion.targets

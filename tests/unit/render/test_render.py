@@ -28,5 +28,7 @@ def test_every_format_can_be_encoded(format: str) -> None:
 
 def test_an_unknown_format_is_refused() -> None:
     """The message names what there is."""
-    with pytest.raises(ReportError, match="unknown report format 'pdf': choose one of table, json"):
+    with pytest.raises(
+        ReportError, match="unknown report format 'pdf': choose one of table, markdown"
+    ):
         render(a_report(), "pdf")

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.opinion_record import record_of
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.json import render_json
 from tests.defined import defined
@@ -18,6 +19,7 @@ def test_the_document_has_its_parts() -> None:
     document = json.loads(render_json(data))
     assert set(document) == {
         *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
+        *("failure_times", "reasons", "comparison", "commands"),
     }
     assert document["models"] == data.snapshot.document["models"]
     assert document["ranking"] == [
@@ -27,9 +29,14 @@ def test_the_document_has_its_parts() -> None:
         "id": 12,
         "scoring": "aegish-5.3",
         "scoring_version": 1,
-        "opinion": Opinion().provenance,
+        "opinion": record_of(Opinion()),
+        "metrics_version": 2,
+        "parser_versions": "2",
+        "code_version": "0.1.0",
         "verdicts": 300,
+        "verdicts_hash": "0" * 16,
         "created_at": "2026-11-20T14:30:00+00:00",
+        "is_current": True,
     }
 
 

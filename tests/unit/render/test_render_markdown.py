@@ -8,8 +8,8 @@ from markdown_it import MarkdownIt
 
 from aegish_dist.core.printable import printable
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.render import render
 from aegish_dist.render.data import FailureCount, ReportData
-from aegish_dist.render.markdown import render_markdown
 from tests.unit.render.reports import HOSTILE, a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
@@ -25,7 +25,7 @@ def as_read(text: str) -> str:
 def test_a_row_has_as_many_cells_as_its_heading(hostile_report: ReportData) -> None:
     """Pipes in foreign text make no cells."""
     for data in (a_report(), hostile_report):
-        html = READER.render(render_markdown(data))
+        html = READER.render(render(data, "markdown"))
         for table in re.findall(r"<table>.*?</table>", html, re.DOTALL):
             sizes = [len(re.findall(r"<t[hd][ >]", row)) for row in table.split("</tr>")[:-1]]
             assert len(set(sizes)) == 1
@@ -33,13 +33,13 @@ def test_a_row_has_as_many_cells_as_its_heading(hostile_report: ReportData) -> N
 
 def test_the_leaderboard_is_a_table() -> None:
     """Value, mark and interval share a cell."""
-    text = render_markdown(a_report())
+    text = render(a_report(), "markdown")
     assert "| 1 | acme/guard-1 | 95.7 PASS<br>[93.9, 97.0] | 94.4 FAIL<br>[90.5, 96.8] |" in text
 
 
 def test_hostile_text_is_read_as_it_stands(hostile_report: ReportData) -> None:
     """A reader shows name, dataset, model and category letter by letter."""
-    text = render_markdown(hostile_report)
+    text = render(hostile_report, "markdown")
     read = " ".join(as_read(text).split())
     assert read.count(" ".join(printable(HOSTILE).split())) >= 4
     assert "<script" not in text
@@ -69,7 +69,7 @@ LINKS = re.compile(r"(?:https?|ftp)://\w|www\.\w|[\w.+-]@\w|@\w", re.IGNORECASE)
 def test_bare_addresses_are_no_links(address: str) -> None:
     """In names and messages they are interrupted, and a reader still shows them whole."""
     failure = FailureCount("m", ErrorClass.AUTH, 1, 1, message=f"see {address} now")
-    text = render_markdown(a_report(a_model("m"), name=address, failures=(failure,)))
+    text = render(a_report(a_model("m"), name=address, failures=(failure,)), "markdown")
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
     shown = [piece for token in tokens for piece in token.children or ()]
     assert [p.content for p in shown if p.type == "text" and LINKS.search(p.content)] == []
@@ -79,5 +79,7 @@ def test_bare_addresses_are_no_links(address: str) -> None:
 
 def test_undefined_is_a_dash() -> None:
     """A model without verdicts has a row of dashes."""
-    row = " | ".join([DASH, "acme/silent", *[DASH] * 4, "0.0", DASH, DASH])
-    assert f"| {row} |" in render_markdown(a_report(a_silent_model()))
+    row = " | ".join(
+        [DASH, "acme/silent<br>no score: no verdict yet", *[DASH] * 4, "0.0", DASH, DASH]
+    )
+    assert f"| {row} |" in render(a_report(a_silent_model()), "markdown")

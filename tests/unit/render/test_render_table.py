@@ -7,7 +7,6 @@ from rich.cells import cell_len
 
 from aegish_dist.render import render
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.table import render_table
 from tests.unit.render.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
@@ -20,7 +19,7 @@ def widest(text: str) -> int:
 @pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
 def test_fourteen_models_fit_any_width(fourteen: ReportData, width: int) -> None:
     """No line is wider than the screen, and every model and category is still there."""
-    text = render_table(fourteen, width=width)
+    text = render(fourteen, "table", width=width)
     assert widest(text) <= width
     assert "14" in text
     assert "…" not in text
@@ -28,7 +27,7 @@ def test_fourteen_models_fit_any_width(fourteen: ReportData, width: int) -> None
 
 def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: ReportData) -> None:
     """At 100 columns the whole leaderboard stands side by side."""
-    text = render_table(fourteen, width=100)
+    text = render(fourteen, "table", width=100)
     heading = next(line for line in text.splitlines() if line.lstrip().startswith("#"))
     assert heading.split() == [
         "#",
@@ -43,7 +42,7 @@ def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: Report
 
 def test_values_stand_over_their_intervals() -> None:
     """A row shows mark and value, the next line the interval."""
-    lines = render_table(a_report(), width=140).splitlines()
+    lines = render(a_report(), "table", width=140).splitlines()
     row = next(index for index, line in enumerate(lines) if line.startswith(" 1 "))
     assert re.findall(r"(?:PASS|FAIL)\s+[\d.]+", lines[row]) == [
         "PASS  95.7",
@@ -59,7 +58,7 @@ def test_values_stand_over_their_intervals() -> None:
 
 def test_hostile_text_moves_no_cursor(hostile_report: ReportData) -> None:
     """Control characters come out as escapes, markup as it stands."""
-    text = render_table(hostile_report, width=140)
+    text = render(hostile_report, "table", width=140)
     assert text.replace("\n", "").isprintable()
     assert "[red]b[/red]" in text
     assert r"\x1b[31m\x9b2J\x7f\u202e\n" in text
@@ -69,7 +68,7 @@ def test_long_words_break_no_table() -> None:
     """Neither a long category nor a long model id widens a table or gets lost."""
     entry = a_model("m" * 300)
     entry["categories"] = {"c" * 300: entry["categories"]["shell"]}
-    text = render_table(a_report(entry), width=80)
+    text = render(a_report(entry), "table", width=80)
     assert widest(text) <= 80
     assert text.count("c") > 300
     assert "…" not in text
@@ -77,7 +76,7 @@ def test_long_words_break_no_table() -> None:
 
 def test_colour_is_ours_alone(hostile_report: ReportData) -> None:
     """With colour the only escape sequences are those that set a style."""
-    text = render_table(hostile_report, color=True)
+    text = render(hostile_report, "table", color=True)
     assert "\x1b[1;32mPASS\x1b[0m" in text
     assert "\x1b[1;31mFAIL\x1b[0m" in text
     assert re.sub(r"\x1b\[[\d;]*m", "", text).replace("\n", "").isprintable()
@@ -85,7 +84,7 @@ def test_colour_is_ours_alone(hostile_report: ReportData) -> None:
 
 def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same arguments give the same text in any terminal."""
-    before = render_table(a_report()), render_table(a_report(), color=True)
+    before = render(a_report(), "table"), render(a_report(), "table", color=True)
     for name, value in {
         "TERM": "dumb",
         "COLUMNS": "33",
@@ -93,12 +92,12 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
         "FORCE_COLOR": "1",
     }.items():
         monkeypatch.setenv(name, value)
-    assert (render_table(a_report()), render_table(a_report(), color=True)) == before
+    assert (render(a_report(), "table"), render(a_report(), "table", color=True)) == before
 
 
 def test_a_run_without_verdicts_is_all_dashes() -> None:
     """Zero verdicts are a report of undefined numbers."""
-    text = render_table(a_report(a_silent_model(), verdicts=0))
+    text = render(a_report(a_silent_model(), verdicts=0), "table")
     assert "0 of 300 planned" in text
     assert "PASS " not in text.split("Legend")[0]
     assert DASH in text
@@ -106,20 +105,20 @@ def test_a_run_without_verdicts_is_all_dashes() -> None:
 
 def test_a_report_without_models_can_be_drawn() -> None:
     """An empty snapshot document is no error."""
-    text = render_table(a_report(document={"models": [], "ranking": []}))
+    text = render(a_report(document={"models": [], "ranking": []}), "table")
     assert "Leaderboard" in text
 
 
 def test_the_default_width_is_100(fourteen: ReportData) -> None:
     """Without a width a report fits into 100 columns."""
-    assert render(fourteen, "table") == render_table(fourteen, width=100)
+    assert render(fourteen, "table") == render(fourteen, "table", width=100)
 
 
 def test_lines_end_in_text() -> None:
     """No line ends in spaces."""
-    assert not [line for line in render_table(a_report()).splitlines() if line != line.rstrip()]
+    assert not [line for line in render(a_report(), "table").splitlines() if line != line.rstrip()]
 
 
 def test_no_terminal_is_as_wide_as_it_may_say() -> None:
     """A width of a hundred million columns makes no line of that length."""
-    assert max(map(len, render_table(a_report(), width=100_000_000).splitlines())) <= 500
+    assert max(map(len, render(a_report(), "table", width=100_000_000).splitlines())) <= 500

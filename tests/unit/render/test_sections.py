@@ -116,7 +116,7 @@ def test_undefined_is_a_dash_without_a_mark() -> None:
         DASH,
     ]
     assert {cell.mark for cell in row} == {""}
-    assert {cell.detail for cell in row} == {""}
+    assert {cell.detail for cell in row} == {"", "no score: no verdict yet"}
 
 
 def test_simulated_models_are_marked_everywhere() -> None:
