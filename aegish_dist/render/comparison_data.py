@@ -88,8 +88,17 @@ class ComparisonData:
             if gate.pair is pair:
                 return gate.verdict.value
         found = self.difference(pair)
-        if found is None or found.difference is None or found.p_adjusted is None:
-            return None
-        if found.p_adjusted >= LEVEL or not found.difference:
-            return "tied"
-        return "better" if found.difference > 0 else "worse"
+        return None if found is None else verdict_of(found)
+
+
+def verdict_of(found: Difference) -> str | None:
+    """Say how the candidate does by one metric.
+
+    Returns:
+        `better`, `worse` or `tied`; None where the metric is undefined.
+    """
+    if found.difference is None or found.p_adjusted is None:
+        return None
+    if found.p_adjusted >= LEVEL or not found.difference:
+        return "tied"
+    return "better" if found.difference > 0 else "worse"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from aegish_dist.core.opinion import Targets
+from aegish_dist.core.printable import shortened
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.numbers import (
@@ -16,6 +17,9 @@ from aegish_dist.render.quality import HEADLINES
 
 MOST_NAMES = 5
 """Models that a sentence lists by name."""
+
+LONGEST_NAME = 100
+"""Characters of a name in a sentence; tables have it whole."""
 
 
 def summary(data: ReportData, entries: Sequence[RankedModel], targets: Targets) -> tuple[str, ...]:
@@ -46,7 +50,7 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
         entries: Its models.
     """
     found = []
-    simulated = [entry.model for entry in entries if entry.simulated]
+    simulated = [_name(entry) for entry in entries if entry.simulated]
     if simulated:
         which = "All models" if len(simulated) == len(entries) else _names(simulated)
         found.append(
@@ -73,13 +77,13 @@ def _best(scored: Sequence[RankedModel], tied: Sequence[RankedModel]) -> Iterato
     if score.ci_low is not None:
         said += f", 95% interval {format_interval(score.ci_low, score.ci_high)}"
     if len(scored) == 1:
-        yield f"{best.model} has {said}."
+        yield f"{_name(best)} has {said}."
         return
-    yield f"Of {format_count(len(scored))} models, {best.model} is first with {said}."
+    yield f"Of {format_count(len(scored))} models, {_name(best)} is first with {said}."
     if len(tied) == 1:
         yield "No other model is tied with it."
     else:
-        others = _names([entry.model for entry in tied[1:]])
+        others = _names([_name(entry) for entry in tied[1:]])
         yield f"It cannot be distinguished from {others}: the order among them may be chance."
 
 
@@ -91,12 +95,12 @@ def _targets(scored: Sequence[RankedModel], targets: Targets) -> Iterator[str]:
         yield "Every target is reached." if len(scored) == 1 else "All models reach every target."
     elif reaching:
         number = f"{format_count(len(reaching))} of {format_count(len(scored))} models"
-        yield f"{number} reach every target: {_names([entry.model for entry in reaching])}."
+        yield f"{number} reach every target: {_names([_name(entry) for entry in reaching])}."
     else:
         missed = " and ".join(
             _shortfall(scored[0], name, targets) for name in _missed(scored[0], targets)
         )
-        yield f"No model reaches every target; {scored[0].model} has {missed}."
+        yield f"No model reaches every target; {_name(scored[0])} has {missed}."
 
 
 def _shortfall(entry: RankedModel, name: str, targets: Targets) -> str:
@@ -132,7 +136,7 @@ def _price(tied: Sequence[RankedModel], scored: Sequence[RankedModel]) -> Iterat
     cheapest = min(priced, key=lambda entry: entry.cost("per_1000_usd") or 0, default=None)
     if cheapest is None:
         return
-    name = cheapest.model if len(tied) == 1 else f"The cheapest of those tied, {cheapest.model},"
+    name = _name(cheapest) if len(tied) == 1 else f"The cheapest of those tied, {_name(cheapest)},"
     time = cheapest.latency("service", "p50")
     answers = "" if time is None else f" and answers in {format_ms(time)} (median)"
     yield f"{name} costs {format_usd(cheapest.cost('per_1000_usd'))} per 1,000 commands{answers}."
@@ -150,6 +154,10 @@ def _names(models: Sequence[str]) -> str:
     if len(models) > MOST_NAMES:
         return f"{', '.join(models[:MOST_NAMES])} and {len(models) - MOST_NAMES} others"
     return " and ".join(filter(None, (", ".join(models[:-1]), models[-1])))
+
+
+def _name(entry: RankedModel) -> str:
+    return shortened(entry.model, LONGEST_NAME)
 
 
 def _verdicts(count: int) -> str:

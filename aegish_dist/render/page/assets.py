@@ -6,7 +6,7 @@ from importlib.resources import files
 
 _STYLES = ("style.css", "tables.css", "grid.css")
 _SCRIPTS = (
-    *("dom.js", "tables.js", "sections.js"),
+    *("dom.js", "tables.js", "differences.js", "sections.js"),
     *("grid_data.js", "grid_query.js", "grid_filters.js", "grid.js"),
     *("detail_verdict.js", "detail.js", "grid_route.js"),
 )

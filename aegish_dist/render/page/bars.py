@@ -38,13 +38,12 @@ def interval_bar(scale: BarScale, estimate: Estimate, aim: float | None = None) 
     Args:
         scale: The values at its ends.
         estimate: What is drawn.
-        aim: A value marked by a dashed line, such as a target.
+        aim: A value marked by a line across, such as a target.
     """
     if estimate.value is None:
         return ""
     middle = _HEIGHT // 2
-    lines = f"M0 {middle}H{_WIDTH}"
-    parts = [f'<path class="axis" d="{lines}"/>']
+    parts = []
     if aim is not None:
         parts.append(f'<path class="aim" d="M{scale.place(aim)} 0V{_HEIGHT}"/>')
     if estimate.ci_low is not None and estimate.ci_high is not None:

@@ -37,7 +37,7 @@ def heat_style(section: Section, entries: Sequence[RankedModel]) -> TableStyle:
         for row, entry in enumerate(entries)
         for column, name in enumerate(names)
     }
-    return TableStyle(classes="heat", cells=cells, filterable=True)
+    return TableStyle(classes="heat", cells=cells, filterable=True, foremost=True)
 
 
 def with_intervals(section: Section, entries: Sequence[RankedModel]) -> Section:

@@ -4,14 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
+from aegish_dist.render.charts import DrawnChart, page_charts
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import RankedModel, ranked_entries
-from aegish_dist.render.layout import Section
+from aegish_dist.render.layout import Fact, Section
 from aegish_dist.render.page.assets import content_security_policy, script, style_sheet
+from aegish_dist.render.page.differences import TITLE as DIFFERENCES
+from aegish_dist.render.page.differences import differences_section
+from aegish_dist.render.page.figures import figures, missing_charts
 from aegish_dist.render.page.grid import Grid, grid_section
 from aegish_dist.render.page.heat_map import heat_key, heat_style, with_intervals
 from aegish_dist.render.page.leaderboard import bars_note, leaderboard_style
-from aegish_dist.render.page.markup import anchor, text
+from aegish_dist.render.page.markup import anchor, breakable, text
 from aegish_dist.render.page.tables import table_section
 from aegish_dist.render.sections import ON_THE_PAGE, build_report
 from aegish_dist.render.summary import summary, warnings
@@ -31,6 +35,9 @@ _HEAD = """<!doctype html>
 _WITHOUT_SCRIPT = """<noscript><p class="notice">Without JavaScript the tables cannot be sorted or
 filtered, and the single commands are not shown.</p></noscript>
 """
+_LEADERBOARD, _CATEGORIES = "Leaderboard", "Detection by category"
+_QUALITY = (_LEADERBOARD, "Effect of the overlay", _CATEGORIES)
+"""Sections on how well each model judges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,47 +63,72 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     entries = ranked_entries(data.snapshot.document)
     opinion = data.snapshot.opinion
     targets = AEGISH_TARGETS if opinion is None else opinion.targets
-    parts = list(_parts(report.sections, entries, targets))
+    charts = page_charts(data)
+    drawn = _Drawn(data, entries, targets)
+    parts = list(_parts(drawn, report.sections, charts))
     if grid is not None:
         parts.append(PagePart("commands", "Commands", grid_section(grid)))
     parts.append(PagePart("legend", "Legend", iter([_legend(report.legend)])))
     title = data.run.name or report.title
     yield _HEAD.format(policy=content_security_policy(), title=text(title), style=style_sheet())
     yield _navigation(parts)
-    yield f'<main id="main" tabindex="-1">\n<h1>{text(title)}</h1>\n'
+    yield f'<main id="main" tabindex="-1">\n<h1>{breakable(title)}</h1>\n'
     yield _WITHOUT_SCRIPT
-    yield _summary(data, entries, targets)
-    facts = "\n".join(f"<dt>{text(f.label)}</dt><dd>{text(f.text)}</dd>" for f in report.facts)
-    yield f"<dl>\n{facts}\n</dl>\n"
+    yield _summary(drawn, report.facts)
+    yield missing_charts(charts)
     for part in parts:
         yield from part.html
     yield f"</main>\n<script>{script()}</script>\n</body>\n</html>\n"
 
 
 def _parts(
-    sections: Sequence[Section], entries: Sequence[RankedModel], targets: Targets
+    drawn: "_Drawn", sections: Sequence[Section], charts: Sequence[DrawnChart]
 ) -> Iterator[PagePart]:
-    for section in sections:
-        drawn = _section(section, entries, targets)
-        yield PagePart(anchor(section.title), section.title, iter([drawn]))
+    """Yield the sections in their order, each with its charts; differences follow quality."""
+    titles = [section.title for section in sections]
+    if drawn.data.comparison is not None:
+        titles.insert(1 + max(map(titles.index, {*_QUALITY} & {*titles}), default=-1), DIFFERENCES)
+    by_title = {section.title: section for section in sections}
+    below = figures(charts, [anchor(title) for title in titles])
+    for title in titles:
+        name = anchor(title)
+        html = drawn.section(title, by_title.get(title), below.get(name, ""))
+        yield PagePart(name, title, iter([html]))
 
 
-def _section(section: Section, entries: Sequence[RankedModel], targets: Targets) -> str:
-    match section.title:
-        case "Leaderboard":
-            style = leaderboard_style(section, entries, targets)
-            return table_section(section, style, above=f"<p>{bars_note(entries)}</p>\n")
-        case "Detection by category":
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    data: ReportData
+    entries: Sequence[RankedModel]
+    targets: Targets
+
+    def section(self, title: str, section: Section | None, below: str) -> str:
+        """Return a section; those of `_QUALITY` and differences are more than a table."""
+        entries = self.entries
+        if section is None:
+            comparison = self.data.comparison
+            order = [entry.model for entry in entries]
+            return "" if comparison is None else differences_section(comparison, order, below)
+        if title == _LEADERBOARD:
+            style = leaderboard_style(section, entries, self.targets)
+            note = f"<p>{bars_note(entries)}</p>\n"
+            return table_section(section, style, above=note, below=below)
+        if title == _CATEGORIES:
             style = heat_style(section, entries)
-            return table_section(with_intervals(section, entries), style, above=heat_key())
-        case _:
-            return table_section(section)
+            section = with_intervals(section, entries)
+            return table_section(section, style, above=heat_key(), below=below)
+        return table_section(section, below=below)
 
 
-def _summary(data: ReportData, entries: Sequence[RankedModel], targets: Targets) -> str:
+def _summary(drawn: _Drawn, facts: Sequence[Fact]) -> str:
+    data, entries = drawn.data, drawn.entries
     notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data, entries))
-    lines = "\n".join(f"<p>{text(each)}</p>" for each in summary(data, entries, targets))
-    return f'{notices}<div class="summary" role="region" aria-label="Summary">\n{lines}\n</div>\n'
+    said = "\n".join(f"<p>{text(each)}</p>" for each in summary(data, entries, drawn.targets))
+    known = "\n".join(f"<dt>{text(f.label)}</dt><dd>{text(f.text)}</dd>" for f in facts)
+    return (
+        f'{notices}<div class="head">\n<div class="summary" role="region" aria-label="Summary">\n'
+        f"{said}\n</div>\n<dl>\n{known}\n</dl>\n</div>\n"
+    )
 
 
 def _navigation(parts: Sequence[PagePart]) -> str:

@@ -16,6 +16,8 @@ class CellStyle:
     """Names of classes, ours, with spaces between them."""
     after: str = ""
     """HTML behind the text."""
+    is_name: bool = False
+    """Whether it names a model, with places to break."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,13 @@ class TableStyle:
     filterable: bool = False
     """Whether rows can be chosen by words of their heading."""
     foremost: bool = False
-    """Whether names may break after every separator, and not only where they are long."""
+    """Whether it is shown at once however long it is, and names may break after every separator."""
 
 
 _PLAIN = CellStyle()
+MOST_ROWS = 12
+"""Longer tables take more than a sheet of paper, and the script folds those that are not foremost:
+with twenty models a page of all tables has more elements than browsers lay out at once."""
 
 
 def table_section(
@@ -51,7 +56,7 @@ def table_section(
     note = f"<p>{text(section.note)}</p>\n" if section.note else ""
     items = "\n".join(f"<li>{text(remark)}</li>" for remark in section.remarks)
     remarks = f"<ul>\n{items}\n</ul>\n" if items else ""
-    kind = ' class="long"' if len(section.rows) > 12 else ""
+    kind = ' class="long"' if len(section.rows) > MOST_ROWS else ""
     return (
         f'<section id="{anchor(section.title)}"{kind}>\n<h2>{text(section.title)}</h2>\n{note}'
         f"{above}{table(section, style or TableStyle())}\n{remarks}{below}</section>\n"
@@ -72,8 +77,9 @@ def table(section: Section, style: TableStyle) -> str:
     )
     kind = f' class="{style.classes}"' if style.classes else ""
     filterable = " data-filter" if style.filterable else ""
+    folds = " data-fold" if len(section.rows) > MOST_ROWS and not style.foremost else ""
     return (
-        f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">'
+        f'<div class="scroll" role="region" aria-label="{title}" tabindex="0"{folds}>'
         f'<table role="table"{kind}{filterable}>\n<caption>{title}</caption>\n'
         f'<thead role="rowgroup">{_head(section)}</thead>\n'
         f'<tbody role="rowgroup">\n{rows}\n</tbody>\n</table></div>'
@@ -83,7 +89,7 @@ def table(section: Section, style: TableStyle) -> str:
 def _head(section: Section) -> str:
     kinds = chain(_kinds(section.keys), repeat(""))
     cells = "".join(
-        f'<th scope="col" role="columnheader"{_class(kind)}>{_lines(cell)}</th>'
+        f'<th scope="col" role="columnheader"{_class(kind)}>{text(cell.text)}{_small(cell)}</th>'
         for cell, kind in zip(section.columns, kinds, strict=False)
     )
     return f'<tr role="row">{cells}</tr>'
@@ -106,10 +112,9 @@ def _row(
             name = breakable(cell.text) if style.foremost else breakable_where_long(cell.text)
             drawn.append(f'<th scope="row" role="rowheader"{classes}>{name}{_small(cell)}</th>')
         else:
+            content = breakable_where_long(cell.text) if own.is_name else _cell(cell)
             label = f' data-label="{text(labels[column])}"'
-            drawn.append(
-                f'<td role="cell"{classes}{label}{_value(cell)}>{_cell(cell)}{own.after}</td>'
-            )
+            drawn.append(f'<td role="cell"{classes}{label}{_value(cell)}>{content}{own.after}</td>')
     return f'<tr role="row"{_class(style.rows.get(place, ""))}>{"".join(drawn)}</tr>'
 
 
@@ -127,14 +132,10 @@ def _value(cell: TableCell) -> str:
 
 
 def _cell(cell: TableCell) -> str:
-    if not cell.mark:
-        return _lines(cell)
-    return f'{text(cell.text)}<b class="{cell.mark.lower()}">{cell.mark}</b>{_small(cell)}'
-
-
-def _lines(cell: TableCell) -> str:
-    """Draw a cell as text of up to two lines."""
-    return f"{text(cell.text)}\n{text(cell.detail)}" if cell.detail else text(cell.text)
+    """Draw a cell as text of up to two lines; an element for the second would be one too many."""
+    mark = f'<b class="{cell.mark.lower()}">{cell.mark}</b>' if cell.mark else ""
+    detail = f"\n{text(cell.detail)}" if cell.detail else ""
+    return f"{text(cell.text)}{mark}{detail}"
 
 
 def _small(cell: TableCell) -> str:

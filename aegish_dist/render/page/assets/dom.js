@@ -72,3 +72,14 @@ function fill(element, ...children) {
   element.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
   return element;
 }
+
+/**
+ * Splits a name into text with places to break behind `/`, `:` and `_`.
+ *
+ * @param {string} name
+ * @returns {(string|HTMLElement)[]}
+ */
+function breakable(name) {
+  const words = name.match(/[^/:_]*[/:_]+|[^/:_]+/g) || [];
+  return words.flatMap((word, place) => (place ? [make("wbr"), word] : [word]));
+}

@@ -74,6 +74,13 @@ class SortableTable {
     return this.body.append(...keyed.map((each) => each.row));
   }
 
+  /** Gives the table other rows, in their order. */
+  replace(rows) {
+    this.rows = rows;
+    this.body.replaceChildren(...rows);
+    this.sort(0, null);
+  }
+
   /** Makes the choice of a column for narrow screens, where cards have no headings. */
   choice() {
     const options = this.headings.map((heading, column) =>
@@ -108,18 +115,46 @@ function filterField(sortable) {
   return [make("label", {}, "Filter models", field), shown];
 }
 
-/** Gives a table its buttons, and the row of fields above it. */
+/**
+ * Gives a table its buttons, and the row of fields above it.
+ *
+ * @param {HTMLTableElement} table
+ * @returns {SortableTable}
+ */
 function furnishTable(table) {
-  if (table.tBodies[0].rows.length < 2) return;
   const sortable = new SortableTable(table);
   const tools = make("div", { class: "tools" });
+  const region = table.closest(".scroll");
+  region.before(tools);
   if ("filter" in table.dataset) tools.append(...filterField(sortable));
   const narrow = () => {
     if (NARROW.matches && !find(".sort", tools)) tools.append(sortable.choice());
-    if (tools.hasChildNodes()) table.closest(".scroll").before(tools);
   };
   NARROW.addEventListener("change", narrow);
   narrow();
+  if ("fold" in region.dataset) fold(region, tools, sortable.rows.length);
+  return sortable;
 }
 
-findAll("main table").forEach(furnishTable);
+/** Takes a long table out of the page until it is opened; on paper it is always there. */
+function fold(region, tools, rows) {
+  const summary = make("summary", {}, `Table of ${rows} rows`);
+  const details = make("details", {}, summary);
+  tools.before(details);
+  const show = () => {
+    if (details.open) details.append(tools, region);
+    else {
+      tools.remove();
+      region.remove();
+    }
+  };
+  details.addEventListener("toggle", show);
+  window.addEventListener("beforeprint", () => details.append(tools, region));
+  window.addEventListener("afterprint", show);
+  show();
+}
+
+const own = find("#pairs") ? find("table", find("#pairs").closest("section")) : null;
+for (const table of findAll("main table")) {
+  if (table !== own && table.tBodies[0].rows.length > 1) furnishTable(table);
+}

@@ -1,0 +1,69 @@
+"""Charts as figures beside the tables that they belong to.
+
+A chart is an image, not a part of the document: drawn inline, the charts of twenty models have more
+elements than all the rest of the page. Within an image the policy of the page does not apply, and
+its own style sheet follows light and dark screens; paper is light.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from importlib.util import find_spec
+
+from aegish_dist.core.printable import printable
+from aegish_dist.render.charts import DrawnChart
+from aegish_dist.render.page.markup import text
+
+_SECTIONS: Mapping[str, str] = {
+    "cost": "cost-and-tokens",
+    "latency": "latency",
+    "reliability": "calibration",
+    "calibration": "calibration",
+    "error": "failed-calls",
+    "difference": "differences",
+    "categor": "detection-by-category",
+    "micro": "detection-by-category",
+}
+"""Where a chart stands that has such a word in its name; others stand with the leaderboard."""
+MISSING = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
+
+
+def figures(charts: Sequence[DrawnChart], sections: Sequence[str]) -> dict[str, str]:
+    """Return the figures as HTML, by the anchor of the section that they belong to.
+
+    Args:
+        charts: In the order of the page.
+        sections: Anchors of the sections of the page, at least one; a chart whose own section is
+            missing stands with the first.
+    """
+    found: dict[str, str] = {}
+    for chart in charts:
+        wanted = next((each for word, each in _SECTIONS.items() if word in chart.name), "")
+        name = wanted if wanted in sections else sections[0]
+        found[name] = found.get(name, "") + figure(chart)
+    return found
+
+
+def figure(chart: DrawnChart) -> str:
+    """Return a chart as a figure, with its finding for those who do not see it."""
+    image = base64.b64encode(_themed(chart.svg).encode()).decode()
+    return (
+        f'<figure id="chart-{text(chart.name)}">\n<h3>{text(chart.title)}</h3>\n'
+        f'<img role="img" alt="{text(chart.description)}" '
+        f'src="data:image/svg+xml;base64,{image}">\n'
+        f"<figcaption>{text(chart.caption)}</figcaption>\n</figure>\n"
+    )
+
+
+def missing_charts(charts: Sequence[DrawnChart]) -> str:
+    """Return a line that says how to have charts; empty where they could be drawn."""
+    if charts or find_spec("vl_convert") is not None:
+        return ""
+    return f'<p class="about">{text(printable(MISSING))}</p>\n'
+
+
+def _themed(svg: str) -> str:
+    """Give a drawing the colours of charts for light and dark screens."""
+    style = (files(__package__) / "assets" / "charts.css").read_text(encoding="utf-8")
+    head, end, rest = svg.partition(">")
+    return f"{head}{end}<style>{style}</style>{rest}"
