@@ -155,6 +155,6 @@ function fold(region, tools, rows) {
 }
 
 const own = find("#pairs") ? find("table", find("#pairs").closest("section")) : null;
-for (const table of findAll("main table")) {
+for (const table of findAll(".scroll > table")) {
   if (table !== own && table.tBodies[0].rows.length > 1) furnishTable(table);
 }
