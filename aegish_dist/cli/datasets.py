@@ -21,6 +21,7 @@ from aegish_dist.datasets.reading import read_dataset
 from aegish_dist.datasets.table import read_table
 from aegish_dist.datasets.validation import Severity
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
+from aegish_dist.pipeline.publish_dataset import publish_dataset
 
 FILE = click.Path(path_type=Path)
 
@@ -151,11 +152,38 @@ def validate(path: Path) -> int:
     return 1 if errors else 0
 
 
-@datasets.command()
+EXAMPLES = """\b
+Examples:
+  aegish-dist datasets export harmless harmless.csv
+  aegish-dist datasets export harmless --format croissant -o harmless"""
+
+
+@datasets.command(epilog=EXAMPLES)
 @click.argument("name", type=Utf8())
-@click.argument("path", type=FILE)
-def export(name: str, path: Path) -> None:
-    """Write a dataset to a .jsonl, .csv or .parquet file."""
+@click.argument("path", type=FILE, required=False)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["croissant"]),
+    help="A folder for publication instead of a file.",
+)
+@click.option("-o", "--output", type=FILE, metavar="DIR", help="The folder, with --format.")
+def export(name: str, path: Path | None, form: str | None, output: Path | None) -> None:
+    """Write a dataset to a file, or for publication.
+
+    A file is .jsonl, .csv or .parquet. `--format croissant` writes three into a folder: the samples
+    as JSONL, `croissant.json` with their metadata (Croissant 1.1), and a dataset card, `README.md`,
+    as Hugging Face's hub shows it. `datasets import table` of the JSONL gives the same dataset
+    again.
+    """
+    target = output if form else path
+    if target is None or (path if form else output) is not None:
+        raise click.UsageError("name a file, or a folder by --format croissant -o DIR")
     dataset = choose_dataset(open_workspace().engine, name)
-    export_dataset(dataset, path)
-    note(f"{counted(len(dataset.samples), 'sample')} written to {path}")
+    if form is None:
+        export_dataset(dataset, target)
+        note(f"{counted(len(dataset.samples), 'sample')} written to {target}")
+        return
+    files = publish_dataset(dataset, target)
+    samples = counted(len(dataset.samples), "sample")
+    note(f"{samples} written to {target}: {', '.join(files)}")

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aegish_dist.core.sample import Dataset, Sample
@@ -33,10 +33,15 @@ def export_dataset(dataset: Dataset, path: Path) -> None:
     write(dataset, path)
 
 
+def dataset_lines(dataset: Dataset) -> Iterator[str]:
+    """Yield all samples as lines of JSON."""
+    for sample in dataset.samples:
+        yield json.dumps(_nested(dataset, sample), ensure_ascii=False) + "\n"
+
+
 def _write_jsonl(dataset: Dataset, path: Path) -> None:
     with replacing_text(path) as file:
-        for sample in dataset.samples:
-            file.write(json.dumps(_nested(dataset, sample), ensure_ascii=False) + "\n")
+        file.writelines(dataset_lines(dataset))
 
 
 def _nested(dataset: Dataset, sample: Sample) -> dict[str, object]:

@@ -16,11 +16,11 @@ _INTERRUPTED = r"\g<0><!-- -->"
 def draw_markdown(report: Report) -> str:
     """Return sections as Markdown."""
     parts = [
-        f"# {_text(report.title)}",
-        "\n".join(f"- **{fact.label}:** {_text(fact.text)}" for fact in report.facts),
+        f"# {markdown_text(report.title)}",
+        "\n".join(f"- **{fact.label}:** {markdown_text(fact.text)}" for fact in report.facts),
         *(section_markdown(section) for section in report.sections),
         "## Legend",
-        "\n".join(f"- {_text(line)}" for line in report.legend),
+        "\n".join(f"- {markdown_text(line)}" for line in report.legend),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -28,24 +28,25 @@ def draw_markdown(report: Report) -> str:
 def section_markdown(section: Section) -> str:
     """Return one table with its heading, note and remarks."""
     rules = [":--" if column < section.keys else "--:" for column in range(len(section.columns))]
-    table = [_row(map(_cell, section.columns)), _row(rules)]
-    table += [_row(map(_cell, row)) for row in section.rows]
-    note = [_text(section.note)] if section.note else []
-    remarks = ["\n".join(f"- {_text(remark)}" for remark in section.remarks)]
+    table = [markdown_row(map(_cell, section.columns)), markdown_row(rules)]
+    table += [markdown_row(map(_cell, row)) for row in section.rows]
+    note = [markdown_text(section.note)] if section.note else []
+    remarks = ["\n".join(f"- {markdown_text(remark)}" for remark in section.remarks)]
     parts = [f"## {section.title}", *note, "\n".join(table), *filter(None, remarks)]
     return "\n\n".join(parts)
 
 
-def _row(cells: Iterable[str]) -> str:
+def markdown_row(cells: Iterable[str]) -> str:
+    """Return a row of a table; the cells are Markdown."""
     return f"| {' | '.join(cells)} |"
 
 
 def _cell(cell: TableCell) -> str:
-    first = f"{_text(cell.text)} {cell.mark}".rstrip()
-    return f"{first}<br>{_text(cell.detail)}" if cell.detail else first
+    first = f"{markdown_text(cell.text)} {cell.mark}".rstrip()
+    return f"{first}<br>{markdown_text(cell.detail)}" if cell.detail else first
 
 
-def _text(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Return text that Markdown shows as it stands, without links."""
     shown = _SYNTAX.sub(r"\\\g<0>", escape(printable(text), quote=False))
     return _LINK.sub(_INTERRUPTED, shown)

@@ -1,0 +1,40 @@
+"""Writing a dataset for publication: its samples, their metadata as Croissant, and a card."""
+
+import hashlib
+import re
+from pathlib import Path
+
+from aegish_dist.core.sample import Dataset
+from aegish_dist.datasets.export import dataset_lines
+from aegish_dist.files import replacing_in
+from aegish_dist.render.croissant import croissant
+from aegish_dist.render.dataset_card import dataset_card
+from aegish_dist.render.dataset_facts import DataFile
+
+
+def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
+    """Write a dataset into a folder: all files, or none. The same dataset gives the same bytes.
+
+    Args:
+        dataset: The dataset.
+        folder: Made when it is missing; files of the same names are replaced.
+
+    Returns:
+        The names of the files.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    data = "".join(dataset_lines(dataset)).encode()
+    # The name of a dataset that came with verdicts may be any text.
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset.name).strip("._-")[:100] or "dataset"
+    file = DataFile(f"{stem}.jsonl", len(data), hashlib.sha256(data).hexdigest())
+    files = {
+        file.name: data,
+        "croissant.json": croissant(dataset, file).encode(),
+        "README.md": dataset_card(dataset, file).encode(),
+    }
+    with replacing_in(folder) as opened:
+        for name, content in files.items():
+            opened(name).write(content)
+    return tuple(files)
