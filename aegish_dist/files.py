@@ -59,21 +59,26 @@ def replacing_text(path: Path, encoding: str = "utf-8") -> Iterator[TextIO]:
 
 
 @contextmanager
-def replacing_in(folder: Path) -> Iterator[Callable[[str], IO[bytes]]]:
+def replacing_in(
+    folder: Path, is_ours: Callable[[Path], bool] | None = None
+) -> Iterator[Callable[[str], IO[bytes]]]:
     """Give what opens files below a folder to write: all take their places when the body succeeds.
 
     Folders that are missing are made. Files that the body does not open stay as they are.
 
     Args:
         folder: Where the files shall be; no stream.
+        is_ours: Whether a file that is there is an earlier version, to be replaced; None: each is.
 
     Raises:
-        OutputError: One of the files cannot be written.
+        OutputError: One of the files cannot be written, or another one is there.
     """
     with ExitStack() as files:
 
         def opened(name: str) -> IO[bytes]:
             path = folder / name
+            if is_ours is not None and path.exists() and not is_ours(path):
+                raise OutputError(f"{path} is none of this export: choose another folder")
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:

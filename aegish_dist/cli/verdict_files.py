@@ -14,6 +14,7 @@ from aegish_dist.core.words import counted
 from aegish_dist.errors import CatalogError, DatasetError
 from aegish_dist.files import is_stream
 from aegish_dist.models import Catalog
+from aegish_dist.pipeline.export_formats import ExportFormat, export_as
 from aegish_dist.pipeline.export_verdicts import export_file, export_lines
 from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.opinions import load_opinions
@@ -96,7 +97,19 @@ def recover_(files: tuple[Path, ...]) -> None:
 
 @click.command()
 @run_id()
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A .jsonl or .parquet file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE|DIR",
+    help="A .jsonl or .parquet file, or the folder for a format of several files.",
+)
+@click.option(
+    "--format",
+    "chosen",
+    type=click.Choice([each.value for each in ExportFormat]),
+    help="Default: what the suffix of the file says, JSONL without a file.",
+)
 @click.option(
     "--correct",
     multiple=True,
@@ -111,20 +124,39 @@ def recover_(files: tuple[Path, ...]) -> None:
     metavar="FILE",
     help="Corrections of labels that --correct applies first.",
 )
-def export(run_id: str, output: Path | None, correct: list[str], overlay: Path | None) -> None:
+def export(
+    run_id: str,
+    output: Path | None,
+    chosen: str | None,
+    correct: list[str],
+    overlay: Path | None,
+) -> None:
     """Write every verdict of a run.
 
-    One JSON object per line; importing them gives the same run. `--correct` adds a column for each
-    rule set, such as `correct_aegish-5.3`: true, false, or null where the rule set leaves the
-    verdict out. It is an opinion, so importing passes over it.
+    `jsonl` and `parquet` have one record per verdict; importing them gives the same run.
+    `--correct` adds a column for each rule set, such as `correct_aegish-5.3`: true, false, or null
+    where the rule set leaves the verdict out. It is an opinion, so importing passes over it.
+
+    `inspect` writes a log of Inspect AI for each model and dataset into a folder, for
+    `inspect view --log-dir DIR` and `samples_df`; importing the logs gives the same run as well.
+    Each rule set of --correct is a scorer; without it there is one, aegish-5.3. An unscored verdict
+    is an error sample, never a 0. Logs of the same run are replaced; other files stay, and one that
+    is in the way stops the export.
     """
     opinions = [each for name in correct for each in load_opinions(name, None, overlay)]
     engine = open_workspace().engine
     found = find_run(engine, run_id)
     if output is None:
+        if chosen not in (None, ExportFormat.JSONL):
+            raise click.UsageError(f"--format {chosen} needs -o")
         with binary_output() as stream:
             export_lines(engine, found, stream, opinions)
-    else:
+        return
+    if chosen is None:
         export_file(engine, found, output, opinions)
-        if not is_stream(output):
-            note(f"written to {output}")
+        names = []
+    else:
+        names = export_as(ExportFormat(chosen), engine, found, output, opinions)
+    if not is_stream(output):
+        files = f"{counted(len(names), 'file')} " if names else ""
+        note(f"{files}written to {output}")

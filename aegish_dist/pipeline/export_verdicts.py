@@ -1,57 +1,63 @@
 """Exporting the verdicts of a run to a file or a stream."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.run import Run
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.judgements import Judgements
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Exported, export
-from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.errors import DatasetError
 from aegish_dist.files import is_stream, replacing
 from aegish_dist.inputs.parquet import load_pyarrow
-from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.judged_columns import judgements_of
 from aegish_dist.recordings.verdict_lines import in_ascii
 from aegish_dist.recordings.verdict_parquet import RecordTables
 
-PREFIX = "correct_"
-"""Begins the names of columns that say whether a verdict is correct."""
-MAX_COLUMN_CHARS = 63
-"""Of a name in PostgreSQL."""
 PIPE_BYTES = 2**16
 """Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader
 has gone."""
 
 
-def export_file(engine: Engine, run_id: str, path: Path, opinions: Sequence[Opinion] = ()) -> None:
+def export_file(
+    engine: Engine,
+    run_id: str,
+    path: Path,
+    opinions: Sequence[Opinion] = (),
+    *,
+    table: bool | None = None,
+) -> None:
     """Write every verdict of a run to a file, in a fixed order.
 
     Args:
         engine: The store.
         run_id: The run.
-        path: A `.jsonl` or `.parquet` file, or a stream, which gets lines.
+        path: A `.jsonl` or `.parquet` file, or a stream.
         opinions: For each a column says whether a verdict is correct; their overlay is the same.
+        table: Whether it is written as Parquet; None leaves that to the suffix.
 
     Raises:
         OpinionError: The overlay does not fit the datasets of the run.
         ConfigError: Two opinions have rule sets of the same name.
-        DatasetError: The suffix is neither.
+        DatasetError: The suffix is neither, and has to decide.
         OutputError: The file cannot be written.
         ConfigError: The file is Parquet and pyarrow is not installed.
     """
+    if table is None:
+        table = _is_table(path)
+    with replacing(path) as stream:
+        (_export_table if table else export_lines)(engine, run_id, stream, opinions)
+
+
+def _is_table(path: Path) -> bool:
     suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
     if suffix not in (".jsonl", ".parquet"):
-        problem = "cannot be written as verdicts; choose .jsonl or .parquet"
+        problem = "cannot be written as verdicts; choose .jsonl or .parquet, or say --format"
         raise DatasetError(problem, source=str(path))
-    with replacing(path) as stream:
-        (_export_table if suffix == ".parquet" else export_lines)(engine, run_id, stream, opinions)
+    return suffix == ".parquet"
 
 
 def export_lines(
@@ -67,7 +73,7 @@ def export_lines(
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        judged = _judgements(session, run, opinions)
+        judged = judgements_of(session, run, opinions)
         for lines in export(session, run, lambda part: in_ascii(part.data), judgements=judged):
             for start in range(0, len(lines), PIPE_BYTES):
                 stream.write(memoryview(lines)[start : start + PIPE_BYTES])
@@ -79,25 +85,10 @@ def _export_table(
     load_pyarrow()  # before the database is asked for anything
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        judged = _judgements(session, run, opinions)
+        judged = judgements_of(session, run, opinions)
         tables = RecordTables(tuple(judged.rules))
 
         def read(part: Exported) -> Any:
             return tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
 
         tables.write(export(session, run, read, columns=True, judgements=judged), stream)
-
-
-def _judgements(session: Session, run: Run, opinions: Sequence[Opinion]) -> Judgements:
-    if not opinions:
-        return Judgements()
-    rules = {_column(opinion.rule.name): opinion.rule for opinion in opinions}
-    if len(rules) < len(opinions):
-        raise ConfigError("--correct names two rule sets whose columns would have the same name")
-    return Judgements(rules, overlay_of(session, run, opinions[0]).values)
-
-
-def _column(rule: str) -> str:
-    """Return a plain name: the database cuts longer ones, and scripts shall need no quotes."""
-    plain = re.sub(r"[^A-Za-z0-9.-]", "_", rule)[: MAX_COLUMN_CHARS - len(PREFIX)]
-    return PREFIX + plain

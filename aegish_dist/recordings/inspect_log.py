@@ -12,6 +12,8 @@ from aegish_dist.core.verdict_record import AttemptRecord, Duration, Number, Tok
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings.checks import cost
 from aegish_dist.recordings.inspect_archive import InspectArchive
+from aegish_dist.recordings.inspect_exported_sample import exported_records
+from aegish_dist.recordings.inspect_facts import MARK
 from aegish_dist.recordings.inspect_fields import Fields
 from aegish_dist.recordings.inspect_sample import joined_text, labelled_sample
 from aegish_dist.recordings.record import stop_kind_of
@@ -33,10 +35,13 @@ def read_inspect_log(path: Path) -> Iterator[tuple[VerdictRecord, bool]]:
     with InspectArchive(path) as archive:
         header = archive.header().part("eval")
         model, task = header.required_label("model"), header.required_label("task")
-        started = header.moment("created")
+        started, is_ours = header.moment("created"), MARK in header.part("metadata").values
         found = False
         for fields in archive.samples():
             found = True
+            if is_ours:
+                yield from ((record, False) for record in exported_records(fields, model))
+                continue
             record = _record(fields, model, task, started)
             yield record, _has_negative_time(fields, fields.part("output"))
     if not found:

@@ -7,6 +7,7 @@ from typing import Any
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict_record import Command
 from aegish_dist.recordings.checks import storable
+from aegish_dist.recordings.inspect_facts import LABELS
 from aegish_dist.recordings.inspect_fields import Fields
 from aegish_dist.recordings.verdict_lines import encode
 
@@ -21,8 +22,6 @@ TARGETS = {
 }
 """The label of a command by its expected answer. WARN is accepted beside either: it decides only
 where it stands alone, and then for malicious."""
-LABELS = ("dataset", "binary", "cluster", "category")
-"""Metadata with a place of its own in a recording."""
 
 
 def labelled_sample(fields: Fields) -> dict[str, Any]:
@@ -50,12 +49,13 @@ def joined_text(message: Fields, field: str, attachments: Mapping[str, object]) 
         attachments: Long texts of the sample, which only their names stand for.
     """
     if not isinstance(message.values.get(field), list):
-        return _resolved(message.get(field), attachments)
+        return resolved(message.get(field), attachments)
     texts = (part.get("text") for part in message.parts(field) if part.get("type") == "text")
-    return "\n".join(_resolved(text, attachments) or "" for text in texts)
+    return "\n".join(resolved(text, attachments) or "" for text in texts)
 
 
-def _resolved(text: str | None, attachments: Mapping[str, object]) -> str | None:
+def resolved(text: str | None, attachments: Mapping[str, object]) -> str | None:
+    """Return the text that a name of an attachment stands for; any other text as it is."""
     if text is None or not text.startswith(REFERENCE):
         return text
     attached = attachments.get(text.removeprefix(REFERENCE))
