@@ -1,8 +1,8 @@
 """Millions of verdicts, made by PostgreSQL itself in about a minute per ten million.
 
-Eleven models whose verdicts lie in the table in turns, as those of a real run do; 400 binaries,
-eight categories, one harmless sample in three; completions of some 120 characters; all parts of the
-time given.
+Eleven models, or as many as asked for, whose verdicts lie in the table in turns, as those of a real
+run do; 400 binaries, eight categories, one harmless sample in three; completions of some 120
+characters; all parts of the time given.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -83,7 +83,7 @@ _VERDICTS = """
 """
 
 
-def fill(url: str, run: str, verdicts: int, epochs: int = 1) -> int:
+def fill(url: str, run: str, verdicts: int, epochs: int = 1, models: int = MODELS) -> int:
     """Store a run of about so many verdicts and return how many there are.
 
     Args:
@@ -91,9 +91,10 @@ def fill(url: str, run: str, verdicts: int, epochs: int = 1) -> int:
         run: Id of the run.
         verdicts: About how many.
         epochs: Repeats of each sample.
+        models: How many were asked.
     """
-    samples = max(1, verdicts // MODELS // epochs)
-    values = {"run": run, "samples": samples, "models": MODELS, "epochs": epochs}
+    samples = max(1, verdicts // models // epochs)
+    values = {"run": run, "samples": samples, "models": models, "epochs": epochs}
     with psycopg.connect(url, cursor_factory=psycopg.ClientCursor) as connection:
         connection.execute(_RUN, values)
         ((last,),) = connection.execute("SELECT max(key) FROM samples").fetchall()
@@ -107,4 +108,4 @@ def fill(url: str, run: str, verdicts: int, epochs: int = 1) -> int:
     edges = [last - samples + 1 + samples * part // PARTS for part in range(PARTS + 1)]
     with ThreadPoolExecutor(SESSIONS) as pool:
         list(pool.map(insert, pairwise(edges)))
-    return samples * MODELS * epochs
+    return samples * models * epochs

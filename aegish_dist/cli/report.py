@@ -113,8 +113,7 @@ Examples:
 @click.option(
     "--details",
     type=click.Choice([each.value for each in Details]),
-    default=Details.COMPLETIONS.value,
-    show_default=True,
+    show_default=Details.COMPLETIONS.value,
     help="What `html` holds of single verdicts: all, all but texts, or no grid of them.",
 )
 @to_file
@@ -136,6 +135,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     form, sections = options["form"], options["sections"]
     if sections is not None and form not in IN_SECTIONS:
         raise click.UsageError(f"--sections chooses for {', '.join(IN_SECTIONS)}; {form} is whole")
+    if options["details"] is not None and form != "html":
+        raise click.UsageError("--details goes with --format html")
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     if snapshot is None:
@@ -157,7 +158,7 @@ def _draw(
     """Return what draws the report; a page is drawn part by part, with its grid of verdicts."""
     if options["form"] != "html":
         return partial(render, data, options["form"], sections=options["sections"])
-    grid = report_grid(workspace.engine, data, Details(options["details"]))
+    grid = report_grid(workspace.engine, data, Details(options["details"] or "completions"))
     for line in () if grid is None else grid.notes:
         note(line)
     return lambda **_: render_page(data, grid)

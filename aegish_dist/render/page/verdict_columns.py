@@ -7,6 +7,7 @@ Verdicts are model-major: that of model `m`, command `c` and epoch `e` (0-based)
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from aegish_dist.core.printable import printable, printable_lines
 from aegish_dist.core.sample import Target
@@ -110,9 +111,8 @@ def _document(
     for number, name in enumerate(NUMBERS):
         yield f'{"," if number else ""}"{name}":['
         offset = since if name == "created_s" else 0
-        for model in range(shape.models):
-            yield "," * bool(model) + ",".join(_of_model(parts, shape, name, model, offset))
-        yield "]"
+        by_model = (_of_model(parts, shape, name, model, offset) for model in range(shape.models))
+        yield ",".join(chain.from_iterable(by_model)) + "]"
     yield "}}"
 
 

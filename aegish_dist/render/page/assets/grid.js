@@ -94,6 +94,18 @@ class GridView {
       if (!this.rows.has(place)) this._place(free.pop() || this._makeRow(), place);
     }
     for (const row of free) row.remove();
+    this._order();
+  }
+
+  /** Puts rows in their order; that of the active cell stays in place, as it may have the focus. */
+  _order() {
+    const places = Array.from(this.rows.keys()).sort((a, b) => a - b);
+    if (places.every((place, index) => this.body.children[index] === this.rows.get(place))) return;
+    const kept = this.rows.get(this.active.row);
+    for (const place of places) {
+      const row = this.rows.get(place);
+      if (row !== kept) this.body.insertBefore(row, kept && place < this.active.row ? kept : null);
+    }
   }
 
   _makeRow() {

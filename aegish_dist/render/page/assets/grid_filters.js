@@ -84,5 +84,7 @@ function gridLegend(verdicts) {
   const marks = [`${MARKS.yes} correct`, `${MARKS.no} wrong`, `${MARKS.none} unscored`,
     "\u00b7 no verdict"];
   const share = verdicts.epochs > 1 ? ["2/3: two of three epochs correct"] : [];
-  return make("p", { class: "grid-legend" }, [...letters, ...share, ...marks].join(" \u00a0 "));
+  const targets = ["M malicious", "H harmless"];
+  const all = [...targets, ...letters, ...share, ...marks];
+  return make("p", { class: "grid-legend" }, all.join(" \u00a0 "));
 }

@@ -1,0 +1,283 @@
+"""The grid of a report, read from the store and unpacked again, against values made by hand."""
+
+import json
+import re
+import zlib
+from base64 import b64decode
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.scoring import rule_named
+from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.verdict_grid import TEXT_CHARS
+from aegish_dist.pipeline import report_grid as module
+from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.report_grid import Details, report_grid
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import (
+    ALLOWED,
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    LS,
+    NOON,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+
+RUN = "0abcdefgh"
+CAT = Sample("cat </script> \x1b[31m", Target.HARMLESS)
+MORE = Dataset("more", (CAT,))
+HOSTILE = '{"action": "BLOCK", "reason": "\\ud800 \\u202e </script> \\u0000"}'
+DOWN = CallError(1, ErrorClass.SERVER, 503, 2.5, "down, sk-abcdefghijklmnop123", NOON)
+WHOLE = replace(
+    judge(
+        Completion(
+            '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
+            "end_turn",
+            StopKind.STOP,
+            Usage(1_400, 41, 7, 1_024, 5),
+            refusal="no refusal",
+            model="a-2026",
+            upstream="host.example",
+            request_id="req-1",
+        )
+    ),
+    cost_usd=Decimal("0.001250000001"),
+    timing=Timing(1.2, 2.0, 3.0, 4_000.6, 4_006.8),
+    attempts=2,
+    worker="w@h",
+    created_at=NOON + timedelta(seconds=5.9),
+    call_errors=(DOWN,),
+)
+FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, created_at=NOON)
+
+
+def fill(engine: Engine) -> None:
+    """Store two models, the second better, two epochs, two datasets; one item was retried."""
+    run = a_run(models=[a_model("test/a"), a_model("test/b")], datasets=(COMMANDS, MORE), epochs=2)
+    with transaction(engine) as session:
+        stored = store(session, run, (COMMANDS, MORE))
+        answer(
+            session,
+            stored,
+            {
+                stored.item(TAR): FAILED,
+                stored.item(TAR, generation=1): WHOLE,
+                stored.item(TAR, epoch=2): BLOCKED,
+                stored.item(TAR, model="test/b"): BLOCKED,
+                stored.item(CURL, model="test/b", epoch=2): judge(Completion(HOSTILE)),
+                stored.item(LS): judge(Completion("x" * 30_000 + "\x00")),
+                stored.item(LS, model="test/b"): ALLOWED,
+                stored.item(CAT, dataset="more"): FAILED,
+            },
+        )
+
+
+@pytest.fixture
+def filled(engine: Engine) -> Engine:
+    """A store with such a run."""
+    fill(engine)
+    return engine
+
+
+def unpacked(content: bytes) -> Any:
+    return json.loads(zlib.decompress(content, 31))
+
+
+def gathered(engine: Engine, opinion: Opinion, details: Details = Details.COMPLETIONS) -> Any:
+    """Return the columns, and the blobs of texts."""
+    grid = report_grid(engine, report_data(engine, RUN, opinion), details)
+    assert grid is not None
+    assert grid.columns is not None
+    assert grid.notes == []
+    return unpacked(grid.columns), list(map(unpacked, grid.texts))
+
+
+def by_cell(columns: Any, name: str) -> dict[str, Any]:
+    """Return the known values of a column by model, first word of the command and epoch."""
+    words = [text.split()[0] for text in columns["commands"]["text"]]
+    cells = [
+        f"{model} {word} {epoch + 1}"
+        for model in columns["models"]
+        for word in words
+        for epoch in range(columns["epochs"])
+    ]
+    found = dict(zip(cells, columns["cells"][name], strict=True))
+    return {cell: value for cell, value in found.items() if value != -1}
+
+
+def test_the_newest_verdict_of_each_item_stands_in_its_cell(filled: Engine) -> None:
+    """Models by rank, commands by dataset; what is not there is unknown."""
+    columns, _ = gathered(filled, Opinion())
+    assert columns["models"] == ["test/b", "test/a"]
+    assert columns["asked"] == [["commands", "more"]] * 2
+    assert columns["commands"]["text"][:3] == [TAR.command, CURL.command, LS.command]
+    assert columns["commands"]["id"][3] == CAT.sample_id
+    labels = {cell: columns["labels"][at] for cell, at in by_cell(columns, "label").items()}
+    assert labels == {
+        "test/b tar 1": "BLOCK",
+        "test/b curl 2": "BLOCK",
+        "test/b ls 1": "ALLOW",
+        "test/a tar 1": "ALLOW",
+        "test/a tar 2": "BLOCK",
+        "test/a ls 1": "FORMAT_ERROR",
+        "test/a cat 1": "API_ERROR",
+    }
+    assert by_cell(columns, "correct") == {
+        "test/b tar 1": 1,
+        "test/b curl 2": 1,
+        "test/b ls 1": 1,
+        "test/a tar 1": 0,
+        "test/a tar 2": 1,
+        "test/a ls 1": 0,
+    }
+    assert by_cell(columns, "generation")["test/a tar 1"] == 1
+    assert columns["errorClasses"][by_cell(columns, "error_class")["test/a cat 1"]] == "auth"
+
+
+def test_numbers_are_in_the_units_of_the_grid(filled: Engine) -> None:
+    """Whole milliseconds, 1/1000 of confidence, 1e-9 USD; unknown is not 0."""
+    columns, _ = gathered(filled, Opinion(), Details.VERDICTS)
+    found = {name: by_cell(columns, name) for name in columns["cells"]}
+    cell = "test/a tar 1"
+    assert {name: found[name] for name in ("confidence", "service_ms", "cost_nano_usd")} == {
+        "confidence": {cell: 750},
+        "service_ms": {cell: 4_001},
+        "cost_nano_usd": {cell: 1_250_000},
+    }
+    assert [found[name][cell] for name in ("queue_ms", "limiter_ms", "backoff_ms")] == [1, 2, 3]
+    tokens = ("input_tokens", "output_tokens", "reasoning_tokens", "cache_read_tokens")
+    assert [found[name][cell] for name in tokens] == [1_400, 41, 7, 1_024]
+    assert found["attempts"][cell] == 2
+    assert found["created_s"] == {cell: 5, "test/a cat 1": 0}
+    assert columns["since"] == NOON.timestamp()
+
+
+def test_texts_come_with_their_verdicts(filled: Engine) -> None:
+    """Long ones are cut, hostile ones visible, keys of error messages masked."""
+    columns, blobs = gathered(filled, Opinion())
+    assert columns["blobs"] == [0, 3]
+    first, second = blobs
+    tar = first["at"].index(2)  # the second model, epoch 1
+    texts = {name: of(first, name, tar) for name in ("completion", "reason", "refusal")}
+    assert texts == {
+        "completion": '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
+        "reason": "fine",
+        "refusal": "no refusal",
+    }
+    names = ("stop_reason", "returned_model", "upstream", "request_id", "worker")
+    assert [of(first, name, tar) for name in names] == [
+        "end_turn", "a-2026", "host.example", "req-1", "w@h",
+    ]  # fmt: skip
+    ((at, attempt, error_class, status, wait, message, time),) = first["attempts"]
+    assert (at, attempt, error_class, status, wait) == (2, 1, "server", 503, 2.5)
+    assert first["texts"][message] == "down, [key]"
+    assert time == NOON.timestamp()
+    curl = first["at"].index(4 + 1)
+    assert of(first, "reason", curl) == r"\ud800 \u202e </script> \x00"
+    ls = 2 * 4 + 2
+    assert of(first, "completion", first["at"].index(ls)) == "x" * TEXT_CHARS
+    assert first["lengths"] == {str(ls): 30_001}
+    assert second["at"] == [2]
+    assert of(second, "completion", 0) is None
+
+
+def of(blob: Any, name: str, place: int) -> str | None:
+    """Return a text of a blob."""
+    at = blob[name][place]
+    return None if at == -1 else blob["texts"][at]
+
+
+def test_the_opinion_of_the_snapshot_judges(filled: Engine) -> None:
+    """Another rule set calls answers otherwise; an overlay turns one label and excludes one."""
+    changes = (
+        LabelChange("commands", TAR.sample_id, None, Target.HARMLESS, None, "fine", "me"),
+        LabelChange("commands", LS.sample_id, None, None, None, "unclear", "me"),
+    )
+    opinion = Opinion(rule_named("aegish-legacy"), overlay=Overlay("mine", 1, changes))
+    columns, _ = gathered(filled, opinion)
+    assert by_cell(columns, "correct") == {
+        "test/b tar 1": 0, "test/b curl 2": 1, "test/a tar 1": 1, "test/a tar 2": 0,
+    }  # fmt: skip
+    assert columns["commands"]["malicious"] == [0, 1, 0, 0]
+    assert columns["commands"]["excluded"] == [0, 0, 1, 0]
+    label = by_cell(columns, "label")["test/a ls 1"]
+    assert columns["labels"][label] == "PARSE_ERROR"
+
+
+def test_an_old_snapshot_says_that_verdicts_have_changed(filled: Engine) -> None:
+    """The grid shows those that count now."""
+    data = report_data(filled, RUN, Opinion())
+    with transaction(filled) as session:
+        session.execute(text("DELETE FROM verdicts WHERE outcome = 'FORMAT_ERROR'"))
+    old = report_data(filled, RUN, Opinion(), data.snapshot.snapshot_id)
+    grid = report_grid(filled, old, Details.VERDICTS)
+    assert grid is not None
+    assert ["count now" in note for note in grid.notes] == [True]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kept", "said"),
+    [
+        ({"MAX_WITH_TEXTS": 15}, (True, 0), "Completions and other texts are not in this file"),
+        (
+            {"MAX_VERDICTS": 15},
+            (False, 0),
+            "Single verdicts are not in this file: the run plans 16",
+        ),
+        ({"MAX_TEXT_BYTES": 0}, (True, 0), "Texts of the last commands are left out"),
+    ],
+)
+def test_too_much_is_left_out_with_a_note(
+    filled: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    bounds: dict[str, int],
+    kept: tuple[bool, int],
+    said: str,
+) -> None:
+    """Never silently."""
+    for name, value in bounds.items():
+        monkeypatch.setattr(module, name, value)
+    grid = report_grid(filled, report_data(filled, RUN, Opinion()), Details.COMPLETIONS)
+    assert grid is not None
+    assert (grid.columns is not None, len(grid.texts)) == kept
+    assert [note.startswith(said) for note in grid.notes] == [True]
+
+
+ELEMENT = re.compile(r'<script type="text/plain" id="([\w-]+)">([\w+/=]*)</script>')
+
+
+@pytest.mark.usefixtures("filled")
+def test_the_command_line_writes_details_as_asked(aegish: CommandLine, tmp_path: Path) -> None:
+    """The same snapshot gives the same bytes; other formats have no details."""
+    path = tmp_path / "report.html"
+
+    def elements(*options: str) -> dict[str, bytes]:
+        aegish.ok("report", "--format", "html", *options, "-o", path)
+        return {name: b64decode(content) for name, content in ELEMENT.findall(path.read_text())}
+
+    assert list(elements()) == ["grid-columns", "grid-texts-0", "grid-texts-1"]
+    before = path.read_bytes()
+    elements("--details", "completions")
+    assert path.read_bytes() == before
+    assert list(elements("--details", "verdicts")) == ["grid-columns"]
+    assert elements("--details", "none") == {}
+    assert 'id="commands"' not in path.read_text()
+    refused = aegish("report", "--details", "none")
+    assert refused.code == 2
+    assert "--details goes with --format html" in refused.err
