@@ -107,8 +107,13 @@ class Run:
             return self.datasets
         return tuple(d for d in self.datasets if d.name in self.datasets_by_model[model])
 
+    @property
+    def imported(self) -> bool:
+        """Whether its verdicts were imported: then it owes none but those that the files held."""
+        return self.origin == "import"
+
     def planned(self, model: str) -> int:
-        """Return how many verdicts a model owes."""
+        """Return how many verdicts a model owes; of an imported run, at the most."""
         return sum(dataset.samples for dataset in self.datasets_of(model)) * self.epochs
 
 

@@ -4,7 +4,7 @@ Ten million verdicts become a few thousand cells; every metric is a function of 
 integers in fixed units, so that they do not depend on the order in which rows were added.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 
@@ -184,6 +184,18 @@ class ModelTally:
     """Verdicts whose cost is known."""
     replaced: int = 0
     """Verdicts that a retry has replaced: they are in no cell, and their cost counts."""
+
+    @property
+    def as_imported(self) -> "ModelTally":
+        """The tally of an imported run, where no verdict was planned but those that are there."""
+        held = dict.fromkeys(Target, 0)
+        for cell in self.cells:
+            held[cell.target] += cell.samples * sum(verdicts for _, verdicts in cell.findings)
+        return replace(
+            self,
+            planned_malicious=held[Target.MALICIOUS],
+            planned_harmless=held[Target.HARMLESS],
+        )
 
     @property
     def cost(self) -> CostSummary:

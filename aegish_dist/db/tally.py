@@ -117,6 +117,8 @@ def count_models(
                     relabelled(tally, each, overlay.planned(run, spec.id))
                     for overlay, each in zip(overlays, moved, strict=True)
                 )
+                if run.imported:
+                    tallies = (each.as_imported for each in tallies)
                 yield Counted(spec, identity, tuple(tallies))
 
 

@@ -108,13 +108,13 @@ def _earlier(
 
 def _made_alike(snapshot: Snapshot, run: Run, overlay: OverlayInRun) -> bool:
     """Whether code and plan are the same: then the same verdicts give the same entry."""
+    if (snapshot.metrics_version, snapshot.code_version) != (METRICS_VERSION, __version__):
+        return False
+    if run.imported:  # it plans nothing: its verdicts are all there is to compare
+        return True
     entries = snapshot.document["models"]
     planned = {entry["model"]: entry["counts"]["planned"] for entry in entries}
-    versions = (snapshot.metrics_version, snapshot.code_version)
-    now = (METRICS_VERSION, __version__)
-    return versions == now and planned == {
-        spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models
-    }
+    return planned == {spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models}
 
 
 def _known(earlier: Sequence[Snapshot | None]) -> dict[str, VerdictSet]:

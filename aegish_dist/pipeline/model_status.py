@@ -39,7 +39,8 @@ def model_statuses(facts: RunFacts) -> tuple[ModelStatus, ...]:
 
 def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:
     run, progress, fleet = facts.run, facts.progress[model], facts.fleet
-    planned, verdicts = run.planned(model), sum(progress.outcomes.values())
+    verdicts = sum(progress.outcomes.values())
+    planned = verdicts if run.imported else run.planned(model)
     done, held = verdicts - progress.awaiting_retry, fleet.in_flight.get((run.run_id, model), 0)
     failed = sum(progress.failed.values())
     missing = planned - done

@@ -34,8 +34,12 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
 
 
 def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
-    planned = sum(data.run.planned(spec.id) for spec in data.run.models)
-    text = f"{format_count(data.snapshot.verdicts)} of {format_count(planned)} planned"
+    text = format_count(data.snapshot.verdicts)
+    if data.run.imported:
+        text += ", all that were imported" if data.is_current else " imported"
+    else:
+        planned = sum(data.run.planned(spec.id) for spec in data.run.models)
+        text += f" of {format_count(planned)} planned"
     replaced = sum(entry.count("replaced") or 0 for entry in entries)
     if not replaced:
         return text

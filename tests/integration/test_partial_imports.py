@@ -1,4 +1,4 @@
-"""Imported runs whose models were not all put to every dataset."""
+"""Imported runs whose models have different datasets, samples and epochs: none was planned more."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,11 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.status import State
+from aegish_dist.db.missing import missing_items
 from aegish_dist.db.runs import load_run
-from aegish_dist.pipeline.aggregate import aggregate
+from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
@@ -31,7 +32,7 @@ LINES = [
     line("test/c", "one", "rm 1", completion=None, answered=False, error_class="auth"),
     line("test/c", "one", "rm 2"),
 ]
-"""Model a was put to both datasets; b and c to one, of which b has half."""
+"""Model a was put to both datasets; b and c to one, of which b has half, and a call of c failed."""
 
 
 @pytest.fixture
@@ -39,27 +40,68 @@ def run_id(engine: Engine, tmp_path: Path) -> str:
     return import_verdicts(engine, [write_lines(tmp_path / "lines.jsonl", *LINES)], "name").run_id
 
 
-def test_a_dataset_that_a_model_never_met_is_not_missing(engine: Engine, run_id: str) -> None:
-    """Planned is what a model was put to: samples of the datasets that it has a verdict of."""
+def test_what_no_file_holds_is_not_missing(engine: Engine, run_id: str) -> None:
+    """Planned is what the files hold of a model, calls that failed included."""
     status = run_status(engine, run_id)
 
     assert [(model.model, model.planned, model.done) for model in status.models] == [
         ("test/a", 3, 3),
-        ("test/b", 2, 1),
+        ("test/b", 1, 1),
         ("test/c", 2, 2),
     ]
-    assert (status.planned, status.done, status.missing) == (7, 6, 1)
+    assert (status.planned, status.done, status.missing) == (6, 6, 0)
+    with Session(engine) as session:
+        assert list(missing_items(session, run_id)) == []
 
 
 def test_coverage_counts_what_was_put(engine: Engine, run_id: str) -> None:
-    """A model that answered all that it was put covers all of it."""
-    (snapshot,) = aggregate(engine, run_id, [Opinion()])
+    """A failed call alone lowers it, and only what failed is between the bounds."""
+    assert covered(engine, run_id) == {
+        "test/a": (3, 1.0, 1.0, 1.0),
+        "test/b": (1, 1.0, 1.0, 1.0),
+        "test/c": (2, 0.5, 0.5, 1.0),
+    }
 
-    coverage = {
-        entry["model"]: entry["metrics"]["coverage"]["value"]
+
+def test_epochs_that_no_file_holds_are_not_missing(engine: Engine, tmp_path: Path) -> None:
+    """Two epochs of one command and one of another are three verdicts."""
+    lines = [
+        line("test/a", "one", "rm 1", epoch=1),
+        line("test/a", "one", "rm 1", epoch=2),
+        line("test/a", "one", "rm 2", epoch=2),
+    ]
+    path = write_lines(tmp_path / "lines.jsonl", *lines)
+    found = import_verdicts(engine, [path], "epochs").run_id
+
+    assert covered(engine, found) == {"test/a": (3, 1.0, 1.0, 1.0)}
+    assert run_status(engine, found).missing == 0
+
+
+def test_an_overlay_moves_only_what_a_model_was_put(engine: Engine, run_id: str) -> None:
+    """Model b has no verdict about the command that is left out, and loses none."""
+    change = LabelChange("one", None, "rm 2", None, None, "It is a test.", "me")
+    (snapshot,) = aggregate(engine, run_id, [Opinion(overlay=Overlay("ours", 1, (change,)))])
+    planned = {e["model"]: e["counts"]["planned"] for e in snapshot.document["models"]}
+    assert planned == {"test/a": 2, "test/b": 1, "test/c": 1}
+
+
+def test_an_unchanged_import_keeps_its_snapshot(engine: Engine, run_id: str) -> None:
+    """A second report counts nothing again, although nothing was planned."""
+    first = current_snapshot(engine, run_id, Opinion())
+    assert current_snapshot(engine, run_id, Opinion()).snapshot_id == first.snapshot_id
+
+
+def covered(engine: Engine, run_id: str) -> dict[str, tuple[int, float, float, float]]:
+    """By model: verdicts planned, coverage, worst and best detection rate."""
+    (snapshot,) = aggregate(engine, run_id, [Opinion()])
+    names = ("coverage", "malicious_detection_rate_worst", "malicious_detection_rate_best")
+    return {
+        entry["model"]: (
+            entry["counts"]["planned"],
+            *(entry["metrics"][name]["value"] for name in names),
+        )
         for entry in snapshot.document["models"]
     }
-    assert coverage == {"test/a": 1.0, "test/b": 0.5, "test/c": 0.5}
 
 
 def test_nothing_more_is_expected_of_an_import(
@@ -77,7 +119,7 @@ def test_nothing_more_is_expected_of_an_import(
         assert "retry" not in shown.err + shown.out
         assert f"Run {run_id}: complete" in shown.out
     document = aegish.ok("status", "--run-id", run_id, "--json").json
-    assert (document["origin"], document["state"], document["missing"]) == ("import", "complete", 1)
+    assert (document["origin"], document["state"], document["missing"]) == ("import", "complete", 0)
 
 
 def test_a_submitted_run_owes_every_dataset(engine: Engine, run_id: str) -> None:

@@ -8,14 +8,15 @@ NOT EXISTS (
       AND verdict.epoch = retried.epoch AND verdict.generation >= retried.generation)
 
 -- fragment: missing_first_tries
--- First tries of the run `:run` that have no verdict: models x samples x epochs, minus verdicts.
+-- First tries of the run `:run` that have no verdict: models x samples x epochs, minus verdicts. An
+-- imported run has planned none but those that it holds.
 SELECT model.model, sample.key AS sample_key, repeat.epoch, 0 AS generation
 FROM runs AS run
 JOIN run_models AS model ON model.run_id = run.id
 JOIN run_datasets AS asked ON asked.run_id = run.id
 JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
 CROSS JOIN generate_series(1, run.epochs) AS repeat (epoch)
-WHERE run.id = :run AND NOT EXISTS (
+WHERE run.id = :run AND run.origin = 'submit' AND NOT EXISTS (
     SELECT FROM verdicts AS verdict
     WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
       AND verdict.epoch = repeat.epoch)
