@@ -15,7 +15,15 @@ internal, in this package and in its modules.
 
 from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.failure_times import TimedFailures
 from aegish_dist.core.gate import GateVerdict
+from aegish_dist.core.listing import (
+    Correctness,
+    ListedPart,
+    ListedVerdict,
+    ShownSample,
+    VerdictFilter,
+)
 from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion, Overlay, Targets
@@ -35,21 +43,25 @@ from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 from aegish_dist.pipeline.extend import Extended, extend_run
 from aegish_dist.pipeline.extension import Addition
+from aegish_dist.pipeline.failure_times import Stretch, failure_times
 from aegish_dist.pipeline.hold import Holding, hold_run
+from aegish_dist.pipeline.list_verdicts import list_verdicts
 from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.opinions import load_opinion
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.plan_repeats import PilotPlan, plan_from_pilot
 from aegish_dist.pipeline.reparse import ChangedVerdict, Reparsed, reparse_runs
-from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.pipeline.resume import Resumed, resume_run
 from aegish_dist.pipeline.runs import find_run, recent_runs
+from aegish_dist.pipeline.show_verdicts import show_sample
 from aegish_dist.pipeline.start_run import Started, start_run
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.render import (
     COMPARISON_FORMATS,
     FORMATS,
+    SECTION_NAMES,
     ComparisonData,
     ReportData,
     render,
@@ -67,6 +79,7 @@ __all__ = [
     "METRICS_VERSION",
     "PARSER_VERSION",
     "RULES",
+    "SECTION_NAMES",
     "Addition",
     "AegishError",
     "AuditedRun",
@@ -77,6 +90,7 @@ __all__ = [
     "ComparisonData",
     "Composite",
     "ConfidenceCell",
+    "Correctness",
     "Dataset",
     "Difference",
     "Estimate",
@@ -87,6 +101,8 @@ __all__ = [
     "Holding",
     "Label",
     "LabelChange",
+    "ListedPart",
+    "ListedVerdict",
     "ModelMetrics",
     "ModelTally",
     "Observer",
@@ -98,6 +114,7 @@ __all__ = [
     "Question",
     "Reparsed",
     "ReportData",
+    "ReportPart",
     "Request",
     "Resumed",
     "Run",
@@ -106,12 +123,16 @@ __all__ = [
     "Sample",
     "ScoringRule",
     "Settings",
+    "ShownSample",
     "Side",
     "Snapshot",
     "Started",
     "State",
+    "Stretch",
     "Target",
     "Targets",
+    "TimedFailures",
+    "VerdictFilter",
     "Workspace",
     "aggregate",
     "audit_run",
@@ -121,9 +142,11 @@ __all__ = [
     "compare_runs",
     "current_snapshot",
     "extend_run",
+    "failure_times",
     "find_run",
     "hold_run",
     "known_datasets",
+    "list_verdicts",
     "load_opinion",
     "load_settings",
     "measure",
@@ -137,6 +160,7 @@ __all__ = [
     "resume_run",
     "rule_named",
     "run_status",
+    "show_sample",
     "start_run",
     "store_dataset",
 ]

@@ -101,11 +101,13 @@ def compare_snapshots(
 def _judge(session: Session, number: int) -> _Judge:
     snapshot = load_snapshot(session, number)
     if snapshot is None:
-        raise ReportError(f"there is no snapshot {number}: `aegish-dist aggregate` makes them")
+        raise ReportError(
+            f"--snapshots: there is no snapshot {number}; `aegish-dist aggregate` makes them"
+        )
     if snapshot.opinion is None:
         raise ReportError(
-            f"snapshot {number} was made under version {snapshot.scoring_version} of rule set "
-            f"'{snapshot.scoring}', which this version of the package does not know"
+            f"--snapshots: snapshot {number} was made under version {snapshot.scoring_version} of "
+            f"rule set '{snapshot.scoring}', which this version of the package does not know"
         )
     run = load_run(session, snapshot.run_id)
     overlay = overlay_of(session, run, snapshot.opinion)
@@ -124,12 +126,12 @@ def _common(a: Snapshot, b: Snapshot, models: Sequence[str]) -> list[str]:
         for model in models:
             if model not in known:
                 raise ReportError(
-                    f"snapshot {snapshot.snapshot_id} does not have '{model}': it has "
+                    f"--models: snapshot {snapshot.snapshot_id} does not have '{model}'; it has "
                     f"{', '.join(known)}"
                 )
     found = [model for model in models or of_a if model in of_b]
     if not found:
-        raise ReportError("the snapshots have no model in common")
+        raise ReportError("--snapshots: the two have no model in common")
     return list(dict.fromkeys(found))
 
 

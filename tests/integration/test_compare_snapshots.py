@@ -147,9 +147,13 @@ def test_wrong_snapshots_are_refused(engine: Engine, aegish: CommandLine, run: s
         (f"{number},{number}", "--scoring", "aegish-legacy"), (f"{number},{number}", "--run-id", run),
     ):  # fmt: skip
         assert aegish("compare", "--snapshots", *options).code == 2, options
-    for options in ((f"{number},99999",), (f"{number},{number}", "--models", "lab/x")):
+    for option, options in (
+        ("--snapshots", (f"{number},99999",)),
+        ("--models", (f"{number},{number}", "--models", "lab/x")),
+    ):
         done = aegish("compare", "--snapshots", *options)
         assert (done.code, done.err.count("\n")) == (1, 1), options
+        assert done.err.startswith(f"error: {option}: "), options
     same = aegish.ok("compare", "--snapshots", f"{number},{number}", "--json").json
     assert same["verdicts"] == []
     aegish.ok("compare", "--snapshots", f"{number},{number}")
