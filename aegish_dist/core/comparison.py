@@ -51,6 +51,24 @@ class Difference:
     mcnemar_p: float | None
     """Exact, two-sided; None for values that are not binary."""
 
+    @property
+    def turned(self) -> "Difference":
+        """The same with baseline and candidate exchanged."""
+        return replace(
+            self,
+            a=self.b,
+            b=self.a,
+            difference=_minus(self.difference),
+            ci_low=_minus(self.ci_high),
+            ci_high=_minus(self.ci_low),
+            a_only=self.b_only,
+            b_only=self.a_only,
+        )
+
+
+def _minus(value: float | None) -> float | None:
+    return None if value is None else 0.0 - value  # not `-value`: reports would show `-0.0`
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

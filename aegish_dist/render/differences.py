@@ -1,7 +1,6 @@
 """The section on differences between models: each against the first of the ranking."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from aegish_dist.core.comparison import Difference
 from aegish_dist.core.significance import LEVEL
@@ -76,18 +75,10 @@ def _rows(
             continue
         found = [pair.comparison.metrics[name] for name in HEADLINES]
         if pair.a.model != leader.model:
-            found = list(map(_turned, found))
+            found = [each.turned for each in found]
         cells = (cell for each in found for cell in _cells(each))
         samples = number_cell(pair.comparison.samples, format_count)
         yield TableCell(marked(entry)), *cells, samples
-
-
-def _turned(found: Difference) -> Difference:
-    """Return the difference with baseline and candidate exchanged, as far as it is shown."""
-    if found.difference is None or found.ci_low is None or found.ci_high is None:
-        return found
-    low, high = 0.0 - found.ci_high, 0.0 - found.ci_low  # 0 keeps its sign, and reads `+0.0`
-    return replace(found, difference=0.0 - found.difference, ci_low=low, ci_high=high)
 
 
 def _cells(found: Difference) -> Iterator[TableCell]:

@@ -6,7 +6,7 @@ all pairs as data, from which the script draws what a reader chooses.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aegish_dist.core.comparison import Difference
 from aegish_dist.core.estimates import Estimate
@@ -45,7 +45,7 @@ class DirectedDifference:
     @property
     def turned(self) -> "DirectedDifference":
         """The same seen from the other model."""
-        return DirectedDifference(self.against, self.model, _negated(self.found))
+        return DirectedDifference(self.against, self.model, self.found.turned)
 
     @property
     def verdict(self) -> str:
@@ -115,22 +115,6 @@ def _against(pairs: Iterable[DirectedDifference], model: str) -> list[DirectedDi
 def _greatest_first(each: DirectedDifference) -> tuple[bool, float, str, str]:
     difference = each.found.difference
     return difference is None, -(difference or 0), each.model, each.against
-
-
-def _negated(found: Difference) -> Difference:
-    def minus(value: float | None) -> float | None:
-        return None if value is None else -value
-
-    return replace(
-        found,
-        a=found.b,
-        b=found.a,
-        difference=minus(found.difference),
-        ci_low=minus(found.ci_high),
-        ci_high=minus(found.ci_low),
-        a_only=found.b_only,
-        b_only=found.a_only,
-    )
 
 
 def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
