@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from aegish_dist.core.printable import printable, shortened
-from aegish_dist.render.charts.measures import COST, LATENCY, Measure, Measured
+from aegish_dist.render.charts.measures import COST, LATENCY, RATE_INTERVAL, Measure, Measured
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.layout import SIMULATED
@@ -69,6 +69,10 @@ def sampled(measure: Measure, seen: Iterable[Measured]) -> str:
     return f"n = {format_count(known[0])}{most} {measure.counted}"
 
 
+RATE_NOTE = f"Bars: 95 % confidence intervals ({RATE_INTERVAL})."
+"""Of plots that show rates alone."""
+
+
 def interval_note(measures: Iterable[Measure]) -> str:
     """Name the method of the intervals of some quantities."""
     methods = list(dict.fromkeys(each.interval for each in measures if each.interval))
@@ -96,6 +100,36 @@ def in_words(measure: Measure, seen: Measured) -> str:
         return f"{format_ms(1000 * seen.value)} at the median"
     interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
     return f"{measure.name} {seen.value:.1f} %{interval}"
+
+
+def described(entries: Iterable[RankedModel], measures: Sequence[Measure]) -> str:
+    """Return some quantities of each model in words.
+
+    Args:
+        entries: The models.
+        measures: The quantities.
+    """
+    models = (
+        f"{_foreign(entry.model)}: {', '.join(in_words(m, m.read(entry)) for m in measures)}"
+        for entry in entries
+    )
+    return "; ".join(models) + "."
+
+
+def models_note(missing: Sequence[RankedModel], measure: Measure) -> str:
+    """Name the models that a plot leaves out because a quantity is undefined.
+
+    Args:
+        missing: These models.
+        measure: The quantity.
+    """
+    names = listed([entry.model for entry in missing])
+    return f"Not drawn: {names} (no {measure.name})." if missing else ""
+
+
+def sentences(*found: str) -> str:
+    """Return the sentences of a caption, without empty ones."""
+    return " ".join(each for each in found if each)
 
 
 def capital(text: str) -> str:

@@ -1,19 +1,27 @@
 """All plots by name, and what each one needs of a report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.errors import ReportError
+from aegish_dist.render.charts.averages import averages
 from aegish_dist.render.charts.captions import small_print
 from aegish_dist.render.charts.chart import Chart, NoChart
+from aegish_dist.render.charts.costs import costs
+from aegish_dist.render.charts.differences import differences
 from aegish_dist.render.charts.frame import whole_specification
+from aegish_dist.render.charts.heat_map import heat_map
+from aegish_dist.render.charts.latencies import latency_distribution, latency_split
 from aegish_dist.render.charts.measures import ACCEPTANCE, COST, DETECTION, LATENCY, SCORE, Measure
+from aegish_dist.render.charts.ranking import ranking
+from aegish_dist.render.charts.reliability import reliability
 from aegish_dist.render.charts.scatter import scatter
+from aegish_dist.render.charts.timeline import error_timeline
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.entries import ranked_entries
+from aegish_dist.render.entries import RankedModel, ranked_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,17 @@ def targets_of(data: ReportData) -> Targets:
     return AEGISH_TARGETS if opinion is None else opinion.targets
 
 
-def _scatter(name: str, up: Measure, across: Measure, summary: str) -> tuple[str, ChartKind]:
+def _of_models(
+    make: Callable[[str, Sequence[RankedModel]], Chart | NoChart], name: str, summary: str
+) -> tuple[str, ChartKind]:
+    """Return a plot that needs the models alone."""
+    kind = ChartKind(summary, lambda data: make(name, ranked_entries(data.snapshot.document)))
+    return name, kind
+
+
+def _against(name: str, up: Measure, across: Measure, summary: str) -> tuple[str, ChartKind]:
+    """Return a scatter plot; what is better when it is less has a Pareto line."""
+
     def make(data: ReportData) -> Chart | NoChart:
         entries = ranked_entries(data.snapshot.document)
         frontier = not across.more_is_better
@@ -41,37 +59,56 @@ def _scatter(name: str, up: Measure, across: Measure, summary: str) -> tuple[str
     return name, ChartKind(summary, make)
 
 
+def _ranking(data: ReportData) -> Chart | NoChart:
+    document = data.snapshot.document
+    groups = [place["tie_group"] for place in document["ranking"]]
+    return ranking("ranking", ranked_entries(document), groups, targets_of(data))
+
+
+def _averages(data: ReportData) -> Chart | NoChart:
+    return averages("micro-macro", ranked_entries(data.snapshot.document), targets_of(data))
+
+
+def _timeline(data: ReportData) -> Chart | NoChart:
+    return error_timeline("error-timeline", data.failure_times, data.failure_stretch_s)
+
+
 CHARTS: Mapping[str, ChartKind] = MappingProxyType(
     dict(
-        [
-            _scatter(
-                "score-by-cost", SCORE, COST, "Aegish score against cost, with the Pareto line."
+        (
+            ("ranking", ChartKind("Ranked models: score, interval, tie groups.", _ranking)),
+            _against("score-by-cost", SCORE, COST, "Score against cost, Pareto line."),
+            _against("detection-by-cost", DETECTION, COST, "Detection against cost, Pareto line."),
+            _against(
+                "score-by-latency", SCORE, LATENCY, "Score against service time, Pareto line."
             ),
-            _scatter(
-                "detection-by-cost",
-                DETECTION,
-                COST,
-                "Detection rate against cost, with the Pareto line.",
-            ),
-            _scatter(
-                "score-by-latency",
-                SCORE,
-                LATENCY,
-                "Aegish score against service time, with the Pareto line.",
-            ),
-            _scatter(
+            _against(
                 "detection-by-latency",
                 DETECTION,
                 LATENCY,
-                "Detection rate against service time, with the Pareto line.",
+                "Detection against service time, Pareto line.",
             ),
-            _scatter(
+            _against(
                 "detection-by-acceptance",
                 DETECTION,
                 ACCEPTANCE,
-                "Detection rate against acceptance rate, with both intervals.",
+                "Detection against acceptance, both intervals.",
             ),
-        ]
+            _of_models(heat_map, "category-heat-map", "Detection by category, with intervals."),
+            ("micro-macro", ChartKind("Detection: mean over commands, and categories.", _averages)),
+            (
+                "differences",
+                ChartKind(
+                    "Differences of the score, with intervals.",
+                    lambda data: differences("differences", data),
+                ),
+            ),
+            _of_models(reliability, "reliability", "Accuracy by stated confidence."),
+            _of_models(costs, "cost", "Cost of 1,000 commands."),
+            _of_models(latency_distribution, "latency-distribution", "Spread of service time."),
+            _of_models(latency_split, "latency-split", "Service, queue, rate limiter, backoff."),
+            ("error-timeline", ChartKind("Failed attempts over time, by reason.", _timeline)),
+        )
     )
 )
 """In the order of lists and files."""

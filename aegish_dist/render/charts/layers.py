@@ -33,22 +33,77 @@ def pixels(field: str) -> Encoding:
     return {"field": field, "type": "quantitative", "scale": None, "axis": None}
 
 
-def on_axis(field: str, scale: AxisScale, title: str, form: str) -> Encoding:
+def on_axis(field: str, scale: AxisScale, title: str, form: str, *, grid: bool = True) -> Encoding:
     """Return the channel of a field on an axis.
 
     Args:
         field: One of ours.
         scale: Ends and ticks.
-        title: What the axis shows, with its unit.
+        title: Says what the axis shows, with its unit.
         form: How ticks are written, in d3's words.
+        grid: Whether lines go from the ticks through the plot, behind everything else.
     """
-    axis = {"title": title, "values": list(scale.ticks), "format": form, "grid": True}
+    axis = {"title": title, "values": list(scale.ticks), "format": form, "grid": grid}
     return {"field": field, "type": "quantitative", "scale": scale.scale, "axis": axis}
 
 
 def beside(field: str, scale: AxisScale) -> Encoding:
     """Return the channel of a field on a scale whose axis another layer has."""
     return {"field": field, "type": "quantitative", "scale": scale.scale, "axis": None}
+
+
+def axes(**scales: Encoding) -> Layer:
+    """Return the layer that has the axes of a plot and draws nothing else.
+
+    Args:
+        scales: Channels of `on_axis`; a channel that is absent is in pixels.
+    """
+    row = {name: channel["scale"]["domain"][0] for name, channel in scales.items()}
+    encoding = {name: scales.get(name, pixels(name)) for name in ("x", "y")}
+    mark = {"type": "point", "opacity": 0, "size": 0}
+    return layer([{"x": 0, "y": 0} | row], mark, **encoding)
+
+
+def spans(rows: Sequence[Row], scale: AxisScale, width: float, color: str = "") -> Layer:
+    """Return horizontal lines from `low` to `high` of a scale at `y` in pixels.
+
+    Args:
+        rows: With their own `color` unless one is given.
+        scale: Of `low` and `high`.
+        width: Of the lines, in pixels.
+        color: Of all lines; empty: the rows have theirs.
+    """
+    mark = {"type": "rule", "strokeWidth": width} | ({"color": color} if color else {})
+    own = {} if color else {"color": literal("color")}
+    x = beside("low", scale)
+    return layer(rows, mark, x=x, x2={"field": "high"}, y=pixels("y"), **own)
+
+
+def boxes(rows: Sequence[Row]) -> Layer:
+    """Return filled boxes in pixels: `x`, `y`, `x2`, `y2` and `color` of each row."""
+    return layer(
+        rows,
+        {"type": "rect", "strokeWidth": 0},
+        x=pixels("x"),
+        y=pixels("y"),
+        x2={"field": "x2"},
+        y2={"field": "y2"},
+        color=literal("color"),
+    )
+
+
+def box_row(x: float, y: float, x2: float, y2: float, color: str) -> Row:
+    """Return the values of one box.
+
+    Args:
+        x: Left side, in pixels of the area.
+        y: Upper side.
+        x2: Right side.
+        y2: Lower side.
+        color: As `#rrggbb`.
+    """
+    return {"x": round(x, 1), "y": round(y, 1), "x2": round(x2, 1), "y2": round(y2, 1),
+            "color": color}  # fmt: skip
 
 
 def symbols(rows: Sequence[Row], x: Encoding, y: Encoding, *, size: float = 75) -> Layer:

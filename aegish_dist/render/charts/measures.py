@@ -85,6 +85,16 @@ DETECTION = Measure(
     interval=RATE_INTERVAL,
     counted="malicious commands",
 )
+MACRO_DETECTION = Measure(
+    name="macro detection rate",
+    axis=DETECTION.axis,
+    form="~r",
+    read=_rate("malicious_detection_rate_macro"),
+    more_is_better=True,
+    metric="malicious_detection_rate_macro",
+    interval=RATE_INTERVAL,
+    counted="malicious commands",
+)
 ACCEPTANCE = Measure(
     name="acceptance rate",
     axis="harmless commands accepted (%)",

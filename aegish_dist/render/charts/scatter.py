@@ -15,19 +15,21 @@ from aegish_dist.render.charts.captions import (
     interval_note,
     listed,
     sampled,
+    sentences,
     simulated_note,
 )
 from aegish_dist.render.charts.chart import Chart, Layer, LegendItem, NoChart, Panel
-from aegish_dist.render.charts.labels import LabelledPoint, PlacedLabel, place_labels
+from aegish_dist.render.charts.labels import MARK_PX, LabelledPoint, PlacedLabel, place_labels
 from aegish_dist.render.charts.layers import (
+    axes,
     beside,
-    layer,
     lines,
     on_axis,
     symbols,
     text_row,
     texts,
 )
+from aegish_dist.render.charts.marks import dashed
 from aegish_dist.render.charts.measures import Measure, Measured
 from aegish_dist.render.charts.naming import point_names
 from aegish_dist.render.charts.scales import AxisScale, amount_scale, linear_scale
@@ -114,7 +116,10 @@ def scatter(
         plane, [each.box for each in target_lines], [*(each.line for each in target_lines), *steps]
     )
     layers = [
-        *_axes(plane),
+        axes(
+            x=on_axis("x", plane.x, across.axis, across.form),
+            y=on_axis("y", plane.y, up.axis, up.form),
+        ),
         lines(list(plane.bars()), theme.BAR, 1.5),
         *([lines(steps, theme.INK)] if steps else []),
         *_target_layers(target_lines),
@@ -189,17 +194,6 @@ def pareto(points: Sequence[ScatterPoint]) -> list[ScatterPoint]:
     return best
 
 
-def _axes(plane: _Plane) -> Iterator[Layer]:
-    """Yield the layer that has both axes; it draws nothing else."""
-    row = {"x": plane.x.low, "y": plane.y.low}
-    yield layer(
-        [row],
-        {"type": "point", "opacity": 0, "size": 0},
-        x=on_axis("x", plane.x, plane.across.axis, plane.across.form),
-        y=on_axis("y", plane.y, plane.up.axis, plane.up.form),
-    )
-
-
 def _steps(best: Sequence[ScatterPoint], plane: _Plane) -> Iterator[PixelLine]:
     """Yield the Pareto line: what the best model up to each place achieves."""
     if len(best) < 2:
@@ -223,26 +217,31 @@ def _targets(plane: _Plane, targets: Targets) -> Iterator[_TargetLine]:
         least = targets.least.get(measure.metric)
         if least is None or not scale.low <= 100 * least <= scale.high:
             continue
-        text = f"target {100 * least:g} %"
-        width = text_width(text, theme.SMALL_PX)
-        if is_up:
-            y = scale.down(100 * least)
-            top = y - 13 if y > 16 else y + 2
-            box = PixelBox(plane.x.pixels - width - 2, top, plane.x.pixels, top + 11)
-            yield _TargetLine(PixelLine(0, y, plane.x.pixels, y), text, box)
-        else:
-            x = scale.along(100 * least)
-            left = x + 3 if x + width + 6 < plane.x.pixels else x - width - 3
-            bottom = plane.y.pixels - 3
-            box = PixelBox(left, bottom - 11, left + width, bottom)
-            yield _TargetLine(PixelLine(x, 0, x, plane.y.pixels), text, box)
+        at = scale.down(100 * least) if is_up else scale.along(100 * least)
+        ends = (0, at, plane.x.pixels, at) if is_up else (at, 0, at, plane.y.pixels)
+        line, text = PixelLine(*ends), f"target {100 * least:g} %"
+        yield _TargetLine(line, text, _beside_line(line, text_width(text, theme.SMALL_PX), plane))
+
+
+def _beside_line(line: PixelLine, width: float, plane: _Plane) -> PixelBox:
+    """Return the first place along a line for its label that covers no point."""
+    if line.y == line.y2:
+        steps = range(int((plane.x.pixels - width - 2) // 20) + 1)
+        lefts = [plane.x.pixels - width - 2 - 20 * step for step in steps]
+        corners = [(left, top) for top in (line.y - 13, line.y + 2) for left in lefts]
+    else:
+        tops = [plane.y.pixels - 14 - 20 * step for step in range(int(plane.y.pixels // 20) - 1)]
+        corners = [(left, top) for left in (line.x + 3, line.x - width - 3) for top in tops]
+    boxes = [PixelBox(left, top, left + width, top + 11) for left, top in corners]
+    marks = [PixelBox(x, y, x, y).grown(MARK_PX + 1) for x, y in map(plane.place, plane.points)]
+    fitting = [box for box in boxes if plane.area.holds(box)]
+    free = (box for box in fitting if not any(box.meets(mark) for mark in marks))
+    return next(free, fitting[0])
 
 
 def _target_layers(found: Sequence[_TargetLine]) -> Iterator[Layer]:
     for each in found:
-        drawn = lines([each.line], theme.SOFT)
-        drawn["mark"]["strokeDash"] = [5, 3]
-        yield drawn
+        yield dashed([each.line])
     rows = [
         text_row(each.box.left, (each.box.top + each.box.bottom) / 2, each.text, theme.SOFT)
         for each in found
@@ -291,15 +290,14 @@ def _caption(
     drawn = [point.entry for point in plane.points]
     missing = [entry for entry in entries if entry not in drawn]
     unlabelled = [p.name for p, label in zip(plane.points, labels, strict=True) if label is None]
-    sentences = [
+    return sentences(
         f"{counted(len(drawn), 'model')}: {plane.up.name} ({_better(plane.up)}) against "
         f"{plane.across.name} ({_better(plane.across)}){_sizes(plane)}.",
         interval_note([plane.up, plane.across]),
         simulated_note(drawn),
         _missing(missing, plane),
         f"Without room for a label: {listed(unlabelled)}." if unlabelled else "",
-    ]
-    return " ".join(sentence for sentence in sentences if sentence)
+    )
 
 
 def _sizes(plane: _Plane) -> str:

@@ -21,6 +21,7 @@ SOFT = "#60646c"
 GRID = "#e6e6eb"
 LINE = "#8b8d98"
 BAR = "#b4b6c0"
+BAND = "#f4f4f7"
 PAPER = "#ffffff"
 
 TITLE_PX = 15
@@ -31,8 +32,7 @@ LEADING = 1.35
 MARGIN = 16
 """Pixels around everything."""
 
-PALETTE = ("#123a6b", "#8a1c4a", "#0f6e5f", "#c2551b", "#4c8fd6", "#d99a1f")
-"""From dark to light."""
+PALETTE = ("#2c254a", "#842fb3", "#265040", "#c84a2b", "#5b89c2", "#cc8e0d")
 SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross")
 
 _FIRST = ("openai", "anthropic", "google", "openrouter", "hf-inference-providers")
