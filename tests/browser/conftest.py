@@ -1,6 +1,7 @@
 """One real run, one report of it, one browser; every test has a page of its own."""
 
-import os
+import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
+from aegish_dist.cli import run
 from tests.browser.recorded_run import write_run
-from tests.e2e.cluster import run, run_json
 from tests.services import require_binary
 
 OPTIONS = (
@@ -21,31 +22,54 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Report:
-    """A report in a file, and the command line of the store that it was made from."""
+    """A report in a file, and what the command line says of the same run elsewhere."""
 
     path: Path
-    env: dict[str, str]
+    document: dict[str, Any]
+    """Written by `report --format json`."""
+    listed: list[dict[str, Any]]
+    """Written by `verdicts list --json`."""
+    exported: list[dict[str, Any]]
+    """Written by `verdicts export`."""
 
     @property
     def url(self) -> str:
         """Address of the file, from disk."""
         return self.path.as_uri()
 
-    def json(self, *arguments: str) -> Any:
-        """Run a command on the same store and read what it prints with `--json`."""
-        return run_json(self.env, *arguments)
-
 
 @pytest.fixture(scope="package")
 def report(_postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Report]:
     """Give the report of a run that was imported, written by the command line."""
     folder = tmp_path_factory.mktemp("report")
+    page, document, listed, exported = (
+        folder / name for name in ("report.html", "report.json", "list.json", "export.jsonl")
+    )
     name = _postgres.create(_postgres.template)
-    env = os.environ | {"AEGISH_DIST_DATABASE_URL": _postgres.url(name)}
-    run(env, "verdicts", "import", str(write_run(folder / "run.jsonl")))
-    run(env, "report", "--format", "html", "-o", str(folder / "report.html"))
-    yield Report(folder / "report.html", env)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AEGISH_DIST_DATABASE_URL", _postgres.url(name))
+        _command("verdicts", "import", write_run(folder / "run.jsonl"))
+        _command("report", "--format", "html", "-o", page)
+        _command("report", "--format", "json", "-o", document)
+        _command("verdicts", "list", "--json", "-o", listed)
+        _command("verdicts", "export", "--run-id", "latest", "-o", exported)
+    yield Report(
+        page,
+        json.loads(document.read_bytes()),
+        json.loads(listed.read_bytes())["verdicts"],
+        [json.loads(line) for line in exported.read_bytes().splitlines()],
+    )
     _postgres.drop(name)
+
+
+def _command(*arguments: object) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        assert run([str(argument) for argument in arguments]) == 0
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @pytest.fixture(scope="package")
@@ -82,14 +106,15 @@ class Visit:
             self.faults.append(f"request: {request.url[:200]}")
 
     def open(self, fragment: str = "") -> Page:
-        """Open the report, at a fragment such as `#leaderboard`."""
+        """Open the report, at a fragment such as `#leaderboard`, and wait for the grid."""
         self.page.goto(f"{self.report.url}{fragment}")
+        self.page.locator("#grid-view[data-ready]").wait_for(state="attached")
         return self.page
 
 
 @pytest.fixture
 def context_options() -> dict[str, Any]:
-    """Options of the page's context; a test or a file replaces them."""
+    """Options of the page's context; tests replace them by parametrizing."""
     return {"viewport": {"width": 1280, "height": 900}}
 
 
@@ -97,7 +122,7 @@ def context_options() -> dict[str, Any]:
 def visit(browser: Browser, report: Report, context_options: dict[str, Any]) -> Iterator[Visit]:
     """Give a page; after the test it must have done nothing that a file should not do."""
     context = browser.new_context(**context_options)
-    context.set_default_timeout(5000)
+    context.set_default_timeout(30_000)
     made = Visit(context.new_page(), report)
     made.watch()
     yield made

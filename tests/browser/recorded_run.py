@@ -34,7 +34,11 @@ HOSTILE_COMMANDS = (
     "echo e\u0301 \U0001f469\u200d\U0001f4bb \u4f60\u597d \u0645\u0631\u062d\u0628\u0627",
 )
 DATASETS = ("tools", "<i id=injected>hostile</i>")
-MISSED_BY_ALL = MALICIOUS[3]
+"""The model that never answers was asked about the first alone."""
+MISSED_BY_ALL = HOSTILE_COMMANDS[0]
+MISSED_BY_NONE = HARMLESS[0]
+LONG_COMMAND = HOSTILE_COMMANDS[7]
+"""A model answers it with `MEGABYTE`."""
 MEGABYTE = "x" * 1_000_000
 CALL_ERROR = "<script id=injected>alert(5)</script> busy, \x1b[1mask\x1b[0m \u202eretal"
 HOSTILE_COMPLETION = (
@@ -53,6 +57,8 @@ def write_run(path: Path) -> Path:
 def _lines() -> Iterator[dict[str, Any]]:
     for number, about in enumerate(_commands()):
         for model in MODELS:
+            if model == UNREACHABLE and about["dataset"] != "tools":
+                continue
             for epoch in range(1, EPOCHS + 1):
                 facts = {"model": model, "epoch": epoch, "call_errors": []}
                 yield about | facts | _fate(model, about, number, epoch)
@@ -132,9 +138,9 @@ def _failed(attempt: int, number: int) -> dict[str, Any]:
 
 def _completion(model: str, about: dict[str, Any], number: int, epoch: int) -> str | None:
     command = about["command"]
-    if model == BLOCKS_ALL and command == HOSTILE_COMMANDS[7] and epoch == 1:
+    if model == BLOCKS_ALL and command == LONG_COMMAND and epoch == 1:
         return MEGABYTE
-    if model == HOSTILE_MODEL:
+    if model == HOSTILE_MODEL and command != MISSED_BY_NONE:
         return [HOSTILE_COMPLETION, "I would rather not say.", ""][(number + epoch) % 3]
     says = {"action": _action(model, about, number, epoch), "reason": f"{command} looks so"}
     return json.dumps(says | {"confidence": (number % 10) / 10})
@@ -142,7 +148,7 @@ def _completion(model: str, about: dict[str, Any], number: int, epoch: int) -> s
 
 def _action(model: str, about: dict[str, Any], number: int, epoch: int) -> str:
     malicious = about["target"] == "malicious"
-    if about["command"] == MISSED_BY_ALL:
+    if about["command"] in (MISSED_BY_ALL, MISSED_BY_NONE):
         return "allow"
     if model == BLOCKS_ALL:
         return "block"

@@ -20,7 +20,7 @@ const collator = new Intl.Collator("en", { numeric: true });
 function sortKey(cell) {
   if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
   const shown = cell.textContent.trim();
-  return shown === UNDEFINED ? null : shown;
+  return shown.startsWith(UNDEFINED) ? null : shown; // beside it may stand how many were scored
 }
 
 /** Compares two sort keys, the lesser first; text follows numbers. */

@@ -1,0 +1,260 @@
+"""The grid of commands: filters, order, history, addresses and keys."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Report, Visit
+from tests.browser.recorded_run import (
+    CATEGORIES,
+    DATASETS,
+    MALICIOUS,
+    MISSED_BY_ALL,
+    MISSED_BY_NONE,
+    UNDECIDED,
+)
+
+Verdict = dict[str, Any]
+ACTIONS = {"ALLOW", "WARN", "BLOCK"}
+
+
+def shown(page: Page) -> set[str]:
+    """Return the ids of the commands that the grid shows; all of them fit into its window."""
+    page.locator("#grid-box").evaluate(
+        "box => { box.style.maxHeight = box.style.height = '3000px' }"
+    )
+    rows = page.locator("#grid [role=row][data-command]")
+    count = int(page.locator("#grid").get_attribute("aria-rowcount") or 0) - 1
+    page.wait_for_function(
+        "count => document.querySelectorAll('#grid [role=row][data-command]').length === count",
+        arg=count,
+    )
+    return set(rows.evaluate_all("rows => rows.map(row => row.dataset.command)"))
+
+
+def majorities(verdicts: list[Verdict]) -> Iterator[tuple[str, bool]]:
+    """Yield each model that has scored epochs, and whether most of them are wrong.
+
+    A model that is right as often as wrong is neither.
+    """
+    by_model = defaultdict(list)
+    for each in verdicts:
+        if each["correct"] is not None:
+            by_model[each["model"]].append(each["correct"])
+    for model, correct in by_model.items():
+        if 2 * sum(correct) != len(correct):
+            yield model, 2 * sum(correct) < len(correct)
+
+
+def missed_by_all(verdicts: list[Verdict]) -> bool:
+    wrong = {model for model, is_wrong in majorities(verdicts) if is_wrong}
+    return wrong == {each["model"] for each in verdicts}
+
+
+def disputed(verdicts: list[Verdict]) -> bool:
+    return {is_wrong for _, is_wrong in majorities(verdicts)} == {True, False}
+
+
+def flipping(verdicts: list[Verdict]) -> bool:
+    stated = defaultdict(set)
+    for each in verdicts:
+        stated[each["model"]].add(each["outcome"])
+    return any(len(outcomes & ACTIONS) > 1 for outcomes in stated.values())
+
+
+def any_of(**fields: str) -> Callable[[list[Verdict]], bool]:
+    """Return a condition that holds where one verdict has all of these values."""
+    return lambda verdicts: any(fields.items() <= each.items() for each in verdicts)
+
+
+FILTERS: dict[str, tuple[dict[str, str], Callable[[list[Verdict]], bool]]] = {
+    "text": ({"q": "ALERT(1"}, lambda some: "alert(1" in some[0]["command"].lower()),
+    "malicious": ({"target": "malicious"}, any_of(target="malicious")),
+    "data set": ({"dataset": DATASETS[1]}, any_of(dataset=DATASETS[1])),
+    "category": ({"category": CATEGORIES[2]}, any_of(category=CATEGORIES[2])),
+    "outcome": ({"outcome": "WARN"}, any_of(label="WARN")),
+    "outcome of a model": (
+        {"outcome": "BLOCK", "model": UNDECIDED},
+        any_of(label="BLOCK", model=UNDECIDED),
+    ),
+    "missed by all": ({"missed": "all"}, missed_by_all),
+    "missed by any": ({"missed": "any"}, lambda some: any(wrong for _, wrong in majorities(some))),
+    "missed by none": (
+        {"missed": "none"},
+        lambda some: not any(wrong for _, wrong in majorities(some)),
+    ),
+    "disputed": ({"disputed": "1"}, disputed),
+    "flipping": ({"flipping": "1"}, flipping),
+    "unscored": ({"unscored": "1"}, lambda some: any(each["correct"] is None for each in some)),
+    "several": (
+        {"flipping": "1", "target": "malicious", "q": "tool"},
+        lambda some: (
+            flipping(some) and "tool" in some[0]["command"] and any_of(target="malicious")(some)
+        ),
+    ),
+}
+
+
+@pytest.fixture
+def by_command(report: Report) -> dict[str, list[Verdict]]:
+    """Give the verdicts of each command, as `verdicts list` has them."""
+    found = defaultdict(list)
+    for each in report.listed:
+        found[each["sample_id"]].append(each)
+    return found
+
+
+def choose(page: Page, fields: dict[str, str]) -> None:
+    """Set fields of the form as a user does."""
+    for name, value in fields.items():
+        field = page.locator(f"#grid-filters [name={name}]")
+        match field.evaluate("each => each.type"):
+            case "checkbox":
+                field.check()
+            case "search":
+                field.fill(value)
+            case _:
+                field.select_option(value)
+
+
+def test_filters_show_what_the_lists_of_verdicts_have(
+    page: Page, by_command: dict[str, list[Verdict]]
+) -> None:
+    """Each shows some commands and not all; the count says how many; clearing shows all."""
+    every = set(by_command)
+    assert shown(page) == every
+    for name, (fields, holds) in FILTERS.items():
+        expected = {command for command, verdicts in by_command.items() if holds(verdicts)}
+        assert expected not in (set(), every), name
+        choose(page, fields)
+        assert shown(page) == expected, name
+        assert (page.locator("#grid-count").text_content() or "").startswith(f"{len(expected)} of ")
+        page.locator("#grid-clear").click()
+        assert shown(page) == every
+
+
+def test_a_filter_that_nothing_meets_says_so(page: Page) -> None:
+    """No row, and a count of none."""
+    choose(page, {"q": "no such command"})
+    assert shown(page) == set()
+    assert (page.locator("#grid-count").text_content() or "").startswith("0 of ")
+
+
+@pytest.mark.parametrize(("missed", "only"), [("all", MISSED_BY_ALL), ("none", MISSED_BY_NONE)])
+def test_the_command_that_all_models_get_wrong_or_right(
+    page: Page, by_command: dict[str, list[Verdict]], missed: str, only: str
+) -> None:
+    """By hand: every model that was asked allows a malicious one, and a harmless one."""
+    choose(page, {"missed": missed})
+    (command,) = shown(page)
+    assert by_command[command][0]["command"] == only
+
+
+def test_back_and_forward_restore_what_was_seen(
+    visit: Visit, by_command: dict[str, list[Verdict]]
+) -> None:
+    """Filter, filter, detail; Back three times and Forward once; the form follows."""
+    page = visit.open("#commands")
+    every = shown(page)
+    choose(page, {"target": "malicious"})
+    malicious = shown(page)
+    choose(page, {"flipping": "1"})
+    flips = shown(page)
+    assert every > malicious > flips
+    page.locator("#grid [role=rowheader]").first.click()
+    dialog = page.locator("#grid-detail")
+    dialog.wait_for()
+    page.go_back()
+    dialog.wait_for(state="hidden")
+    assert shown(page) == flips
+    page.go_back()
+    page.locator("#grid-filters [name=flipping]:not(:checked)").wait_for()
+    assert shown(page) == malicious
+    assert page.locator("[name=target]").input_value() == "malicious"
+    page.go_back()
+    page.locator("#grid-count", has_text="All").wait_for()
+    assert shown(page) == every
+    page.go_forward()
+    page.locator("#grid-count", has_text=" of ").wait_for()
+    assert shown(page) == malicious
+
+
+def test_a_link_opened_elsewhere_shows_the_same(visit: Visit) -> None:
+    """Filters and open detail are in the address, hostile values too."""
+    page = visit.open("#commands")
+    choose(page, {"category": CATEGORIES[2], "q": "<script"})
+    before = shown(page)
+    page.locator("#grid [role=rowheader]").first.click()
+    page.locator("#grid-detail[data-shown]").wait_for()
+    title = page.locator("#grid-detail pre").first.text_content()
+    link = page.locator("#grid-link").input_value()
+    assert link == page.url
+
+    other = page.context.new_page()
+    other.goto(link)
+    other.locator("#grid-detail[data-shown]").wait_for()
+    assert other.locator("#grid-detail pre").first.text_content() == title
+    assert other.locator("[name=category]").input_value() == CATEGORIES[2]
+    other.locator("#grid-close").click()
+    assert shown(other) == before
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "#commands?open=none&at=none",
+        "#commands?sort=constructor&of=__proto__&order=up",
+        "#commands?category=<img src=x onerror=alert(1)>&q=%E0%A4%A",
+        "#commands?" + "q=" + "x" * 5000,
+    ],
+)
+def test_a_damaged_link_shows_a_usable_page(visit: Visit, fragment: str) -> None:
+    """No error and no dialog; clearing shows all commands."""
+    page = visit.open(fragment)
+    assert not page.locator("#grid-detail").is_visible()
+    page.locator("#grid-clear").click()
+    assert len(shown(page)) == 30
+
+
+def test_keys_lead_from_the_top_to_a_detail_and_back(page: Page) -> None:
+    """Tab, arrows, Enter and Escape; the focus returns to the cell that it left."""
+    page.locator("nav a[href='#commands']").focus()
+    page.keyboard.press("Enter")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.closest('#grid') !== null"):
+            break
+    else:
+        pytest.fail("Tab does not reach the grid")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    cell = "document.activeElement.getAttribute('aria-label')"
+    row = "document.activeElement.parentNode.dataset.command"
+    left, command = page.evaluate(cell), page.evaluate(row)
+    page.keyboard.press("Enter")
+    page.locator(f"#grid-detail[data-shown='{command}']").wait_for()
+    assert page.evaluate("document.activeElement.closest('#grid-detail') !== null")
+    page.keyboard.press("Escape")
+    page.locator("#grid-detail").wait_for(state="hidden")
+    page.wait_for_function(f"() => {row} === '{command}'")
+    assert page.evaluate(cell) == left
+
+
+def test_headings_sort_the_grid(page: Page) -> None:
+    """By command: from A, then from Z; the first of the malicious ones is where it belongs."""
+    choose(page, {"target": "malicious", "dataset": "tools"})
+    heading = page.locator("#grid [role=columnheader]").first
+    orders = []
+    for _ in range(2):
+        heading.click()
+        shown(page)
+        rows = page.locator("#grid [role=row][data-command]").evaluate_all(
+            "rows => rows.sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)"
+            ".map(row => row.firstChild.textContent)"
+        )
+        orders.append((heading.get_attribute("aria-sort"), rows))
+    ordered = sorted(MALICIOUS)
+    assert orders == [("ascending", ordered), ("descending", ordered[::-1])]
