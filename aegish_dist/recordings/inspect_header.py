@@ -8,9 +8,9 @@ from typing import Any, Self
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run, RunDataset
+from aegish_dist.recordings.inspect_conversation import text_id
 from aegish_dist.recordings.inspect_facts import LAYOUT, MARK, PREFIX
 from aegish_dist.recordings.inspect_scores import METRICS
-from aegish_dist.recordings.inspect_written_sample import text_id
 
 LAYOUT_VERSION = 2
 """Of Inspect AI's files."""
@@ -95,7 +95,7 @@ class LogHead:
                 "shuffled": False,
             },
             "model": self.model,
-            "model_generate_config": self._config(),
+            "model_generate_config": self.config,
             "model_args": {},
             "config": {"epochs": run.epochs, "epochs_reducer": ["mean"], "log_samples": True},
             "packages": {"aegish_dist": run.package_version},
@@ -115,7 +115,9 @@ class LogHead:
             arguments["time_limit_s"] = run.parameters.time_limit_s
         return arguments
 
-    def _config(self) -> dict[str, Any]:
+    @property
+    def config(self) -> dict[str, Any]:
+        """Parameters of the calls, in Inspect AI's words."""
         parameters = self.run.parameters
         if parameters is None:
             return {}
@@ -149,7 +151,7 @@ class LogHead:
                 steps.append({"solver": "system_message", "params": {"template": prompt.system}})
             steps.append({"solver": "prompt_template", "params": {"template": prompt.template}})
         steps.append({"solver": "generate", "params": {}})
-        return {"name": "plan", "steps": steps, "config": self._config()}
+        return {"name": "plan", "steps": steps, "config": self.config}
 
 
 def _scorer(opinion: Opinion) -> dict[str, Any]:

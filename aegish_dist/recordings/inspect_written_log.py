@@ -18,6 +18,7 @@ from typing import IO, Any, Self
 import msgspec
 
 from aegish_dist.core.sample import Target
+from aegish_dist.recordings.inspect_conversation import Conversation
 from aegish_dist.recordings.inspect_header import LogHead
 from aegish_dist.recordings.inspect_scores import RuleScores
 from aegish_dist.recordings.inspect_written_sample import SampleMaker, WrittenSample
@@ -88,7 +89,9 @@ class InspectLogWriter:
         self._zip = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=DEFLATE_LEVEL)
         run, rules = head.run, tuple(opinion.rule for opinion in head.opinions)
         time_limit_s = None if run.parameters is None else run.parameters.time_limit_s
-        self._maker = SampleMaker(run.run_id, run.prompt, time_limit_s, rules)
+        created_at = run.created_at.isoformat()
+        talk = Conversation(run.prompt, head.model, head.config, created_at)
+        self._maker = SampleMaker(run.run_id, talk, time_limit_s, rules)
         self._head, self._totals = head, _Totals()
         reducer = "mean" if head.run.epochs > 1 else None
         self._scores = [RuleScores(rule.name, reducer) for rule in rules]
