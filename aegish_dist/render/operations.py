@@ -96,6 +96,7 @@ def latency_parts(entries: Sequence[RankedModel]) -> Section | None:
             ),
         )
         for part in PARTS
+        if any(entry.latency(part, "max") for entry in entries)
         for entry in entries
         if entry.latency(part, "mean") is not None
     )
@@ -107,7 +108,8 @@ def latency_parts(entries: Sequence[RankedModel]) -> Section | None:
         rows=rows,
         note=(
             "service: from request to answer. Before it a call waits in the queue, at the rate "
-            "limiter, and between attempts (backoff); total is all of them."
+            "limiter, and between attempts (backoff); total is all of them. A part that took no "
+            "model any time is left out."
         ),
         keys=2,
     )
