@@ -132,12 +132,16 @@ def _remarks(data: ReportData) -> Iterator[str]:
     yield f"Parameters of each call: {parameters_in_words(data.run.parameters)}."
     if data.snapshot.opinion is not None:
         yield from _opinion(data.snapshot.opinion)
-    same, *others = commands(data)
-    *now, again = others
-    yield f"These numbers: {same}"
+    yield from (f"{purpose}: {command}" for purpose, command in reproduction(data))
+
+
+def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
+    """Yield the purpose of each command that makes the run or its report once more, and it."""
+    same, *now, again = commands(data)
+    yield "These numbers", same
     for command in now:
-        yield f"The same opinion on the verdicts as they are now: {command}"
-    yield f"The run once more: {again}"
+        yield "The same opinion on the verdicts as they are now", command
+    yield "The run once more", again
 
 
 def _opinion(opinion: Opinion) -> Iterator[str]:

@@ -76,16 +76,31 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
         names: Sections to say, of `SECTION_NAMES`, in whatever order; those for which there is
             nothing to say are left out.
     """
-    content = _Content(data, ranked_entries(data.snapshot.document))
-    found = (s for name, make in _SECTIONS.items() if name in names for s in make(content))
+    entries = ranked_entries(data.snapshot.document)
+    found = named_sections(data, names)
     return Report(
         title=f"Report on run {data.run.run_id}",
-        facts=head(data, content.entries),
-        sections=tuple(section for section in found if section is not None),
-        legend=_legend(data, content.entries),
+        facts=head(data, entries),
+        sections=tuple(section for sections in found.values() for section in sections),
+        legend=_legend(data, entries),
         source=source(data),
         caption=caption(data.run),
     )
+
+
+def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:
+    """Return the sections of a report by their names, in its order; none where nothing is said.
+
+    Args:
+        data: What was gathered.
+        names: Of `SECTION_NAMES`.
+    """
+    content = _Content(data, ranked_entries(data.snapshot.document))
+    return {
+        name: [section for section in make(content) if section is not None]
+        for name, make in _SECTIONS.items()
+        if name in names
+    }
 
 
 def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ all pairs as data, from which the script draws what a reader chooses.
 """
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ def differences_section(data: ComparisonData, order: Sequence[str], below: str =
     """
     pairs = _directed(data, "aegish_score")
     few = len(order) <= MOST_MODELS
-    shown = _all(pairs) if few else _against(pairs, order[0])
+    shown = _all(pairs, order) if few else _against(pairs, order[0])
     rows = tuple(_cells(data, each) for each in shown)
     scale = _scale(pairs)
     note = (
@@ -100,10 +101,14 @@ def _directed(data: ComparisonData, metric: str) -> list[DirectedDifference]:
     ]
 
 
-def _all(pairs: Iterable[DirectedDifference]) -> list[DirectedDifference]:
-    """Return each pair seen from its better model, the greatest difference first."""
-    seen = [each.turned if (each.found.difference or 0) < 0 else each for each in pairs]
-    return sorted(seen, key=_greatest_first)
+def _all(pairs: Iterable[DirectedDifference], order: Sequence[str]) -> list[DirectedDifference]:
+    """Return each pair seen from the model that is later in the order.
+
+    The differences from the first one come first, among them the greatest.
+    """
+    places = {model: place for place, model in enumerate(order)}
+    seen = [each.turned if places[each.model] < places[each.against] else each for each in pairs]
+    return sorted(seen, key=lambda each: (places[each.against], _greatest_first(each)))
 
 
 def _against(pairs: Iterable[DirectedDifference], model: str) -> list[DirectedDifference]:
@@ -120,7 +125,7 @@ def _greatest_first(each: DirectedDifference) -> tuple[bool, float, str, str]:
 def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
     """Return a scale with 0 in its middle that holds every interval, in whole points."""
     ends = [abs(end) for each in pairs for end in (each.found.ci_low, each.found.ci_high) if end]
-    widest = -int(-100 * max(ends, default=0.01) // 1) / 100
+    widest = math.ceil(round(100 * max(ends, default=0.01), 3)) / 100
     return BarScale(-widest, widest)
 
 

@@ -15,26 +15,26 @@ from aegish_dist.render.charts import DrawnChart
 from aegish_dist.render.page.markup import text
 
 _SECTIONS: Mapping[str, str] = {
-    "cost": "cost-and-tokens",
+    "cost": "cost",
     "latency": "latency",
     "reliability": "calibration",
     "calibration": "calibration",
-    "error": "failed-calls",
+    "error": "failures",
     "difference": "differences",
-    "categor": "detection-by-category",
-    "micro": "detection-by-category",
+    "categor": "categories",
+    "micro": "categories",
 }
-"""Where a chart stands that has such a word in its name; others stand with the leaderboard."""
+"""The section of a chart that has such a word in its name; others stand with the leaderboard."""
 MISSING = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
 
 
 def figures(charts: Sequence[DrawnChart], sections: Sequence[str]) -> dict[str, str]:
-    """Return the figures as HTML, by the anchor of the section that they belong to.
+    """Return the figures as HTML, by the name of the section that they belong to.
 
     Args:
         charts: In the order of the page.
-        sections: Anchors of the sections of the page, at least one; a chart whose own section is
-            missing stands with the first.
+        sections: Names of the sections that the page has, at least one; a chart whose own section
+            is missing stands with the first.
     """
     found: dict[str, str] = {}
     for chart in charts:

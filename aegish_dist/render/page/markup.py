@@ -3,7 +3,7 @@
 import re
 from html import escape
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.printable import printable, printable_lines
 
 _WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
 """Browsers break lines after `-` by themselves."""
@@ -15,6 +15,11 @@ _NOT_IN_ANCHORS = re.compile(r"[^a-z0-9]+")
 def text(content: str) -> str:
     """Return text that HTML shows as it stands, in elements and in quoted attributes."""
     return escape(printable(content))
+
+
+def lines(content: str) -> str:
+    """Return a text of several lines likewise, for elements that keep line breaks."""
+    return escape(printable_lines(content))
 
 
 def breakable(name: str) -> str:

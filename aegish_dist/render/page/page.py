@@ -1,23 +1,18 @@
 """The page: its head, its navigation, its sections in order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
-from aegish_dist.render.charts import DrawnChart, page_charts
+from aegish_dist.render.charts import page_charts
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.entries import RankedModel, ranked_entries
-from aegish_dist.render.layout import Fact, Section
+from aegish_dist.render.entries import ranked_entries
+from aegish_dist.render.layout import Fact
 from aegish_dist.render.page.assets import content_security_policy, script, style_sheet
-from aegish_dist.render.page.differences import TITLE as DIFFERENCES
-from aegish_dist.render.page.differences import differences_section
+from aegish_dist.render.page.drawn import DrawnReport
 from aegish_dist.render.page.figures import figures, missing_charts
 from aegish_dist.render.page.grid import Grid, grid_section
-from aegish_dist.render.page.heat_map import heat_key, heat_style, with_intervals
-from aegish_dist.render.page.leaderboard import bars_note, leaderboard_style
-from aegish_dist.render.page.markup import anchor, breakable, text
-from aegish_dist.render.page.tables import table_section
-from aegish_dist.render.sections import ON_THE_PAGE, build_report
+from aegish_dist.render.page.markup import breakable, text
+from aegish_dist.render.sections import ON_THE_PAGE, build_report, named_sections
 from aegish_dist.render.summary import summary, warnings
 
 _HEAD = """<!doctype html>
@@ -35,20 +30,30 @@ _HEAD = """<!doctype html>
 _WITHOUT_SCRIPT = """<noscript><p class="notice">Without JavaScript the tables cannot be sorted or
 filtered, and the single commands are not shown.</p></noscript>
 """
-_LEADERBOARD, _CATEGORIES = "Leaderboard", "Detection by category"
-_QUALITY = (_LEADERBOARD, "Effect of the overlay", _CATEGORIES)
-"""Sections on how well each model judges."""
+_GROUPS = (
+    ("Leaderboard", ("leaderboard", "overlay")),
+    ("Categories", ("categories",)),
+    ("Differences", ("differences",)),
+    ("Commands", ()),
+    ("Answers", ("answers", "bounds", "repeats")),
+    ("Errors", ("errors", "failures", "failure-times")),
+    ("Latency", ("latency", "latency-parts")),
+    ("Cost", ("cost",)),
+    ("Calibration", ("calibration", "reliability")),
+    ("Provenance", ("provenance",)),
+)
+"""The page: what the navigation says, and which sections of a report stand there."""
 
 
 @dataclass(frozen=True, slots=True)
 class PagePart:
-    """A section of the page."""
+    """Some sections of the page, to which one link of the navigation leads."""
 
     name: str
-    """Its id, which links name."""
+    """Id of the first of them."""
     title: str
     """Its name in the navigation."""
-    html: Iterator[str]
+    html: Iterable[str]
     """Its content, in pieces."""
 
 
@@ -59,68 +64,41 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
         data: The content of the report.
         grid: Every verdict, for the grid; None leaves it out.
     """
-    report = build_report(data, ON_THE_PAGE)
-    entries = ranked_entries(data.snapshot.document)
-    opinion = data.snapshot.opinion
-    targets = AEGISH_TARGETS if opinion is None else opinion.targets
-    charts = page_charts(data)
-    drawn = _Drawn(data, entries, targets)
-    parts = list(_parts(drawn, report.sections, charts))
-    if grid is not None:
-        parts.append(PagePart("commands", "Commands", grid_section(grid)))
-    parts.append(PagePart("legend", "Legend", iter([_legend(report.legend)])))
+    report = build_report(data, ())
+    drawn = DrawnReport(data, ranked_entries(data.snapshot.document), page_charts(data))
+    parts = [*_parts(drawn, grid), PagePart("legend", "Legend", [_legend(report.legend)])]
     title = data.run.name or report.title
     yield _HEAD.format(policy=content_security_policy(), title=text(title), style=style_sheet())
     yield _navigation(parts)
     yield f'<main id="main" tabindex="-1">\n<h1>{breakable(title)}</h1>\n'
     yield _WITHOUT_SCRIPT
     yield _summary(drawn, report.facts)
-    yield missing_charts(charts)
+    yield missing_charts(drawn.charts)
     for part in parts:
         yield from part.html
     yield f"</main>\n<script>{script()}</script>\n</body>\n</html>\n"
 
 
-def _parts(
-    drawn: "_Drawn", sections: Sequence[Section], charts: Sequence[DrawnChart]
-) -> Iterator[PagePart]:
-    """Yield the sections in their order, each with its charts; differences follow quality."""
-    titles = [section.title for section in sections]
-    if drawn.data.comparison is not None:
-        titles.insert(1 + max(map(titles.index, {*_QUALITY} & {*titles}), default=-1), DIFFERENCES)
-    by_title = {section.title: section for section in sections}
-    below = figures(charts, [anchor(title) for title in titles])
-    for title in titles:
-        name = anchor(title)
-        html = drawn.section(title, by_title.get(title), below.get(name, ""))
-        yield PagePart(name, title, iter([html]))
+def _parts(drawn: DrawnReport, grid: Grid | None) -> Iterator[PagePart]:
+    """Yield the parts for which there is something to show."""
+    found = named_sections(drawn.data, ON_THE_PAGE)
+    charts = figures(drawn.charts, [name for name, sections in found.items() if sections])
+    for title, names in _GROUPS:
+        if not names and grid is not None:
+            yield PagePart("commands", title, grid_section(grid))
+        sections = [(name, section) for name in names for section in found[name]]
+        if sections:
+            # Charts stand below the last section of their name.
+            below = {name: charts.get(name, "") for name in names}
+            last = dict(sections)
+            html = [
+                drawn.section(name, section, below[name] if section is last[name] else "")
+                for name, section in sections
+            ]
+            yield PagePart(drawn.anchor(*sections[0]), title, html)
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    data: ReportData
-    entries: Sequence[RankedModel]
-    targets: Targets
-
-    def section(self, title: str, section: Section | None, below: str) -> str:
-        """Return a section; those of `_QUALITY` and differences are more than a table."""
-        entries = self.entries
-        if section is None:
-            comparison = self.data.comparison
-            order = [entry.model for entry in entries]
-            return "" if comparison is None else differences_section(comparison, order, below)
-        if title == _LEADERBOARD:
-            style = leaderboard_style(section, entries, self.targets)
-            note = f"<p>{bars_note(entries)}</p>\n"
-            return table_section(section, style, above=note, below=below)
-        if title == _CATEGORIES:
-            style = heat_style(section, entries)
-            section = with_intervals(section, entries)
-            return table_section(section, style, above=heat_key(), below=below)
-        return table_section(section, below=below)
-
-
-def _summary(drawn: _Drawn, facts: Sequence[Fact]) -> str:
+def _summary(drawn: DrawnReport, facts: Sequence[Fact]) -> str:
     data, entries = drawn.data, drawn.entries
     notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data, entries))
     said = "\n".join(f"<p>{text(each)}</p>" for each in summary(data, entries, drawn.targets))

@@ -40,15 +40,16 @@ function turnPair(pair) {
   };
 }
 
-/** Chooses the pairs of one model, or each pair from its better side, the greatest first. */
+/**
+ * Chooses the pairs of one model, the greatest difference first, or all pairs: each seen from the
+ * model that is later in the order, those against the first model first.
+ */
 function choosePairs(pairs, against) {
-  const turned = pairs.map((pair) => {
-    if (against === null) return pair.drawn[0] < 0 ? turnPair(pair) : pair;
-    return pair.model === against ? turnPair(pair) : pair;
-  });
-  return turned
+  const turns = (pair) => (against === null ? pair.model < pair.against : pair.model === against);
+  return pairs
+    .map((pair) => (turns(pair) ? turnPair(pair) : pair))
     .filter((pair) => against === null || pair.against === against)
-    .sort((a, b) => (b.drawn[0] ?? -Infinity) - (a.drawn[0] ?? -Infinity));
+    .sort((a, b) => a.against - b.against || (b.drawn[0] ?? -Infinity) - (a.drawn[0] ?? -Infinity));
 }
 
 /** Draws an interval as the report does, on a scale with 0 in its middle. */

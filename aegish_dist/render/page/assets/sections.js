@@ -41,3 +41,13 @@ window.addEventListener("beforeprint", () => {
 window.addEventListener("afterprint", () => {
   for (const each of folded) each.open = false;
 });
+
+/** Puts a button beside a command that copies it. */
+function offerCopy(box) {
+  const said = make("span", { role: "status" });
+  const click = () => navigator.clipboard.writeText(box.textContent).then(
+    () => fill(said, "Copied"), () => fill(said, "Select the text and copy it"));
+  box.before(make("div", { class: "tools" }, make("button", { type: "button", click }, "Copy"), said));
+}
+
+if (navigator.clipboard) findAll("pre.copied").forEach(offerCopy);
