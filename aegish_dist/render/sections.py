@@ -62,10 +62,8 @@ _LONG = (
 )
 BRIEF = tuple(name for name in SECTION_NAMES if name not in _LONG)
 """Sections of a report on the terminal, unless others are asked for."""
-ON_THE_PAGE = tuple(
-    name for name in SECTION_NAMES if name not in ("category-intervals", "differences")
-)
-"""Sections of the HTML report, which draws the intervals of categories, and differences, itself."""
+ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-intervals")
+"""Sections of the HTML report, which draws the intervals of categories into another one."""
 
 
 def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
