@@ -8,12 +8,14 @@ import os
 import random
 import secrets
 from asyncio import wrap_future
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
+from aegish_dist.core.status import Waiting
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.workers import Halt, Halts
 from aegish_dist.logs import get_logger
@@ -32,6 +34,7 @@ from workers.writer import Grouped, VerdictWriter, facts
 log = get_logger(__name__)
 
 REPORT_INTERVAL_S = 1.0
+_NONE_WAITS = Waiting(0, 0)
 HOLD_INTERVAL_S = 0.2
 """Seconds between two looks whether runs are held: calls have to stop within a second."""
 FORGET_S = 2.0
@@ -78,8 +81,23 @@ class Heartbeat:
         reasons = {("", model): words for model, words in parked.items() if words}
         halts: Halts = {("", model): Halt.PARKED for model in parked}
         halts |= dict.fromkeys(await self.limiters.over_budget(), Halt.OVER_BUDGET)
-        report = self.executor.submit(self.store.report, self.name, in_flight, halts, reasons)
+        report = self.executor.submit(
+            self.store.report,
+            self.name,
+            in_flight,
+            halts,
+            reasons,
+            waiting=self._waiting(in_flight),
+            failing=self.evaluator.failing.by_run(datetime.now(UTC)),
+        )
         await wrap_future(report)
+
+    def _waiting(self, in_flight: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Waiting]:
+        waiting, backing_off = self.limiters.waiting, self.evaluator.failing.backing_off
+        return {
+            key: replace(waiting.get(key, _NONE_WAITS), backoff=backing_off[key])
+            for key in in_flight
+        }
 
 
 @dataclass(frozen=True, slots=True)

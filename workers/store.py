@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
+from aegish_dist.core.status import FailedCalls, Waiting
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
 from aegish_dist.db.held import held_among
@@ -97,6 +98,9 @@ class Store:
         in_flight: Mapping[tuple[str, str], int],
         halts: Halts,
         reasons: Reasons,
+        *,
+        waiting: Mapping[tuple[str, str], Waiting],
+        failing: Mapping[str, Sequence[FailedCalls]],
     ) -> None:
         """Store the heartbeat of this worker.
 
@@ -105,10 +109,19 @@ class Store:
             in_flight: Number of items in flight by run and model.
             halts: Models that the worker does not call for now.
             reasons: The provider's words on a parked model.
+            waiting: Items in flight that are not called now, by run and model.
+            failing: Failed calls of items in flight, by run.
         """
         with transaction(self._engine) as session:
             report_worker(
-                session, name, in_flight, halts, reasons, unserved=self._unserved(session)
+                session,
+                name,
+                in_flight,
+                halts,
+                reasons,
+                unserved=self._unserved(session),
+                waiting=waiting,
+                failing=failing,
             )
 
     def _unserved(self, session: Session) -> dict[tuple[str, str], str]:

@@ -15,8 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from types import FrameType
-from typing import Any, Self
+from dataclasses import replace
+from typing import NoReturn, Self
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -29,6 +29,7 @@ FRAMES_PER_S = 2
 """How often the screen is drawn: a terminal that changes its size is followed so soon."""
 KEPT_LINES = 500
 """Lines that are kept for afterwards, the newest ones."""
+INTERRUPTED = "interrupted: calls in flight here end first"
 TERMINATED = 143
 """Exit code after SIGTERM, as shells give it."""
 
@@ -77,11 +78,18 @@ class FullScreen:
                 line.no_wrap, line.overflow = True, "crop"
                 yield line
 
+    def _interrupt(self) -> NoReturn:
+        """Say that the command ends: calls in flight may take a while."""
+        if self._scene is not None:
+            self._scene = replace(self._scene, steps=(INTERRUPTED,))
+        raise KeyboardInterrupt
+
     def _take_terminal(self) -> None:
         console = terminal_console(stderr=self._stderr)
         console.file = sys.stderr if self._stderr else sys.stdout
         self._stack.enter_context(_kept_back())
-        self._stack.enter_context(_ended_by_sigterm())
+        self._stack.enter_context(_on_signal(signal.SIGTERM, _terminate))
+        self._stack.enter_context(_on_signal(signal.SIGINT, self._interrupt))
         self._stack.enter_context(
             Live(
                 self,
@@ -136,17 +144,17 @@ class _Kept(io.StringIO):
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM end the body in order, so that the terminal is given back."""
+def _on_signal(number: signal.Signals, end: Callable[[], NoReturn]) -> Iterator[None]:
+    """Have a signal end the body in order, so that the terminal is given back."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def end(_: int, __: FrameType | None) -> None:
-        sys.exit(TERMINATED)
-
-    before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signal.SIGTERM, end)
+    before = signal.signal(number, lambda *_: end())
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)
+
+
+def _terminate() -> NoReturn:
+    sys.exit(TERMINATED)

@@ -34,6 +34,29 @@ HELD = (State.PAUSED, State.CANCELLED, State.DECIDED)
 """Workers ask nothing of the run; calls in flight may still end."""
 
 
+class Blocked(StrEnum):
+    """Why calls wait for a permit."""
+
+    RATE = "rate"
+    """No more calls may begin within the limits of the model, which fall after 429s."""
+    SLOTS = "slots"
+    """As many calls are under way as the worker or the model takes at once."""
+    CIRCUIT = "circuit"
+    """The model failed several times in a row: one call probes it, the others wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Items of a model that workers hold and do not call now."""
+
+    limiter: int
+    """Items that wait for a permit to be called."""
+    backoff: int
+    """Items that pause after a failed call, before the next one."""
+    blocked_by: Blocked | None = None
+    """Why the first of these wait; None when none does."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
     """One model of a run."""
@@ -58,6 +81,8 @@ class ModelStatus:
     """Verdicts that a retry has replaced."""
     reason: str | None = None
     """Of a waiting model why no living worker may call it, of a parked one the provider's words."""
+    waiting: Waiting | None = None
+    """Those in flight that are not called now; None when no worker reports it."""
     eta_s: float | None = None
     """Seconds until it is complete at the present rate; None when it does not move."""
     cost_at_end_usd: float | None = None
@@ -88,6 +113,8 @@ class FailedCalls:
     """The provider's words about the newest one, untrusted; keys are masked."""
     calls: int
     """How many there are."""
+    calls_lately: int
+    """How many of them failed in the last minute."""
 
 
 @dataclass(frozen=True, slots=True)

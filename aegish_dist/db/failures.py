@@ -102,20 +102,10 @@ def unanswered_by_model(session: Session, run: Run) -> dict[str, Mapping[ErrorCl
         return dict(zip(models.keys, readers.map(count, models.keys), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class FailedKind:
-    """Failed calls of one model that are alike."""
-
-    newest: FailedCalls
-    """The newest of them, and their number; without a message unless it is among the last."""
-    calls_lately: int
-    """How many of them failed lately."""
-
-
 def failed_kinds(
     session: Session, run_id: str, lately_s: float, messages: int
-) -> tuple[FailedKind, ...]:
-    """Return failed calls of a run by model, reason and status.
+) -> tuple[FailedCalls, ...]:
+    """Return failed calls of a run whose items have their verdicts, by model, reason and status.
 
     Args:
         session: Transaction of the caller.
@@ -127,16 +117,14 @@ def failed_kinds(
         _FAILED_KINDS, {"run": run_id, "lately_s": lately_s, "messages": messages}
     )
     return tuple(
-        FailedKind(
-            FailedCalls(
-                at=row.last_at,
-                model=row.model,
-                error_class=ErrorClass(row.error_class),
-                status=row.status,
-                message=mask_key_shapes(decode_text(row.message or "")),
-                calls=row.calls,
-            ),
-            row.lately,
+        FailedCalls(
+            at=row.last_at,
+            model=row.model,
+            error_class=ErrorClass(row.error_class),
+            status=row.status,
+            message=mask_key_shapes(decode_text(row.message or "")),
+            calls=row.calls,
+            calls_lately=row.lately,
         )
         for row in found
     )

@@ -172,7 +172,8 @@ class WorkerRow(Base):
 
     name: Mapped[str] = mapped_column(primary_key=True)
     in_flight: Mapped[list[dict[str, Any]]]
-    """`[{"run", "model", "items"}]`, with `halt` where the worker does not call it any more."""
+    """`[{"run", "model", "items"}]`, with `halt` where the worker does not call it any more, and
+    more of `worker_entries`."""
     seen_at: Mapped[datetime]
 
 

@@ -1,7 +1,7 @@
 """The workers that run: how many items each holds, and which models they have stopped calling."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -9,8 +9,16 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.status import FailedCalls, Waiting
 from aegish_dist.db.tables import WorkerRow
 from aegish_dist.db.text import decode_text, encode_text
+from aegish_dist.db.worker_entries import (
+    failed_calls_of,
+    failed_entries,
+    total_waiting,
+    waiting_fields,
+    waiting_of,
+)
 
 ALIVE_S = 10
 """A worker reports every second; one silent for this long does not count."""
@@ -50,6 +58,10 @@ class Fleet:
     """Models of runs that are not called any more."""
     reasons: Reasons = field(default_factory=dict)
     """Why, where a worker knows it."""
+    waiting: Mapping[tuple[str, str], Waiting] = field(default_factory=dict)
+    """Items held that are not called now, by run id and model; older workers do not report it."""
+    failing: Mapping[str, tuple[FailedCalls, ...]] = field(default_factory=dict)
+    """Failed calls of items held, by run id: the store learns of these with the verdicts."""
     unserved: Reasons = field(default_factory=dict)
     """Models that no worker may call, for lack of a key or by its catalog, and why."""
 
@@ -71,6 +83,8 @@ def report_worker(
     reasons: Mapping[tuple[str, str], str] | None = None,
     *,
     unserved: Mapping[tuple[str, str], str] | None = None,
+    waiting: Mapping[tuple[str, str], Waiting] | None = None,
+    failing: Mapping[str, Sequence[FailedCalls]] | None = None,
 ) -> None:
     """Write down that a worker runs.
 
@@ -81,10 +95,13 @@ def report_worker(
         halts: Models that it does not call any more.
         reasons: Why, by the same keys.
         unserved: Models that it may not call, by run id and model, and why.
+        waiting: Items it holds that are not called now, by run id and model.
+        failing: Failed calls of items it holds, by run id.
     """
     texts = reasons or {}
     held = [
         {"run": run_id, "model": model, "items": items}
+        | waiting_fields((waiting or {}).get((run_id, model)))
         for (run_id, model), items in sorted(in_flight.items())
         if items
     ]
@@ -97,7 +114,7 @@ def report_worker(
         {"run": key[0], "model": key[1], "items": 0, "unserved": encode_text(why[:REASON_LENGTH])}
         for key, why in sorted((unserved or {}).items())[:MOST_UNSERVED]
     ]
-    entries = held + halted + left
+    entries = held + halted + left + failed_entries(failing or {})
     statement = insert(WorkerRow).values(name=name, in_flight=entries, seen_at=func.now())
     session.execute(
         statement.on_conflict_do_update(
@@ -123,6 +140,8 @@ def living_fleet(session: Session) -> Fleet:
     halts: Halts = {}
     reasons: Reasons = {}
     left: dict[tuple[str, str], list[str]] = defaultdict(list)
+    waits: dict[tuple[str, str], list[Waiting]] = defaultdict(list)
+    failing: dict[str, list[FailedCalls]] = defaultdict(list)
     for row in rows:
         for entry in row:
             key = (entry["run"], entry["model"])
@@ -131,7 +150,19 @@ def living_fleet(session: Session) -> Fleet:
                 halts[key] = Halt(entry["halt"])
             if "reason" in entry:
                 reasons[key] = decode_text(entry["reason"])
+            if "waiting" in entry:
+                waits[key].append(waiting_of(entry))
+            if "failed" in entry:
+                failing[entry["run"]].append(failed_calls_of(entry))
             if "unserved" in entry:
                 left[key].append(decode_text(entry["unserved"]))
     unserved = {key: min(why) for key, why in left.items() if len(why) == len(rows)}
-    return Fleet(len(rows), held, halts, reasons, unserved)
+    return Fleet(
+        workers=len(rows),
+        in_flight=held,
+        halts=halts,
+        reasons=reasons,
+        waiting={key: total_waiting(each) for key, each in waits.items()},
+        failing={run_id: tuple(each) for run_id, each in failing.items()},
+        unserved=unserved,
+    )

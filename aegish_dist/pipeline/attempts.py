@@ -16,6 +16,7 @@ from aegish_dist.core.verdict import CallError, ErrorClass, Item, Verdict
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ItemShedError, ProviderError, RedeliveredError
 from aegish_dist.pipeline.caller import Caller
+from aegish_dist.pipeline.failing_items import FailingItems
 from aegish_dist.pipeline.waiting import ItemClock, Waits
 from aegish_dist.ratelimit.run_queue import Permit
 
@@ -65,6 +66,8 @@ class Attempts:
         self._look_up = look_up
         self._answered_in_run = answered
         self._waits = waits
+        self.failing = FailingItems()
+        """Items whose calls have failed so far."""
         self._worker = worker
         self._generator = generator
 
@@ -76,6 +79,13 @@ class Attempts:
             OverBudgetError: The run has reached a cap.
         """
         errors: list[CallError] = []
+        try:
+            return await self._verdict(of, errors)
+        finally:
+            if errors:
+                self.failing.forget(of.item)
+
+    async def _verdict(self, of: Attempt, errors: list[CallError]) -> Verdict | None:
         first_call = 0
         ends_wait = partial(self._waits.held.ends_wait, of.item.run_id)
         while True:
@@ -92,6 +102,7 @@ class Attempts:
             except ProviderError as error:
                 call = _call_error(error, len(errors) + 1)
                 errors.append(call)
+                self.failing.note(of.item, errors)
                 wait_s, probe = call.retry_after_s, permit.probe
                 failure = Failure(
                     call.error_class, call.attempt, wait_s, probe, call.status, error.cut
@@ -106,7 +117,7 @@ class Attempts:
                     lost = Verdict(outcome, None, cause, parser_version=PARSER_VERSION)
                     return self._signed(lost, of, errors)
                 case RetryAfter(seconds):
-                    with ends_wait():
+                    with ends_wait(), self.failing.pausing(of.item):
                         await self._waits.pause(seconds, of.clock)
                 case _:
                     with ends_wait():

@@ -24,6 +24,7 @@ from aegish_dist.errors import (
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.attempts import HELD_AFTER_FAILURE_S, Attempt, Attempts
 from aegish_dist.pipeline.caller import Caller
+from aegish_dist.pipeline.failing_items import FailingItems
 from aegish_dist.pipeline.waiting import Health, HeldRuns, ItemClock, Waits
 
 log = get_logger(__name__)
@@ -90,6 +91,11 @@ class Evaluator:
     def held(self) -> HeldRuns:
         """Runs of which no call may begin."""
         return self._waits.held
+
+    @property
+    def failing(self) -> FailingItems:
+        """Items held whose calls have failed so far."""
+        return self._attempts.failing
 
     def stop(self) -> None:
         """Begin no further call; calls in flight go on."""

@@ -1,7 +1,7 @@
 """How far one model of a run is: its state, and what is worked out from its counts."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from aegish_dist.core.forecast import cost_at_end_usd, model_eta_s
@@ -9,7 +9,6 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls, ModelStatus, State
 from aegish_dist.core.stop_rule import Decision
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.db.failures import FailedKind
 from aegish_dist.db.progress import Progress
 from aegish_dist.db.workers import Fleet, Halt
 
@@ -24,8 +23,8 @@ class RunFacts:
     """By model."""
     fleet: Fleet
     """The workers that live."""
-    failures: tuple[FailedKind, ...]
-    """Failed calls of all models, by kind."""
+    failures: tuple[FailedCalls, ...]
+    """Failed calls of all models by kind, those of items that workers still hold included."""
     decision: Decision | None
     """The last reading of its stop rule; None without one."""
 
@@ -46,9 +45,9 @@ def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:
     missing = planned - done
     state = _state(facts, model, missing, held, over=over)
     cost = None if progress.cost_usd is None else float(progress.cost_usd)
-    kinds = [kind for kind in facts.failures if kind.newest.model == model]
-    calls = sum(kind.newest.calls for kind in kinds)
-    limited = [kind for kind in kinds if kind.newest.error_class is ErrorClass.RATE_LIMIT]
+    kinds = [kind for kind in facts.failures if kind.model == model]
+    calls = sum(kind.calls for kind in kinds)
+    limited = [kind for kind in kinds if kind.error_class is ErrorClass.RATE_LIMIT]
     return ModelStatus(
         model=model,
         planned=planned,
@@ -60,11 +59,12 @@ def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:
         failed=failed,
         replaced=progress.replaced,
         reason=_reason(state, fleet, (run.run_id, model)),
+        waiting=fleet.waiting.get((run.run_id, model)),
         eta_s=model_eta_s(state, missing, progress.rate_per_s),
         cost_at_end_usd=cost_at_end_usd(cost, verdicts + progress.replaced, state, missing),
         failed_calls=calls,
         retries=max(0, calls - failed),
-        rate_limited=sum(kind.newest.calls for kind in limited),
+        rate_limited=sum(kind.calls for kind in limited),
         rate_limited_last_minute=sum(kind.calls_lately for kind in limited),
     )
 
@@ -92,15 +92,26 @@ def _reason(state: State, fleet: Fleet, key: tuple[str, str]) -> str | None:
     return fleet.reason(*key) or None if state is State.PARKED else None
 
 
-def last_errors(failures: tuple[FailedKind, ...], limit: int) -> tuple[FailedCalls, ...]:
-    """Return the kinds of failed calls that occurred last, the newest first.
+def all_failures(
+    stored: Iterable[FailedCalls], held: Iterable[FailedCalls]
+) -> tuple[FailedCalls, ...]:
+    """Return failed calls by kind, the newest kind first.
 
     Args:
-        failures: Of all models.
-        limit: How many at most.
+        stored: Those of items that have their verdicts.
+        held: Those of items that workers still hold.
     """
-    newest = sorted((kind.newest for kind in failures), key=lambda each: each.at, reverse=True)
-    return tuple(newest[:limit])
+    kinds: dict[tuple[object, ...], FailedCalls] = {}
+    for each in (*stored, *held):
+        key = (each.model, each.error_class, each.status)
+        other = kinds.get(key)
+        kinds[key] = each if other is None else _joined(each, other)
+    return tuple(sorted(kinds.values(), key=lambda each: each.at, reverse=True))
+
+
+def _joined(a: FailedCalls, b: FailedCalls) -> FailedCalls:
+    newest = a if a.at >= b.at else b
+    return replace(newest, calls=a.calls + b.calls, calls_lately=a.calls_lately + b.calls_lately)
 
 
 def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
@@ -16,6 +17,8 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.status import RunStatus, State
 from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.asked_aggregations import aggregate_here, wait_for_snapshot
+from aegish_dist.pipeline.observer import SILENT, Observer
+from aegish_dist.pipeline.pace import paced
 from aegish_dist.pipeline.read_rules import has_stop_rule, read_rules
 from aegish_dist.pipeline.status import items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
@@ -24,7 +27,6 @@ from aegish_dist.pipeline.watch import Counts, patiently
 if TYPE_CHECKING:
     from celery import Celery
 
-    from aegish_dist.pipeline.observer import Observer
     from aegish_dist.pipeline.workspace import Workspace
 
 POLL_S = 0.25
@@ -34,7 +36,11 @@ PATIENCE_S = 60.0
 
 
 def run_embedded(
-    engine: Engine, app: Celery, run: Run, on_status: Callable[[RunStatus], None]
+    engine: Engine,
+    app: Celery,
+    run: Run,
+    on_status: Callable[[RunStatus], None],
+    enqueueing: Callable[[], AbstractContextManager[Callable[[int], None]]] = SILENT.enqueueing,
 ) -> RunStatus:
     """Enqueue what is missing of a run and work on it in this process until nothing is left.
 
@@ -46,6 +52,7 @@ def run_embedded(
         run: A stored run.
         on_status: Called with each count: several times a second for a small run, more seldom where
             counting takes long.
+        enqueueing: Gives a callback for the number of items enqueued so far.
 
     Returns:
         The last status; items that failed on a bug are still missing in it, the log names them.
@@ -57,8 +64,9 @@ def run_embedded(
 
     queues = queue_names(run)
     with EmbeddedWorker(app, queues) as worker:
-        enqueue_missing(engine, app, run.run_id)
-        counts = Counts(lambda: run_status(engine, run.run_id))
+        with enqueueing() as published:
+            enqueue_missing(engine, app, run.run_id, published)
+        counts = Counts(paced(lambda: run_status(engine, run.run_id)))
         ruled = has_stop_rule(engine, run.run_id)
         while True:
             if ruled:
@@ -101,7 +109,7 @@ def wait_for_workers(
     from aegish_dist.broker.connection import queue_depths  # noqa: PLC0415
 
     queues = queue_names(run)
-    counts = Counts(lambda: patiently(lambda: run_status(engine, run.run_id)))
+    counts = Counts(paced(lambda: patiently(lambda: run_status(engine, run.run_id))))
     moving_at = time.monotonic()
     while True:
         busy = patiently(
@@ -133,9 +141,11 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
         The last status, as of `run_embedded` or `wait_for_workers`.
     """
     engine, embedded = workspace.engine, workspace.settings.embedded_broker
-    work = run_embedded if embedded else wait_for_workers
     with observer.watching() as show:
-        status = work(engine, workspace.app, run, show)
+        if embedded:
+            status = run_embedded(engine, workspace.app, run, show, observer.enqueueing)
+        else:
+            status = wait_for_workers(engine, workspace.app, run, show)
         if status.missing and status.state is not State.DECIDED:
             return status
         if embedded:

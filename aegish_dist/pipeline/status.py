@@ -17,12 +17,12 @@ from aegish_dist.db.progress import model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.stop_rules import load_decision
 from aegish_dist.db.workers import living_fleet
-from aegish_dist.pipeline.model_status import RunFacts, last_errors, model_statuses
+from aegish_dist.pipeline.model_status import RunFacts, all_failures, model_statuses
 
 RATE_WINDOW_S = 15.0
 """Seconds over which verdicts per second are taken."""
 LATELY_S = 60.0
-"""Seconds of the calls that were turned down lately."""
+"""Seconds of the calls that failed lately."""
 LAST_ERRORS = 8
 """Kinds of failed calls that a status names."""
 
@@ -37,15 +37,18 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     with transaction(engine) as session:
         run = load_run(session, run_id)
         rule, decision = load_decision(session, run_id)
+        progress = model_progress(session, run, RATE_WINDOW_S)
+        fleet = living_fleet(session)
+        stored = failed_kinds(session, run_id, LATELY_S, LAST_ERRORS)
         facts = RunFacts(
             run=run,
-            progress=model_progress(session, run, RATE_WINDOW_S),
-            fleet=living_fleet(session),
-            failures=failed_kinds(session, run_id, LATELY_S, LAST_ERRORS),
+            progress=progress,
+            fleet=fleet,
+            failures=all_failures(stored, fleet.failing.get(run_id, ())),
             decision=None if rule is None else decision,
         )
         aggregation = newest_aggregation(session, run_id)
-    models, progress = model_statuses(facts), facts.progress.values()
+    models = model_statuses(facts)
     planned, done = sum(m.planned for m in models), sum(m.done for m in models)
     caps = run.parameters
     costs = [model.cost_usd for model in models if model.cost_usd is not None]
@@ -56,13 +59,13 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         planned=planned,
         done=done,
         missing=planned - done,
-        outcomes=_summed(each.outcomes for each in progress),
-        failed=_summed(each.failed for each in progress),
+        outcomes=_summed(each.outcomes for each in progress.values()),
+        failed=_summed(each.failed for each in progress.values()),
         replaced=sum(model.replaced for model in models),
-        retrying=sum(each.awaiting_retry for each in progress),
+        retrying=sum(each.awaiting_retry for each in progress.values()),
         models=models,
         eta_s=run_eta_s(models),
-        workers=facts.fleet.workers,
+        workers=fleet.workers,
         snapshot_id=None if aggregation is None else aggregation.snapshot_id,
         aggregation_problem=None if aggregation is None else aggregation.problem,
         reading=None if rule is None or decision is None else _reading(rule, decision, models),
@@ -73,7 +76,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         max_cost_per_model_usd=None if caps is None else _usd(caps.max_cost_per_model_usd),
         rate_limited=sum(model.rate_limited for model in models),
         rate_limited_last_minute=sum(model.rate_limited_last_minute for model in models),
-        last_errors=last_errors(facts.failures, LAST_ERRORS),
+        last_errors=facts.failures[:LAST_ERRORS],
     )
 
 

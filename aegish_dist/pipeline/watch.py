@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.status import RunStatus
 from aegish_dist.errors import QueueError, StoreAwayError
+from aegish_dist.pipeline.pace import paced
 from aegish_dist.pipeline.status import run_status
 
 T = TypeVar("T")
@@ -21,6 +22,10 @@ OUTLAST_S = 60.0
 """Seconds for which a restart of either is waited out."""
 COUNTS_PER_S = 0.02
 """Seconds of counting per second of waiting at most: a large run takes seconds to count."""
+COUNTS_PER_S_OF_SMALL = 0.25
+"""The same for small runs: those take long only while the machine is busy with something else."""
+ITEMS_PER_PAUSE_S = 3000
+"""A run is small if the first of these asks for a longer pause than a second for so many items."""
 LONGEST_PAUSE_S = 60.0
 """Seconds between two counts at most, however long one takes."""
 SETTLED_S = 5.0
@@ -59,7 +64,7 @@ class Counts:
             return None
         status = self._count()
         ended = self._clock()
-        self._due_at = ended + min((ended - began) / COUNTS_PER_S, LONGEST_PAUSE_S)
+        self._due_at = ended + _pause_s(ended - began, status.planned)
         if not status.ended:
             self._ended_at = None
         elif self._ended_at is None:
@@ -77,6 +82,17 @@ class Counts:
         return self._clock() - self._ended_at >= SETTLED_S
 
 
+def _pause_s(took_s: float, planned: int) -> float:
+    """Return the seconds until the next count.
+
+    Args:
+        took_s: Seconds that the last one took.
+        planned: Items of the run.
+    """
+    for_small = max(took_s / COUNTS_PER_S_OF_SMALL, planned / ITEMS_PER_PAUSE_S)
+    return min(took_s / COUNTS_PER_S, for_small, LONGEST_PAUSE_S)
+
+
 def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], None]) -> RunStatus:
     """Count a run again and again until it is complete or nothing moves by itself.
 
@@ -91,7 +107,7 @@ def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], Non
     Raises:
         StoreAwayError: The database was away for a minute.
     """
-    counts = Counts(lambda: patiently(lambda: run_status(engine, first.run_id)))
+    counts = Counts(paced(lambda: patiently(lambda: run_status(engine, first.run_id))))
     status = counts.look(quiet=False) or first
     while not counts.has_ended(status):
         time.sleep(WATCH_INTERVAL_S)

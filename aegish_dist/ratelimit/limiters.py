@@ -7,6 +7,7 @@ from functools import partial
 
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.status import Waiting
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
@@ -72,6 +73,15 @@ class Limiters:
     def parked(self) -> dict[str, str | None]:
         """The parked models, each with the provider's words about its failure."""
         return {model: each.reason for model, each in self._limiters.items() if each.parked}
+
+    @property
+    def waiting(self) -> dict[tuple[str, str], Waiting]:
+        """Calls that wait for a permit by run id and model, and why."""
+        return {
+            (run_id, model): Waiting(calls, 0, each.blocked_by)
+            for model, each in self._limiters.items()
+            for run_id, calls in each.waiting.items()
+        }
 
     async def over_budget(self) -> list[tuple[str, str]]:
         """Return run id and model for each cap that is reached."""

@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 
+from aegish_dist.core.status import Blocked
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH, RENEWAL
 from aegish_dist.ratelimit.protocol import Lease
 from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit, RunQueue
@@ -133,6 +134,14 @@ class LocalLease:
     def circuit_open(self) -> bool:
         """Whether the model is not called, except by probes."""
         return self._lease is not None and self._lease.circuit_open
+
+    @property
+    def blocked_by(self) -> Blocked:
+        """Why a call that waits may not begin."""
+        if self.circuit_open:
+            return Blocked.CIRCUIT
+        full = self._lease is not None and self._full(self._lease)
+        return Blocked.SLOTS if full or self._semaphore.free <= 0 else Blocked.RATE
 
     @property
     def parked(self) -> bool:

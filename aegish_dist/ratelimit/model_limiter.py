@@ -9,6 +9,7 @@ import random
 
 from aegish_dist.core.failures import KINDS
 from aegish_dist.core.limits import Limits, RateHint
+from aegish_dist.core.status import Blocked
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError
 from aegish_dist.ratelimit.answers import Answers
@@ -181,6 +182,16 @@ class ModelLimiter:
     def parked(self) -> bool:
         """Whether the circuit is open and the first probes have failed, as `status` shows it."""
         return self._renewer.running and self._lease.parked
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """Calls that wait for a permit, by run id; a run without any is absent."""
+        return {run.run_id: len(run.waiters) for run in self._queue if run.waiters}
+
+    @property
+    def blocked_by(self) -> Blocked:
+        """Why they wait."""
+        return self._lease.blocked_by
 
     @property
     def reason(self) -> str | None:

@@ -118,6 +118,7 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
             "failed": 0,
             "replaced": 0,
             "reason": None,
+            "waiting": None,
             "eta_s": 0.0,
             "cost_at_end_usd": 0.0,
             "failed_calls": 0,

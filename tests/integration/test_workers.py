@@ -1,11 +1,16 @@
 """Heartbeats of workers, in a real store."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 from celery import Celery
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli.halts import halted
-from aegish_dist.core.status import State
+from aegish_dist.core.status import Blocked, FailedCalls, State, Waiting
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.db.worker_entries import MESSAGE_LENGTH
 from aegish_dist.db.workers import REASON_LENGTH, Halt, forget_worker, living_fleet, report_worker
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.examine import examine
@@ -23,6 +28,23 @@ def test_a_fleet(engine: Engine) -> None:
 
     assert (fleet.workers, dict(fleet.in_flight)) == (2, {("run1", "lab/guard"): 5})
     assert fleet.halt("run1", "lab/guard") is None
+
+
+def test_items_that_wait_and_calls_that_failed(engine: Engine) -> None:
+    """Workers add up, an older one that reports neither is understood, and foreign text stays."""
+    key, at = ("run1", "lab/guard"), datetime(2026, 1, 2, tzinfo=UTC)
+    words = "\x00\ud800" + "n" * 1000
+    limited = FailedCalls(at, "lab/guard", ErrorClass.RATE_LIMIT, 429, words, 7, 2)
+    with Session(engine) as session, session.begin():
+        slots, rate = Waiting(1, 0, Blocked.SLOTS), Waiting(5, 2, Blocked.RATE)
+        report_worker(session, "a", {key: 9}, waiting={key: slots}, failing={"run1": [limited]})
+        report_worker(session, "b", {key: 3}, waiting={key: rate})
+        report_worker(session, "older", {key: 4})
+        fleet = living_fleet(session)
+
+    assert fleet.in_flight[key] == 16
+    assert fleet.waiting == {key: Waiting(6, 2, Blocked.RATE)}
+    assert fleet.failing == {"run1": (replace(limited, message=words[:MESSAGE_LENGTH]),)}
 
 
 def test_halts(engine: Engine) -> None:

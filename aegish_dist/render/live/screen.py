@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from aegish_dist.core.printable import printable
@@ -132,10 +133,14 @@ def _rank(model: ModelStatus) -> int:
 
 def _entry(model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
     style = STYLES[model.state] if model.state is not State.RUNNING else ""
-    lines = [Text(row, style=style)]
-    if reason := why(model):
-        lines.append(Text(cut(f"  {reason}", canvas.width, canvas.dots), style=style))
-    return lines
+    reason = why(model)
+    if not reason:
+        return [Text(row, style=style)]
+    together = f"{row}  {reason}"
+    if cell_len(together) <= canvas.width:
+        return [Text(together, style=style)]
+    below = cut(f"  {reason}", canvas.width, canvas.dots)
+    return [Text(row, style=style), Text(below, style=style)]
 
 
 def _more(models: Sequence[ModelStatus], canvas: Canvas) -> Text:

@@ -5,7 +5,14 @@ Foreign text comes out printable, on one line and without keys.
 
 from aegish_dist.core.printable import printable
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.status import HELD, FailedCalls, ModelStatus, RunStatus, State
+from aegish_dist.core.status import (
+    Blocked,
+    FailedCalls,
+    ModelStatus,
+    RunStatus,
+    State,
+    Waiting,
+)
 from aegish_dist.core.words import counted
 from aegish_dist.render.numbers import format_usd
 
@@ -85,18 +92,40 @@ def headline(status: RunStatus) -> list[str]:
 
 def why(model: ModelStatus) -> str:
     """Say why items of a model wait; empty when none does, or only for those before it."""
-    if model.state is State.PARKED:
-        return f"parked: {foreign(model.reason or 'too many failures in a row')}"
-    if model.state is State.OVER_BUDGET:
-        spent = "" if model.cost_usd is None else f": {format_usd(model.cost_usd)} spent"
-        return f"over budget{spent}"
-    if model.state is State.WAITING:
-        if model.reason is not None:
-            return f"no worker may call it: {foreign(model.reason)}"
-        return "no worker is at it"
-    if model.state in HELD and model.in_flight:
-        return f"{model.state}: {counted(model.in_flight, 'call')} end by themselves"
-    return model.state.value if model.state in HELD else ""
+    match model.state:
+        case State.COMPLETE:
+            words = ""
+        case State.RUNNING:
+            words = _waits(model.waiting)
+        case State.WAITING if model.reason is None:
+            words = "no worker is at it"
+        case State.WAITING:
+            words = f"no worker may call it: {foreign(model.reason or '')}"
+        case State.PARKED:
+            words = f"parked: {foreign(model.reason or 'too many failures in a row')}"
+        case State.OVER_BUDGET:
+            words = f"over budget: {format_usd(model.cost_usd)} spent"
+        case State.PAUSED | State.CANCELLED | State.DECIDED:
+            under_way = counted(model.in_flight, "call")
+            words = f"{model.state}: {under_way} in flight end first" if model.in_flight else ""
+    return words
+
+
+def _waits(waiting: Waiting | None) -> str:
+    parts = []
+    if waiting is not None and waiting.limiter and waiting.blocked_by is not None:
+        parts.append(f"{waiting.limiter:,} {_BLOCKED[waiting.blocked_by]}")
+    if waiting is not None and waiting.backoff:
+        parts.append(f"{waiting.backoff:,} in backoff after failed calls")
+    return ", ".join(parts)
+
+
+_BLOCKED = {
+    Blocked.RATE: "waiting at the rate limiter",
+    Blocked.SLOTS: "waiting for a free call slot",
+    Blocked.CIRCUIT: "waiting for a probe: the model failed several times in a row",
+}
+"""Why items wait, after their number."""
 
 
 def error_words(error: FailedCalls) -> str:

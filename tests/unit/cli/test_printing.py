@@ -267,3 +267,27 @@ def test_other_system_errors_stay_bugs() -> None:
     """Only a failing standard output is excused."""
     with pytest.raises(ConnectionResetError), printing.checked_output():
         raise ConnectionResetError
+
+
+@pytest.mark.parametrize(
+    ("settings", "redraws"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True),
+        ({"TERM": "dumb"}, False),
+        ({}, False),
+        ({"TERM": "xterm", "CI": "true"}, False),
+        ({"TERM": "xterm", "CI": "false"}, True),
+    ],
+)
+def test_only_a_terminal_that_a_person_looks_at_is_drawn_over(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], redraws: bool
+) -> None:
+    """Dumb terminals and CI get lines; a pipe does in any case."""
+    for name in ("TERM", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert not printing.can_redraw(stderr=True)
+    monkeypatch.setattr(printing, "errors_are_on_terminal", lambda: True)
+    assert printing.can_redraw(stderr=True) == redraws

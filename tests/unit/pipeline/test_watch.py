@@ -15,7 +15,8 @@ from tests.defined import defined
 class SlowRun:
     """A run whose counting takes its time, on a clock of its own."""
 
-    def __init__(self, count_s: float) -> None:
+    def __init__(self, count_s: float, planned: int = 10_000_000) -> None:
+        self.planned = planned
         self.now = 0.0
         self.counts = 0
         self.ended = False
@@ -27,7 +28,11 @@ class SlowRun:
         self.counts += 1
         self.now += self._count_s
         return SimpleNamespace(
-            number=self.counts, ended=self.ended, missing=self.missing, held=self.held
+            number=self.counts,
+            ended=self.ended,
+            missing=self.missing,
+            held=self.held,
+            planned=self.planned,
         )
 
 
@@ -54,6 +59,14 @@ def test_counting_takes_a_small_part_of_the_time() -> None:
     look_for(run, 1000.0)
 
     assert run.counts * 0.5 <= 0.02 * 1000.0 + 0.5
+
+
+def test_a_small_run_on_a_busy_machine_is_counted_all_the_same() -> None:
+    """A thousand items that took a second are counted every five seconds, not once a minute."""
+    run = SlowRun(count_s=1.0, planned=1000)
+    look_for(run, 100.0)
+
+    assert 19 <= run.counts <= 21
 
 
 def test_however_long_counting_takes_a_count_comes_every_minute() -> None:

@@ -35,7 +35,7 @@ def a_model(model: str = "openai/gpt-5.1", **changes: Any) -> ModelStatus:
 def an_error(message: str = "Rate limit reached", **changes: Any) -> FailedCalls:
     """Return three 429s."""
     return replace(
-        FailedCalls(AT, "openai/gpt-5.1", ErrorClass.RATE_LIMIT, 429, message, 3), **changes
+        FailedCalls(AT, "openai/gpt-5.1", ErrorClass.RATE_LIMIT, 429, message, 3, 2), **changes
     )
 
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from aegish_dist.core.status import Waiting
 from aegish_dist.db.workers import Halts, Reasons
 from aegish_dist.errors import StoreError
+from aegish_dist.pipeline.failing_items import FailingItems
 from tests.services import wait_until
 from workers import lifecycle, pool
 from workers.lifecycle import Heartbeat
@@ -26,7 +28,9 @@ class UnluckyStore:
         self.errors = list(errors)
         self.reports = 0
 
-    def report(self, name: str, in_flight: object, halts: Halts, reasons: Reasons) -> None:
+    def report(
+        self, name: str, in_flight: object, halts: Halts, reasons: Reasons, **more: object
+    ) -> None:
         if self.errors:
             raise self.errors.pop(0)
         self.reports += 1
@@ -36,6 +40,7 @@ class NoLimiters:
     """Limiters of no model."""
 
     parked: Mapping[str, str | None] = MappingProxyType({})
+    waiting: Mapping[tuple[str, str], Waiting] = MappingProxyType({})
 
     async def over_budget(self) -> list[tuple[str, str]]:
         return []
@@ -45,7 +50,7 @@ def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> No
     """Of several errors in a row the first is logged, and the next report is made all the same."""
     monkeypatch.setattr(lifecycle, "REPORT_INTERVAL_S", 0.001)
     store: Any = UnluckyStore(KeyError("?"), RuntimeError("?"))
-    evaluator: Any = SimpleNamespace(in_flight={})
+    evaluator: Any = SimpleNamespace(in_flight={}, failing=FailingItems())
     limiters: Any = NoLimiters()
     thread = DaemonThread("test")
 

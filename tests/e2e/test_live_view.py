@@ -1,0 +1,135 @@
+"""The live view on a real pseudo-terminal, of a run whose provider turns calls down."""
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import DEADLINE_S, Simulator, aegish_dist, environment, run_json
+from tests.services import wait_until
+
+ENTERED, LEFT = "\x1b[?1049h", "\x1b[?1049l"
+CURSOR_HIDDEN, CURSOR_SHOWN = "\x1b[?25l", "\x1b[?25h"
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+WIDTH, HEIGHT = 80, 24
+
+
+class Terminal:
+    """A command on a pseudo-terminal of 80 x 24, and everything that it wrote there."""
+
+    def __init__(self, env: dict[str, str], *arguments: str) -> None:
+        """Start the command."""
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
+        self.process = subprocess.Popen(
+            aegish_dist(*arguments),
+            env=env,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._written = bytearray()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with suppress(OSError):  # the last process has closed its end
+            while chunk := os.read(self._master, 65_536):
+                self._written += chunk
+
+    @property
+    def written(self) -> str:
+        """All of it, escape codes included."""
+        return bytes(self._written).decode(errors="replace")
+
+    def interrupt(self) -> None:
+        """Send what Ctrl-C sends."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end; return its exit code, its screens, and what it left behind as text."""
+        code = self.process.wait(DEADLINE_S)
+        self._reader.join(DEADLINE_S)
+        screens, left, behind = self.written.partition(LEFT)
+        assert left, self.written[-2000:]
+        return code, screens.partition(ENTERED)[2], behind
+
+    def close(self) -> None:
+        """End what is left of it."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(DEADLINE_S)
+        os.close(self._master)
+
+
+@pytest.fixture
+def simulator(tmp_path: Path) -> Iterator[Simulator]:
+    with Simulator(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def env(postgres_url: str, simulator: Simulator) -> dict[str, str]:
+    """The settings of an embedded worker, on a terminal that a person looks at."""
+    settings = environment(database_url=postgres_url, catalog=simulator.catalog, concurrency=20)
+    return {**settings, "TERM": "xterm-256color", "CI": "", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
+
+
+def frames(screens: str) -> list[list[str]]:
+    """Return what was drawn, frame by frame, as lines of text."""
+    drawn = screens.split("\x1b[H")[1:]
+    return [[ESCAPES.sub("", line) for line in re.split(r"\r?\n\r?", each)] for each in drawn]
+
+
+def test_a_run_is_seen_and_the_terminal_is_given_back(
+    env: dict[str, str], simulator: Simulator
+) -> None:
+    """Ctrl-C leaves the last state and exit code 130; `resume` is seen to the end."""
+    turned_down = ("--fault", "rate_limit=0.15", "--seed", "7")
+    simulator.start("--latency", "constant:0.3", *turned_down)
+    asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "60")
+    submit = Terminal(env, "submit", *asked, "--skip-preflight")
+    try:
+        wait_until(lambda: "rate_limit 429" in submit.written, "a 429 on the screen", DEADLINE_S)
+        submit.interrupt()
+        code, screens, behind = submit.end()
+    finally:
+        submit.close()
+    assert code == 130
+    seen = frames(screens)
+    assert seen
+    assert max(len(line) for frame in seen for line in frame) <= WIDTH
+    assert max(map(len, seen)) <= HEIGHT
+    last = "\n".join(seen[-1])
+    for fact in ("running", " of 60 ", "in flight", "1 worker", "429s", "simulated/careful"):
+        assert fact in last
+    assert submit.written.rfind(CURSOR_SHOWN) > submit.written.rfind(CURSOR_HIDDEN)
+    assert "Last errors" in behind
+    assert behind.endswith("interrupted\r\n")
+
+    simulator.stop()
+    simulator.start("--latency", "constant:0.05", *turned_down)
+    resume = Terminal(env, "resume", "--run-id", "latest")
+    try:
+        code, _, behind = resume.end()
+    finally:
+        resume.close()
+    assert code == 0
+    assert "60 of 60  100 %" in behind
+    assert "ALLOW" in behind
+    status = run_json(env, "status")
+    assert (status["state"], status["done"]) == ("complete", 60)
+    assert status["rate_limited"] >= 1
+    assert status["last_errors"][0]["error_class"] == "rate_limit"
