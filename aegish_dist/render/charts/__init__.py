@@ -1,10 +1,16 @@
 """Plots of a report: Vega-Lite specifications, drawn without a browser."""
 
-from aegish_dist.render.charts.catalogue import CHARTS, chart_specification
-from aegish_dist.render.charts.chart import DrawnChart
+from aegish_dist.errors import ConfigError
+from aegish_dist.render.charts.catalogue import CHARTS, chart_specification, make_chart
+from aegish_dist.render.charts.chart import Chart, DrawnChart
+from aegish_dist.render.charts.drawing import converter
+from aegish_dist.render.charts.themed import themed_svg
 from aegish_dist.render.data import ReportData
 
 __all__ = ["CHARTS", "DrawnChart", "chart_specification", "page_charts"]
+
+_ON_PAGES = ("score-by-cost", "score-by-latency", "reliability", "latency-split", "error-timeline")
+"""The others are tables of the page, or say less there."""
 
 
 def page_charts(data: ReportData) -> list[DrawnChart]:
@@ -17,5 +23,13 @@ def page_charts(data: ReportData) -> list[DrawnChart]:
         Those for which the report has data, in the order of the page; none where the package that
         draws them, the extra `plots`, is not installed.
     """
-    del data
-    return []
+    try:
+        converter()
+    except ConfigError:
+        return []
+    made = (make_chart(data, name) for name in _ON_PAGES)
+    return [
+        DrawnChart(each.name, each.title, each.caption, each.description, themed_svg(each))
+        for each in made
+        if isinstance(each, Chart)
+    ]

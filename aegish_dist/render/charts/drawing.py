@@ -50,21 +50,21 @@ def drawn(specification: dict[str, Any], form: str, *, title: str, dpi: float = 
         case "pdf":
             convert = draw.vegalite_to_pdf
         case _:
-            return drawn_svg(specification, title).encode()
+            return drawn_svg(specification, title, specification.get("description", "")).encode()
     return bytes(convert(specification, vl_version=VEGA_LITE))
 
 
-def drawn_svg(specification: dict[str, Any], title: str) -> str:
+def drawn_svg(specification: dict[str, Any], title: str, description: str = "") -> str:
     """Return a plot as an SVG document with title and description.
 
     Args:
         specification: Of Vega-Lite.
-        title: One line.
+        title: One line; may be foreign.
+        description: The finding in words; may be foreign.
     """
     svg: str = converter().vegalite_to_svg(specification, vl_version=VEGA_LITE)
     head, mark, rest = svg.partition(">")
     words = f"<title>{escape(printable(title))}</title>"
-    description = specification.get("description")
     if description:
         words += f"<desc>{escape(printable(description))}</desc>"
     return f'{head} role="img"{mark}{words}{rest}\n'

@@ -52,7 +52,8 @@ def bare_specification(chart: Chart) -> dict[str, Any]:
     rows = _legend_rows(panel.legend, panel.left + panel.width + panel.right - 2 * theme.MARGIN)
     top = 4 + len(rows) * _LEGEND_LINE_PX + panel.top
     legend = list(_legend(rows, theme.MARGIN - panel.left, 4 - top))
-    return _framed(panel, legend, top, panel.bottom)
+    framed = _framed(panel, legend, top, panel.bottom)
+    return framed | {"background": None}
 
 
 def _framed(panel: Panel, around: Sequence[Layer], top: float, bottom: float) -> dict[str, Any]:

@@ -71,9 +71,10 @@ class PlacedLabel:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A place that a label could take."""
+    """A place that a label could take, without what is around it."""
 
-    label: PlacedLabel
+    box: PixelBox
+    ring: float
     cost: float
 
 
@@ -194,16 +195,19 @@ def _crowd(blocks: Sequence[_Block], place: int) -> int:
 
 
 def _best(point: _Block, size: float, around: _Surroundings) -> PlacedLabel | None:
-    best: _Candidate | None = None
+    best, least = None, math.inf
     for candidate in _candidates(point, size):
-        if best is not None and candidate.cost >= best.cost:
+        if candidate.ring >= least:
+            break
+        if candidate.cost >= least or not around.area.holds(candidate.box):
             continue
-        if around.allows(candidate.label):
-            cost = candidate.cost + around.penalty(candidate.label)
-            if best is None or cost < best.cost:
-                best = _Candidate(candidate.label, cost)
+        label = _label(point, candidate.box)
+        if around.allows(label):
+            cost = candidate.cost + around.penalty(label)
+            if cost < least:
+                best, least = label, cost
     if best is not None:
-        return best.label
+        return best
     return next((each for each in _anywhere(point, size, around.area) if around.allows(each)), None)
 
 
@@ -218,7 +222,7 @@ def _candidates(point: _Block, size: float) -> Iterator[_Candidate]:
             y = point.y + ring * down + height * _share(down)
             box = PixelBox(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
             preference = 1.5 * (across < -0.1) + 1.0 * (abs(across) < 0.1) + 0.5 * (down > 0.1)
-            yield _Candidate(_label(point, box), ring + preference)
+            yield _Candidate(box, ring, ring + preference)
 
 
 def _share(direction: float) -> float:

@@ -60,7 +60,7 @@ def axes(**scales: Encoding) -> Layer:
     """
     row = {name: channel["scale"]["domain"][0] for name, channel in scales.items()}
     encoding = {name: scales.get(name, pixels(name)) for name in ("x", "y")}
-    mark = {"type": "point", "opacity": 0, "size": 0}
+    mark = {"type": "point", "opacity": 0, "size": 0, "color": INK}
     return layer([{"x": 0, "y": 0} | row], mark, **encoding)
 
 

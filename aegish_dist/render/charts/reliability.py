@@ -7,7 +7,7 @@ from typing import Any
 
 from aegish_dist.render.charts import theme
 from aegish_dist.render.charts.boxes import PixelLine
-from aegish_dist.render.charts.captions import counted, listed, sentences, simulated_note
+from aegish_dist.render.charts.captions import listed, sentences, simulated_note
 from aegish_dist.render.charts.chart import Chart, Layer, LegendItem, NoChart, Panel
 from aegish_dist.render.charts.layers import (
     Row,
@@ -25,6 +25,7 @@ from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.numbers import format_count
 
 _SIDE, _GAP_X, _GAP_Y = 170.0, 62.0, 80.0
+_COLUMNS = 5
 _SHARE_PX = 22.0
 """Height of the bars below a panel that say how many verdicts are in each bin."""
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -47,23 +48,19 @@ class _Cell:
         return self.y + _SIDE * (1 - accuracy)
 
 
-def reliability(
-    name: str, entries: Sequence[RankedModel], most: int | None = None
-) -> Chart | NoChart:
+def reliability(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return accuracy against stated confidence.
 
     Args:
         name: Name of the chart.
         entries: The models, best first.
-        most: Models that are drawn; all when None.
     """
     stated = [entry for entry in entries if _bins(entry)]
     if not stated:
         return NoChart(name, "no model states a confidence")
-    drawn = stated[:most]
-    columns = min(len(drawn), 4 if len(drawn) <= 12 else 6)
-    rows = -(-len(drawn) // columns)
-    cells = list(_cells(drawn, columns))
+    columns = min(len(stated), _COLUMNS)
+    rows = -(-len(stated) // columns)
+    cells = list(_cells(stated, columns))
     silent = [entry.model for entry in entries if entry not in stated]
     panel = Panel(
         width=columns * _SIDE + (columns - 1) * _GAP_X,
@@ -85,13 +82,10 @@ def reliability(
         caption=sentences(
             "Scored verdicts that state a confidence: mean confidence and share of correct ones in "
             "each of ten bins of equal width. Bars: 95 % confidence intervals (Wilson).",
-            simulated_note(drawn),
+            simulated_note(stated),
             f"Not drawn: {listed(silent)} (no confidence stated)." if silent else "",
-            f"The best {counted(len(drawn), 'model')} of {len(stated)}."
-            if len(drawn) < len(stated)
-            else "",
         ),
-        description=_description(drawn),
+        description=_description(stated),
         panel=panel,
     )
 

@@ -32,6 +32,11 @@ LEADING = 1.35
 MARGIN = 16
 """Pixels around everything."""
 
+VARIABLES = MappingProxyType(
+    {INK: "ink", SOFT: "soft", GRID: "grid", LINE: "line", BAR: "bar", BAND: "band", PAPER: "paper"}
+)
+"""By color, the name in the style sheet of a page, which has others for dark screens; those of
+`PALETTE` are numbered from 1."""
 PALETTE = ("#2c254a", "#842fb3", "#265040", "#c84a2b", "#5b89c2", "#cc8e0d")
 SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross")
 

@@ -1,0 +1,89 @@
+"""The command `plots` on stored runs."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.command_line import CommandLine, write_lines
+from tests.unit.render.reports import HOSTILE
+
+ANSWER = {"completion": '{"action": "block", "confidence": 0.9}'}
+
+
+@pytest.fixture
+def aegish(aegish: CommandLine, tmp_path: Path) -> CommandLine:
+    """A command line whose store holds one run of two models, one with a hostile name."""
+    lines = [
+        {"model": model, "command": f"cat /etc/shadow {n}", "target": target, "latency_ms": 900 + n}
+        | ANSWER
+        for model in ("acme/guard", HOSTILE)
+        for n, target in enumerate(["malicious"] * 4 + ["harmless"] * 4)
+    ]
+    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines), "--name", HOSTILE)
+    return aegish
+
+
+def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path) -> None:
+    """The files are printed; a plot without data is named with the reason."""
+    folder = tmp_path / "new" / "figures"
+    done = aegish.ok("plots", "-o", folder, "--format", "vega,svg,pdf,png", "--only",
+                     "ranking,differences,cost")  # fmt: skip
+    names = [f"{name}.{end}" for name in ("ranking", "differences")
+             for end in ("svg", "png", "pdf", "vl.json")]  # fmt: skip
+    assert done.out.splitlines() == [str(folder / name) for name in names]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+    assert "no plot cost: no model has a cost" in done.err
+    assert (folder / "ranking.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "ranking.pdf").read_bytes().startswith(b"%PDF")
+    assert (folder / "ranking.svg").read_text().startswith("<svg")
+    schema = json.loads((folder / "ranking.vl.json").read_text())["$schema"]
+    assert "vega-lite/v6" in schema
+
+
+def test_the_same_snapshot_gives_the_same_bytes(aegish: CommandLine, tmp_path: Path) -> None:
+    """Of every plot, drawn twice; hostile names stay text."""
+    aegish.ok("plots", "-o", tmp_path / "one")
+    aegish.ok("plots", "-o", tmp_path / "other", "--snapshot", 1)
+    drawn = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
+    assert drawn == {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()}
+    assert len(drawn) >= 7
+    assert not any(b"<script" in each or b"\x1b" in each for each in drawn.values())
+
+
+def test_plots_are_listed_without_a_store(aegish: CommandLine) -> None:
+    """With what each shows."""
+    listed = aegish.ok("plots", "--list").out.splitlines()
+    assert len(listed) == 14
+    assert all("  " in line and line.endswith(".") for line in listed)
+
+
+def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
+    """Each in one line that says what there is."""
+    done = aegish("plots", "--only", "pie")
+    assert done.code == 2
+    assert "'pie' is none of ranking, score-by-cost" in done.err
+    assert aegish("plots", "--format", "gif").code == 2
+    assert aegish("plots", "--snapshot", 1, "--scoring", "aegish-legacy").code == 2
+    done = aegish("plots", "--only", "cost", "-o", tmp_path / "none")
+    assert done.code == 1
+    assert "has no data for these plots: cost: no model has a cost" in done.err
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "file").touch()
+    assert aegish("plots", "-o", tmp_path / "file").code == 2
+    done = aegish("plots", "--only", "ranking", "-o", tmp_path / "file" / "below")
+    assert done.code == 1
+    assert "cannot be made" in done.err
+
+
+def test_without_the_package_specifications_are_written_all_the_same(
+    aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawing says what to install, before anything is computed."""
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    done = aegish("plots", "-o", tmp_path / "figures")
+    assert done.code == 1
+    assert "pip install 'aegish-dist[plots]'" in done.err
+    assert not (tmp_path / "figures").exists()
+    aegish.ok("plots", "-o", tmp_path / "figures", "--format", "vega", "--only", "ranking")
