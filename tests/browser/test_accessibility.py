@@ -1,0 +1,44 @@
+"""axe finds nothing serious: names, roles, contrast, order."""
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Visit
+
+SERIOUS = {"serious", "critical"}
+
+
+def findings(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the rules that are broken seriously, and where."""
+    violations: list[dict[str, Any]] = Axe().run(page).response["violations"]
+    return [
+        (each["id"], [(node["html"][:160], node["failureSummary"]) for node in each["nodes"][:3]])
+        for each in violations
+        if each["impact"] in SERIOUS
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page(visit: Visit, scheme: Any) -> None:
+    """In either scheme of colours."""
+    visit.page.emulate_media(color_scheme=scheme)
+    assert findings(visit.open()) == []
+
+
+def test_the_page_on_a_phone(visit: Visit) -> None:
+    """Where tables are cards."""
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    assert findings(visit.open()) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_open_detail(visit: Visit, scheme: Any) -> None:
+    """With a model unfolded, in either scheme."""
+    visit.page.emulate_media(color_scheme=scheme)
+    page = visit.open("#commands")
+    page.locator("#grid [role=gridcell]").first.click()
+    page.locator("#grid-detail[data-shown]").wait_for()
+    assert findings(page) == []

@@ -1,0 +1,88 @@
+"""The report on a phone, on a desk and on paper: nothing is cut off, nothing is out of reach."""
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Visit
+from tests.browser.recorded_run import MODELS
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+PAPER = {"viewport": {"width": 1039, "height": 710}}
+"""A4 across between margins of 11 mm, in CSS pixels."""
+
+OVERFLOWING = """() => [...document.querySelectorAll("main *, nav *")].filter((each) => {
+  const box = each.getBoundingClientRect();
+  const scrolls = each.closest("nav ul, .scroll, #grid-box, pre");
+  const seen = each.checkVisibility({ visibilityProperty: true }) && box.width > 1 && box.height > 1;
+  return seen && (scrolls === null || scrolls === each)
+    && (box.right > window.innerWidth + 1 || box.left < -1);
+}).map((each) => `${each.tagName} ${each.className} ${each.textContent.slice(0, 60)}`)"""
+"""Elements that reach beyond the window, and are in no region that scrolls by itself."""
+
+CUT = """() => [...document.querySelectorAll("main table, #grid")].filter((each) => {
+  const region = each.closest(".scroll, #grid-box") || document.documentElement;
+  if (region.scrollWidth <= region.clientWidth + 1) return false;
+  const focusable = region.tabIndex === 0 || region.querySelector("[tabindex='0']") !== null;
+  const named = region.getAttribute("aria-label") || each.getAttribute("aria-label");
+  return !(focusable && named);
+}).map((each) => each.caption ? each.caption.textContent : each.id)"""
+"""Tables wider than their region, where keys could not scroll it or nothing names it."""
+
+
+@pytest.mark.parametrize("context_options", [PHONE])
+def test_on_a_phone_nothing_scrolls_sideways_and_the_score_is_seen(page: Page) -> None:
+    """The document is as wide as the window, and each model's score lies within."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate(OVERFLOWING) == []
+    scores = page.locator("#leaderboard tbody tr td.score:nth-of-type(2)")
+    boxes = [score.bounding_box() for score in scores.all()]
+    assert len(boxes) == len(MODELS)
+    for box in boxes:
+        assert box is not None
+        assert box["x"] >= 0
+        assert 0 < box["width"] <= 390 - box["x"]
+        assert box["height"] > 10
+
+
+@pytest.mark.parametrize("width", [1280, 1024])
+def test_on_a_desk_no_column_is_cut(visit: Visit, width: int) -> None:
+    """A table is as wide as its region, or the region has a name and takes the focus."""
+    visit.page.set_viewport_size({"width": width, "height": 900})
+    page = visit.open()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(OVERFLOWING) == []
+    assert page.evaluate(CUT) == []
+
+
+@pytest.mark.parametrize("context_options", [PAPER])
+def test_on_paper_nothing_is_wider_than_the_page(page: Page) -> None:
+    """Regions that scroll on screen do not, either; what only a pointer can use is left out."""
+    page.emulate_media(media="print")
+    assert page.evaluate(OVERFLOWING.replace(".scroll", ".none")) == []
+    assert not page.locator("nav").is_visible()
+    assert not page.locator("#grid-filters").is_visible()
+    assert "DR" in page.locator("#leaderboard thead").inner_text()
+    assert page.pdf(format="A4").startswith(b"%PDF-")
+
+
+def luminance(color: str) -> float:
+    """Return the part of white in a colour such as `rgb(1, 2, 3)`, roughly."""
+    parts: list[Any] = color.removeprefix("rgba").removeprefix("rgb").strip("()").split(",")
+    return sum(float(part) for part in parts[:3]) / 765
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_follows_the_colours_of_the_system(visit: Visit, scheme: Any) -> None:
+    """Dark on light by day, light on dark by night, the dialog as well."""
+    visit.page.emulate_media(color_scheme=scheme)
+    page = visit.open()
+    page.locator("#grid [role=rowheader]").first.click()
+    page.locator("#grid-detail[data-shown]").wait_for()
+    for selector in ("body", "#grid-detail"):
+        ink, ground = page.locator(selector).evaluate(
+            "each => [getComputedStyle(each).color, getComputedStyle(each).backgroundColor]"
+        )
+        assert (luminance(ink) > luminance(ground)) == (scheme == "dark"), (selector, ink, ground)
+        assert abs(luminance(ink) - luminance(ground)) > 0.6
