@@ -13,6 +13,7 @@ from aegish_dist.core.printable import printable
 from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import RankedModel, ranked_entries
+from aegish_dist.render.failure_sections import reasons
 
 COLUMNS = (
     "run_id",
@@ -62,10 +63,14 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _rows(data: ReportData) -> Iterator[dict[str, Any]]:
+    why = reasons(data)
     for entry in ranked_entries(data.snapshot.document):
         source = _source(data) | {"model": entry.model}
         for row in chain(
-            _estimates(entry), _effect(data, entry), _numbers(entry), _failures(data, entry)
+            _estimates(entry, why.get(entry.model, "")),
+            _effect(data, entry),
+            _numbers(entry),
+            _failures(data, entry),
         ):
             yield source | row
 
@@ -86,9 +91,9 @@ def _fingerprints(opinion: Opinion | None) -> dict[str, str]:
     return {f"{name}_fingerprint": part["fingerprint"] for name, part in parts.items() if part}
 
 
-def _estimates(entry: RankedModel) -> Iterator[dict[str, Any]]:
+def _estimates(entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:
     for name, numbers in sorted(entry.part("metrics").items()):
-        yield {"metric": name, **numbers}
+        yield {"metric": name, **numbers, "message": reason if name == "aegish_score" else ""}
     for category, numbers in sorted(entry.part("categories").items()):
         yield {"metric": CATEGORY_METRIC, "category": category, **numbers}
 

@@ -3,12 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 from aegish_dist.core.model import CallParameters
+from aegish_dist.core.printable import shortened
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.layout import Fact
 from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
+
+MOST_CHARACTERS = 300
+"""Of a foreign text in a line of its own; the JSON report has it whole."""
 
 
 def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
@@ -17,7 +21,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     version = f"aegish-dist {run.package_version}"
     return (
         *_not_current(data),
-        Fact("Name", run.name or UNDEFINED),
+        Fact("Name", shortened(run.name, MOST_CHARACTERS) or UNDEFINED),
         Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
         Fact("Samples", _samples(run)),
         Fact("Prompt", _prompt(run)),

@@ -6,11 +6,11 @@ from decimal import Decimal
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.opinion import Opinion, Overlay
-from aegish_dist.core.printable import printable_line_of_json
+from aegish_dist.core.printable import printable_line_of_json, shortened
 from aegish_dist.core.run import RunDataset
 from aegish_dist.render.commands import commands
 from aegish_dist.render.data import ReportData
-from aegish_dist.render.facts import parameters_in_words
+from aegish_dist.render.facts import MOST_CHARACTERS, parameters_in_words
 from aegish_dist.render.layout import Section, TableCell, number_cell
 from aegish_dist.render.numbers import UNDEFINED, format_count
 
@@ -56,7 +56,10 @@ def _models(models: Sequence[ModelSpec]) -> Section:
             "some length of the prompt another price may hold, which the JSON report has."
         ),
         remarks=tuple(
-            f"{spec.id} is asked with {printable_line_of_json(dict(spec.parameters))}"
+            shortened(
+                f"{spec.id} is asked with {printable_line_of_json(dict(spec.parameters))}",
+                MOST_CHARACTERS,
+            )
             for spec in models
             if spec.parameters
         ),
@@ -157,7 +160,8 @@ def _opinion(opinion: Opinion) -> Iterator[str]:
 def _overlay(overlay: Overlay) -> Iterator[str]:
     for change in overlay.changes[:_MOST_CHANGES]:
         right = "excluded" if change.target is None else f"right label {change.target.value}"
-        yield f"Overlay: {change} of {change.dataset}: {right}. {change.reason} ({change.author})"
+        said = f"{change} of {change.dataset}: {right}. {change.reason} ({change.author})"
+        yield f"Overlay: {shortened(said, MOST_CHARACTERS)}"
     more = len(overlay.changes) - _MOST_CHANGES
     if more > 0:
         yield f"Overlay: {format_count(more)} more, which the JSON report has."

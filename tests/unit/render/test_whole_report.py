@@ -264,10 +264,13 @@ def failed(entry: Entry, **content: Any) -> ReportData:
     ],
 )
 def test_a_model_without_a_score_has_its_reason(data: ReportData, reason: str) -> None:
-    """Under its name where people read, and by its name in JSON."""
+    """Under its name where people read, beside its score in CSV, and by its name in JSON."""
     assert f"no score: {reason}" in " ".join(render(data, "table", width=200).split())
-    for form in ("markdown", "html"):
+    for form in ("markdown", "html", "latex"):
         assert f"no score: {reason}" in render(data, form)
+    in_long_form = csv.DictReader(io.StringIO(render(data, "csv")))
+    (row,) = [row for row in in_long_form if row["metric"] == "aegish_score"]
+    assert row["message"] == f"no score: {reason}"
     assert json.loads(render(data, "json"))["reasons"] == {"acme/silent": f"no score: {reason}"}
 
 
