@@ -29,6 +29,8 @@ def printable(text: str) -> str:
 
 def printable_lines(text: str) -> str:
     """Return a text of several lines likewise; its line breaks and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 

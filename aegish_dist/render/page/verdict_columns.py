@@ -105,36 +105,24 @@ def pack_columns(
 def _document(
     parts: Sequence[PackedPart], shape: GridShape, facts: Mapping[str, object]
 ) -> Iterator[str]:
-    since = min(filter(_is_known, _values(parts, "created_s")), default=0)
+    times = chain.from_iterable(part.numbers["created_s"] for part in parts)
+    since = min((each for each in times if each != UNKNOWN), default=0)
     yield as_json({**facts, "epochs": shape.epochs, "since": since, **_commands(parts)})[:-1]
     yield ',"cells":{'
     for number, name in enumerate(NUMBERS):
-        yield f'{"," if number else ""}"{name}":['
-        offset = since if name == "created_s" else 0
-        by_model = (_of_model(parts, shape, name, model, offset) for model in range(shape.models))
-        yield ",".join(chain.from_iterable(by_model)) + "]"
+        column = list(chain.from_iterable(_slices(parts, shape, name)))
+        if name == "created_s":
+            column = [each - since if each != UNKNOWN else each for each in column]
+        yield f'{"," if number else ""}"{name}":{as_json(column)}'
     yield "}}"
 
 
-def _is_known(value: int) -> bool:
-    return value != UNKNOWN
-
-
-def _values(parts: Iterable[PackedPart], name: str) -> Iterator[int]:
-    for part in parts:
-        yield from part.numbers[name]
-
-
-def _of_model(
-    parts: Iterable[PackedPart], shape: GridShape, name: str, model: int, offset: int
-) -> Iterator[str]:
-    for part in parts:
-        width = part.size * shape.epochs
-        column = part.numbers[name][model * width : (model + 1) * width]
-        if offset:
-            yield from (str(each - offset) if _is_known(each) else "-1" for each in column)
-        else:
-            yield from map(str, column)
+def _slices(parts: Iterable[PackedPart], shape: GridShape, name: str) -> Iterator["array[int]"]:
+    """Yield the pieces of a column, model by model."""
+    for model in range(shape.models):
+        for part in parts:
+            width = part.size * shape.epochs
+            yield part.numbers[name][model * width : (model + 1) * width]
 
 
 def _commands(parts: Sequence[PackedPart]) -> dict[str, object]:

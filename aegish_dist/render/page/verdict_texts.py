@@ -6,7 +6,7 @@ Within a blob verdicts are command-major: `(command * models + model) * epochs +
 0-based. Columns hold places in the blob's list of texts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from aegish_dist.core.printable import printable_lines
 from aegish_dist.core.verdict_grid import TEXTS, UNKNOWN, GridPart
@@ -48,8 +48,9 @@ class _Texts:
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
 
-    def place(self, text: str | None) -> int:
-        return UNKNOWN if text is None else self._places.setdefault(text, len(self._places))
+    def places(self, texts: Iterable[str | None]) -> list[int]:
+        known = self._places
+        return [UNKNOWN if text is None else known.setdefault(text, len(known)) for text in texts]
 
     def shown(self) -> list[str]:
         return [printable_lines(text) for text in self._places]
@@ -59,7 +60,7 @@ def _blob(part: GridPart, places: Sequence[tuple[int, int]]) -> dict[str, object
     texts = _Texts()
     cell_of = {verdict: cell for cell, verdict in places}
     columns = {
-        name: [texts.place(part.texts[name][verdict]) for _, verdict in places] for name in TEXTS
+        name: texts.places([part.texts[name][verdict] for _, verdict in places]) for name in TEXTS
     }
     return {
         "at": [cell for cell, _ in places],
@@ -79,5 +80,5 @@ def _attempts(
         if each.verdict in cell_of:
             yield [
                 cell_of[each.verdict], each.attempt, each.error_class, each.status,
-                each.retry_after_s, texts.place(each.message), each.at_s,
+                each.retry_after_s, *texts.places([each.message]), each.at_s,
             ]  # fmt: skip

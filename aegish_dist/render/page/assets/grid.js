@@ -9,7 +9,7 @@ const LETTERS = { ALLOW: "A", WARN: "W", BLOCK: "B", TIMEOUT_ERROR: "T", FORMAT_
   API_ERROR: "E", CONTENT_FILTER: "C", TOKEN_LIMIT: "L", PARSE_ERROR: "P" };
 const MARKS = { yes: "\u2713", no: "\u2717", some: "", none: "\u2013", absent: "" };
 const WORDS = { yes: "correct", no: "wrong", some: "partly correct", none: "unscored" };
-const SPARE_ROWS = 4;
+const SPARE_ROWS = 2;
 
 /** The grid itself: rows, keyboard, scrolling. */
 class GridView {
@@ -49,8 +49,13 @@ class GridView {
       if (isSorted) cell.setAttribute("aria-sort", sorted.down ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     }
-    for (const row of this.rows.values()) row.remove();
-    this.rows.clear();
+    for (const [place, row] of this.rows) {
+      if (place < chosen.length) this._place(row, place);
+      else {
+        row.remove();
+        this.rows.delete(place);
+      }
+    }
     this._resize();
   }
 
