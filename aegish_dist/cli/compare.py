@@ -18,6 +18,7 @@ from aegish_dist.cli.options import (
     as_json,
     comma_list,
     with_opinion,
+    with_source,
 )
 from aegish_dist.cli.output import shown, to_file, written
 from aegish_dist.cli.printing import note, say
@@ -33,7 +34,7 @@ from aegish_dist.render.snapshots import render_snapshots
 
 _NOT_OF_SNAPSHOTS = (
     *("run_id", "runs", "scoring", "targets", "overlay", "force"),
-    *("metric", "gate", "margin", "junit", "annotations"),
+    *("metric", "gate", "margin", "junit", "annotations", "with_source"),
 )
 """Options that say nothing about snapshots, which have their opinions."""
 _EXIT_CODES = {
@@ -97,6 +98,7 @@ _EXIT_CODES = {
     type=click.Choice(COMPARISON_FORMATS),
     help="Default: table. `json` and `csv` carry unrounded numbers.",
 )
+@with_source
 @as_json
 @to_file
 def compare(opinion: Opinion, **options: Any) -> int:
@@ -121,7 +123,7 @@ def compare(opinion: Opinion, **options: Any) -> int:
         data = _compared(opinion, options)
     if options["gate"]:
         return _gate(data, form, options)
-    _print(data, form or "table", options["output"])
+    _print(data, form or "table", options)
     return 0
 
 
@@ -131,8 +133,7 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("--run-id and --runs exclude each other")
     if options["runs"] and len(options["runs"]) < 2:
         raise click.UsageError("--runs takes a baseline and at least one other run: BASE,NEW")
-    if options["as_json"] and options["form"] not in (None, "json"):
-        raise click.UsageError("--json and --format exclude each other")
+    _check_format(options)
     if not options["gate"]:
         for name in ("junit", "annotations"):
             if options[name] is not None:
@@ -144,6 +145,13 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("--gate needs --margin: how much worse a candidate may be")
     if not options["runs"] and len(options["models"]) < 2:
         raise click.UsageError("--gate needs --models BASELINE,CANDIDATE[,...] within a run")
+
+
+def _check_format(options: dict[str, Any]) -> None:
+    if options["as_json"] and options["form"] not in (None, "json"):
+        raise click.UsageError("--json and --format exclude each other")
+    if options["with_source"] and (options["as_json"] or options["form"] in ("csv", "json")):
+        raise click.UsageError("--with-source is for table, markdown, latex")
 
 
 def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
@@ -185,9 +193,9 @@ def _snapshot(text: str) -> int:
     return int(text)
 
 
-def _print(data: ComparisonData, form: str, output: Path | None) -> None:
-    with shown(output) as show:
-        show(partial(render_comparison, data, form))
+def _print(data: ComparisonData, form: str, options: dict[str, Any]) -> None:
+    with shown(options["output"]) as show:
+        show(partial(render_comparison, data, form, with_source=options["with_source"]))
 
 
 def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> int:
@@ -200,7 +208,7 @@ def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> in
         with written(options["junit"]) as stream:
             stream.write(junit_xml(data))
     if form or output:
-        _print(data, form or "table", output)
+        _print(data, form or "table", options)
     beside = form is not None and output is None
     for line in lines:
         (note if beside else say)(line)

@@ -171,6 +171,12 @@ def refuse_an_opinion() -> None:
 
 wait = click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
 
+with_source = click.option(
+    "--with-source",
+    is_flag=True,
+    help="Begin each row of a table with run, snapshot and rule set, to stack files; CSV has them.",
+)
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 

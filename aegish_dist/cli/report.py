@@ -16,6 +16,7 @@ from aegish_dist.cli.options import (
     refuse_an_opinion,
     run_id,
     with_opinion,
+    with_source,
 )
 from aegish_dist.cli.output import shown, to_file
 from aegish_dist.cli.overlays import note_overlay
@@ -95,6 +96,7 @@ Examples:
     " choice."
     f" Names: {', '.join(SECTION_NAMES)}.",
 )
+@with_source
 @click.option(
     "--fail-under",
     type=Utf8(),
@@ -137,6 +139,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         raise click.UsageError(f"--sections chooses for {', '.join(IN_SECTIONS)}; {form} is whole")
     if options["details"] is not None and form != "html":
         raise click.UsageError("--details goes with --format html")
+    if options["with_source"] and form not in IN_SECTIONS:
+        raise click.UsageError(f"--with-source is for {', '.join(IN_SECTIONS)}")
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     if snapshot is None:
@@ -157,7 +161,8 @@ def _draw(
 ) -> Callable[..., str | Iterator[str]]:
     """Return what draws the report; a page is drawn part by part, with its grid of verdicts."""
     if options["form"] != "html":
-        return partial(render, data, options["form"], sections=options["sections"])
+        chosen = {name: options[name] for name in ("sections", "with_source")}
+        return partial(render, data, options["form"], **chosen)
     grid = report_grid(workspace.engine, data, Details(options["details"] or "completions"))
     for line in () if grid is None else grid.notes:
         note(line)

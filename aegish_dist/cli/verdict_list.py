@@ -161,7 +161,7 @@ def _write(
             return
         pieces: Iterable[str] = [in_columns(table) + "\n"]
     else:
-        pieces = listing_csv(parts) if form == "csv" else listing_json(head, parts)
+        pieces = (listing_csv if form == "csv" else listing_json)(head, parts)
     if output is None:
         for piece in pieces:
             say_rendered(piece)

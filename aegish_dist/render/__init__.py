@@ -15,6 +15,7 @@ from aegish_dist.render.csv import render_csv
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.formats import COMPARISON_FORMATS, in_format
 from aegish_dist.render.json import render_json
+from aegish_dist.render.layout import Report, stackable
 from aegish_dist.render.page import render_page
 from aegish_dist.render.reference_json import render_reference_json
 from aegish_dist.render.sections import BRIEF, SECTION_NAMES, build_report
@@ -36,6 +37,7 @@ def render(
     format: str,
     *,
     sections: Collection[str] | None = None,
+    with_source: bool = False,
     width: int | None = None,
     color: bool = False,
 ) -> str:
@@ -46,6 +48,8 @@ def render(
         format: One of `FORMATS`.
         sections: Of `SECTION_NAMES`; None for those that the format has by itself. Only formats
             of `IN_SECTIONS` use it.
+        with_source: Whether every row of a table begins with run, snapshot and rule set, so that
+            files can be stacked; likewise.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
 
@@ -54,20 +58,27 @@ def render(
     """
     if format in IN_SECTIONS:
         report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
-        return in_format(format, lambda: report, {}, width=width, color=color)
+        drawn = stackable(report) if with_source else report
+        return in_format(format, lambda: drawn, {}, width=width, color=color)
     if format not in _TEXTS:
         raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
     return _TEXTS[format](data)
 
 
 def render_comparison(
-    data: ComparisonData, format: str, *, width: int | None = None, color: bool = False
+    data: ComparisonData,
+    format: str,
+    *,
+    with_source: bool = False,
+    width: int | None = None,
+    color: bool = False,
 ) -> str:
     """Return a comparison as text that ends with a line break.
 
     Args:
         data: The content of the comparison.
         format: One of `COMPARISON_FORMATS`.
+        with_source: Whether every row of a table begins with runs and rule set.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
 
@@ -78,7 +89,12 @@ def render_comparison(
         "csv": lambda: render_comparison_csv(data),
         "json": lambda: render_comparison_json(data),
     }
-    return in_format(format, lambda: build_comparison(data), texts, width=width, color=color)
+
+    def report() -> Report:
+        built = build_comparison(data)
+        return stackable(built) if with_source else built
+
+    return in_format(format, report, texts, width=width, color=color)
 
 
 __all__ = [

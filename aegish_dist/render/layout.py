@@ -155,7 +155,7 @@ def _cell(content: TableCell | str) -> TableCell:
     return TableCell(content) if isinstance(content, str) else content
 
 
-def with_source(report: Report) -> Report:
+def stackable(report: Report) -> Report:
     """Return a report whose rows begin with its source, so that files of reports can be stacked."""
     names = tuple(TableCell(fact.label) for fact in report.source)
     values = tuple(TableCell(fact.text) for fact in report.source)

@@ -35,14 +35,21 @@ def listing_json(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterat
     yield f'\n],\n"more": {more}}}\n'
 
 
-def listing_csv(parts: Iterable[ListedPart]) -> Iterator[str]:
+def listing_csv(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterator[str]:
     """Yield CSV (RFC 4180) with a header; unknown is empty.
 
-    Foreign text that a spreadsheet would compute gets a leading `'`.
+    Foreign text that a spreadsheet would compute gets a leading `'`. Each row ends with the rule
+    set, so that lists under several ones can be stacked.
+
+    Args:
+        head: As of `listing_json`.
+        parts: The list.
     """
-    yield _csv_lines([COLUMNS])
+    rule = head["opinion"]["scoring"]
+    source = [spreadsheet_safe(rule["name"]), rule["version"]]
+    yield _csv_lines([[*COLUMNS, "scoring", "scoring_version"]])
     for part in parts:
-        yield _csv_lines(map(_cells, part.verdicts))
+        yield _csv_lines([*_cells(verdict), *source] for verdict in part.verdicts)
 
 
 def _row(verdict: ListedVerdict) -> dict[str, Any]:

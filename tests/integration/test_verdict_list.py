@@ -228,6 +228,7 @@ def test_formats(aegish: CommandLine, tmp_path: Path) -> None:
     cells = list(csv.DictReader(io.StringIO(path.read_text(), newline="")))
     assert [(c["model"], c["label"]) for c in cells] == [(r["model"], r["label"]) for r in rows]
     assert [cells[0]["correct"], cells[8]["correct"]] == ["true", ""]
+    assert {(c["scoring"], c["scoring_version"]) for c in cells} == {("aegish-5.3", "1")}
     path = tmp_path / "list.json"
     aegish.ok("verdicts", "list", "-o", path)
     assert json.loads(path.read_text()) == aegish.ok("verdicts", "list", "--json").json

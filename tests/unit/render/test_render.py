@@ -1,9 +1,11 @@
 """Choosing a format."""
 
+import re
+
 import pytest
 
 from aegish_dist.errors import ReportError
-from aegish_dist.render import FORMATS, render
+from aegish_dist.render import FORMATS, IN_SECTIONS, render
 from tests.unit.render.reports import a_model, a_report, a_silent_model
 
 
@@ -32,3 +34,17 @@ def test_an_unknown_format_is_refused() -> None:
         ReportError, match="unknown report format 'pdf': choose one of table, markdown"
     ):
         render(a_report(), "pdf")
+
+
+@pytest.mark.parametrize("form", sorted(IN_SECTIONS))
+def test_rows_with_their_source_can_be_stacked(form: str) -> None:
+    """Every row about a model begins with run, snapshot and rule set."""
+    data = a_report(a_model("acme/a"), a_model("acme/b"), name="")
+    text = render(
+        data, form, sections=("leaderboard", "latency", "cost"), with_source=True, width=400
+    )
+    rows = [line for line in text.splitlines() if "acme/a" in line]
+    assert len(rows) == 3
+    for row in rows:
+        cells = re.split(r" *[|&] *|  +", row.strip(" |"))
+        assert cells[:3] == ["0a1b2c3d4", "12", "aegish-5.3 v1"]
