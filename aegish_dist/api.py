@@ -41,6 +41,7 @@ from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.audit import AuditedRun, audit_run
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
+from aegish_dist.pipeline.export_every_eval_ever import export_every_eval_ever
 from aegish_dist.pipeline.extend import Extended, extend_run
 from aegish_dist.pipeline.extension import Addition
 from aegish_dist.pipeline.failure_times import Stretch, failure_times
@@ -50,6 +51,7 @@ from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.opinions import load_opinion
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.plan_repeats import PilotPlan, plan_from_pilot
+from aegish_dist.pipeline.publish_dataset import publish_dataset
 from aegish_dist.pipeline.reparse import ChangedVerdict, Reparsed, reparse_runs
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.pipeline.resume import Resumed, resume_run
@@ -141,6 +143,7 @@ __all__ = [
     "compare_models",
     "compare_runs",
     "current_snapshot",
+    "export_every_eval_ever",
     "extend_run",
     "failure_times",
     "find_run",
@@ -152,6 +155,7 @@ __all__ = [
     "measure",
     "parse",
     "plan_from_pilot",
+    "publish_dataset",
     "recent_runs",
     "render",
     "render_comparison",

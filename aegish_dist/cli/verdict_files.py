@@ -10,11 +10,12 @@ from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import Utf8, as_json, comma_list, run_id
 from aegish_dist.cli.printing import binary_output, note, say, say_json
 from aegish_dist.core.cost import Price
+from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.words import counted
 from aegish_dist.errors import CatalogError, DatasetError
 from aegish_dist.files import is_stream
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.export_formats import ExportFormat, export_as
+from aegish_dist.pipeline.export_formats import FOLDERS, ExportFormat, export_as
 from aegish_dist.pipeline.export_verdicts import export_file, export_lines
 from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.opinions import load_opinions
@@ -142,8 +143,13 @@ def export(
     Each rule set of --correct is a scorer; without it there is one, aegish-5.3. An unscored verdict
     is an error sample, never a 0. Logs of the same run are replaced; other files stay, and one that
     is in the way stops the export.
+
+    `every-eval-ever` writes a record of Every Eval Ever 0.3.0 for each model and rule set of
+    --correct, with score, interval and method of every metric, and beside it a line for each scored
+    verdict. The same verdicts give the same files.
     """
-    opinions = [each for name in correct for each in load_opinions(name, None, overlay)]
+    names = correct or ([DEFAULT_RULE.name] if overlay is not None and chosen in FOLDERS else [])
+    opinions = [each for name in names for each in load_opinions(name, None, overlay)]
     engine = open_workspace().engine
     found = find_run(engine, run_id)
     if output is None:
@@ -154,9 +160,9 @@ def export(
         return
     if chosen is None:
         export_file(engine, found, output, opinions)
-        names = []
+        written = []
     else:
-        names = export_as(ExportFormat(chosen), engine, found, output, opinions)
+        written = export_as(ExportFormat(chosen), engine, found, output, opinions)
     if not is_stream(output):
-        files = f"{counted(len(names), 'file')} " if names else ""
+        files = f"{counted(len(written), 'file')} " if written else ""
         note(f"{files}written to {output}")

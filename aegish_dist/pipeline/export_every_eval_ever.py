@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -35,12 +35,13 @@ from aegish_dist.render.every_eval_ever import (
 )
 
 Open = Callable[[str], IO[bytes]]
+"""Opens a file of that name to write."""
 
 
 def export_every_eval_ever(
-    engine: Engine, run_id: str, folder: Path, opinion: Opinion
-) -> tuple[Path, ...]:
-    """Write a record per model, and beside it a line per scored verdict.
+    engine: Engine, run_id: str, folder: Path, opinions: Sequence[Opinion] = ()
+) -> list[str]:
+    """Write a record per model and opinion, and beside it a line per scored verdict.
 
     All files appear, or none does. The same verdicts under the same opinion give the same files.
 
@@ -48,24 +49,31 @@ def export_every_eval_ever(
         engine: The store.
         run_id: A full run id.
         folder: Gets a folder `data`, as the collection of Every Eval Ever has it.
-        opinion: Says which verdicts are correct.
+        opinions: Say which verdicts are correct; without one it is the default rule set.
 
     Returns:
-        The records, by model.
+        The names of the files, below the folder.
 
     Raises:
         ReportError: The run has no verdict yet.
         OpinionError: The overlay does not fit the datasets of the run.
         OutputError: A file cannot be written.
     """
+    names: list[str] = []
     with replacing_in(folder) as opened:
-        found = current_snapshot(engine, run_id, opinion)
-        with transaction(engine, isolation_level=ONE_VIEW) as session:
-            run = load_run(session, run_id)
-            if not is_unchanged(session, run, found.identities):
-                found = aggregate(engine, run_id, [opinion], within=session)[0]
-            written = _Records(run, found, opened).write(session, opinion)
-    return tuple(folder / name for name in written)
+
+        def written(name: str) -> IO[bytes]:
+            names.append(name)
+            return opened(name)
+
+        for opinion in opinions or [Opinion()]:
+            found = current_snapshot(engine, run_id, opinion)
+            with transaction(engine, isolation_level=ONE_VIEW) as session:
+                run = load_run(session, run_id)
+                if not is_unchanged(session, run, found.identities):
+                    found = aggregate(engine, run_id, [opinion], within=session)[0]
+                _Records(run, found, written).write(session, opinion)
+    return names
 
 
 class _Records:
@@ -77,7 +85,7 @@ class _Records:
         self._entries = sorted(entries, key=lambda each: each.model)
         self._names = {each.model: record_identity(snapshot, each.model) for each in entries}
 
-    def write(self, session: Session, opinion: Opinion) -> list[str]:
+    def write(self, session: Session, opinion: Opinion) -> None:
         """Write the lines of all models, and each model's record, which has their hash."""
         files: dict[str, _Lines] = {}
         for model, lines, unscored in self._parts(session, opinion):
@@ -88,7 +96,6 @@ class _Records:
             samples = files[entry.model].file() if entry.model in files else None
             record = evaluation_record(self._run, self._snapshot, entry, identity, samples)
             self._opened(identity.record_path).write(f"{printable_json(record)}\n".encode())
-        return [self._names[entry.model].record_path for entry in self._entries]
 
     def _parts(self, session: Session, opinion: Opinion) -> Iterator[tuple[str, list[str], int]]:
         """Yield model, lines and number of unscored verdicts, part by part."""

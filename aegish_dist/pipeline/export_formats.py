@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import ConfigError
 from aegish_dist.files import is_stream
+from aegish_dist.pipeline.export_every_eval_ever import export_every_eval_ever
 from aegish_dist.pipeline.export_inspect import export_inspect
 from aegish_dist.pipeline.export_verdicts import export_file
 
@@ -25,9 +26,14 @@ class ExportFormat(StrEnum):
     """Verdict lines as Parquet."""
     INSPECT = "inspect"
     """Logs of Inspect AI."""
+    EVERY_EVAL_EVER = "every-eval-ever"
+    """Records of Every Eval Ever, with samples."""
 
 
-FOLDERS: Mapping[ExportFormat, FolderExport] = {ExportFormat.INSPECT: export_inspect}
+FOLDERS: Mapping[ExportFormat, FolderExport] = {
+    ExportFormat.INSPECT: export_inspect,
+    ExportFormat.EVERY_EVAL_EVER: export_every_eval_ever,
+}
 """The formats of several files."""
 
 

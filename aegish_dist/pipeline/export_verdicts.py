@@ -1,12 +1,15 @@
 """Exporting the verdicts of a run to a file or a stream."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import Engine
 
+from aegish_dist import __version__
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.run import Run
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Exported, export
@@ -86,9 +89,17 @@ def _export_table(
     with transaction(engine) as session:
         run = load_run(session, run_id)
         judged = judgements_of(session, run, opinions)
-        tables = RecordTables(tuple(judged.rules))
+        tables = RecordTables(tuple(judged.rules), _about(run, opinions))
 
         def read(part: Exported) -> Any:
             return tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
 
         tables.write(export(session, run, read, columns=True, judgements=judged), stream)
+
+
+def _about(run: Run, opinions: Sequence[Opinion]) -> dict[str, str]:
+    """Return the metadata of a file: a table copied elsewhere still says where it comes from."""
+    about = {"version": __version__, "run_id": run.run_id, "run_name": run.name}
+    if opinions:
+        about["correct"] = json.dumps([opinion.provenance for opinion in opinions])
+    return {f"aegish-dist.{key}": text for key, text in about.items()}

@@ -144,11 +144,12 @@ def from_row(row: Mapping[str, Any]) -> VerdictRecord:
 class RecordTables:
     """Exported text to tables of Arrow, and these to a file."""
 
-    def __init__(self, judged: Sequence[str] = ()) -> None:
+    def __init__(self, judged: Sequence[str] = (), about: Mapping[str, str] | None = None) -> None:
         """Prepare.
 
         Args:
             judged: Names of further columns that are true, false or null; no reader reads them.
+            about: Becomes metadata of the file.
 
         Raises:
             ConfigError: pyarrow is not installed.
@@ -157,7 +158,7 @@ class RecordTables:
         types = [(each.name, _arrow_type(self._arrow, each)) for each in FIELDS]
         escaped = (ESCAPED, self._arrow.list_(self._arrow.string()))
         further = [(name, self._arrow.bool_()) for name in judged]
-        self._schema = self._arrow.schema([*types, *further, escaped])
+        self._schema = self._arrow.schema([*types, *further, escaped], metadata=about)
 
     def from_csv(self, data: bytes) -> Any:
         """Read CSV with a header; null is empty, the empty text is quoted."""

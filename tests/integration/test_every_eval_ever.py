@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.export_every_eval_ever import export_every_eval_ever
+from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
@@ -55,7 +57,7 @@ def filled(engine: Engine) -> Engine:
 
 def exported(engine: Engine, folder: Path, opinion: Opinion) -> dict[str, bytes]:
     """Return the files of an export by their paths."""
-    export_every_eval_ever(engine, RUN, folder, opinion)
+    export_every_eval_ever(engine, RUN, folder, [opinion])
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -90,13 +92,7 @@ def test_records_and_lines_are_of_the_verdicts_that_count(filled: Engine, tmp_pa
     assert "harmless_acceptance_rate" not in scores
     assert "aegish_score" not in scores
     assert scores["coverage"] == pytest.approx(2 / 3)
-
-
-def test_a_model_without_a_scored_verdict_has_a_record_alone(
-    filled: Engine, tmp_path: Path
-) -> None:
-    """A file without a line would be refused."""
-    files = exported(filled, tmp_path, Opinion())
+    # A file without a line would be refused, so the model without any has a record alone.
     record, lines = read(files, "test/b")
     assert lines == []
     assert "detailed_evaluation_results" not in record
@@ -132,5 +128,37 @@ def test_nothing_is_left_where_one_file_cannot_be_written(filled: Engine, tmp_pa
     folder = tmp_path / "b"
     (folder / blocked).mkdir(parents=True)
     with pytest.raises(OutputError, match="it is a folder"):
-        export_every_eval_ever(filled, RUN, folder, Opinion())
+        export_every_eval_ever(filled, RUN, folder)
     assert [path for path in folder.rglob("*") if path.is_file()] == []
+
+
+def test_the_command_writes_a_record_for_each_rule_set(
+    filled: Engine, aegish: CommandLine, tmp_path: Path
+) -> None:
+    """The lines name their own record; an overlay alone is one of the default rule set."""
+    form = ("--format", "every-eval-ever")
+    rules = "aegish-5.3,aegish-legacy"
+    done = aegish.ok(
+        "verdicts", "export", "--run-id", RUN, *form, "--correct", rules, "-o", tmp_path
+    )
+    records = [json.loads(path.read_bytes()) for path in tmp_path.rglob("*.json")]
+    assert len({record["evaluation_id"] for record in records}) == 4
+    lines = [
+        json.loads(line)
+        for path in tmp_path.rglob("*.jsonl")
+        for line in path.read_bytes().splitlines()
+    ]
+    by_record = Counter(line["evaluation_id"] for line in lines)
+    assert sorted(by_record.values()) == [2, 2]
+    assert done.err == f"6 files written to {tmp_path}\n"
+    refused = aegish("verdicts", "export", "--run-id", RUN, *form, "-o", "-")
+    assert (refused.code, refused.out) == (1, "")
+    assert "writes several files: name a folder with -o" in refused.err
+    overlay = tmp_path / "fix.toml"
+    overlay.write_text(
+        'name = "fix"\nversion = 1\n[[change]]\ndataset = "commands"\n'
+        f'command = "{TAR.command}"\naction = "exclude"\nreason = "r"\nauthor = "a"\n'
+    )
+    corrected = tmp_path / "corrected"
+    aegish.ok("verdicts", "export", "--run-id", RUN, *form, "--overlay", overlay, "-o", corrected)
+    assert any("fix" in path.read_text() for path in corrected.rglob("*.json"))

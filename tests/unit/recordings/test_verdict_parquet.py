@@ -1,5 +1,6 @@
 """Verdicts as Parquet, read back by ourselves and by pyarrow."""
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +21,7 @@ from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.pipeline.export_verdicts import export_file
 from aegish_dist.recordings import read_recordings
+from aegish_dist.recordings.verdict_parquet import RecordTables
 from tests.recorded import write_recordings
 
 MOMENT = datetime(2026, 2, 5, 14, 56, 43, 396296, UTC)
@@ -187,3 +189,57 @@ def test_rows_that_were_never_answered_are_read(tmp_path: Path) -> None:
     (recording,) = read_recordings(path)
 
     assert recording.verdict.outcome is Outcome.TIMEOUT_ERROR
+
+
+TEXTS = (
+    *("model", "dataset", "command", "target", "category", "cluster", "completion", "stop_reason"),
+    *("cost_usd", "outcome", "reason", "error_class", "stop_kind", "refusal", "returned_model"),
+    *("upstream", "request_id", "worker", "metadata", "call_errors"),
+)
+NUMBERS = (
+    *("epoch", "input_tokens", "output_tokens", "parser_version", "generation", "attempts"),
+    *("reasoning_tokens", "cache_read_tokens", "cache_write_tokens"),
+)
+FRACTIONS = ("latency_ms", "confidence", "queue_ms", "limiter_ms", "backoff_ms", "total_ms")
+STABLE = {
+    **dict.fromkeys(TEXTS, "string"),
+    **dict.fromkeys(NUMBERS, "int64"),
+    **dict.fromkeys(FRACTIONS, "double"),
+    **dict.fromkeys(("answered", "simulated"), "bool"),
+    "created_at": "timestamp[us, tz=UTC]",
+    "escaped": "list<element: string>",
+}
+"""Columns on which notebooks rely. Add what is new; rename, retype or remove nothing."""
+
+
+def written_schema(about: Mapping[str, str] | None = None) -> pa.Schema:
+    stream = pa.BufferOutputStream()
+    RecordTables(("correct_x",), about).write([], stream)
+    return pq.read_schema(pa.BufferReader(stream.getvalue()))
+
+
+def test_names_and_types_of_columns_are_stable() -> None:
+    """They are part of the interface, and the documentation lists them."""
+    schema = written_schema()
+    found = {field.name: str(field.type) for field in schema}
+    assert found.pop("correct_x") == "bool"
+    assert found == STABLE
+    page = (Path(__file__).parents[3] / "docs/files.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE)
+    words = {
+        "timestamp[us, tz=UTC]": "timestamp(us, UTC)",
+        "list<element: string>": "list of string",
+    }
+    assert documented == [
+        (name, words.get(str(kind), str(kind)))
+        for name, kind in zip(schema.names, schema.types, strict=True)
+        if name != "correct_x"
+    ]
+
+
+def test_a_file_says_where_it_comes_from() -> None:
+    """In its metadata, which pandas and duckdb show."""
+    about = {"aegish-dist.run_id": "0a1b2c3d4", "aegish-dist.run_name": "n\u00e4chtlich"}
+    assert written_schema(about).metadata == {
+        key.encode(): text.encode() for key, text in about.items()
+    }
