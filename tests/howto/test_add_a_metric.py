@@ -40,7 +40,8 @@ def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(
             assert set(entry["metrics"].pop(NAME)) >= {"value", "ci_low", "ci_high", "n"}
     assert after["documents"] == before["documents"]
     walkthrough.run(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/core", "tests/unit/render"
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/core", "tests/unit/render"),
+        timeout_s=300,
     )
 
 

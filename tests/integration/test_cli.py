@@ -198,7 +198,9 @@ def test_aggregate_prints_the_documented_document(aegish: CommandLine, run_id: s
     )
     for entry in document["models"]:
         promised = {"model", "metrics", "counts", "categories", "actions", "latency_ms", "cost"}
-        assert set(entry) == promised | {"simulated", "latency_parts_ms", "tokens", "repeats"}
+        assert set(entry) == promised | {
+            *("simulated", "latency_parts_ms", "tokens", "repeats", "reliability"),
+        }
         assert set(entry["metrics"]) == METRICS
         assert all(set(metric) == ESTIMATE for metric in entry["metrics"].values())
         assert set(entry["counts"]) == {
@@ -328,8 +330,12 @@ def test_a_report_comes_in_every_format(
         assert "test/bad" in text.replace("<wbr>", "")
     match form:
         case "json":
-            parts = {"run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"}
-            assert set(json.loads(printed.out)) == parts
+            document = json.loads(printed.out)
+            assert set(document) == {
+                *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
+                *("failure_times", "reasons", "comparison", "commands"),
+            }
+            assert len(document["comparison"]["pairs"]) == 1
         case "csv":
             rows = list(csv.DictReader(io.StringIO(printed.out)))
             assert {row["model"] for row in rows} == {"test/good", "test/bad"}
