@@ -5,14 +5,13 @@ worker's report says of them.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import FailedCalls
-from aegish_dist.core.verdict import CallError, Item
+from aegish_dist.core.verdict import CallError, ErrorClass, Item
 
 LATELY = timedelta(minutes=1)
 """Age up to which a failed call counts as one of the last minute."""
@@ -53,24 +52,25 @@ class FailingItems:
         Args:
             now: The time, with a zone.
         """
-        kinds: dict[tuple[object, ...], tuple[str, FailedCalls]] = {}
+        kinds: dict[tuple[str, str, ErrorClass, int | None], list[CallError]] = {}
         for item, errors in self._errors.items():
             for error in errors:
                 key = (item.run_id, item.model, error.error_class, error.status)
-                _, before = kinds.get(key, (item.run_id, None))
-                kinds[key] = item.run_id, _with(before, item.model, error, now)
+                kinds.setdefault(key, []).append(error)
         by_run: dict[str, list[FailedCalls]] = {}
-        for run_id, calls in kinds.values():
-            masked = replace(calls, message=mask_key_shapes(calls.message))
-            by_run.setdefault(run_id, []).append(masked)
+        for (run_id, model, _, _), errors in kinds.items():
+            by_run.setdefault(run_id, []).append(_together(model, errors, now))
         return by_run
 
 
-def _with(before: FailedCalls | None, model: str, error: CallError, now: datetime) -> FailedCalls:
-    """Add a failed call to those that are alike."""
-    lately = now - error.at <= LATELY
-    calls, calls_lately = (0, 0) if before is None else (before.calls, before.calls_lately)
-    counts = calls + 1, calls_lately + lately
-    if before is not None and before.at > error.at:
-        return replace(before, calls=counts[0], calls_lately=counts[1])
-    return FailedCalls(error.at, model, error.error_class, error.status, error.message, *counts)
+def _together(model: str, errors: Sequence[CallError], now: datetime) -> FailedCalls:
+    newest = max(errors, key=lambda error: error.at)
+    return FailedCalls(
+        at=newest.at,
+        model=model,
+        error_class=newest.error_class,
+        status=newest.status,
+        message=mask_key_shapes(newest.message),
+        calls=len(errors),
+        calls_lately=sum(now - error.at <= LATELY for error in errors),
+    )

@@ -1,13 +1,13 @@
 """The table of models: its columns, and which of them a terminal has room for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 
 from aegish_dist.core.printable import printable
 from aegish_dist.core.status import ModelStatus
-from aegish_dist.render.live.fitting import padded, shortened_middle
+from aegish_dist.render.live.fitting import distinct_names, padded
 from aegish_dist.render.live.words import left_of, pace
 from aegish_dist.render.numbers import format_usd
 
@@ -61,8 +61,8 @@ class Fitted:
     """Of each."""
     model_width: int
     """Columns for the id."""
-    dots: str
-    """Stand for the middle of an id that is longer."""
+    names: Mapping[str, str]
+    """The ids as they are shown there."""
 
     def heading(self) -> str:
         """Return the line of headings."""
@@ -70,8 +70,7 @@ class Fitted:
 
     def row(self, model: ModelStatus) -> str:
         """Return the line of a model."""
-        name = shortened_middle(printable(model.model), self.model_width, self.dots)
-        return self._line(name, [column.cell(model) for column in self.columns])
+        return self._line(self.names[model.model], [column.cell(model) for column in self.columns])
 
     def _line(self, name: str, cells: Sequence[str]) -> str:
         numbers = (
@@ -102,4 +101,18 @@ def fitted(models: Sequence[ModelStatus], width: int, dots: str) -> Fitted:
     columns = tuple(column for column in COLUMNS if column in chosen)
     numbers = tuple(widths[column.heading] for column in columns)
     room = width - sum(numbers) - GAP * len(numbers)
-    return Fitted(columns, numbers, max(0, min(longest, room)), dots)
+    model_width = max(0, min(longest, room))
+    return Fitted(columns, numbers, model_width, shown_names(models, model_width, dots))
+
+
+def shown_names(models: Sequence[ModelStatus], width: int, dots: str) -> dict[str, str]:
+    """Return what is shown for each id of a model.
+
+    Args:
+        models: The models.
+        width: Columns for the longest.
+        dots: Stand for what is left out.
+    """
+    shown = {model.model: printable(model.model) for model in models}
+    distinct = distinct_names(list(shown.values()), width, dots)
+    return {name: distinct[text] for name, text in shown.items()}

@@ -1,6 +1,8 @@
 """Text that has to fit into so many columns of a terminal; wide characters take two."""
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 
 from rich.cells import cell_len, set_cell_size
 
@@ -40,6 +42,44 @@ def shortened_middle(text: str, width: int, dots: str) -> str:
             break
     front = set_cell_size(text, room - cell_len(tail)).rstrip()
     return f"{front}{dots}{tail}"
+
+
+def distinct_names(names: Sequence[str], width: int, dots: str) -> dict[str, str]:
+    """Return each name in at most this many columns, so that different ones still differ.
+
+    Those that look alike without their middles show the part in which they differ instead.
+
+    Args:
+        names: Printable.
+        width: Columns.
+        dots: Stand for what is left out.
+    """
+    alike = defaultdict[str, list[str]](list)
+    for name in dict.fromkeys(names):
+        alike[shortened_middle(name, width, dots)].append(name)
+    return {
+        name: short if len(group) == 1 else _by_difference(name, group, width, dots)
+        for short, group in alike.items()
+        for name in group
+    }
+
+
+def _by_difference(name: str, group: Sequence[str], width: int, dots: str) -> str:
+    front = _common_start(group)
+    back = _common_start([each[len(front) :][::-1] for each in group])[::-1]
+    own = name[len(front) : len(name) - len(back)]
+    room = width - cell_len(own) - 2 * cell_len(dots)
+    if room < 0:
+        return shortened_middle(own, width, dots)
+    head = set_cell_size(front, (room + 1) // 2).rstrip()
+    tail = back[len(back) - room // 2 :] if room > 1 else ""
+    return cut(f"{head}{dots}{own}{dots}{tail}", width, dots)
+
+
+def _common_start(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)  # all others stand between them
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(letter for letter, _ in alike)
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

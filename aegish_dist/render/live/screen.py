@@ -13,7 +13,7 @@ from rich.text import Text
 
 from aegish_dist.core.printable import printable
 from aegish_dist.core.status import ModelStatus, RunStatus, State
-from aegish_dist.render.live.columns import fitted
+from aegish_dist.render.live.columns import fitted, shown_names
 from aegish_dist.render.live.fitting import cut, folded, packed, padded
 from aegish_dist.render.live.words import error_words, headline, why
 
@@ -32,6 +32,8 @@ ORDER = (State.PARKED, State.OVER_BUDGET, State.RUNNING, State.WAITING)
 LEAST_ERRORS = 2
 LEAST_STEPS = 2
 """Lines that errors and steps keep, if they need them, before models get theirs."""
+LEAST_NAME = 20
+"""Columns that the id of a model has beside an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,11 @@ def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
     entries = [_entry(model, table.row(model), canvas) for model in status.models]
     if len(heading) + sum(map(len, entries)) <= lines:
         return [*heading, *(line for entry in entries for line in entry)]
+    # Where lines are few, the waits of models that move are those in the head.
+    entries = [
+        entry[:1] if model.state is State.RUNNING else entry
+        for entry, model in zip(entries, status.models, strict=True)
+    ]
     placed = sorted(range(len(entries)), key=lambda number: (_rank(status.models[number]), number))
     shown, free = set[int](), lines - len(heading) - 1
     for number in placed:
@@ -158,9 +165,10 @@ def _errors(status: RunStatus, canvas: Canvas) -> list[Text]:
     if not status.last_errors:
         return []
     lines = [Text("Last errors", style="bold")]
+    names = shown_names(status.models, max(LEAST_NAME, canvas.width // 4), canvas.dots)
     for error in status.last_errors:
         time = f"{error.at.astimezone():%H:%M:%S}"
-        words = f"{time}  {printable(error.model)}  {error_words(error)}"
+        words = f"{time}  {names.get(error.model, printable(error.model))}  {error_words(error)}"
         lines.append(Text(cut(words, canvas.width, canvas.dots)))
     return lines
 

@@ -65,6 +65,9 @@ def cost(status: RunStatus) -> str:
     parts = [f"cost {format_usd(status.cost_usd)}"]
     if status.missing and status.cost_at_end_usd is not None:
         parts.append(f"{format_usd(status.cost_at_end_usd)} at the end")
+    elif status.missing:
+        known = [m.cost_at_end_usd for m in status.models if m.cost_at_end_usd is not None]
+        parts.append(f"at least {format_usd(sum(known))} at the end")
     if status.max_cost_usd is not None:
         parts.append(f"cap {format_usd(status.max_cost_usd)}")
     if status.max_cost_per_model_usd is not None:
@@ -81,6 +84,7 @@ def headline(status: RunStatus) -> list[str]:
     return [
         pace(sum(model.rate_per_s for model in status.models)),
         f"{in_flight:,} in flight",
+        *_waits_of_all(status),
         time_left(status),
         counted(status.workers, "worker"),
         cost(status),
@@ -88,6 +92,13 @@ def headline(status: RunStatus) -> list[str]:
         f"retries {sum(model.retries for model in status.models):,}",
         f"failed {sum(status.failed.values()):,}",
     ]
+
+
+def _waits_of_all(status: RunStatus) -> list[str]:
+    waits = [m.waiting for m in status.models if m.waiting is not None]
+    limiter, backoff = sum(w.limiter for w in waits), sum(w.backoff for w in waits)
+    facts = {"waiting for permits": limiter, "in backoff": backoff}
+    return [f"{number:,} {words}" for words, number in facts.items() if number]
 
 
 def why(model: ModelStatus) -> str:

@@ -1,12 +1,13 @@
 """The live view at several sizes: nothing wider than the terminal, nothing missing that matters."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
-from aegish_dist.core.status import RunStatus, State
-from aegish_dist.render.live.fitting import folded, shortened_middle
+from aegish_dist.core.status import Blocked, RunStatus, State, Waiting
+from aegish_dist.render.live.fitting import distinct_names, folded, shortened_middle
 from aegish_dist.render.live.plain import changed, plain_line
 from aegish_dist.render.live.screen import Canvas, Scene, draw
 from aegish_dist.render.live.words import duration, pace
@@ -109,6 +110,51 @@ def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
     assert max(map(cell_len, drawn)) <= size[0]
     assert len(drawn) <= size[1]
     assert "abcdefghij" not in "".join(drawn)
+
+
+def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
+    """Thirty versions of one model with a date behind them: each row shows its own part."""
+    names = [f"simulated/model-with-a-rather-long-name-{n}-preview-2026-01-02" for n in range(30)]
+    drawn = lines(a_run(*map(a_model, names)), 80, 60)
+    rows = [line for line in drawn if line.startswith("simulated/")]
+    assert len(rows) == len({row.split()[0] for row in rows}) == 30
+    assert "…17…" in rows[17]
+    assert max(map(cell_len, drawn)) <= 80
+    assert distinct_names(["ax1yb", "ax2yb"], 4, "...") == {"ax1yb": "1", "ax2yb": "2"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"waiting": Waiting(3, 2, Blocked.RATE)}, "3 waiting at the rate limiter, 2 in backoff"),
+        ({"waiting": Waiting(3, 0, Blocked.SLOTS)}, "3 waiting for a free call slot"),
+        ({"waiting": Waiting(3, 0, Blocked.CIRCUIT)}, "3 waiting for a probe"),
+        ({"state": State.PARKED, "reason": "HTTP 401: no"}, "parked: HTTP 401: no"),
+        ({"state": State.OVER_BUDGET}, "over budget: $0.500 spent"),
+        ({"state": State.WAITING, "reason": "KEY is not set"}, "no worker may call it: KEY is not"),
+        ({"state": State.WAITING}, "no worker is at it"),
+        ({"state": State.PAUSED}, "paused: 8 calls in flight end first"),
+    ],
+)
+def test_a_model_that_waits_says_why(changes: dict[str, Any], words: str) -> None:
+    """Each reason stands below its model, and on a wide terminal beside it."""
+    status = a_run(a_model(**changes))
+    assert any(line.strip().startswith(words) for line in lines(status))
+    assert any(words in line and "50/100" in line for line in lines(status, 200))
+
+
+def test_waits_of_all_models_stand_in_the_head() -> None:
+    """Where models have no room for their reasons, the sum still says what is waited for."""
+    drawn = lines(models(30, waiting=Waiting(3, 2, Blocked.RATE)))
+    assert "90 waiting for permits   60 in backoff" in "\n".join(drawn)
+    assert sum(line.startswith("provider-") for line in drawn) >= 9
+
+
+def test_a_cost_that_is_unknown_for_a_model_is_a_bound() -> None:
+    """A model without a finished item adds nothing that could be known."""
+    unknown = a_model("a/new", cost_usd=None, cost_at_end_usd=None)
+    drawn = lines(a_run(a_model(), unknown, cost_at_end_usd=None))
+    assert "cost $0.500, at least $1.00 at the end, cap $50.00" in "\n".join(drawn)
 
 
 def test_wide_characters_take_two_columns() -> None:
