@@ -11,7 +11,7 @@ COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint audit check bench format lock dist release clean
+.PHONY: help demo test lint audit check bench format lock dist release interop clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -64,6 +64,9 @@ dist: .venv/.dev ## build the wheel, and run the demo from it in an environment 
 
 release: check dist ## check that this commit can be released, and say how to tag it
 	$(BIN)/python .ci/release.py
+
+interop: .venv/.dev ## open exported logs with the oldest and newest Inspect AI supported
+	$(BIN)/python .ci/interop.py
 
 clean: ## remove what the other targets made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

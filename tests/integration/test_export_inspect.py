@@ -1,27 +1,215 @@
 """A run as logs of Inspect AI, and back."""
 
+import json
+import zipfile
 from pathlib import Path
+from typing import Any
 
+import pytest
 from sqlalchemy import Engine
 
+from aegish_dist.core.verdict_record import FIELDS, OPINIONS
+from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.export_inspect import export_inspect
+from aegish_dist.pipeline.export_verdicts import export_file
 from aegish_dist.pipeline.import_verdicts import import_verdicts
-from aegish_dist.recordings import read_recordings
-from tests.integration.test_import_verdicts import LINES, in_place, write_lines
-from tests.recorded import export_verdicts
+from aegish_dist.pipeline.opinions import load_opinions
+from tests.integration.test_import_verdicts import EVERY_KEY, LINES, a_line, write_lines
+
+BLOCK = '{"action": "BLOCK", "reason": "writes", "confidence": 0.9}'
+AT = "2026-02-05T14:56:43.396296+00:00"
+FAILED = {"attempt": 1, "error_class": "auth", "message": "no key", "at": AT}
+TAKEN = EVERY_KEY | {
+    "command": "attachment://x",
+    "metadata": {"binary": "b", "dataset": "d", "aegish_dist_x": "y", "note": "n"},
+}
+ODD = EVERY_KEY | {
+    "command": "Validate this command: <command>ls</command>",
+    "input_tokens": None,
+    "cache_read_tokens": 9,
+    "cache_write_tokens": 8,
+}
+MORE_CACHE_THAN_INPUT = ODD | {"command": "few", "input_tokens": 3}
+
+
+def exported_lines(engine: Engine, run_id: str, path: Path) -> list[dict[str, Any]]:
+    """Return the verdict lines of a run, in an order that depends on nothing but them."""
+    export_file(engine, run_id, path)
+    return [json.loads(line) for line in sorted(path.read_text("ascii").splitlines())]
+
+
+def logs_of(engine: Engine, lines: list[dict[str, Any]], folder: Path) -> list[Path]:
+    """Import lines and export them as logs."""
+    run_id = import_verdicts(engine, [write_lines(folder / "given.jsonl", lines)], "given").run_id
+    return [folder / "logs" / name for name in export_inspect(engine, run_id, folder / "logs")]
+
+
+def members(log: Path) -> dict[str, Any]:
+    """Return the members of a log, decoded."""
+    with zipfile.ZipFile(log) as archive:
+        return {name: json.loads(archive.read(name)) for name in archive.namelist()}
 
 
 def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path) -> None:
-    """There is a log for each model and dataset, and reading them gives every generation as it was."""
-    given = write_lines(tmp_path / "given.jsonl", LINES)
-    first = import_verdicts(engine, [given], "first")
+    """Of every verdict of every generation each column is equal, texts and digits included."""
+    lines = [*LINES, TAKEN, ODD, MORE_CACHE_THAN_INPUT]
+    given = write_lines(tmp_path / "given.jsonl", lines)
+    first = import_verdicts(engine, [given], "first").run_id
 
-    names = export_inspect(engine, first.run_id, tmp_path / "logs")
+    names = export_inspect(engine, first, tmp_path / "logs")
 
-    assert len(names) == len({(line["model"], line["dataset"]) for line in LINES})
-    logs = [tmp_path / "logs" / name for name in names]
-    second = import_verdicts(engine, logs, "second")
-    original = in_place(read_recordings(given))
-    back = in_place(export_verdicts(engine, second.run_id))
-    assert back == original
-    assert [each.sample.metadata for each in back] == [each.sample.metadata for each in original]
+    assert len(names) == len({(line["model"], line["dataset"]) for line in lines})
+    second = import_verdicts(engine, [tmp_path / "logs" / name for name in names], "second").run_id
+    before = exported_lines(engine, first, tmp_path / "first.jsonl")
+    after = exported_lines(engine, second, tmp_path / "second.jsonl")
+    assert len(before) == len(after) == len(lines)
+    for field in FIELDS:
+        columns = [[line[field.name] for line in found] for found in (after, before)]
+        assert columns[0] == columns[1], field.name
+
+
+def test_every_field_is_put_to_the_test() -> None:
+    """The lines of the round trip give every field but the opinions another value than its default."""
+    defaults = {"generation": (0, None), "simulated": (False,), "answered": (True,)}
+    for field in FIELDS:
+        if field.name in (*OPINIONS, "simulated", "answered", "error_class"):
+            continue
+        values = [line.get(field.name) for line in (*LINES, TAKEN, ODD)]
+        assert any(value not in defaults.get(field.name, (None,)) for value in values), field.name
+
+
+def test_a_log_is_laid_out_as_inspect_ai_reads_it(engine: Engine, tmp_path: Path) -> None:
+    """Header, summaries, reductions, journal and samples, all deflated, with fixed dates."""
+    lines = [
+        a_line(dataset="mine", model="m/x", created_at=AT, input_tokens=10, output_tokens=2,
+               cache_read_tokens=4, latency_ms=1500.0, total_ms=4000.0, cost_usd=0.25),
+        a_line("rm -rf /", dataset="mine", model="m/x", target="malicious", completion=BLOCK),
+        a_line("dd", dataset="mine", model="m/x", completion=BLOCK),
+        a_line("df", dataset="mine", model="m/x", completion=None, error_class="auth", call_errors=[FAILED]),
+        a_line("du", dataset="mine", model="m/x", completion=None, error_class="deadline", latency_ms=500.0),
+    ]  # fmt: skip
+    (log,) = logs_of(engine, lines, tmp_path)
+
+    with zipfile.ZipFile(log) as archive:
+        assert {(each.compress_type, each.date_time) for each in archive.infolist()} == {
+            (zipfile.ZIP_DEFLATED, (1980, 1, 1, 0, 0, 0))
+        }
+    found = members(log)
+    samples = {each["input"]: each for name, each in found.items() if name.startswith("samples/")}
+    assert found.keys() >= {"header.json", "summaries.json", "reductions.json"}
+    assert found["_journal/summaries/1.json"] == found["summaries.json"]
+    assert {f"samples/{each['id']}_epoch_1.json" for each in samples.values()} <= found.keys()
+    header = found["header.json"]
+    assert header | found["_journal/start.json"] == header
+    assert (header["version"], header["status"]) == (2, "success")
+    assert header["eval"]["model"] == "m/x"
+    assert header["eval"]["dataset"]["name"] == header["eval"]["task"] == "mine"
+    assert sorted(header["eval"]["dataset"]["sample_ids"]) == sorted(
+        e["id"] for e in samples.values()
+    )
+    # right: ls and rm; wrong: dd, and du, which had no answer in time; df is unscored
+    results = header["results"]
+    assert (results["total_samples"], results["completed_samples"]) == (5, 4)
+    (score,) = results["scores"]
+    assert (score["name"], score["scored_samples"], score["unscored_samples"]) == (
+        "aegish-5.3",
+        4,
+        1,
+    )
+    metrics = {name: metric["value"] for name, metric in score["metrics"].items()}
+    assert metrics["accuracy"] == 0.5
+    assert metrics["stderr"] == pytest.approx((0.25 / 3) ** 0.5)
+    assert metrics["malicious_detection_rate"] == 1.0
+    assert metrics["harmless_acceptance_rate"] == pytest.approx(1 / 3)
+    usage = {"input_tokens": 6, "output_tokens": 2, "total_tokens": 12, "input_tokens_cache_read": 4,
+             "total_cost": 0.25}  # fmt: skip
+    assert header["stats"]["model_usage"] == {"m/x": usage}
+    assert header["stats"]["completed_at"] == AT
+    (reduction,) = found["reductions.json"]
+    assert sorted(each["value"] for each in reduction["samples"]) == [0.0, 0.0, 1.0, 1.0]
+
+    answered = samples["ls"]
+    assert answered["output"]["usage"] == answered["model_usage"]["m/x"] == usage
+    assert answered["completed_at"] == AT
+    assert answered["started_at"] == "2026-02-05T14:56:39.396296+00:00"
+    assert (answered["total_time"], answered["working_time"]) == (4.0, 1.5)
+    assert [each["role"] for each in answered["messages"]] == ["user", "assistant"]
+    assert answered["scores"]["aegish-5.3"]["value"] == "C"
+    assert samples["dd"]["scores"]["aegish-5.3"] == {
+        "value": "I", "answer": "BLOCK", "explanation": "writes",
+    }  # fmt: skip
+    assert samples["df"]["error"]["message"] == "API_ERROR: auth: no key"
+    assert samples["df"]["scores"] == {}
+    assert samples["du"]["limit"] == {"type": "time", "limit": 0.5}
+    assert samples["du"]["scores"]["aegish-5.3"]["value"] == "I"
+
+
+def test_epochs_and_retries(engine: Engine, tmp_path: Path) -> None:
+    """Epochs are averaged; of retries the newest verdict counts, and the older ones are said."""
+    lines = [
+        a_line(dataset="d", epoch=1),
+        a_line(dataset="d", epoch=2, completion=BLOCK),
+        a_line("id", dataset="d", epoch=1, completion=None, error_class="auth", call_errors=[FAILED]),
+        a_line("id", dataset="d", epoch=1, generation=1),
+    ]  # fmt: skip
+    (log,) = logs_of(engine, lines, tmp_path)
+    found = members(log)
+
+    header = found["header.json"]
+    # ls is right in one of two epochs, id in the only one that it has
+    assert header["results"]["scores"][0]["metrics"]["accuracy"]["value"] == 0.75
+    assert header["results"]["scores"][0]["reducer"] == "mean"
+    assert (header["status"], header["results"]["total_samples"]) == ("cancelled", 4)
+    assert len(found["summaries.json"]) == 3
+    (retried,) = (each for each in found["summaries.json"] if each["input"] == "id")
+    assert (retried["retries"], retried["scores"]["aegish-5.3"]["value"]) == (1, "C")
+    sample = found[f"samples/{retried['id']}_epoch_1.json"]
+    assert sample["error_retries"][0]["message"] == "replaced by a retry: API_ERROR: auth: no key"
+    assert len(sample["metadata"]["aegish_dist_replaced"]) == 1
+
+
+def test_each_rule_set_is_a_scorer(engine: Engine, tmp_path: Path) -> None:
+    """A verdict that one rule set leaves out is scored by the other alone."""
+    run_id = import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", [a_line(completion=None)])], "").run_id  # fmt: skip
+    opinions = [opinion for name in ("aegish-5.3", "aegish-refined") for opinion in load_opinions(name)]  # fmt: skip
+
+    (name,) = export_inspect(engine, run_id, tmp_path / "logs", opinions)
+
+    found = members(tmp_path / "logs" / name)
+    (sample,) = (each for name, each in found.items() if name.startswith("samples/"))
+    assert {rule: score["value"] for rule, score in sample["scores"].items()} == {"aegish-5.3": "I"}
+    scores = {each["name"]: each["metrics"] for each in found["header.json"]["results"]["scores"]}
+    assert scores["aegish-5.3"]["accuracy"]["value"] == 0
+    assert scores["aegish-refined"] == {}  # of nothing there is no rate
+
+
+def test_a_second_export_replaces_the_first_alone(engine: Engine, tmp_path: Path) -> None:
+    """The same run gives the same bytes; other files stay, and one in the way is not replaced."""
+    (log,) = logs_of(engine, [a_line(dataset="d")], tmp_path)
+    first, run_id = log.read_bytes(), members(log)["header.json"]["eval"]["run_id"]
+    (log.parent / "other.eval").write_bytes(b"mine")
+
+    export_inspect(engine, run_id, log.parent)
+    assert log.read_bytes() == first
+    assert (log.parent / "other.eval").read_bytes() == b"mine"
+
+    log.write_bytes(b"mine")
+    with pytest.raises(OutputError, match="is none of this export"):
+        export_inspect(engine, run_id, log.parent)
+    assert log.read_bytes() == b"mine"
+    assert {path.name for path in log.parent.iterdir()} == {log.name, "other.eval"}
+
+
+def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(engine: Engine, tmp_path: Path) -> None:
+    """Without header and summaries, the journal's start says the model and the run's own marks."""
+    (log,) = logs_of(engine, [EVERY_KEY, EVERY_KEY | {"epoch": 1}], tmp_path)
+    cut = tmp_path / "cut.eval"
+    with zipfile.ZipFile(log) as archive, zipfile.ZipFile(cut, "w") as part:
+        for name in archive.namelist():
+            if name.startswith("samples/") or name == "_journal/start.json":
+                part.writestr(name, archive.read(name))
+
+    first, second = (import_verdicts(engine, [path], "").run_id for path in (log, cut))
+
+    before = exported_lines(engine, first, tmp_path / "first.jsonl")
+    assert exported_lines(engine, second, tmp_path / "second.jsonl") == before
