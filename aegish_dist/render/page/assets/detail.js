@@ -77,8 +77,8 @@ class Detail {
       if (this.blob.number !== number) {
         this.blob = { number, content: await unpack(`grid-texts-${number}`) };
       }
-    } catch (error) {
-      return { note: `The texts of this command are damaged (${error.message}).`, of: null };
+    } catch {
+      return { note: "The texts of this command are damaged: write the report again.", of: null };
     }
     const { content } = this.blob;
     if (content === null) return { note: "The texts of this command are not in this file.", of: null };
@@ -126,6 +126,10 @@ class Detail {
 
   *_epochs(command, model, texts) {
     const { verdicts } = this;
+    if (!verdicts.isAsked(model, command)) {
+      yield make("p", {}, "This model was not asked about this data set.");
+      return;
+    }
     for (let epoch = 0; epoch < verdicts.epochs; epoch += 1) {
       const cell = verdicts.cell(model, command, epoch);
       if (verdicts.epochs > 1) yield make("h4", {}, `Epoch ${epoch + 1}`);

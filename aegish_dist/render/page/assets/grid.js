@@ -212,7 +212,11 @@ class GridView {
  */
 function cellContent(verdicts, model, command) {
   const label = verdicts.mainLabel(model, command);
-  if (label === UNKNOWN) return { text: "\u00b7", right: "absent", words: "no verdict" };
+  if (label === UNKNOWN) {
+    const isAsked = verdicts.isAsked(model, command);
+    return { text: isAsked ? "\u00b7" : "", right: "absent",
+      words: isAsked ? "no verdict" : "not asked about this data set" };
+  }
   const right = verdicts.right[model * verdicts.count + command];
   const scored = verdicts.scored[model * verdicts.count + command];
   const kind = rightKind(right, scored);
@@ -222,9 +226,16 @@ function cellContent(verdicts, model, command) {
     return { text: `${letter}\u2009${MARKS[kind]}`, right: kind, words: `${name}, ${WORDS[kind]}` };
   }
   const share = scored ? `${right}/${scored}` : MARKS.none;
-  const words = scored ? `mostly ${name}, ${right} of ${scored} epochs correct`
-    : `mostly ${name}, unscored`;
+  const said = epochLabels(verdicts, model, command).join(", ");
+  const words = scored ? `${said}: ${right} of ${scored} correct` : `${said}: unscored`;
   return { text: `${letter}\u2009${share}`, right: kind, words };
+}
+
+/** Returns what a model said about a command epoch by epoch, in a word each. */
+function epochLabels(verdicts, model, command) {
+  const first = verdicts.cell(model, command, 0);
+  return Array.from({ length: verdicts.epochs }, (_, epoch) =>
+    verdicts.labels[verdicts.cells.label[first + epoch]] || "no verdict");
 }
 
 /** Returns `yes`, `no`, `some` or `none`, which is unscored. */

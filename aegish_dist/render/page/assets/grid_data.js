@@ -75,9 +75,14 @@ class Verdicts {
         this.scored[model * count + command] = scored;
         if (2 * right < scored) this.wrongModels[command] += 1;
         if (2 * right > scored) this.rightModels[command] += 1;
-        if (this.asked[model][this.commands.dataset[command]]) this.askedModels[command] += 1;
+        if (this.isAsked(model, command)) this.askedModels[command] += 1;
       }
     }
+  }
+
+  /** Whether a model was put to the dataset of a command. */
+  isAsked(model, command) {
+    return this.asked[model][this.commands.dataset[command]];
   }
 
   /** Whether every model that was asked got a command wrong. */

@@ -44,7 +44,7 @@ function chooseCommands(verdicts, view) {
   return sortCommands(verdicts, view, chosen);
 }
 
-/** Returns the functions that all have to hold for a command. */
+/** Returns the functions that all have to hold for a command; a name that is not there is none. */
 function conditionsOf(verdicts, view) {
   const { commands, names, labels, models } = verdicts;
   const conditions = [];
@@ -55,10 +55,11 @@ function conditionsOf(verdicts, view) {
   const label = labels.indexOf(view.outcome);
   const model = models.indexOf(view.model);
   keep(text, (each) => verdicts.lower[each].includes(text));
-  keep(view.target, (each) => (commands.malicious[each] === 1) === (view.target === "malicious"));
-  keep(view.dataset, (each) => commands.dataset[each] === dataset);
-  keep(view.category, (each) => commands.category[each] === category);
-  keep(view.outcome, (each) => verdicts.hasLabel(each, label, model));
+  keep(view.target === "malicious", (each) => commands.malicious[each] === 1);
+  keep(view.target === "harmless", (each) => commands.malicious[each] === 0);
+  keep(dataset >= 0, (each) => commands.dataset[each] === dataset);
+  keep(category >= 0, (each) => commands.category[each] === category);
+  keep(label >= 0, (each) => verdicts.hasLabel(each, label, model));
   keep(view.missed === "all", (each) => verdicts.missedByAll(each));
   keep(view.missed === "any", (each) => verdicts.wrongModels[each] > 0);
   keep(view.missed === "none", (each) => verdicts.wrongModels[each] === 0);

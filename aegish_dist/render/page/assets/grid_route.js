@@ -160,7 +160,7 @@ async function startGrid() {
   const state = document.getElementById("grid-state");
   if (typeof DecompressionStream === "undefined") {
     state.textContent = "This browser is too old to unpack the commands: it takes Chrome or Edge " +
-      "80, Firefox 113, Safari 16.4 or a newer one.";
+      "111, Firefox 113, Safari 16.4 or a newer one.";
     return;
   }
   state.textContent = "Unpacking the commands\u2026";
@@ -169,10 +169,9 @@ async function startGrid() {
     state.remove();
     root.dataset.ready = "true";
     return page;
-  } catch (error) {
+  } catch {
     root.replaceChildren();
-    state.textContent = `The commands in this file are damaged (${error.message}): write the ` +
-      "report again.";
+    state.textContent = "The commands in this file are damaged: write the report again.";
   }
 }
 
