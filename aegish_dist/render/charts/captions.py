@@ -18,16 +18,16 @@ LISTED = 12
 def small_print(data: ReportData) -> str:
     """Say which run, snapshot and opinion a plot shows."""
     run, snapshot = data.run, data.snapshot
-    name = f"{_foreign(run.name)} ({run.run_id})" if run.name else run.run_id
+    name = f"{foreign_words(run.name)} ({run.run_id})" if run.name else run.run_id
     datasets = ", ".join(
-        f"{_foreign(each.name)} {each.fingerprint[:12]} ({format_count(each.samples)} commands)"
+        f"{foreign_words(each.name)} {each.fingerprint[:12]} ({counted(each.samples, 'command')})"
         for each in run.datasets[:LISTED]
     )
-    opinion = f"rule set {_foreign(snapshot.scoring)} version {snapshot.scoring_version}"
+    opinion = f"rule set {foreign_words(snapshot.scoring)} version {snapshot.scoring_version}"
     if snapshot.opinion is not None:
-        opinion += f", targets {_foreign(snapshot.opinion.targets.name)}"
+        opinion += f", targets {foreign_words(snapshot.opinion.targets.name)}"
         overlay = snapshot.opinion.overlay
-        opinion += "" if overlay is None else f", overlay {_foreign(overlay.name)}"
+        opinion += "" if overlay is None else f", overlay {foreign_words(overlay.name)}"
     return (
         f"Run {name} of {format_time(run.created_at)}; {datasets}; snapshot "
         f"{snapshot.snapshot_id} of {format_time(snapshot.created_at)}, "
@@ -36,7 +36,8 @@ def small_print(data: ReportData) -> str:
     )
 
 
-def _foreign(text: str) -> str:
+def foreign_words(text: str) -> str:
+    """Return a foreign name for a sentence: printable, and not too long."""
     return shortened(printable(text), NAME_CHARACTERS)
 
 
@@ -47,7 +48,7 @@ def counted(number: int, thing: str) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return names with commas; of many the first ones and how many follow."""
-    shown = ", ".join(map(_foreign, names[:LISTED]))
+    shown = ", ".join(map(foreign_words, names[:LISTED]))
     more = len(names) - LISTED
     return f"{shown} and {format_count(more)} more" if more > 0 else shown
 
@@ -110,7 +111,7 @@ def described(entries: Iterable[RankedModel], measures: Sequence[Measure]) -> st
         measures: The quantities.
     """
     models = (
-        f"{_foreign(entry.model)}: {', '.join(in_words(m, m.read(entry)) for m in measures)}"
+        f"{foreign_words(entry.model)}: {', '.join(in_words(m, m.read(entry)) for m in measures)}"
         for entry in entries
     )
     return "; ".join(models) + "."

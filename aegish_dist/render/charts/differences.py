@@ -7,7 +7,7 @@ from aegish_dist.core.printable import printable
 from aegish_dist.core.significance import LEVEL
 from aegish_dist.render.charts import theme
 from aegish_dist.render.charts.boxes import PixelLine
-from aegish_dist.render.charts.captions import counted, sentences
+from aegish_dist.render.charts.captions import counted, foreign_words, sentences
 from aegish_dist.render.charts.chart import Chart, Layer, LegendItem, NoChart
 from aegish_dist.render.charts.layers import beside, lines, pixels, spans, symbols, text_row, texts
 from aegish_dist.render.charts.rows import AXIS_PX, RowChart, RowPlan
@@ -181,7 +181,7 @@ def _description(gaps: Sequence[_Gap]) -> str:
         return "" if gap.low is None else f" [{gap.low:+.1f}, {gap.high:+.1f}]"
 
     return "; ".join(
-        f"{printable(gap.better)} minus {printable(gap.other)}: {gap.value:+.1f} percentage points"
-        f"{interval(gap)}"
+        f"{foreign_words(gap.better)} minus {foreign_words(gap.other)}: {gap.value:+.1f} "
+        f"percentage points{interval(gap)}"
         for gap in gaps
     )

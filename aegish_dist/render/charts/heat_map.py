@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from aegish_dist.core.printable import printable
 from aegish_dist.render.charts import theme
-from aegish_dist.render.charts.captions import RATE_NOTE, sentences, simulated_note
+from aegish_dist.render.charts.captions import RATE_NOTE, foreign_words, sentences, simulated_note
 from aegish_dist.render.charts.chart import Chart, Layer, NoChart, Panel
 from aegish_dist.render.charts.layers import Row, box_row, boxes, text_row, texts
 from aegish_dist.render.charts.measures import Measured, percent
@@ -124,7 +124,7 @@ def _description(entries: Sequence[RankedModel], categories: Sequence[str]) -> s
         if known:
             (least, worst), (most, best) = min(known), max(known)
             said.append(
-                f"{printable(entry.model)}: from {least:.1f} % ({printable(worst)}) to "
-                f"{most:.1f} % ({printable(best)})"
+                f"{foreign_words(entry.model)}: from {least:.1f} % ({foreign_words(worst)}) to "
+                f"{most:.1f} % ({foreign_words(best)})"
             )
     return "; ".join(said) + "."

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from aegish_dist.render.charts import theme
-from aegish_dist.render.charts.captions import models_note, sentences, simulated_note
+from aegish_dist.render.charts.captions import foreign_words, models_note, sentences, simulated_note
 from aegish_dist.render.charts.chart import Chart, Layer, LegendItem, NoChart
 from aegish_dist.render.charts.layers import (
     beside,
@@ -114,7 +114,7 @@ def _medians(body: Sequence[tuple[dict[str, float], float]], scale: AxisScale) -
 
 def _in_words(known: Sequence[RankedModel], seen: Sequence[dict[str, float]]) -> str:
     said = [
-        f"{entry.model}: "
+        f"{foreign_words(entry.model)}: "
         + ", ".join(f"{name} {format_ms(1000 * value)}" for name, value in each.items())
         for entry, each in zip(known, seen, strict=True)
     ]
@@ -156,7 +156,7 @@ def latency_split(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
             models_note([entry for entry in entries if entry not in known], LATENCY),
         ),
         description="; ".join(
-            f"{entry.model}: "
+            f"{foreign_words(entry.model)}: "
             + ", ".join(f"{part} {format_ms(1000 * value)}" for part, value in each.items())
             for entry, each in zip(known, parts, strict=True)
         )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from aegish_dist.core.printable import printable
-from aegish_dist.render.charts.text_width import distinct
+from aegish_dist.render.charts.text_width import distinct, fitted
 from aegish_dist.render.charts.theme import TEXT_PX
 from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.layout import SIMULATED
@@ -28,6 +28,11 @@ def row_names(entries: Sequence[RankedModel], width: float = ROW_PX) -> list[str
         width: Pixels that there are.
     """
     return distinct([_marked(entry, entry.model) for entry in entries], TEXT_PX, width)
+
+
+def short_name(text: str) -> str:
+    """Return a foreign text for a legend: printable, and not too wide."""
+    return fitted(printable(text), TEXT_PX, LABEL_PX) or "(none)"
 
 
 def _marked(entry: RankedModel, name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aegish_dist.render.charts import theme
 from aegish_dist.render.charts.boxes import PixelLine
-from aegish_dist.render.charts.captions import listed, sentences, simulated_note
+from aegish_dist.render.charts.captions import foreign_words, listed, sentences, simulated_note
 from aegish_dist.render.charts.chart import Chart, Layer, LegendItem, NoChart, Panel
 from aegish_dist.render.charts.layers import (
     Row,
@@ -194,8 +194,9 @@ def _description(entries: Sequence[RankedModel]) -> str:
     for entry in entries:
         bins = _bins(entry)
         most = max(bins, key=lambda each: each["n"])
+        total = format_count(sum(each["n"] for each in bins))
         said.append(
-            f"{entry.model}: {format_count(sum(each['n'] for each in bins))} verdicts, most "
+            f"{foreign_words(entry.model)}: {total} verdicts, most "
             f"with a confidence of {100 * most['confidence']:.0f} %, of which "
             f"{100 * most['accuracy']:.0f} % are correct"
         )

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from aegish_dist.core.opinion import Targets
-from aegish_dist.core.printable import printable
 from aegish_dist.render.charts import theme
 from aegish_dist.render.charts.boxes import PixelBox, PixelLine
 from aegish_dist.render.charts.captions import (
     capital,
     counted,
-    in_words,
+    described,
     interval_note,
     listed,
     sampled,
@@ -30,57 +28,17 @@ from aegish_dist.render.charts.layers import (
     texts,
 )
 from aegish_dist.render.charts.marks import dashed
-from aegish_dist.render.charts.measures import Measure, Measured
-from aegish_dist.render.charts.naming import point_names
-from aegish_dist.render.charts.scales import AxisScale, amount_scale, linear_scale
+from aegish_dist.render.charts.measures import Measure
+from aegish_dist.render.charts.naming import short_name
+from aegish_dist.render.charts.plane import (
+    ScatterPlane,
+    ScatterPoint,
+    pareto,
+    pareto_line,
+    scatter_plane,
+)
 from aegish_dist.render.charts.text_width import text_width
 from aegish_dist.render.entries import RankedModel
-
-WIDTH, HEIGHT = 640.0, 400.0
-_TALL = 560.0
-"""Height from `_MANY` models on."""
-_MANY = 14
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterPoint:
-    """A model that has both quantities."""
-
-    entry: RankedModel
-    """The model."""
-    name: str
-    """Its label; foreign text made printable."""
-    x: Measured
-    """The quantity across."""
-    y: Measured
-    """The quantity upwards."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plane:
-    """Points on their axes."""
-
-    points: Sequence[ScatterPoint]
-    across: Measure
-    up: Measure
-    x: AxisScale
-    y: AxisScale
-
-    def place(self, point: ScatterPoint) -> tuple[float, float]:
-        return self.x.along(point.x.value or 0.0), self.y.down(point.y.value or 0.0)
-
-    @property
-    def area(self) -> PixelBox:
-        return PixelBox(0, 0, self.x.pixels, self.y.pixels)
-
-    def bars(self) -> Iterator[PixelLine]:
-        """Yield the intervals, across and upwards."""
-        for point in self.points:
-            x, y = self.place(point)
-            if point.y.low is not None and point.y.high is not None:
-                yield PixelLine(x, self.y.down(point.y.low), x, self.y.down(point.y.high))
-            if point.x.low is not None and point.x.high is not None:
-                yield PixelLine(self.x.along(point.x.low), y, self.x.along(point.x.high), y)
 
 
 def scatter(
@@ -102,16 +60,13 @@ def scatter(
         up: The quantity upwards.
         frontier: Whether a line joins the models that no other one beats in both quantities.
     """
-    points = _points(entries, across, up)
-    if not points:
+    plane = scatter_plane(entries, across, up, targets)
+    if plane is None:
         return NoChart(name, f"no model has both {across.name} and {up.name}")
-    plane = _plane(points, across, up, targets)
-    drawn = [point for point in points if _has_place(point, plane)]
-    plane = _Plane(drawn, across, up, plane.x, plane.y)
     styles = theme.provider_styles(entry.model for entry in entries)
-    best = pareto(drawn) if frontier else []
+    best = pareto(plane.points) if frontier else []
     target_lines = list(_targets(plane, targets))
-    steps = list(_steps(best, plane))
+    steps = list(pareto_line(best, plane))
     labels = _labels(
         plane, [each.box for each in target_lines], [*(each.line for each in target_lines), *steps]
     )
@@ -125,14 +80,14 @@ def scatter(
         *_target_layers(target_lines),
         *_leaders(labels),
         symbols(
-            [_symbol(point, plane, styles) for point in drawn],
+            [_symbol(point, plane, styles) for point in plane.points],
             beside("x", plane.x),
             beside("y", plane.y),
         ),
         *_names(labels),
     ]
     legend = [
-        *(LegendItem(printable(provider) or "(none)", style.color, style.shape)
+        *(LegendItem(short_name(provider), style.color, style.shape)
           for provider, style in styles.items()),
         *([LegendItem("Pareto line", theme.INK)] if len(best) > 1 else []),
         *([LegendItem("target", theme.SOFT, dash=(5, 3))] if target_lines else []),
@@ -146,65 +101,6 @@ def scatter(
     )
 
 
-def _points(entries: Sequence[RankedModel], across: Measure, up: Measure) -> list[ScatterPoint]:
-    found = [
-        ScatterPoint(entry, name, across.read(entry), up.read(entry))
-        for entry, name in zip(entries, point_names(entries), strict=True)
-    ]
-    return [each for each in found if each.x.value is not None and each.y.value is not None]
-
-
-def _plane(
-    points: Sequence[ScatterPoint], across: Measure, up: Measure, targets: Targets
-) -> _Plane:
-    height = _TALL if len(points) >= _MANY else HEIGHT
-    x = _scale(across, [point.x for point in points], targets, WIDTH)
-    return _Plane(points, across, up, x, _scale(up, [p.y for p in points], targets, height))
-
-
-def _scale(
-    measure: Measure, seen: Sequence[Measured], targets: Targets, length: float
-) -> AxisScale:
-    values = [v for each in seen for v in (each.value, each.low, each.high) if v is not None]
-    if not measure.metric:
-        return amount_scale(values, length)
-    target = targets.least.get(measure.metric)
-    with_target = values if target is None else [*values, 100 * target]
-    return linear_scale(with_target, length, least=0.0, most=100.0)
-
-
-def _has_place(point: ScatterPoint, plane: _Plane) -> bool:
-    """Whether a point is on the axes: on a logarithmic one there is no place for 0."""
-    return not (plane.x.log and not point.x.value)
-
-
-def pareto(points: Sequence[ScatterPoint]) -> list[ScatterPoint]:
-    """Return the points that no other one beats in one quantity without losing in the other.
-
-    Args:
-        points: Of them less is better across, and more is better upwards.
-
-    Returns:
-        Ascending in both; of equal points the first one.
-    """
-    best: list[ScatterPoint] = []
-    for point in sorted(points, key=lambda each: (each.x.value or 0, -(each.y.value or 0))):
-        if not best or (point.y.value or 0) > (best[-1].y.value or 0):
-            best.append(point)
-    return best
-
-
-def _steps(best: Sequence[ScatterPoint], plane: _Plane) -> Iterator[PixelLine]:
-    """Yield the Pareto line: what the best model up to each place achieves."""
-    if len(best) < 2:
-        return
-    places = [plane.place(point) for point in best]
-    for (x, y), (x2, y2) in pairwise([*places, (plane.x.pixels, places[-1][1])]):
-        yield PixelLine(x, y, x2, y)
-        if y2 != y:
-            yield PixelLine(x2, y, x2, y2)
-
-
 @dataclass(frozen=True, slots=True)
 class _TargetLine:
     line: PixelLine
@@ -212,7 +108,7 @@ class _TargetLine:
     box: PixelBox
 
 
-def _targets(plane: _Plane, targets: Targets) -> Iterator[_TargetLine]:
+def _targets(plane: ScatterPlane, targets: Targets) -> Iterator[_TargetLine]:
     for measure, scale, is_up in ((plane.up, plane.y, True), (plane.across, plane.x, False)):
         least = targets.least.get(measure.metric)
         if least is None or not scale.low <= 100 * least <= scale.high:
@@ -223,7 +119,7 @@ def _targets(plane: _Plane, targets: Targets) -> Iterator[_TargetLine]:
         yield _TargetLine(line, text, _beside_line(line, text_width(text, theme.SMALL_PX), plane))
 
 
-def _beside_line(line: PixelLine, width: float, plane: _Plane) -> PixelBox:
+def _beside_line(line: PixelLine, width: float, plane: ScatterPlane) -> PixelBox:
     """Return the first place along a line for its label that covers no point."""
     if line.y == line.y2:
         steps = range(int((plane.x.pixels - width - 2) // 20) + 1)
@@ -251,7 +147,7 @@ def _target_layers(found: Sequence[_TargetLine]) -> Iterator[Layer]:
 
 
 def _labels(
-    plane: _Plane, obstacles: Sequence[PixelBox], strokes: Sequence[PixelLine]
+    plane: ScatterPlane, obstacles: Sequence[PixelBox], strokes: Sequence[PixelLine]
 ) -> list[PlacedLabel | None]:
     points = [LabelledPoint(*plane.place(each), each.name) for each in plane.points]
     bars = [*plane.bars(), *strokes]
@@ -272,7 +168,7 @@ def _leaders(labels: Sequence[PlacedLabel | None]) -> Iterator[Layer]:
 
 
 def _symbol(
-    point: ScatterPoint, plane: _Plane, styles: Mapping[str, theme.PlotStyle]
+    point: ScatterPoint, plane: ScatterPlane, styles: Mapping[str, theme.PlotStyle]
 ) -> dict[str, object]:
     style = styles[theme.provider_of(point.entry.model)]
     return {
@@ -285,7 +181,7 @@ def _symbol(
 
 
 def _caption(
-    plane: _Plane, entries: Sequence[RankedModel], labels: Sequence[PlacedLabel | None]
+    plane: ScatterPlane, entries: Sequence[RankedModel], labels: Sequence[PlacedLabel | None]
 ) -> str:
     drawn = [point.entry for point in plane.points]
     missing = [entry for entry in entries if entry not in drawn]
@@ -300,7 +196,7 @@ def _caption(
     )
 
 
-def _sizes(plane: _Plane) -> str:
+def _sizes(plane: ScatterPlane) -> str:
     sizes = [
         sampled(plane.up, [point.y for point in plane.points]),
         sampled(plane.across, [point.x for point in plane.points]),
@@ -312,7 +208,7 @@ def _better(measure: Measure) -> str:
     return "more is better" if measure.more_is_better else "less is better"
 
 
-def _missing(missing: Sequence[RankedModel], plane: _Plane) -> str:
+def _missing(missing: Sequence[RankedModel], plane: ScatterPlane) -> str:
     """Name the models that are not drawn, by the reason."""
     reasons: dict[str, list[str]] = {}
     for entry in missing:
@@ -323,10 +219,7 @@ def _missing(missing: Sequence[RankedModel], plane: _Plane) -> str:
     return f"Not drawn: {'; '.join(found)}." if found else ""
 
 
-def _description(plane: _Plane, best: Sequence[ScatterPoint]) -> str:
-    said = [
-        f"{point.entry.model}: {in_words(plane.up, point.y)}, {in_words(plane.across, point.x)}"
-        for point in plane.points
-    ]
+def _description(plane: ScatterPlane, best: Sequence[ScatterPoint]) -> str:
+    said = described([point.entry for point in plane.points], [plane.up, plane.across])
     line = f" On the Pareto line: {listed([each.entry.model for each in best])}." if best else ""
-    return f"{'; '.join(map(printable, said))}.{line}"
+    return said + line

@@ -68,8 +68,8 @@ def error_timeline(name: str, failures: Sequence[TimedFailures], stretch_s: int)
         title="Failed attempts over time",
         caption=sentences(
             f"Attempts at calls of {counted(models, 'model')} that failed, those included after "
-            f"which another one succeeded, in each {grid.bar_in_words}. Each strip has a scale of "
-            "its own, from 0 to its most.",
+            f"which another one succeeded, in bars of {grid.bar_in_words}. Each strip has a scale "
+            "of its own, from 0 to its most.",
             f"{counted(unknown, 'count')} without a time not drawn." if unknown else "",
         ),
         description="; ".join(

@@ -140,3 +140,13 @@ def test_the_same_report_gives_the_same_bytes() -> None:
             for _ in range(2)
         )
         assert one == other
+
+
+def test_endless_names_do_not_make_endless_plots() -> None:
+    """A name of a hundred thousand letters is cut in labels, captions and descriptions alike."""
+    entry = a_spread_model(1, random.Random(1), model=f"{'p' * 100_000}/{'m' * 100_000}")
+    data = a_report(entry, a_silent_model("s" * 100_000), name="n" * 100_000)
+    for name in ("score-by-cost", "category-heat-map", "latency-split", "reliability"):
+        seen = drawn_svg(chart_specification(data, name), name, chart(data, name).description)
+        assert len(seen) < 60_000
+        assert Drawing(seen).width < 1000
