@@ -89,7 +89,7 @@ function furnishDifferences(section) {
   const metric = make("select", { change: () => draw() },
     ...metrics.map(({ title }, place) => make("option", { value: place }, title)));
   const model = make("select", { change: () => draw() },
-    make("option", { value: "" }, "all pairs"),
+    data.all ? make("option", { value: "" }, "all pairs") : null,
     ...data.models.map((name, place) => make("option", { value: place }, name)));
   const said = make("span", { role: "status" });
   model.value = data.all ? "" : "0";
