@@ -117,8 +117,8 @@ def why(model: ModelStatus) -> str:
         case State.OVER_BUDGET:
             words = f"over budget: {format_usd(model.cost_usd)} spent"
         case State.PAUSED | State.CANCELLED | State.DECIDED:
-            under_way = counted(model.in_flight, "call")
-            words = f"{model.state}: {under_way} in flight end first" if model.in_flight else ""
+            under_way = counted(model.in_flight, "item")
+            words = f"{model.state}, waiting for {under_way} in flight" if model.in_flight else ""
     return words
 
 

@@ -133,7 +133,7 @@ def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
         ({"state": State.OVER_BUDGET}, "over budget: $0.500 spent"),
         ({"state": State.WAITING, "reason": "KEY is not set"}, "no worker may call it: KEY is not"),
         ({"state": State.WAITING}, "no worker is at it"),
-        ({"state": State.PAUSED}, "paused: 8 calls in flight end first"),
+        ({"state": State.PAUSED}, "paused, waiting for 8 items in flight"),
     ],
 )
 def test_a_model_that_waits_says_why(changes: dict[str, Any], words: str) -> None:
