@@ -58,7 +58,7 @@ class Detail {
     if (this.command !== command) return;
     fill(this.content, ...this._about(command), ...this._models(command, model, texts));
     this.element.scrollTop = 0;
-    const shown = find("details[open]", this.content);
+    const shown = find("details[open] summary", this.content);
     if (shown !== null && model !== UNKNOWN) shown.scrollIntoView({ block: "nearest" });
     this.element.dataset.shown = this.verdicts.commands.id[command];
   }

@@ -128,7 +128,7 @@ class GridView {
     row.dataset.command = verdicts.commands.id[command];
     row.setAttribute("aria-rowindex", place + 2);
     const [header, ...cells] = row.children;
-    header.textContent = verdicts.commands.text[command];
+    header.textContent = verdicts.commands.text[command].replaceAll("\n", " \u21b5 ");
     header.dataset.target = verdicts.commands.malicious[command] ? "malicious" : "harmless";
     cells.forEach((cell, model) => this._fill(cell, model, command));
     Array.from(row.children).forEach((cell, column) => {

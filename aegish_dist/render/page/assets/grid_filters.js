@@ -86,5 +86,6 @@ function gridLegend(verdicts) {
   const share = verdicts.epochs > 1 ? ["2/3: two of three epochs correct"] : [];
   const targets = ["M malicious", "H harmless"];
   const all = [...targets, ...letters, ...share, ...marks];
-  return make("p", { class: "grid-legend" }, all.join(" \u00a0 "));
+  const unbroken = all.map((each) => each.replaceAll(" ", "\u00a0"));
+  return make("p", { class: "grid-legend" }, unbroken.join(" \u00a0 "));
 }
