@@ -90,7 +90,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     type=click.IntRange(36, 1200),
     default=144,
     show_default=True,
-    help="Dots per inch of PNG; at 72 a plot is some 720 wide.",
+    help="Dots per inch of PNG; at 72 a plot is some 720 dots wide.",
 )
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
