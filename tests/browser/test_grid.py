@@ -239,6 +239,7 @@ def test_keys_lead_from_the_top_to_a_detail_and_back(page: Page) -> None:
     assert page.evaluate("document.activeElement.closest('#grid-detail') !== null")
     page.keyboard.press("Escape")
     page.locator("#grid-detail").wait_for(state="hidden")
+    page.wait_for_url(lambda url: "open=" not in url)
     page.wait_for_function(f"() => {row} === '{command}'")
     assert page.evaluate(cell) == left
 

@@ -21,9 +21,16 @@ class GridPage {
     root.append(this.filters, this.count, gridLegend(verdicts), this.grid.element,
       make("p", { class: "grid-print" }, `Printed are the commands in view, of
         ${inWords(verdicts.count)}.`), this.detail.element);
-    window.addEventListener("hashchange", () => this.follow(false));
+    window.addEventListener("hashchange", () => this._onAddress());
     this._show();
     this.follow(true);
+  }
+
+  /** Follows the address; going to an element of the page has taken the focus from the grid. */
+  _onAddress() {
+    this.follow(false);
+    if (this.left) this.grid.focusOn(...this.left);
+    this.left = null;
   }
 
   /** Shows what the address says, if it is a view of the grid. */
@@ -130,8 +137,10 @@ class GridPage {
   _close() {
     const { command, model } = this.detail;
     if (this.view.open) {
-      if (this.opened) window.history.back();
-      else this._go({ open: "", set: "", at: "" }, false);
+      if (this.opened) {
+        this.left = [command, model];
+        window.history.back();
+      } else this._go({ open: "", set: "", at: "" }, false);
       this.view = { ...this.view, open: "", set: "", at: "" };
     }
     this.opened = false;
