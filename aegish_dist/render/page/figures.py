@@ -47,10 +47,12 @@ def figures(charts: Sequence[DrawnChart], sections: Sequence[str]) -> dict[str, 
 def figure(chart: DrawnChart) -> str:
     """Return a chart as a figure, with its finding for those who do not see it."""
     image = base64.b64encode(_themed(chart.svg).encode()).decode()
+    title = text(chart.title)
     return (
-        f'<figure id="chart-{text(chart.name)}">\n<h3>{text(chart.title)}</h3>\n'
+        f'<figure id="chart-{text(chart.name)}">\n<h3>{title}</h3>\n'
+        f'<div class="drawing" role="region" aria-label="{title}" tabindex="0">'
         f'<img role="img" alt="{text(chart.description)}" '
-        f'src="data:image/svg+xml;base64,{image}">\n'
+        f'src="data:image/svg+xml;base64,{image}"></div>\n'
         f"<figcaption>{text(chart.caption)}</figcaption>\n</figure>\n"
     )
 
