@@ -87,7 +87,12 @@ class SampleMaker:
             "error_retries": retries,
         }
         summary = common | {
-            "metadata": {key: value for key, value in metadata.items() if _is_short(value)},
+            "metadata": {
+                key: value
+                for key, value in metadata.items()
+                if not isinstance(value, list | dict)
+                and (not isinstance(value, str) or len(value) <= SUMMARY_METADATA_CHARS)
+            },
             "retries": len(retries),
             "completed": True,
             "message_count": len(messages),
@@ -123,12 +128,6 @@ def sample_id_of(record: VerdictRecord) -> str:
     """Return the id of the sample that a verdict is about."""
     sample = Sample(record.command, record.target, record.category, record.cluster)
     return sample.sample_id
-
-
-def _is_short(value: object) -> bool:
-    return isinstance(value, int | float) or (
-        isinstance(value, str) and len(value) <= SUMMARY_METADATA_CHARS
-    )
 
 
 def _times(record: VerdictRecord) -> dict[str, Any]:
