@@ -95,9 +95,12 @@ def _lines(row: Sequence[TableCell], block: Block, folded: int) -> Iterator[list
     cells = []
     for column, width in zip(block.columns, block.widths, strict=True):
         cell = row[column]
-        texts = fold(printable(cell.text), width) if column < folded else [cell.text]
+        texts, details = [cell.text], [cell.detail] if cell.detail else []
+        if column < folded:
+            texts = fold(printable(cell.text), width)
+            details = fold(printable(cell.detail), width * 8 // 7)
         first, *others = [latex_text(text) for text in texts or [""]]
-        details = [rf"\scriptsize {latex_text(cell.detail)}"] if cell.detail else []
+        details = [rf"\scriptsize {latex_text(detail)}" for detail in details]
         cells.append([first + _MARKS[cell.mark], *others, *details])
     for line in zip_longest(*cells, fillvalue=""):
         yield list(line)
@@ -155,4 +158,5 @@ def _label(report: Report, section: Section) -> str:
 
 def _remarks(section: Section) -> Iterator[str]:
     for remark in section.remarks:
-        yield rf"\par\smallskip {latex_text(shortened(printable(remark), MOST_CHARACTERS))}"
+        text = latex_text(shortened(printable(remark), MOST_CHARACTERS))
+        yield rf"\par\smallskip\raggedright {text}"

@@ -14,7 +14,7 @@ COMMANDS = re.compile(r"\\[A-Za-z]+")
 OURS = {
     *(r"\begin", r"\end", r"\centering", r"\footnotesize", r"\setlength", r"\tabcolsep"),
     *(r"\caption", r"\label", r"\smallskip", r"\toprule", r"\midrule", r"\bottomrule"),
-    *(r"\scriptsize", r"\par", r"\geq", r"\textdagger"),
+    *(r"\scriptsize", r"\par", r"\raggedright", r"\geq", r"\textdagger"),
 }
 """Commands of a report without foreign text."""
 
