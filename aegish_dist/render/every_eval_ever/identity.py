@@ -15,8 +15,8 @@ MAX_FOLDER_CHARS = 100
 """Of a folder named after a model, whose id may be longer than a file system's names."""
 
 _NOT_PORTABLE = re.compile(r"[^A-Za-z0-9._@+-]")
-_RESERVED = re.compile(r"(?:CON|PRN|AUX|NUL|COM\d|LPT\d)(?:\..*)?|data|\.*", re.IGNORECASE)
-"""Names that Windows keeps for itself, or the collection for its root."""
+_RESERVED = re.compile(r"(?:CON|PRN|AUX|NUL|COM\d|LPT\d)(?:\..*)?|data|\..*|", re.IGNORECASE)
+"""Names that Windows keeps for itself or the collection for its root, hidden ones, and none."""
 
 
 @dataclass(frozen=True, slots=True)
