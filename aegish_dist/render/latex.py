@@ -125,7 +125,7 @@ def _width(section: Section, column: int) -> int:
     words = printable(heading.text).split(" ")
     texts = [*words, *(printable(cell.text) for cell in cells)]
     details = [printable(cell.detail) for cell in (heading, *cells)]
-    return max(*map(_size, texts), *(_size(detail) * 7 // 8 for detail in details))
+    return max(*map(_size, texts), *(-(-_size(detail) * 7 // 8) for detail in details))
 
 
 def _size(text: str) -> int:
