@@ -98,7 +98,7 @@ def _lines(row: Sequence[TableCell], block: Block, folded: int) -> Iterator[list
         texts, details = [cell.text], [cell.detail] if cell.detail else []
         if column < folded:
             texts = fold(printable(cell.text), width)
-            details = fold(printable(cell.detail), width * 8 // 7)
+            details = fold(printable(cell.detail), max(width * 8 // 7, 60))
         first, *others = [latex_text(text) for text in texts or [""]]
         details = [rf"\scriptsize {latex_text(detail)}" for detail in details]
         cells.append([first + _MARKS[cell.mark], *others, *details])
