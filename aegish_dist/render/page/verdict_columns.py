@@ -107,7 +107,7 @@ def _document(
 ) -> Iterator[str]:
     times = chain.from_iterable(part.numbers["created_s"] for part in parts)
     since = min((each for each in times if each != UNKNOWN), default=0)
-    yield as_json({**facts, "epochs": shape.epochs, "since": since, **_commands(parts)})[:-1]
+    yield as_json({**facts, "epochs": shape.epochs, "since": since, **_commands(parts, shape)})[:-1]
     yield ',"cells":{'
     for number, name in enumerate(NUMBERS):
         column = list(chain.from_iterable(_slices(parts, shape, name)))
@@ -125,7 +125,7 @@ def _slices(parts: Iterable[PackedPart], shape: GridShape, name: str) -> Iterato
             yield part.numbers[name][model * width : (model + 1) * width]
 
 
-def _commands(parts: Sequence[PackedPart]) -> dict[str, object]:
+def _commands(parts: Sequence[PackedPart], shape: GridShape) -> dict[str, object]:
     """Return the columns of commands; names that repeat as places in a list of them."""
     whole = {
         name: [value for part in parts for value in part.commands[name]]
@@ -139,15 +139,14 @@ def _commands(parts: Sequence[PackedPart]) -> dict[str, object]:
         places = {name: place for place, name in enumerate(known)} | {"": UNKNOWN}
         names[kind] = known
         coded[kind] = [places[str(name)] for name in whole[kind]]
-    return {"names": names, "commands": coded, "blobs": _first_commands(parts)}
+    return {"names": names, "commands": coded, "blobs": _first_commands(parts, shape)}
 
 
-def _first_commands(parts: Sequence[PackedPart]) -> list[int]:
-    """Return the first command of each blob of texts."""
+def _first_commands(parts: Sequence[PackedPart], shape: GridShape) -> list[int]:
+    """Return the first command of each blob of texts; only the last one of a part may have less."""
     found: list[int] = []
     first = 0
     for part in parts:
-        step = -(-part.size // len(part.texts)) if part.texts else 0
-        found += [first + step * number for number in range(len(part.texts))]
+        found += [first + shape.commands_per_blob * number for number in range(len(part.texts))]
         first += part.size
     return found

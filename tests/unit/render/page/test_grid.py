@@ -124,6 +124,34 @@ def test_texts_are_packed_by_command() -> None:
     assert packed_columns()["blobs"] == [0, 2]
 
 
+def test_blobs_begin_where_their_commands_begin() -> None:
+    """The last blob of each part may hold less: of 5 commands by 4 the second begins at 4."""
+    shape = GridShape(models=1, epochs=1, commands_per_blob=4)
+    parts = []
+    for dataset, count in (("first", 5), ("second", 9)):
+        words = [f"{dataset}-{number}" for number in range(count)]
+        texts = {name: [None] * count for name in TEXTS} | {"completion": words}
+        parts.append(
+            pack_part(
+                GridPart(
+                    [a_command(word, dataset=dataset) for word in words],
+                    model=[0] * count,
+                    command=range(count),
+                    epoch=[1] * count,
+                    numbers=numbers(count),
+                    texts=texts,
+                ),
+                shape,
+            )
+        )
+    found = unpacked(pack_columns(parts, shape, {}))
+    assert found["blobs"] == [0, 4, 5, 9, 13]
+    blobs = [unpacked(blob) for part in parts for blob in part.texts]
+    for first, blob in zip(found["blobs"], blobs, strict=True):
+        about = [found["commands"]["text"][first + place] for place in blob["at"]]
+        assert shown(blob, "completion") == about
+
+
 def shown(blob: Mapping[str, Any], column: str) -> list[str | None]:
     """Return a column of texts."""
     return [None if place == -1 else blob["texts"][place] for place in blob[column]]
