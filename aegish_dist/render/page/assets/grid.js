@@ -67,7 +67,7 @@ class GridView {
 
   _makeHead() {
     const cell = (column, name, properties) => make("div", { role: "columnheader", tabindex: -1,
-      "aria-colindex": column, ...properties }, make("span", {}, name));
+      "aria-colindex": column, ...properties }, make("span", {}, ...breakable(name)));
     return make("div", { role: "row", class: "grid-row", "aria-rowindex": 1 },
       cell(1, "Command", { class: "grid-command", tabindex: 0 }),
       ...this.verdicts.models.map((model, place) =>
