@@ -101,8 +101,16 @@ def metadata_of(
     if record.confidence is not None:
         found[f"{PREFIX}confidence"] = record.confidence
     found |= {PREFIX + name: value for name, value in unsaid(record, said).items()}
-    if older := [unsaid(each, {}) for each in replaced]:
+    if older := [_whole(each) for each in replaced]:
         found[REPLACED] = older
+    return found
+
+
+def _whole(record: VerdictRecord) -> dict[str, Any]:
+    """Return the facts of a verdict that no sample speaks of."""
+    found = unsaid(record, {})
+    if record.completion is None and record.error_class is None:
+        found["answered"] = True  # without text; otherwise it would be one without an answer
     return found
 
 

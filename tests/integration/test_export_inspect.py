@@ -30,6 +30,16 @@ ODD = EVERY_KEY | {
     "cache_write_tokens": 8,
 }
 MORE_CACHE_THAN_INPUT = ODD | {"command": "few", "input_tokens": 3}
+WITHOUT_TEXT = ODD | {
+    "command": "silent",
+    "completion": None,
+    "stop_reason": None,
+    "stop_kind": None,
+    "answered": True,
+    "error_class": None,
+    "call_errors": [],
+    "generation": 0,
+}
 
 
 def exported_lines(engine: Engine, run_id: str, path: Path) -> list[dict[str, Any]]:
@@ -52,7 +62,8 @@ def members(log: Path) -> dict[str, Any]:
 
 def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path) -> None:
     """Of every verdict of every generation each column is equal, texts and digits included."""
-    lines = [*LINES, TAKEN, ODD, MORE_CACHE_THAN_INPUT]
+    retried = WITHOUT_TEXT | {"generation": 1}
+    lines = [*LINES, TAKEN, ODD, MORE_CACHE_THAN_INPUT, WITHOUT_TEXT, retried]
     given = write_lines(tmp_path / "given.jsonl", lines)
     first = import_verdicts(engine, [given], "first").run_id
 
