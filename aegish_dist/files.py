@@ -74,6 +74,7 @@ def replacing_in(
         OutputError: One of the files cannot be written, or another one is there.
     """
     with ExitStack() as files:
+        written: dict[Path, IO[bytes]] = {}
 
         def opened(name: str) -> IO[bytes]:
             path = folder / name
@@ -83,9 +84,21 @@ def replacing_in(
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
-            return files.enter_context(replacing(path))
+            written[path] = files.enter_context(replacing(path))
+            return written[path]
 
         yield opened
+        for path, stream in written.items():
+            _sync(path, stream)
+
+
+def _sync(path: Path, stream: IO[bytes]) -> None:
+    """Bring a file to the disk, which may be full, before another one takes its place."""
+    try:
+        stream.flush()
+        os.fsync(stream.fileno())
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def is_stream(path: Path) -> bool:

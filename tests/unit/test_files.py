@@ -179,6 +179,24 @@ def test_a_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_disk_that_fills_up_at_the_end_keeps_all_old_files(tmp_path: Path) -> None:
+    """Files that belong together take their places when each of them is on the disk."""
+    (tmp_path / "report.csv").write_text("old")
+    script = (
+        "import resource, sys; from pathlib import Path; from aegish_dist.files import replacing_in\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "with replacing_in(Path(sys.argv[1])) as opened:\n"
+        "    opened('large').write(b'x' * 1001)\n"
+        "    opened('report.csv').write(b'new')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1].endswith("large cannot be written: File too large")
+    assert [each.name for each in tmp_path.iterdir()] == ["report.csv"]
+    assert (tmp_path / "report.csv").read_text() == "old"
+
+
 def test_an_open_descriptor_is_written_through(tmp_path: Path) -> None:
     """`/dev/fd/N`, which a shell's `>(...)` becomes, reaches what is open there."""
     reading, writing = os.pipe()
