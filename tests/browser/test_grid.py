@@ -182,6 +182,31 @@ def test_back_and_forward_restore_what_was_seen(
     assert shown(page) == malicious
 
 
+def test_back_to_the_page_without_an_address_forgets_filters_and_detail(visit: Visit) -> None:
+    """All commands are shown; a filter chosen then does not lead to the detail that was closed."""
+    page = visit.open()
+    page.locator("#grid [role=rowheader]").first.click()
+    page.locator("#grid-detail[data-shown]").wait_for()
+    page.go_back()
+    page.locator("#grid-detail").wait_for(state="hidden")
+    choose(page, {"target": "malicious"})
+    page.wait_for_url("**/*#commands?target=malicious")
+    page.go_back()
+    page.locator("#grid-count", has_text="All").wait_for()
+    assert page.locator("[name=target]").input_value() == ""
+
+
+def test_a_section_in_the_address_closes_the_detail_for_good(visit: Visit) -> None:
+    """The next filter is not about the command that was open."""
+    page = visit.open("#leaderboard")
+    page.locator("#grid [role=rowheader]").first.click()
+    page.locator("#grid-detail[data-shown]").wait_for()
+    page.go_back()
+    page.locator("#grid-detail").wait_for(state="hidden")
+    choose(page, {"target": "malicious"})
+    page.wait_for_url("**/*#commands?target=malicious")
+
+
 def test_a_link_opened_elsewhere_shows_the_same(visit: Visit) -> None:
     """Filters and open detail are in the address, hostile values too."""
     page = visit.open("#commands")
@@ -242,6 +267,18 @@ def test_keys_lead_from_the_top_to_a_detail_and_back(page: Page) -> None:
     page.wait_for_url(lambda url: "open=" not in url)
     page.wait_for_function(f"() => {row} === '{command}'")
     assert page.evaluate(cell) == left
+
+
+def test_tab_reaches_the_grid_after_a_filter_that_nothing_meets(page: Page) -> None:
+    """The cell with the focus is gone: one other cell, and no more, is in the order of Tab."""
+    page.locator("#grid [role=rowheader]").first.focus()
+    for key in ("ArrowUp", "ArrowDown", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    stops = page.locator("#grid [tabindex='0']")
+    for text in ("no such command", ""):
+        choose(page, {"q": text})
+        page.locator("#grid-count", has_text="0 of" if text else "All").wait_for()
+        assert stops.count() == 1
 
 
 def test_headings_sort_the_grid(page: Page) -> None:

@@ -119,3 +119,17 @@ def test_rows_are_chosen_by_words(page: Page) -> None:
     field.press("Escape")
     field.fill("")
     assert rows(page) == every
+
+
+def test_chosen_differences_sort_by_p_as_those_of_the_report(page: Page) -> None:
+    """From the greatest, `<0.001` behind all others, undefined ones last."""
+    section = page.locator("#differences")
+    section.locator("select").first.select_option("1")
+    place = section.locator("thead th").filter(has_text="p adj.")
+    place.locator("button").click()
+    assert place.get_attribute("aria-sort") == "descending"
+    shown = section.locator("tbody tr td:nth-child(4)").all_inner_texts()
+    least = {"<0.001": 0.0, "\u2013": -1.0}
+    values = [least[text] if text in least else float(text) for text in shown]
+    assert len(set(values)) > 1
+    assert values == sorted(values, reverse=True)

@@ -66,6 +66,12 @@ function drawInterval([difference, low, high], widest) {
   return makeSvg("svg", { ...box, "aria-hidden": "true" }, ...paths);
 }
 
+/** @returns {string|null} what a p value is sorted by; the least ones are written as `<0.001` */
+function pValue(text) {
+  if (text === UNDEFINED) return null;
+  return text.startsWith("<") ? "0" : text;
+}
+
 /** Makes the row of a pair. */
 function pairRow(pair, models, widest) {
   const [difference, low, high] = pair.texts;
@@ -77,7 +83,7 @@ function pairRow(pair, models, widest) {
     cell("against", { class: "other" }, ...breakable(models[pair.against])),
     cell("difference [95% CI]", { class: "score", "data-value": pair.drawn[0] },
       `${difference}${interval}`, drawInterval(pair.drawn, widest)),
-    cell("p adj.", {}, pair.p),
+    cell("p adj.", { "data-value": pValue(pair.p) }, pair.p),
     cell("verdict", { class: `words ${pair.verdict}` }, pair.verdict));
 }
 

@@ -57,6 +57,8 @@ class GridView {
       }
     }
     this._resize();
+    for (const cell of findAll("[tabindex='0']", this.grid)) cell.tabIndex = -1;
+    this._cell(this.active.row, this.active.column).tabIndex = 0; // of the head if no row is left
   }
 
   /** Puts the focus on the cell of a command and a model; on the command when the model is -1. */
@@ -69,7 +71,7 @@ class GridView {
     const cell = (column, name, properties) => make("div", { role: "columnheader", tabindex: -1,
       "aria-colindex": column, ...properties }, make("span", {}, ...breakable(name)));
     return make("div", { role: "row", class: "grid-row", "aria-rowindex": 1 },
-      cell(1, "Command", { class: "grid-command", tabindex: 0 }),
+      cell(1, "Command", { class: "grid-command" }),
       ...this.verdicts.models.map((model, place) =>
         cell(place + 2, model, { class: "grid-cell", "data-model": place, title: model })));
   }
@@ -158,7 +160,6 @@ class GridView {
     active.column = Math.max(0, Math.min(column, this.verdicts.models.length));
     this._draw();
     const cell = this._cell(active.row, active.column);
-    if (this.head.firstChild !== cell) this.head.firstChild.tabIndex = -1;
     cell.tabIndex = 0;
     cell.focus({ preventScroll: true });
     cell.scrollIntoView({ block: "nearest", inline: "nearest" });

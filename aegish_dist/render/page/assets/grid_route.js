@@ -33,13 +33,15 @@ class GridPage {
     this.left = null;
   }
 
-  /** Shows what the address says, if it is a view of the grid. */
+  /** Shows what the address says, if it is a view of the grid; no address is that of all commands. */
   follow(isFirst) {
     if (window.location.hash === this.address) return;
-    const view = readView(window.location.hash);
+    const view = readView(window.location.hash || VIEW);
     this.address = window.location.hash;
     if (view === null) {
       this.detail.close();
+      this.view = { ...this.view, open: "", set: "", at: "" };
+      this.opened = false;
       return;
     }
     const isOpen = this.detail.isOpen;
