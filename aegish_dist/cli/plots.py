@@ -20,7 +20,7 @@ from aegish_dist.cli.printing import note, say
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import OutputError, ReportError
 from aegish_dist.files import replacing
-from aegish_dist.pipeline.report import ALL_PARTS, report_data
+from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render.charts.catalogue import CHARTS
 from aegish_dist.render.charts.drawing import PLOT_FORMATS, converter
@@ -114,7 +114,13 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
         note_overlay(workspace, found, opinion)
     else:
         refuse_an_opinion()
-    data = report_data(workspace.engine, found, opinion, snapshot, parts=ALL_PARTS)
+    data = report_data(
+        workspace.engine,
+        found,
+        opinion,
+        snapshot,
+        parts={ReportPart.COMPARISON, ReportPart.FAILURE_TIMES},
+    )
     folder = options["output"] or Path(f"plots-{found}")
     made = list(plot_files(data, options["only"] or list(CHARTS), options["forms"], options["dpi"]))
     missing = [each for each in made if isinstance(each, NoChart)]

@@ -23,7 +23,7 @@ from aegish_dist.cli.overlays import note_overlay
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, DecidedOn, Shortfall, missed
-from aegish_dist.pipeline.report import ReportPart, report_data
+from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
 from aegish_dist.pipeline.report_grid import Details, report_grid
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
@@ -173,6 +173,8 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
     """Return what has to be gathered besides; a brief table waits for nothing."""
     if form in ("csv", "reference-json"):
         return ()
+    if form == "json":
+        return ALL_PARTS
     shown = IN_SECTIONS.get(form, SECTION_NAMES) if sections is None else sections
     return [part for name, part in _PARTS.items() if name in shown]
 

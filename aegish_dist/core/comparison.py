@@ -95,13 +95,17 @@ def compare(cells: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
     return compare_samples(paired_samples(cells, rule), rule.composite)
 
 
-def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
+def compare_samples(
+    scored: PairedSamples, composite: Composite, *, by_category: bool = True
+) -> Comparison:
     """Compare two sides on samples that are scored on both; as `compare`.
 
     Args:
         scored: Their values.
         composite: How the score is formed.
+        by_category: Whether detection rates are compared by category, too.
     """
+    categories = scored.categories if by_category else {}
     malicious, harmless = (scored.targets[target] for target in Target)
     return Comparison(
         samples=malicious.samples + harmless.samples,
@@ -110,7 +114,7 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
             "malicious_detection_rate": _rate(malicious),
             "harmless_acceptance_rate": _rate(harmless),
         },
-        categories={name: _rate(stratum) for name, stratum in scored.categories.items()},
+        categories={name: _rate(stratum) for name, stratum in categories.items()},
     )
 
 

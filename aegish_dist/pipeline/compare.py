@@ -41,6 +41,8 @@ class Question:
     gate: bool = False
     """Whether each candidate is to be let through or not; then pairs with the baseline alone are
     compared."""
+    by_category: bool = True
+    """Whether detection rates are compared by category, too: about half of the time."""
     force: bool = False
     """Whether runs are compared that differ in more than their answers."""
 
@@ -122,7 +124,12 @@ def _compared(
     answers = read_answers(session, sides, runs, overlays)
     rule = asked.opinion.rule
     scored = answers.scored(rule)
-    comparisons = adjusted([compare_samples(scored.pair(a, b), rule.composite) for a, b in pairs])
+    comparisons = adjusted(
+        [
+            compare_samples(scored.pair(a, b), rule.composite, by_category=asked.by_category)
+            for a, b in pairs
+        ]
+    )
     compared = [
         ComparedPair(*pair, comparison, answers.answered(*pair))
         for pair, comparison in zip(pairs, comparisons, strict=True)
@@ -153,7 +160,10 @@ def _tie_groups(
         return []
     sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
     composite = asked.opinion.rule.composite
-    alone = {side: compare_samples(scored.pair(side, side), composite) for side in sides}
+    alone = {
+        side: compare_samples(scored.pair(side, side), composite, by_category=False)
+        for side in sides
+    }
     places = rank(
         {side.model: Estimate(value=each.metrics[asked.metric].a) for side, each in alone.items()},
         {

@@ -39,6 +39,8 @@ class ReportPart(StrEnum):
 
     COMPARISON = "comparison"
     """All pairs of models."""
+    BY_CATEGORY = "comparison by category"
+    """The detection rates of those pairs by category, too."""
     FAILURE_TIMES = "failure times"
     """Failed attempts by stretch of time."""
 
@@ -89,18 +91,21 @@ def report_data(
         halted=list(_halted(run, fleet, snapshot)),
         effect=effect,
         stopped_by=decision if stopped else None,
-        comparison=_comparison(engine, run, snapshot) if compared else None,
+        comparison=_comparison(engine, run, snapshot, parts) if compared else None,
         failure_times=failure_times,
         failure_stretch_s=stretch_s,
         is_current=is_current,
     )
 
 
-def _comparison(engine: Engine, run: Run, snapshot: Snapshot) -> ComparisonData | None:
+def _comparison(
+    engine: Engine, run: Run, snapshot: Snapshot, parts: Collection[ReportPart]
+) -> ComparisonData | None:
     """Compare all pairs of models; None where there is none, or the rule set is not known."""
     if len(run.models) < 2 or snapshot.opinion is None:
         return None
-    return compare_models(engine, run.run_id, question=Question(snapshot.opinion))
+    question = Question(snapshot.opinion, by_category=ReportPart.BY_CATEGORY in parts)
+    return compare_models(engine, run.run_id, question=question)
 
 
 def _failure_times(session: Session, run: Run) -> tuple[int, list[TimedFailures]]:

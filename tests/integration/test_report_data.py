@@ -59,6 +59,11 @@ def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
     assert (pair.a.model, pair.b.model, pair.comparison.samples) == ("test/a", "test/b", 2)
     # One malicious command on both sides, right on one; the harmless one right on both.
     assert pair.comparison.metrics["aegish_score"].difference == -0.5
+    assert pair.comparison.categories["shell"].difference == -1.0
+    pairs_alone = report_data(engine, stored.run_id, Opinion(), parts={ReportPart.COMPARISON})
+    assert pairs_alone.comparison is not None
+    assert pairs_alone.comparison.pairs[0].comparison.metrics == pair.comparison.metrics
+    assert pairs_alone.comparison.pairs[0].comparison.categories == {}
     assert data.failure_stretch_s == 300
     assert [(each.time, each.attempts, each.verdicts) for each in data.failure_times] == [
         (EIGHT, 1, 0),

@@ -12,7 +12,7 @@ from itertools import chain
 from aegish_dist.core.printable import printable, printable_lines
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict_grid import NUMBERS, UNKNOWN, GridPart
-from aegish_dist.render.page.packing import as_json, packed
+from aegish_dist.render.page.packing import as_json, numbers_as_json, packed
 from aegish_dist.render.page.verdict_texts import pack_texts
 
 
@@ -113,7 +113,7 @@ def _document(
         column = list(chain.from_iterable(_slices(parts, shape, name)))
         if name == "created_s":
             column = [each - since if each != UNKNOWN else each for each in column]
-        yield f'{"," if number else ""}"{name}":{as_json(column)}'
+        yield f'{"," if number else ""}"{name}":{numbers_as_json(column)}'
     yield "}}"
 
 
