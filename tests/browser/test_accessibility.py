@@ -42,3 +42,15 @@ def test_an_open_detail(visit: Visit, scheme: Any) -> None:
     page.locator("#grid [role=gridcell]").first.click()
     page.locator("#grid-detail[data-shown]").wait_for()
     assert findings(page) == []
+
+
+@pytest.mark.parametrize(("epochs", "heading"), [(1, "H4"), (3, "H5")])
+def test_headings_of_texts_follow_those_above_them(page: Page, epochs: int, heading: str) -> None:
+    """A model stands below a heading of level 3; those of its epochs are there if it has several."""
+    tags = page.evaluate(
+        """epochs => Array.from(verdictElements({ epochs, outcomes: [], labels: [],
+             cells: new Proxy({}, { get: () => [UNKNOWN] }) }, 0, { completion: "text" }),
+             (element) => element.tagName)""",
+        epochs,
+    )
+    assert tags == ["DL", heading, "PRE"]

@@ -51,9 +51,10 @@ function* verdictElements(verdicts, cell, texts) {
     ["Upstream", given.upstream], ["Request id", given.request], ["Worker", given.worker],
     ...(given.attempts || []).map((each) => [`Failed attempt ${each.attempt}`, failure(each)]),
   ]);
-  if (typeof given.reason === "string") yield* textElements("Reason", given.reason);
+  const heading = verdicts.epochs > 1 ? "h5" : "h4"; // below that of its epoch
+  if (typeof given.reason === "string") yield* textElements(heading, "Reason", given.reason);
   if (typeof given.completion === "string") {
-    yield* textElements("Completion", given.completion, given.length);
+    yield* textElements(heading, "Completion", given.completion, given.length);
   }
 }
 
@@ -74,12 +75,12 @@ function failure(each) {
 }
 
 /** Yields a text under its name, at first as much as is read at a glance. */
-function* textElements(name, text, length) {
+function* textElements(heading, name, text, length) {
   const lines = text.split("\n");
   const short = lines.slice(0, SHOWN_LINES).join("\n").slice(0, SHOWN_CHARS);
   const element = make("pre", { class: "detail-text", tabindex: 0, role: "group",
     "aria-label": name }, short || "(empty)");
-  yield make("h5", {}, name);
+  yield make(heading, { class: "detail-heading" }, name);
   yield element;
   if (short.length < text.length) {
     yield make("button", { type: "button", class: "detail-all", click: (event) => {
