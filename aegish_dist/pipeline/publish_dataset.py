@@ -11,19 +11,22 @@ from aegish_dist.render.croissant import croissant
 from aegish_dist.render.dataset_card import dataset_card
 from aegish_dist.render.dataset_facts import DataFile
 
+_METADATA = "croissant.json"
+_CARD = "README.md"
+
 
 def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
     """Write a dataset into a folder: all files, or none. The same dataset gives the same bytes.
 
     Args:
         dataset: The dataset.
-        folder: Made when it is missing; files of the same names are replaced.
+        folder: Made when it is missing; files of an earlier publication are replaced.
 
     Returns:
         The names of the files.
 
     Raises:
-        OutputError: A file cannot be written.
+        OutputError: A file cannot be written, or a README.md without metadata beside it is there.
     """
     data = "".join(dataset_lines(dataset)).encode()
     # The name of a dataset that came with verdicts may be any text.
@@ -31,10 +34,16 @@ def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
     file = DataFile(f"{stem}.jsonl", len(data), hashlib.sha256(data).hexdigest())
     files = {
         file.name: data,
-        "croissant.json": croissant(dataset, file).encode(),
-        "README.md": dataset_card(dataset, file).encode(),
+        _METADATA: croissant(dataset, file).encode(),
+        _CARD: dataset_card(dataset, file).encode(),
     }
-    with replacing_in(folder) as opened:
+    with replacing_in(folder, _is_ours) as opened:
         for name, content in files.items():
             opened(name).write(content)
     return tuple(files)
+
+
+def _is_ours(path: Path) -> bool:
+    """Keep the readme of a project: only beside metadata is it the card of a dataset."""
+    is_readme = path.name == _CARD and path.is_file()
+    return not is_readme or (path.parent / _METADATA).exists()

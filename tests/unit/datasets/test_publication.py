@@ -157,3 +157,17 @@ def test_nothing_is_written_where_one_file_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="it is a folder"):
         publish_dataset(BOTH, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_the_readme_of_a_project_is_not_replaced(tmp_path: Path) -> None:
+    """A card replaces the card of an earlier publication, and no other text of that name."""
+    readme = tmp_path / "README.md"
+    readme.write_text("mine", encoding="utf-8")
+
+    with pytest.raises(OutputError, match="none of this export"):
+        publish_dataset(BOTH, tmp_path)
+
+    assert [each.name for each in tmp_path.iterdir()] == ["README.md"]
+    assert readme.read_text(encoding="utf-8") == "mine"
+    readme.unlink()
+    assert published(BOTH, tmp_path) == published(BOTH, tmp_path)
