@@ -37,9 +37,13 @@ def say_rendered(text: str) -> None:
     _print(text)
 
 
-def note(line: str) -> None:
-    """Print one line on standard error, if that takes it: no command fails for want of it."""
-    note_lines(printable(line))
+def note(line: str) -> bool:
+    """Print one line on standard error, if that takes it: no command fails for want of it.
+
+    Returns:
+        Whether it took the line.
+    """
+    return note_lines(printable(line))
 
 
 def confirmed(question: str) -> bool:
@@ -53,12 +57,14 @@ def confirmed(question: str) -> bool:
     return click.confirm(printable(question), err=True)
 
 
-def note_lines(text: str) -> None:
-    """Print a note of several lines, such as a traceback."""
+def note_lines(text: str) -> bool:
+    """Print a note of several lines, such as a traceback; return whether it could be."""
     try:
         click.echo(printable_lines(text), err=True)
     except OSError:
         _discard(sys.stderr)
+        return False
+    return True
 
 
 def note_usage(error: click.ClickException) -> None:

@@ -10,6 +10,7 @@ from aegish_dist.cli.halts import next_steps, read
 from aegish_dist.cli.print_status import print_status
 from aegish_dist.cli.printing import can_redraw, note
 from aegish_dist.core.status import RunStatus
+from aegish_dist.errors import ClosedOutputError
 
 PLAIN_INTERVAL_S = 5.0
 """Seconds between two lines, at least."""
@@ -25,9 +26,12 @@ def watched(
         hint: Says what would have the run go on if it waits.
         stderr: Whether the screen is drawn on standard error, where the results of the command are
             not progress.
+
+    Raises:
+        ClosedOutputError: The command does nothing but watch, and its reader is gone.
     """
     if not can_redraw(stderr=stderr):
-        yield _Lines().show
+        yield _Lines(only_watching=not stderr).show
         return
     from aegish_dist.cli.screen import FullScreen  # noqa: PLC0415
 
@@ -51,7 +55,8 @@ def watched(
 class _Lines:
     """Notes what has changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_watching: bool) -> None:
+        self._only_watching = only_watching
         self._noted_at = time.monotonic()
         self._noted: RunStatus | None = None
 
@@ -63,4 +68,5 @@ class _Lines:
             return
         if self._noted is None or changed(self._noted, status):
             self._noted_at, self._noted = now, status
-            note(plain_line(status))
+            if not note(plain_line(status)) and self._only_watching:
+                raise ClosedOutputError("the reader of standard error has closed it")
