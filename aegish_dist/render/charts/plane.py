@@ -37,6 +37,8 @@ class ScatterPlane:
 
     points: Sequence[ScatterPoint]
     """Those that have a place."""
+    unplaced: Sequence[ScatterPoint]
+    """Those whose quantity across is 0, which a logarithmic axis does not reach."""
     across: Measure
     """The quantity across."""
     up: Measure
@@ -47,8 +49,9 @@ class ScatterPlane:
     """The other one."""
 
     def place(self, point: ScatterPoint) -> tuple[float, float]:
-        """Return where a point lies, in pixels from the top left corner."""
-        return self.x.along(point.x.value or 0.0), self.y.down(point.y.value or 0.0)
+        """Return where a point lies, in pixels from the top left corner; left of all without."""
+        x = 0.0 if point in self.unplaced else self.x.along(point.x.value or 0.0)
+        return x, self.y.down(point.y.value or 0.0)
 
     @property
     def area(self) -> PixelBox:
@@ -90,8 +93,9 @@ def scatter_plane(
     height = _TALL if len(points) >= _MANY else HEIGHT
     x = _scale(across, [point.x for point in points], targets, WIDTH)
     y = _scale(up, [point.y for point in points], targets, height)
-    drawn = [point for point in points if point.x.value or not x.log]
-    return ScatterPlane(drawn, across, up, x, y)
+    unplaced = [point for point in points if x.log and not point.x.value]
+    drawn = [point for point in points if point not in unplaced]
+    return ScatterPlane(drawn, unplaced, across, up, x, y)
 
 
 def _scale(
@@ -125,10 +129,10 @@ def pareto_line(best: Sequence[ScatterPoint], plane: ScatterPlane) -> Iterator[P
     """Yield the line of the best value so far, from the first point to the end of the axis.
 
     Args:
-        best: As of `pareto`; fewer than two points have no line.
+        best: As of `pareto`; one point alone has no line, unless it has no place itself.
         plane: Where they lie.
     """
-    if len(best) < 2:
+    if len(best) < 2 and not any(point in plane.unplaced for point in best):
         return
     places = [plane.place(point) for point in best]
     for (x, y), (x2, y2) in pairwise([*places, (plane.x.pixels, places[-1][1])]):

@@ -67,7 +67,7 @@ def linear_scale(
         ticks: About how many ticks it has.
     """
     low, high = min(values), max(values)
-    span = max(high - low, abs(high) * 0.02, 1e-9)
+    span = max(high - low, abs(high) * 0.02) or 1.0
     step = _step(span / ticks)
     first = math.floor(max(low - span * 0.04, least) / step + 1e-9)
     last = math.ceil(min(high + span * 0.04, most) / step - 1e-9)

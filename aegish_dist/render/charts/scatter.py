@@ -10,6 +10,7 @@ from aegish_dist.render.charts.captions import (
     capital,
     counted,
     described,
+    foreign_words,
     interval_note,
     listed,
     sampled,
@@ -64,7 +65,7 @@ def scatter(
     if plane is None:
         return NoChart(name, f"no model has both {across.name} and {up.name}")
     styles = theme.provider_styles(entry.model for entry in entries)
-    best = pareto(plane.points) if frontier else []
+    best = pareto([*plane.points, *plane.unplaced]) if frontier else []
     target_lines = list(_targets(plane, targets))
     steps = list(pareto_line(best, plane))
     labels = _labels(
@@ -89,13 +90,13 @@ def scatter(
     legend = [
         *(LegendItem(short_name(provider), style.color, style.shape)
           for provider, style in styles.items()),
-        *([LegendItem("Pareto line", theme.INK)] if len(best) > 1 else []),
+        *([LegendItem("Pareto line", theme.INK)] if steps else []),
         *([LegendItem("target", theme.SOFT, dash=(5, 3))] if target_lines else []),
     ]  # fmt: skip
     return Chart(
         name=name,
         title=f"{capital(up.name)} against {across.name}",
-        caption=_caption(plane, entries, labels),
+        caption=_caption(plane, entries, labels, best),
         description=_description(plane, best),
         panel=Panel(plane.x.pixels, plane.y.pixels, 66, 34, 14, 46, layers, legend),
     )
@@ -181,7 +182,10 @@ def _symbol(
 
 
 def _caption(
-    plane: ScatterPlane, entries: Sequence[RankedModel], labels: Sequence[PlacedLabel | None]
+    plane: ScatterPlane,
+    entries: Sequence[RankedModel],
+    labels: Sequence[PlacedLabel | None],
+    best: Sequence[ScatterPoint],
 ) -> str:
     drawn = [point.entry for point in plane.points]
     missing = [entry for entry in entries if entry not in drawn]
@@ -192,6 +196,11 @@ def _caption(
         interval_note([plane.up, plane.across]),
         simulated_note(drawn),
         _missing(missing, plane),
+        *(
+            f"The Pareto line begins with {foreign_words(point.entry.model)}, left of the axis."
+            for point in best
+            if point in plane.unplaced
+        ),
         f"Without room for a label: {listed(unlabelled)}." if unlabelled else "",
     )
 

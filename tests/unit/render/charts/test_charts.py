@@ -150,3 +150,20 @@ def test_endless_names_do_not_make_endless_plots() -> None:
         seen = drawn_svg(chart_specification(data, name), name, chart(data, name).description)
         assert len(seen) < 60_000
         assert Drawing(seen).width < 1000
+
+
+def test_a_free_model_begins_the_pareto_line() -> None:
+    """A model that costs more and scores less than a free one is not on it."""
+
+    def priced(cost: float, score: float) -> dict[str, object]:
+        rate = numbers(score, 0.01, 0.01, score - 0.01, score + 0.01, 431, 100)
+        metrics = {**a_model()["metrics"], "aegish_score": rate}
+        return a_model(f"acme/{cost}", cost={"per_1000_usd": cost}, metrics=metrics)
+
+    models = [priced(0.0, 0.9), priced(0.01, 0.7), priced(5.0, 0.95)]
+    made = chart(a_report(*models), "score-by-cost")
+    assert made.description.endswith("On the Pareto line: acme/0.0, acme/5.0.")
+    assert "The Pareto line begins with acme/0.0, left of the axis." in made.caption
+    assert [item.text for item in made.panel.legend][-2:] == ["Pareto line", "target"]
+    alone = chart(a_report(*models[:2], priced(1.0, 0.8)), "score-by-cost")
+    assert alone.description.endswith("On the Pareto line: acme/0.0.")

@@ -44,3 +44,9 @@ def test_a_single_value_has_an_axis(values: list[float]) -> None:
     scale = amount_scale(values, 100)
     assert scale.high > scale.low
     assert 0 <= scale.along(values[0]) <= 100
+
+
+def test_nothing_has_an_axis_that_can_be_read() -> None:
+    """Where all is free, or no pair differs, ticks are not parts of a billionth."""
+    assert amount_scale([0.0, 0.0], 100).ticks == (0.0, 0.2)
+    assert linear_scale([0.0], 100).ticks == (-0.2, 0.0, 0.2)
