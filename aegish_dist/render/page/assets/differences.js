@@ -106,7 +106,11 @@ function furnishDifferences(section) {
     const widest = Math.max(1, Math.ceil(Math.max(...ends)));
     const chosen = choosePairs(pairs, model.value === "" ? null : Number(model.value));
     sortable.replace(chosen.map((pair) => pairRow(pair, data.models, widest)));
-    fill(said, `${chosen.length} differences, drawn from -${widest} to +${widest} points`);
+    const { title } = metrics[Number(metric.value)];
+    fill(find("p", section), `${title} on the commands that both models answered, in percentage `
+      + `points with 95% intervals, drawn from -${widest} to +${widest}; the line is 0. p is adjusted `
+      + `for all ${pairs.length} pairs (Holm).`);
+    fill(said, `${chosen.length} ${chosen.length === 1 ? "difference" : "differences"}`);
   }
 
   find(".scroll", section).before(make("div", { class: "tools" },

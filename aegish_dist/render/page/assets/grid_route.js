@@ -60,9 +60,10 @@ class GridPage {
     this.shownView = shownView;
     this.chosen = chooseCommands(verdicts, view);
     const shown = this.chosen.length;
-    this.count.textContent = shown === verdicts.count
+    const are = shown === 1 ? "is" : "are";
+    this.count.textContent = shown === verdicts.count && shown !== 1
       ? `All ${inWords(shown)} are shown.`
-      : `${shown.toLocaleString("en")} of ${inWords(verdicts.count)} are shown.`;
+      : `${shown.toLocaleString("en")} of ${inWords(verdicts.count)} ${are} shown.`;
     const down = (view.order || SORTS[view.sort]) === "down";
     this.grid.show(this.chosen, { sort: view.sort, down,
       model: String(Math.max(0, verdicts.models.indexOf(view.of))) });
