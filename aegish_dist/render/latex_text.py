@@ -28,8 +28,8 @@ _SIGNS = {
     "[": "{[}",  # after `\\` it would begin an argument
     "*": "{*}",  # and this one would be part of the command
     " ": "\\ ",
-    "-": "-{}",  # two of them would become a dash
-    ",": ",{}",  # and two of these a quotation mark
+    "-": r"-\/",  # two of them would become a dash, with LuaTeX even with `{}` between them
+    ",": r",\/",  # and two of these a quotation mark
     "\N{EN DASH}": "--",
     "\N{EM DASH}": "---",
     "\N{MINUS SIGN}": "$-$",
