@@ -112,8 +112,8 @@ def _not_current(data: ReportData) -> Iterator[Fact]:
 
 
 INTERVALS = (
-    "[low, high]: 95% confidence interval; Wilson with the effective sample size for rates, "
-    "MOVER for the score. It has a width at 0 and 100 too."
+    "[low, high]: 95% confidence interval; Wilson with the effective sample size for rates, exact "
+    "where events are few, MOVER for the score. It has a width at 0 and 100 too."
 )
 
 

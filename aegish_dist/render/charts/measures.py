@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.render.entries import RankedModel
 
-RATE_INTERVAL = "Wilson with an effective sample size, clustered by binary"
+RATE_INTERVAL = (
+    "Wilson with an effective sample size, clustered by binary; exact where events are few"
+)
 SCORE_INTERVAL = "MOVER of both rates, clustered by binary"
 
 

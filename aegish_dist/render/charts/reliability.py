@@ -81,7 +81,8 @@ def reliability(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
         title="Accuracy by stated confidence",
         caption=sentences(
             "Scored verdicts that state a confidence: mean confidence and share of correct ones in "
-            "each of ten bins of equal width. Bars: 95 % confidence intervals (Wilson).",
+            "each of ten bins of equal width. Bars: 95 % confidence intervals (Wilson; exact where "
+            "events are few).",
             simulated_note(stated),
             f"Not drawn: {listed(silent)} (no confidence stated)." if silent else "",
         ),
