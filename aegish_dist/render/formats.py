@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from aegish_dist.errors import ReportError
-from aegish_dist.render.latex import draw_latex
 from aegish_dist.render.layout import Report
 from aegish_dist.render.markdown import draw_markdown
 
@@ -38,6 +37,8 @@ def in_format(
     if form == "markdown":
         return draw_markdown(report())
     if form == "latex":
+        from aegish_dist.render.latex import draw_latex  # noqa: PLC0415  folded as rich does it
+
         return draw_latex(report())
     if form not in texts:
         known = ", ".join(COMPARISON_FORMATS)

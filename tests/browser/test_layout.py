@@ -14,21 +14,21 @@ PAPER = {"viewport": {"width": 1039, "height": 710}}
 
 OVERFLOWING = """() => [...document.querySelectorAll("main *, nav *")].filter((each) => {
   const box = each.getBoundingClientRect();
-  const scrolls = each.closest("nav ul, .scroll, #grid-box, pre");
+  const scrolls = each.closest("nav ul, .scroll, .drawing, #grid-box, pre");
   const seen = each.checkVisibility({ visibilityProperty: true }) && box.width > 1 && box.height > 1;
   return seen && (scrolls === null || scrolls === each)
     && (box.right > window.innerWidth + 1 || box.left < -1);
 }).map((each) => `${each.tagName} ${each.className} ${each.textContent.slice(0, 60)}`)"""
 """Elements that reach beyond the window, and are in no region that scrolls by itself."""
 
-CUT = """() => [...document.querySelectorAll("main table, #grid")].filter((each) => {
-  const region = each.closest(".scroll, #grid-box") || document.documentElement;
+CUT = """() => [...document.querySelectorAll("main table, .drawing img, #grid")].filter((each) => {
+  const region = each.closest(".scroll, .drawing, #grid-box") || document.documentElement;
   if (region.scrollWidth <= region.clientWidth + 1) return false;
   const focusable = region.tabIndex === 0 || region.querySelector("[tabindex='0']") !== null;
   const named = region.getAttribute("aria-label") || each.getAttribute("aria-label");
   return !(focusable && named);
-}).map((each) => each.caption ? each.caption.textContent : each.id)"""
-"""Tables wider than their region, where keys could not scroll it or nothing names it."""
+}).map((each) => each.caption ? each.caption.textContent : each.id || each.alt)"""
+"""Tables and charts wider than their region, where keys could not scroll it or nothing names it."""
 
 
 @pytest.mark.parametrize("context_options", [PHONE])
@@ -36,6 +36,7 @@ def test_on_a_phone_nothing_scrolls_sideways_and_the_score_is_seen(page: Page) -
     """The document is as wide as the window, and each model's score lies within."""
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.evaluate(OVERFLOWING) == []
+    assert page.evaluate(CUT) == []
     scores = page.locator("#leaderboard tbody tr td.score:nth-of-type(2)")
     boxes = [score.bounding_box() for score in scores.all()]
     assert len(boxes) == len(MODELS)
@@ -60,7 +61,7 @@ def test_on_a_desk_no_column_is_cut(visit: Visit, width: int) -> None:
 def test_on_paper_nothing_is_wider_than_the_page(page: Page) -> None:
     """Regions that scroll on screen do not, either; what only a pointer can use is left out."""
     page.emulate_media(media="print")
-    assert page.evaluate(OVERFLOWING.replace(".scroll", ".none")) == []
+    assert page.evaluate(OVERFLOWING.replace(".scroll, .drawing", ".none")) == []
     assert not page.locator("nav").is_visible()
     assert not page.locator("#grid-filters").is_visible()
     assert "DR" in page.locator("#leaderboard thead").inner_text()

@@ -20,10 +20,14 @@ def walkthrough(tmp_path: Path) -> Walkthrough:
     return Walkthrough("add-a-metric.md", tmp_path)
 
 
-def test_a_definition_and_a_column_are_all_that_is_edited(walkthrough: Walkthrough) -> None:
-    """With the golden file, which a command writes, that is three files."""
+def test_definitions_and_a_column_are_all_that_is_edited(walkthrough: Walkthrough) -> None:
+    """With the golden file, which a command writes, that is four files."""
     assert walkthrough.created == set()
-    assert walkthrough.edited == {"aegish_dist/core/metrics.py", "aegish_dist/render/quality.py"}
+    assert walkthrough.edited == {
+        "aegish_dist/core/metrics.py",
+        "aegish_dist/render/every_eval_ever/definitions.py",
+        "aegish_dist/render/quality.py",
+    }
 
 
 def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(
