@@ -19,7 +19,7 @@ from aegish_dist.render.data import ReportData
 from aegish_dist.render.page.grid import Grid
 from aegish_dist.render.page.verdict_columns import GridShape, PackedPart, pack_columns, pack_part
 
-BLOB_VERDICTS = 320
+BLOB_VERDICTS = 960
 """Verdicts whose texts are packed together, about: unpacking them takes a browser milliseconds."""
 MAX_VERDICTS = 500_000
 """Planned verdicts of a grid: a browser holds some 100 bytes for each."""

@@ -10,6 +10,7 @@ const LETTERS = { ALLOW: "A", WARN: "W", BLOCK: "B", TIMEOUT_ERROR: "T", FORMAT_
 const MARKS = { yes: "\u2713", no: "\u2717", some: "", none: "\u2013", absent: "" };
 const WORDS = { yes: "correct", no: "wrong", some: "partly correct", none: "unscored" };
 const SPARE_ROWS = 2;
+const MOST_WIDE = 6;  // models whose names stand across; those of more stand upright, on one line
 
 /** The grid itself: rows, keyboard, scrolling. */
 class GridView {
@@ -32,7 +33,7 @@ class GridView {
       focusin: (event) => this._onFocus(event) },
       make("div", { role: "rowgroup", class: "grid-head" }, this.head), this.body);
     this.element = make("div", { id: "grid-box", class: "grid-box" }, this.grid);
-    this.element.dataset.wide = String(verdicts.models.length <= 6);
+    this.element.dataset.wide = String(verdicts.models.length <= MOST_WIDE);
     this.element.style.setProperty("--columns", verdicts.models.length);
     this.element.addEventListener("scroll", () => this._draw(), { passive: true });
     new ResizeObserver(() => this._resize()).observe(this.element);
@@ -68,11 +69,13 @@ class GridView {
   }
 
   _makeHead() {
+    const { models } = this.verdicts;
+    const named = (name) => (models.length <= MOST_WIDE ? breakable(name) : [name]);
     const cell = (column, name, properties) => make("div", { role: "columnheader", tabindex: -1,
-      "aria-colindex": column, ...properties }, make("span", {}, ...breakable(name)));
+      "aria-colindex": column, ...properties }, make("span", {}, ...named(name)));
     return make("div", { role: "row", class: "grid-row", "aria-rowindex": 1 },
       cell(1, "Command", { class: "grid-command" }),
-      ...this.verdicts.models.map((model, place) =>
+      ...models.map((model, place) =>
         cell(place + 2, model, { class: "grid-cell", "data-model": place, title: model })));
   }
 
