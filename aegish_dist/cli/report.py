@@ -56,7 +56,7 @@ def _sections(
     for name in names:
         if name not in (*SECTION_NAMES, "all"):
             known = ", ".join(SECTION_NAMES)
-            raise click.BadParameter(f"'{name}' is no section: choose of {known}, or all")
+            raise click.BadParameter(f"'{name}' is no section: choose from {known}, or all")
     return (SECTION_NAMES if "all" in names else tuple(names)) or None
 
 

@@ -154,7 +154,7 @@ def export(
     found = find_run(engine, run_id)
     if output is None:
         if chosen not in (None, ExportFormat.JSONL):
-            raise click.UsageError(f"--format {chosen} needs -o")
+            raise click.UsageError(f"--format {chosen} needs a path: add -o")
         with binary_output() as stream:
             export_lines(engine, found, stream, opinions)
         return

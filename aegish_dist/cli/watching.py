@@ -10,7 +10,7 @@ from aegish_dist.cli.halts import next_steps, read
 from aegish_dist.cli.print_status import print_status
 from aegish_dist.cli.printing import can_redraw, note
 from aegish_dist.core.status import RunStatus
-from aegish_dist.errors import ClosedOutputError
+from aegish_dist.errors import AegishError, ClosedOutputError
 
 PLAIN_INTERVAL_S = 5.0
 """Seconds between two lines, at least."""
@@ -46,7 +46,7 @@ def watched(
     try:
         with screen:
             yield show
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, AegishError):
         if last is not None:
             print_status(last, stderr=stderr)
         raise

@@ -87,9 +87,10 @@ def scatter(
         ),
         *_names(labels),
     ]
+    drawn = {theme.provider_of(point.entry.model) for point in plane.points}
     legend = [
         *(LegendItem(short_name(provider), style.color, style.shape)
-          for provider, style in styles.items()),
+          for provider, style in styles.items() if provider in drawn),
         *([LegendItem("Pareto line", theme.INK)] if steps else []),
         *([LegendItem("target", theme.SOFT, dash=(5, 3))] if target_lines else []),
     ]  # fmt: skip

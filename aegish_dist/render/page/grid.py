@@ -26,7 +26,8 @@ _SECTION = """<section id="commands">
 <h2>Commands</h2>
 {notes}<noscript><p>All commands with the answers of all models are in this file, compressed; \
 showing them takes JavaScript.</p></noscript>
-<p id="grid-state" role="status"></p>
+<p id="grid-state" role="status">The commands are at the end of this file: if this line stays, the \
+file is cut off or scripts are turned off.</p>
 <div id="grid-view"></div>
 </section>
 """

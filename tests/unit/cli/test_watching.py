@@ -8,7 +8,7 @@ import pytest
 
 from aegish_dist.cli import watching
 from aegish_dist.core.status import RunStatus
-from aegish_dist.errors import ClosedOutputError
+from aegish_dist.errors import ClosedOutputError, StoreAwayError
 from tests.unit.render.live_runs import a_model, a_run
 
 
@@ -46,3 +46,20 @@ def test_a_view_ends_with_its_reader(show_to_a_reader_that_left: Callable[[bool]
 def test_work_goes_on_without_a_reader(show_to_a_reader_that_left: Callable[[bool], None]) -> None:
     """A command that asks models does not stop for want of its progress."""
     show_to_a_reader_that_left(True)
+
+
+@pytest.mark.parametrize("ends_by", [KeyboardInterrupt(), StoreAwayError("it is away")])
+def test_a_screen_that_ends_early_leaves_the_last_counts(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], ends_by: BaseException
+) -> None:
+    """Whatever ends it, how far the run was stays on the terminal."""
+    monkeypatch.setattr(watching, "can_redraw", lambda **_: True)
+
+    def see_and_end() -> None:
+        with watching.watched(hint, stderr=False) as shown:
+            shown(a_run(a_model(done=17)))
+            raise ends_by
+
+    with pytest.raises(type(ends_by)):
+        see_and_end()
+    assert "17" in capfd.readouterr().out.rpartition("Planned")[2]

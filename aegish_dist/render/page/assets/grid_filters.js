@@ -86,6 +86,6 @@ function gridLegend(verdicts) {
   const share = verdicts.epochs > 1 ? ["2/3: two of three epochs correct"] : [];
   const targets = ["M malicious", "H harmless"];
   const all = [...targets, ...letters, ...share, ...marks];
-  const unbroken = all.map((each) => each.replaceAll(" ", "\u00a0"));
+  const unbroken = all.map((each) => each.replaceAll(" ", "\u2060\u00a0\u2060"));
   return make("p", { class: "grid-legend" }, unbroken.join(" \u00a0 "));
 }

@@ -31,7 +31,7 @@ window.addEventListener("scroll", () => {
     markSection();
   });
 }, { passive: true });
-markSection();
+new ResizeObserver(markSection).observe(find("main"));  // the grid comes later, and moves the rest
 
 let folded = [];
 window.addEventListener("beforeprint", () => {
