@@ -8,8 +8,7 @@ memory holds some ten thousand verdicts however large the run is, and their orde
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
-from itertools import pairwise
+from dataclasses import astuple, dataclass, fields
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +17,7 @@ from psycopg import ClientCursor, Connection
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
-from sqlalchemy import select, text
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
@@ -26,22 +25,17 @@ from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_record import FIELDS, RecordField
 from aegish_dist.db.judgements import Judgements
 from aegish_dist.db.per_model import PerModel
-from aegish_dist.db.statements import statement
-from aegish_dist.db.tables import DatasetRow, RunDatasetRow
+from aegish_dist.db.sample_ranges import sample_ranges
 from aegish_dist.db.text import ESCAPE
 from aegish_dist.db.verdict_rows import holds_any_text
 
 PART_ROWS = 10_000
 NOT_JUDGED = Judgements()
-END = 2**63 - 1
 
 Result = TypeVar("Result")
 
 _MARK = ESCAPE.encode()
 _ESCAPED = re.compile(_MARK + b"([0-9a-f]{4})")
-
-_EDGES = statement("every_nth_sample")
-
 
 _ELSEWHERE = {
     "model": "%(model)s",
@@ -175,23 +169,10 @@ def export(
 
 
 def _parts(session: Session, run: Run, models: PerModel) -> Iterator[_Part]:
-    datasets = session.execute(
-        select(DatasetRow.name, DatasetRow.id)
-        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
-        .where(RunDatasetRow.run_id == run.run_id)
-        .order_by(DatasetRow.name)
-    ).all()
-    step = max(1, PART_ROWS // run.epochs)
-    edges = {
-        dataset_id: [*session.scalars(_EDGES, {"id": dataset_id, "step": step}), END]
-        for _, dataset_id in datasets
-    }
+    ranges = list(sample_ranges(session, run.run_id, max(1, PART_ROWS // run.epochs)))
     for spec in run.models:
-        for name, dataset_id in datasets:
-            for first, end in pairwise(edges[dataset_id]):
-                yield _Part(
-                    spec.id, spec.simulated, models.keys[spec.id], name, dataset_id, first, end
-                )
+        for samples in ranges:
+            yield _Part(spec.id, spec.simulated, models.keys[spec.id], *astuple(samples))
 
 
 def _export(

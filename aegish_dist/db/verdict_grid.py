@@ -6,11 +6,8 @@ verdicts with their texts however large the run is, and the order is fixed.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, TypeVar
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
@@ -29,8 +26,8 @@ from aegish_dist.core.verdict_grid import (
 from aegish_dist.db.codes import error_class_of, finding_of, outcome_of
 from aegish_dist.db.judgements import CODES, MARKS, marks_of
 from aegish_dist.db.per_model import PerModel, Readers
+from aegish_dist.db.sample_ranges import SampleRange, sample_ranges
 from aegish_dist.db.statements import CountingStatement, counting_statement, statement
-from aegish_dist.db.tables import DatasetRow, RunDatasetRow
 from aegish_dist.db.text import ESCAPE, decode_text
 
 TEXT_CHARS = 20_000
@@ -39,12 +36,10 @@ PART_VERDICTS = 4_000
 """Verdicts of a part, about."""
 SIDE_BY_SIDE_FROM = 20_000
 """Verdicts from which a second session is worth its connection: texts are packed meanwhile."""
-END = 2**63 - 1
 
 Result = TypeVar("Result")
 
 _SETTINGS = statement("settings_for_listing")
-_EDGES = statement("every_nth_sample")
 _COMMANDS = statement("grid_commands")
 _NUMBERS = counting_statement("grid_verdicts")
 _TEXTS = counting_statement("grid_verdicts_with_texts")
@@ -54,17 +49,6 @@ _KEYS = 4
 """Columns of keys and code before those of `COUNTED`."""
 _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9a-f]{{0,3}}$")
 _CORRECT = {MARKS[each]: each.as_bool for each in MARKS}
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    dataset: str
-    dataset_id: int
-    first: int
-    end: int
-
-    def bounds(self) -> dict[str, object]:
-        return {"dataset": self.dataset_id, "first": self.first, "end": self.end}
 
 
 class VerdictGrid:
@@ -110,28 +94,16 @@ class VerdictGrid:
         asked = len(self._places) * self._run.epochs
         step = commands * max(1, PART_VERDICTS // (commands * max(1, asked)))
 
-        def read(session: Session, part: _Part) -> Result:
+        def read(session: Session, part: SampleRange) -> Result:
             session.execute(_SETTINGS)
             return use(self._read(session, part, texts))
 
         many = self._run.samples * asked >= SIDE_BY_SIDE_FROM
-        parts = list(self._ranges(step))
+        parts = list(sample_ranges(self._session, self._run.run_id, step))
         with Readers(self._session, side_by_side=many) as readers:
             yield from readers.map(read, parts)
 
-    def _ranges(self, step: int) -> Iterator[_Part]:
-        datasets = self._session.execute(
-            select(DatasetRow.name, DatasetRow.id)
-            .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
-            .where(RunDatasetRow.run_id == self._run.run_id)
-            .order_by(DatasetRow.name)
-        ).all()
-        for name, dataset_id in datasets:
-            edges = [*self._session.scalars(_EDGES, {"id": dataset_id, "step": step}), END]
-            for first, end in pairwise(edges):
-                yield _Part(name, dataset_id, first, end)
-
-    def _read(self, session: Session, part: _Part, texts: bool) -> GridPart:
+    def _read(self, session: Session, part: SampleRange, texts: bool) -> GridPart:
         rows = session.execute(_COMMANDS, self._changes | part.bounds()).all()
         commands = [
             GridCommand(

@@ -1,4 +1,4 @@
--- Verdicts of a run by conditions: `db.verdict_list` reads these.
+-- Verdicts of a run by conditions: `db.listed_verdicts` reads these.
 --
 -- Each statement is about the samples of the dataset `:dataset` whose keys lie from `:first` up to
 -- `:end`, so that a list can end where enough is found, and several sessions can share the work.
