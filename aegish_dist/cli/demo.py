@@ -1,13 +1,14 @@
 """`aegish-dist demo`: one keyless run, from dataset to leaderboard."""
 
-import shutil
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.printing import note, output_is_terminal, say_rendered
+from aegish_dist.cli.output import shown
+from aegish_dist.cli.printing import note
 from aegish_dist.cli.progress import status_shown
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
@@ -54,8 +55,8 @@ def demo() -> None:
         with status_shown(here=True) as show:
             run_embedded(workspace.engine, workspace.app, run, show)
     data = report_data(workspace.engine, run.run_id, Opinion())
-    width = shutil.get_terminal_size((140, 40)).columns
-    say_rendered(render(data, "table", width=width, color=output_is_terminal()))
+    with shown(None) as show:
+        show(partial(render, data, "table"))
 
 
 def _submission(catalog: Catalog) -> Submission:

@@ -161,6 +161,14 @@ def _with_opinions(
     return with_them
 
 
+with_snapshot = click.option(
+    "--snapshot",
+    type=click.IntRange(1, MAX_INTEGER),
+    metavar="S",
+    help="A stored snapshot by number.",
+)
+
+
 def refuse_an_opinion() -> None:
     """Refuse what a stored snapshot would leave without effect."""
     context = click.get_current_context()

@@ -1,5 +1,6 @@
 """Notes on overlays."""
 
+from aegish_dist.cli.options import refuse_an_opinion
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.opinions import overlay_notes
@@ -16,3 +17,20 @@ def note_overlay(workspace: Workspace, run_id: str, opinion: Opinion) -> None:
     """
     for line in overlay_notes(workspace.engine, run_id, opinion):
         note(line)
+
+
+def note_what_counts(
+    workspace: Workspace, run_id: str, opinion: Opinion, snapshot: int | None
+) -> None:
+    """Note the same for what is shown; of a stored snapshot, refuse an opinion of one's own.
+
+    Args:
+        workspace: Has the store.
+        run_id: A full run id.
+        opinion: Counts for the verdicts as they are now.
+        snapshot: Number of the snapshot to show, which has its opinion; None: as they are now.
+    """
+    if snapshot is None:
+        note_overlay(workspace, run_id, opinion)
+    else:
+        refuse_an_opinion()

@@ -8,14 +8,13 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import (
-    MAX_INTEGER,
     Utf8,
     comma_list,
-    refuse_an_opinion,
     run_id,
     with_opinion,
+    with_snapshot,
 )
-from aegish_dist.cli.overlays import note_overlay
+from aegish_dist.cli.overlays import note_what_counts
 from aegish_dist.cli.printing import note, say
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import OutputError, ReportError
@@ -53,12 +52,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 @click.command()
 @run_id(default="latest")
-@click.option(
-    "--snapshot",
-    type=click.IntRange(1, MAX_INTEGER),
-    metavar="S",
-    help="A stored snapshot by number.",
-)
+@with_snapshot
 @with_opinion
 @click.option(
     "-o",
@@ -110,10 +104,7 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
         converter()
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
-    if snapshot is None:
-        note_overlay(workspace, found, opinion)
-    else:
-        refuse_an_opinion()
+    note_what_counts(workspace, found, opinion, snapshot)
     data = report_data(
         workspace.engine,
         found,

@@ -9,17 +9,16 @@ import click
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import (
-    MAX_INTEGER,
     FiniteRange,
     Utf8,
     comma_list,
-    refuse_an_opinion,
     run_id,
     with_opinion,
+    with_snapshot,
     with_source,
 )
 from aegish_dist.cli.output import shown, to_file
-from aegish_dist.cli.overlays import note_overlay
+from aegish_dist.cli.overlays import note_what_counts
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, DecidedOn, Shortfall, missed
@@ -70,12 +69,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @run_id(default="latest")
-@click.option(
-    "--snapshot",
-    type=click.IntRange(1, MAX_INTEGER),
-    metavar="S",
-    help="A stored snapshot by number.",
-)
+@with_snapshot
 @with_opinion
 @click.option(
     "--format",
@@ -127,8 +121,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
 
     A table is brief; `--sections all` adds differences between models, intervals by category,
     failures over time, parts of the time, reliability of stated confidence, and provenance with the
-    commands that make the run once more. The formats for programs have everything, all pairs of
-    models included.
+    commands that make the run once more. `json` has everything, all pairs of models included.
 
     With `--fail-under`, a line on standard error names each model and metric that misses its
     threshold. Decided on the lower end, an interval wholly below gives 4, one that holds the
@@ -143,10 +136,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         raise click.UsageError(f"--with-source is for {', '.join(IN_SECTIONS)}")
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
-    if snapshot is None:
-        note_overlay(workspace, found, opinion)
-    else:
-        refuse_an_opinion()
+    note_what_counts(workspace, found, opinion, snapshot)
     with shown(options["output"]) as show:
         with without_collector():
             parts = _parts(form, sections)
