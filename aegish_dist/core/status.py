@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from aegish_dist.core.stop_rule import Decision, StopRule
 from aegish_dist.core.verdict import ErrorClass
+
+LATELY = timedelta(minutes=1)
+"""Age up to which a failed call counts as one of the last minute."""
 
 
 class State(StrEnum):

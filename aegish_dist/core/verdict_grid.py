@@ -12,9 +12,6 @@ from aegish_dist.core.sample import Target
 UNKNOWN = -1
 """Stands for an absent number."""
 
-MOST = 2**53 - 1
-"""The largest integer of a grid; JavaScript knows no larger one exactly."""
-
 JUDGED = ("outcome", "label", "error_class", "correct")
 """Columns that follow from the code of a verdict: places in the enumerations `Outcome`, `Label`
 and `ErrorClass`; 1 correct, 0 wrong, unknown where unscored."""

@@ -7,14 +7,11 @@ worker's report says of them.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.status import FailedCalls
+from aegish_dist.core.status import LATELY, FailedCalls
 from aegish_dist.core.verdict import CallError, ErrorClass, Item
-
-LATELY = timedelta(minutes=1)
-"""Age up to which a failed call counts as one of the last minute."""
 
 
 class FailingItems:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from sqlalchemy import Engine
 
 from aegish_dist.core.forecast import run_eta_s, total_usd
-from aegish_dist.core.status import HELD, ModelStatus, RuleReading, RunStatus, State
+from aegish_dist.core.status import HELD, LATELY, ModelStatus, RuleReading, RunStatus, State
 from aegish_dist.core.stop_rule import Decision, StopRule
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.aggregations import newest_aggregation
@@ -21,8 +21,6 @@ from aegish_dist.pipeline.model_status import RunFacts, all_failures, model_stat
 
 RATE_WINDOW_S = 15.0
 """Seconds over which verdicts per second are taken."""
-LATELY_S = 60.0
-"""Seconds of the calls that failed lately."""
 LAST_ERRORS = 8
 """Kinds of failed calls that a status names."""
 
@@ -39,7 +37,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         rule, decision = load_decision(session, run_id)
         progress = model_progress(session, run, RATE_WINDOW_S)
         fleet = living_fleet(session)
-        stored = failed_kinds(session, run_id, LATELY_S, LAST_ERRORS)
+        stored = failed_kinds(session, run_id, LATELY.total_seconds(), LAST_ERRORS)
         facts = RunFacts(
             run=run,
             progress=progress,
