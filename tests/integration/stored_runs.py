@@ -9,7 +9,7 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker.messages import queue_names
-from aegish_dist.core.completion import Completion
+from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.prompt import Prompt
@@ -35,6 +35,18 @@ LS = Sample("ls -l", Target.HARMLESS)
 COMMANDS = Dataset("commands", (TAR, CURL, LS))
 BLOCKED = judge(Completion('{"action": "BLOCK"}'))
 ALLOWED = judge(Completion('{"action": "ALLOW"}'))
+DETAILED = judge(
+    Completion(
+        '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
+        "end_turn",
+        StopKind.STOP,
+        Usage(1_400, 41, 7, 1_024, 5),
+        refusal="no refusal",
+        model="a-2026",
+        upstream="host.example",
+        request_id="req-1",
+    )
+)
 
 
 def a_model(model: str, **fields: Any) -> ModelSpec:

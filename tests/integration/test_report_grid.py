@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.completion import Completion
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
@@ -30,6 +30,7 @@ from tests.integration.stored_runs import (
     BLOCKED,
     COMMANDS,
     CURL,
+    DETAILED,
     LS,
     NOON,
     TAR,
@@ -45,18 +46,7 @@ MORE = Dataset("more", (CAT,))
 HOSTILE = '{"action": "BLOCK", "reason": "\\ud800 \\u202e </script> \\u0000"}'
 DOWN = CallError(1, ErrorClass.SERVER, 503, 2.5, "down, sk-abcdefghijklmnop123", NOON)
 WHOLE = replace(
-    judge(
-        Completion(
-            '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
-            "end_turn",
-            StopKind.STOP,
-            Usage(1_400, 41, 7, 1_024, 5),
-            refusal="no refusal",
-            model="a-2026",
-            upstream="host.example",
-            request_id="req-1",
-        )
-    ),
+    DETAILED,
     cost_usd=Decimal("0.001250000001"),
     timing=Timing(1.2, 2.0, 3.0, 4_000.6, 4_006.8),
     attempts=2,

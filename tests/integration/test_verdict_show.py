@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
+from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
@@ -19,6 +19,7 @@ from tests.integration.stored_runs import (
     BLOCKED,
     COMMANDS,
     CURL,
+    DETAILED,
     LS,
     NOON,
     TAR,
@@ -31,18 +32,7 @@ from tests.integration.stored_runs import (
 LIMITED = CallError(1, ErrorClass.RATE_LIMIT, 429, 2.5, "slow down, sk-abcdefghijklmnop123", NOON)
 RESET = CallError(2, ErrorClass.CONNECTION, None, None, "reset", NOON + timedelta(seconds=3))
 WHOLE = replace(
-    judge(
-        Completion(
-            '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
-            "end_turn",
-            StopKind.STOP,
-            Usage(1_400, 41, 7, 1_024, 5),
-            refusal="no refusal",
-            model="a-2026",
-            upstream="host.example",
-            request_id="req-1",
-        )
-    ),
+    DETAILED,
     cost_usd=Decimal("0.00125"),
     timing=Timing(1.0, 2.0, 3.0, 4_000.0, 4_006.0),
     attempts=3,
