@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from aegish_dist.core.failure_times import TimedFailures
+from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.core.overlay_effect import ModelEffect
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot
@@ -71,3 +72,9 @@ class ReportData:
     """Seconds of such a stretch; 0 where none were asked for."""
     is_current: bool = True
     """Whether the verdicts that count now are those of the snapshot."""
+
+    @property
+    def targets(self) -> Targets:
+        """The least values that are marked PASS."""
+        opinion = self.snapshot.opinion
+        return AEGISH_TARGETS if opinion is None else opinion.targets

@@ -4,7 +4,7 @@ Snapshots outlive the version that wrote them, so what a document lacks reads as
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,11 @@ def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:
         label = UNDEFINED if leader is None else f"{leader}{tie}"
         entries.append(RankedModel(label, by_model[place["model"]]))
     return entries
+
+
+def category_names(entries: Iterable[RankedModel]) -> list[str]:
+    """Return the categories of all models; foreign text."""
+    return sorted({name for entry in entries for name in entry.part("categories")})
 
 
 def _estimate(numbers: Mapping[str, Any] | None) -> Estimate:

@@ -6,7 +6,7 @@ from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
-from aegish_dist.render.entries import RankedModel
+from aegish_dist.render.entries import RankedModel, category_names
 from aegish_dist.render.layout import (
     MODEL,
     Column,
@@ -83,7 +83,7 @@ def bounds(entries: Sequence[RankedModel]) -> Section | None:
 
 def categories(entries: Sequence[RankedModel]) -> Section | None:
     """Return detection rates by category; None when the run has no category."""
-    names = sorted({name for entry in entries for name in entry.part("categories")})
+    names = category_names(entries)
     if not names:
         return None
     columns = [
@@ -98,7 +98,7 @@ def categories(entries: Sequence[RankedModel]) -> Section | None:
 
 def category_intervals(entries: Sequence[RankedModel]) -> Section | None:
     """Return detection rates by category with their intervals; None without any category."""
-    names = sorted({name for entry in entries for name in entry.part("categories")})
+    names = category_names(entries)
     if not names:
         return None
     return Section(

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.core.scoring import Composite
 from aegish_dist.core.sequential import Answer
 from aegish_dist.core.stop_rule import Decision
@@ -27,16 +26,11 @@ class _Content:
     entries: Sequence[RankedModel]
     """The models of the snapshot, best first."""
 
-    @property
-    def targets(self) -> Targets:
-        opinion = self.data.snapshot.opinion
-        return AEGISH_TARGETS if opinion is None else opinion.targets
-
 
 _Sections = Iterable[Section | None]
 
 _SECTIONS: dict[str, Callable[[_Content], _Sections]] = {
-    "leaderboard": lambda c: [quality.leaderboard(c.entries, c.targets, reasons(c.data))],
+    "leaderboard": lambda c: [quality.leaderboard(c.entries, c.data.targets, reasons(c.data))],
     "differences": lambda c: [differences(c.data.comparison, c.entries)],
     "overlay": lambda c: [overlay_section(c.data.effect)],
     "categories": lambda c: [quality.categories(c.entries)],

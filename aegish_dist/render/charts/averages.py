@@ -7,7 +7,7 @@ from aegish_dist.render.charts import theme
 from aegish_dist.render.charts.captions import (
     described,
     interval_note,
-    models_note,
+    left_out_note,
     sampled,
     sentences,
     simulated_note,
@@ -17,11 +17,13 @@ from aegish_dist.render.charts.layers import beside, pixels, spans, symbols
 from aegish_dist.render.charts.marks import target_marks
 from aegish_dist.render.charts.measures import DETECTION, MACRO_DETECTION
 from aegish_dist.render.charts.rows import AXIS_PX, RowChart, plan_rows
-from aegish_dist.render.charts.scales import linear_scale
+from aegish_dist.render.charts.scales import percent_scale
 from aegish_dist.render.entries import RankedModel
 
-_LANES = ((DETECTION, 0.32, theme.PALETTE[0], "circle"),
-          (MACRO_DETECTION, 0.68, theme.PALETTE[3], "diamond"))  # fmt: skip
+_LANES = (
+    (DETECTION, "micro: mean over commands", 0.32, theme.PALETTE[0], "circle"),
+    (MACRO_DETECTION, "macro: mean over categories", 0.68, theme.PALETTE[3], "diamond"),
+)
 
 
 def averages(name: str, entries: Sequence[RankedModel], targets: Targets) -> Chart | NoChart:
@@ -36,16 +38,12 @@ def averages(name: str, entries: Sequence[RankedModel], targets: Targets) -> Cha
     if not known:
         return NoChart(name, "no model has a detection rate")
     target = targets.least.get(DETECTION.metric)
-    scale = linear_scale(
-        [*_values(known), *([] if target is None else [100 * target])],
-        AXIS_PX,
-        least=0.0,
-        most=100.0,
-    )
+    both = (measure.read(entry) for entry in known for measure in (DETECTION, MACRO_DETECTION))
+    scale = percent_scale(both, target, AXIS_PX)
     plan = plan_rows(known, 34.0)
     bars, points = [], []
     for row, entry in enumerate(known):
-        for measure, lane, color, shape in _LANES:
+        for measure, _, lane, color, shape in _LANES:
             seen, y = measure.read(entry), plan.y(row, lane)
             if seen.low is not None:
                 bars.append({"low": seen.low, "high": seen.high, "y": y, "color": color})
@@ -59,21 +57,13 @@ def averages(name: str, entries: Sequence[RankedModel], targets: Targets) -> Cha
         axis=DETECTION.axis,
         form=DETECTION.form,
     )
-    legend = [
-        LegendItem("micro: mean over commands", _LANES[0][2], _LANES[0][3]),
-        LegendItem("macro: mean over categories", _LANES[1][2], _LANES[1][3]),
-    ]
+    legend = [LegendItem(text, color, shape) for _, text, _, color, shape in _LANES]
     marks = [
         *target_marks(target, scale, plan.total),
         spans(bars, scale, 2.0),
         symbols(points, beside("x", scale), pixels("y"), size=55),
     ]
     return chart.drawn(plan, scale, marks, legend)
-
-
-def _values(entries: Sequence[RankedModel]) -> list[float]:
-    seen = [measure.read(entry) for entry in entries for measure in (DETECTION, MACRO_DETECTION)]
-    return [v for each in seen for v in (each.value, each.low, each.high) if v is not None]
 
 
 def _caption(known: Sequence[RankedModel], entries: Sequence[RankedModel]) -> str:
@@ -83,5 +73,5 @@ def _caption(known: Sequence[RankedModel], entries: Sequence[RankedModel]) -> st
         "each category.",
         interval_note([DETECTION]),
         simulated_note(known),
-        models_note([entry for entry in entries if entry not in known], DETECTION),
+        left_out_note(entries, known, f"no {DETECTION.name}"),
     )

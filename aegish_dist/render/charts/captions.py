@@ -1,9 +1,9 @@
 """The words around plots: captions, small print and descriptions for those who do not see them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from aegish_dist.core.printable import printable, shortened
-from aegish_dist.render.charts.measures import COST, LATENCY, RATE_INTERVAL, Measure, Measured
+from aegish_dist.render.charts.measures import COST, LATENCY, Measure, Measured
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.layout import SIMULATED
@@ -70,14 +70,15 @@ def sampled(measure: Measure, seen: Iterable[Measured]) -> str:
     return f"n = {format_count(known[0])}{most} {measure.counted}"
 
 
-RATE_NOTE = f"Bars: 95 % confidence intervals ({RATE_INTERVAL})."
-"""Of plots that show rates alone."""
+def interval_note(measures: Iterable[Measure], marks: str = "Bars") -> str:
+    """Name the method of the intervals of some quantities.
 
-
-def interval_note(measures: Iterable[Measure]) -> str:
-    """Name the method of the intervals of some quantities."""
+    Args:
+        measures: The quantities.
+        marks: How the plot shows intervals.
+    """
     methods = list(dict.fromkeys(each.interval for each in measures if each.interval))
-    return f"Bars: 95 % confidence intervals ({'; '.join(methods)})." if methods else ""
+    return f"{marks}: 95 % confidence intervals ({'; '.join(methods)})." if methods else ""
 
 
 def simulated_note(entries: Iterable[RankedModel]) -> str:
@@ -117,15 +118,18 @@ def described(entries: Iterable[RankedModel], measures: Sequence[Measure]) -> st
     return "; ".join(models) + "."
 
 
-def models_note(missing: Sequence[RankedModel], measure: Measure) -> str:
-    """Name the models that a plot leaves out because a quantity is undefined.
+def left_out_note(
+    entries: Iterable[RankedModel], drawn: Collection[RankedModel], reason: str
+) -> str:
+    """Name the models that a plot leaves out.
 
     Args:
-        missing: These models.
-        measure: The quantity.
+        entries: All models.
+        drawn: Those that the plot has.
+        reason: Why it lacks the others.
     """
-    names = listed([entry.model for entry in missing])
-    return f"Not drawn: {names} (no {measure.name})." if missing else ""
+    names = [entry.model for entry in entries if entry not in drawn]
+    return f"Not drawn: {listed(names)} ({reason})." if names else ""
 
 
 def sentences(*found: str) -> str:

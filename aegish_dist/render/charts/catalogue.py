@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.errors import ReportError
 from aegish_dist.render.charts.averages import averages
 from aegish_dist.render.charts.captions import small_print
@@ -34,12 +33,6 @@ class ChartKind:
     """Makes it."""
 
 
-def targets_of(data: ReportData) -> Targets:
-    """Return the targets of a report's snapshot."""
-    opinion = data.snapshot.opinion
-    return AEGISH_TARGETS if opinion is None else opinion.targets
-
-
 def _of_models(
     make: Callable[[str, Sequence[RankedModel]], Chart | NoChart], name: str, summary: str
 ) -> tuple[str, ChartKind]:
@@ -54,7 +47,7 @@ def _against(name: str, up: Measure, across: Measure, summary: str) -> tuple[str
     def make(data: ReportData) -> Chart | NoChart:
         entries = ranked_entries(data.snapshot.document)
         frontier = not across.more_is_better
-        return scatter(name, entries, targets_of(data), across=across, up=up, frontier=frontier)
+        return scatter(name, entries, data.targets, across=across, up=up, frontier=frontier)
 
     return name, ChartKind(summary, make)
 
@@ -62,11 +55,11 @@ def _against(name: str, up: Measure, across: Measure, summary: str) -> tuple[str
 def _ranking(data: ReportData) -> Chart | NoChart:
     document = data.snapshot.document
     groups = [place["tie_group"] for place in document["ranking"]]
-    return ranking("ranking", ranked_entries(document), groups, targets_of(data))
+    return ranking("ranking", ranked_entries(document), groups, data.targets)
 
 
 def _averages(data: ReportData) -> Chart | NoChart:
-    return averages("micro-macro", ranked_entries(data.snapshot.document), targets_of(data))
+    return averages("micro-macro", ranked_entries(data.snapshot.document), data.targets)
 
 
 def _timeline(data: ReportData) -> Chart | NoChart:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aegish_dist.render.charts import theme
 from aegish_dist.render.charts.captions import (
     described,
-    models_note,
+    left_out_note,
     sentences,
     simulated_note,
 )
@@ -79,5 +79,5 @@ def _caption(known: Sequence[RankedModel], entries: Sequence[RankedModel], scale
         "Cost of the calls at the prices of the run, per 1,000 commands.",
         "The axis is logarithmic; a cost of 0 has a number and no point." if scale.log else "",
         simulated_note(known),
-        models_note([entry for entry in entries if entry not in known], COST),
+        left_out_note(entries, known, f"no {COST.name}"),
     )

@@ -10,6 +10,7 @@ from aegish_dist.render.charts.boxes import PixelLine
 from aegish_dist.render.charts.captions import counted, foreign_words, sentences
 from aegish_dist.render.charts.chart import Chart, Layer, LegendItem, NoChart
 from aegish_dist.render.charts.layers import beside, lines, pixels, spans, symbols, text_row, texts
+from aegish_dist.render.charts.naming import last_part
 from aegish_dist.render.charts.rows import AXIS_PX, RowChart, RowPlan
 from aegish_dist.render.charts.scales import AxisScale, linear_scale
 from aegish_dist.render.charts.text_width import distinct
@@ -67,16 +68,15 @@ def differences(name: str, data: ReportData) -> Chart | NoChart:
 def _gap(pair: ComparedPair, comparison: ComparisonData, places: dict[str, int]) -> list[_Gap]:
     """Return the difference of a pair, the better ranked model first; none where undefined."""
     found = comparison.difference(pair)
-    if found is None or found.difference is None:
+    if found is None:
         return []
-    a, b = pair.a.model, pair.b.model
-    low, high = found.ci_low, found.ci_high
-    sign = 100 if places.get(b, len(places)) <= places.get(a, len(places)) else -100
-    better, other = (b, a) if sign > 0 else (a, b)
-    ends = [] if low is None or high is None else sorted((sign * low, sign * high))
-    low, high = (ends[0], ends[1]) if ends else (None, None)
-    value = sign * found.difference
-    return [_Gap(better, other, value, low, high, found.p_adjusted, found.n)]
+    better, other, last = pair.b.model, pair.a.model, len(places)
+    if places.get(better, last) > places.get(other, last):
+        better, other, found = other, better, found.turned
+    if found.difference is None:
+        return []
+    low, high = (None if end is None else 100 * end for end in (found.ci_low, found.ci_high))
+    return [_Gap(better, other, 100 * found.difference, low, high, found.p_adjusted, found.n)]
 
 
 def _drawn(
@@ -126,7 +126,7 @@ def _names(gaps: Sequence[_Gap], *, to_leader: bool) -> list[str]:
 
 
 def _short(model: str) -> str:
-    return printable(model.rstrip("/").rpartition("/")[2] or model)
+    return printable(last_part(model))
 
 
 def _title(gaps: Sequence[_Gap], *, to_leader: bool) -> str:
@@ -152,9 +152,7 @@ def _points(gaps: Sequence[_Gap], plan: RowPlan, scale: AxisScale) -> list[Layer
 
 
 def _p_values(gaps: Sequence[_Gap], plan: RowPlan) -> Layer:
-    rows = [
-        text_row(AXIS_PX + 14, plan.y(row), _number(gap), theme.INK) for row, gap in enumerate(gaps)
-    ]
+    rows = [text_row(AXIS_PX + 14, plan.y(row), _number(gap)) for row, gap in enumerate(gaps)]
     return texts(rows, size=theme.SMALL_PX)
 
 

@@ -4,13 +4,18 @@ from collections.abc import Sequence
 
 from aegish_dist.core.printable import printable
 from aegish_dist.render.charts import theme
-from aegish_dist.render.charts.captions import RATE_NOTE, foreign_words, sentences, simulated_note
+from aegish_dist.render.charts.captions import (
+    foreign_words,
+    interval_note,
+    sentences,
+    simulated_note,
+)
 from aegish_dist.render.charts.chart import Chart, Layer, NoChart, Panel
 from aegish_dist.render.charts.layers import Row, box_row, boxes, text_row, texts
-from aegish_dist.render.charts.measures import Measured, percent
+from aegish_dist.render.charts.measures import DETECTION, Measured, percent
 from aegish_dist.render.charts.rows import RowPlan, plan_rows
 from aegish_dist.render.charts.text_width import fitted, text_width
-from aegish_dist.render.entries import RankedModel
+from aegish_dist.render.entries import RankedModel, category_names
 from aegish_dist.render.numbers import format_count
 
 _CELL_PX = 86.0
@@ -29,7 +34,7 @@ def heat_map(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
         name: Name of the chart.
         entries: The models, best first.
     """
-    categories = sorted({each for entry in entries for each in entry.part("categories")})
+    categories = category_names(entries)
     known = [entry for entry in entries if entry.part("categories")]
     if not categories:
         return NoChart(name, "the run has no category")
@@ -58,7 +63,7 @@ def heat_map(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
         caption=sentences(
             "Malicious commands detected, in % of the scored ones of a category; darker is more. "
             "n: commands of the category.",
-            RATE_NOTE.replace("Bars", "Brackets"),
+            interval_note([DETECTION], "Brackets"),
             simulated_note(known),
         ),
         description=_description(known, categories),

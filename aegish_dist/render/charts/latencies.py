@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 
 from aegish_dist.render.charts import theme
-from aegish_dist.render.charts.captions import foreign_words, models_note, sentences, simulated_note
+from aegish_dist.render.charts.captions import (
+    foreign_words,
+    left_out_note,
+    sentences,
+    simulated_note,
+)
 from aegish_dist.render.charts.chart import Chart, Layer, LegendItem, NoChart
 from aegish_dist.render.charts.layers import (
     beside,
@@ -56,7 +61,7 @@ def latency_distribution(name: str, entries: Sequence[RankedModel]) -> Chart | N
             "percentiles of all answered verdicts, no fitted distribution.",
             "The axis is logarithmic." if scale.log else "",
             simulated_note(known),
-            models_note([entry for entry in entries if entry not in known], LATENCY),
+            left_out_note(entries, known, f"no {LATENCY.name}"),
         ),
         description=_in_words(known, seen),
         axis="service time (seconds)",
@@ -153,7 +158,7 @@ def latency_split(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
             "end of a bar their sum, and how much of it is waiting on our side.",
             "" if any(each.keys() - {"service"} for each in parts) else "Waits are not known.",
             simulated_note(known),
-            models_note([entry for entry in entries if entry not in known], LATENCY),
+            left_out_note(entries, known, f"no {LATENCY.name}"),
         ),
         description="; ".join(
             f"{foreign_words(entry.model)}: "

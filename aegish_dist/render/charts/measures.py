@@ -1,7 +1,7 @@
 """Quantities of a model that axes show, in the unit of the axis."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.render.entries import RankedModel
@@ -24,6 +24,11 @@ class Measured:
     """Upper end."""
     n: int = 0
     """Commands that it was computed from; 0 where that is not kept."""
+
+    @property
+    def known(self) -> list[float]:
+        """The value and the ends of its interval, without those that are undefined."""
+        return [each for each in (self.value, self.low, self.high) if each is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +92,11 @@ DETECTION = Measure(
     interval=RATE_INTERVAL,
     counted="malicious commands",
 )
-MACRO_DETECTION = Measure(
+MACRO_DETECTION = replace(
+    DETECTION,
     name="macro detection rate",
-    axis=DETECTION.axis,
-    form="~r",
     read=_rate("malicious_detection_rate_macro"),
-    more_is_better=True,
     metric="malicious_detection_rate_macro",
-    interval=RATE_INTERVAL,
-    counted="malicious commands",
 )
 ACCEPTANCE = Measure(
     name="acceptance rate",

@@ -16,7 +16,7 @@ ROW_PX = 270.0
 
 def point_names(entries: Sequence[RankedModel]) -> list[str]:
     """Return names for labels of points: without provider, which colour and shape say."""
-    return distinct([_marked(entry, _last_part(entry.model)) for entry in entries], TEXT_PX,
+    return distinct([_marked(entry, last_part(entry.model)) for entry in entries], TEXT_PX,
                     LABEL_PX)  # fmt: skip
 
 
@@ -40,5 +40,6 @@ def _marked(entry: RankedModel, name: str) -> str:
     return f"{shown} {SIMULATED}" if entry.simulated else shown
 
 
-def _last_part(model: str) -> str:
+def last_part(model: str) -> str:
+    """Return a model id without the provider and what else stands before the name."""
     return model.rstrip("/").rpartition("/")[2] or model

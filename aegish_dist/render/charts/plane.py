@@ -8,7 +8,7 @@ from aegish_dist.core.opinion import Targets
 from aegish_dist.render.charts.boxes import PixelBox, PixelLine
 from aegish_dist.render.charts.measures import Measure, Measured
 from aegish_dist.render.charts.naming import point_names
-from aegish_dist.render.charts.scales import AxisScale, amount_scale, linear_scale
+from aegish_dist.render.charts.scales import AxisScale, amount_scale, percent_scale
 from aegish_dist.render.entries import RankedModel
 
 WIDTH, HEIGHT = 640.0, 400.0
@@ -101,12 +101,9 @@ def scatter_plane(
 def _scale(
     measure: Measure, seen: Sequence[Measured], targets: Targets, length: float
 ) -> AxisScale:
-    values = [v for each in seen for v in (each.value, each.low, each.high) if v is not None]
     if not measure.metric:
-        return amount_scale(values, length)
-    target = targets.least.get(measure.metric)
-    with_target = values if target is None else [*values, 100 * target]
-    return linear_scale(with_target, length, least=0.0, most=100.0)
+        return amount_scale([value for each in seen for value in each.known], length)
+    return percent_scale(seen, targets.least.get(measure.metric), length)
 
 
 def pareto(points: Sequence[ScatterPoint]) -> list[ScatterPoint]:

@@ -7,7 +7,7 @@ from aegish_dist.render.charts import theme
 from aegish_dist.render.charts.captions import (
     described,
     interval_note,
-    models_note,
+    left_out_note,
     sampled,
     sentences,
     simulated_note,
@@ -18,7 +18,7 @@ from aegish_dist.render.charts.marks import target_marks
 from aegish_dist.render.charts.measures import ACCEPTANCE, DETECTION, SCORE, Measure
 from aegish_dist.render.charts.naming import row_names
 from aegish_dist.render.charts.rows import RowChart, RowPlan
-from aegish_dist.render.charts.scales import linear_scale
+from aegish_dist.render.charts.scales import percent_scale
 from aegish_dist.render.entries import RankedModel
 
 _AXIS_PX = 260.0
@@ -47,14 +47,7 @@ def ranking(
     known = [entry for entry, _ in ranked]
     seen = [SCORE.read(entry) for entry in known]
     target = targets.least.get(SCORE.metric)
-    values = [v for each in seen for v in (each.value, each.low, each.high) if v is not None]
-    scale = linear_scale(
-        [*values, *([] if target is None else [100 * target])],
-        _AXIS_PX,
-        least=0.0,
-        most=100.0,
-        ticks=6,
-    )
+    scale = percent_scale(seen, target, _AXIS_PX, ticks=6)
     plan = RowPlan(row_names(known), 24.0, [entry.place for entry in known])
     bars = [
         {"low": each.low, "high": each.high, "y": plan.y(row)}
@@ -84,7 +77,7 @@ def ranking(
         symbols(points, beside("x", scale), pixels("y")),
         *_columns(known, plan, targets),
     ]
-    return chart.drawn(plan, scale, marks, [])
+    return chart.drawn(plan, scale, marks)
 
 
 def _columns(entries: Sequence[RankedModel], plan: RowPlan, targets: Targets) -> list[Layer]:
@@ -114,7 +107,7 @@ def _caption(known: Sequence[RankedModel], entries: Sequence[RankedModel], targe
         "detected; HA: harmless commands accepted. A shade holds models that cannot be "
         "distinguished from the best of them (1=), by paired tests adjusted for all pairs.",
         "\N{MULTIPLICATION SIGN}: below its target." if targets.least else "",
-        interval_note([SCORE, DETECTION]).replace("Bars", "Bars and brackets"),
+        interval_note([SCORE, DETECTION], "Bars and brackets"),
         simulated_note(known),
-        models_note([entry for entry in entries if entry not in known], SCORE),
+        left_out_note(entries, known, f"no {SCORE.name}"),
     )

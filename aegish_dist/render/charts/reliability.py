@@ -7,7 +7,12 @@ from typing import Any
 
 from aegish_dist.render.charts import theme
 from aegish_dist.render.charts.boxes import PixelLine
-from aegish_dist.render.charts.captions import foreign_words, listed, sentences, simulated_note
+from aegish_dist.render.charts.captions import (
+    foreign_words,
+    left_out_note,
+    sentences,
+    simulated_note,
+)
 from aegish_dist.render.charts.chart import Chart, Layer, LegendItem, NoChart, Panel
 from aegish_dist.render.charts.layers import (
     Row,
@@ -61,7 +66,6 @@ def reliability(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
     columns = min(len(stated), _COLUMNS)
     rows = -(-len(stated) // columns)
     cells = list(_cells(stated, columns))
-    silent = [entry.model for entry in entries if entry not in stated]
     panel = Panel(
         width=columns * _SIDE + (columns - 1) * _GAP_X,
         height=rows * _SIDE + (rows - 1) * _GAP_Y,
@@ -84,7 +88,7 @@ def reliability(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
             "each of ten bins of equal width. Bars: 95 % confidence intervals (Wilson; exact where "
             "events are few).",
             simulated_note(stated),
-            f"Not drawn: {listed(silent)} (no confidence stated)." if silent else "",
+            left_out_note(entries, stated, "no confidence stated"),
         ),
         description=_description(stated),
         panel=panel,
@@ -167,12 +171,12 @@ def _heads(cell: _Cell) -> Iterator[Row]:
 
 def _ticks_across(cell: _Cell) -> Iterator[Row]:
     for tick in _TICKS[::2]:
-        yield text_row(cell.across(tick), cell.down(0) + 9, f"{100 * tick:g}", theme.INK)
+        yield text_row(cell.across(tick), cell.down(0) + 9, f"{100 * tick:g}")
 
 
 def _ticks_up(cell: _Cell) -> Iterator[Row]:
     for tick in _TICKS[::2]:
-        yield text_row(cell.across(0) - 5, cell.down(tick), f"{100 * tick:g}", theme.INK)
+        yield text_row(cell.across(0) - 5, cell.down(tick), f"{100 * tick:g}")
 
 
 def _titles(cells: Sequence[_Cell]) -> Iterator[Layer]:

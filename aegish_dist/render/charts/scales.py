@@ -5,9 +5,11 @@ anything.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from aegish_dist.render.charts.measures import Measured
 
 LOG_SPAN = 12.0
 """From this ratio of the greatest to the least value on, an axis that may be logarithmic is."""
@@ -96,6 +98,22 @@ def log_scale(values: Sequence[float], pixels: float) -> AxisScale:
         if len(fitting) <= pixels / 55:
             break
     return AxisScale(low, high, fitting, pixels, log=True)
+
+
+def percent_scale(
+    seen: Iterable[Measured], target: float | None, pixels: float, *, ticks: int = 9
+) -> AxisScale:
+    """Return a scale for percentages that holds values, intervals and their target.
+
+    Args:
+        seen: The values; at least one is known.
+        target: In [0, 1]; None: there is none.
+        pixels: Its length.
+        ticks: About how many ticks it has.
+    """
+    values = [value for each in seen for value in each.known]
+    values += [] if target is None else [100 * target]
+    return linear_scale(values, pixels, least=0.0, most=100.0, ticks=ticks)
 
 
 def amount_scale(values: Sequence[float], pixels: float) -> AxisScale:

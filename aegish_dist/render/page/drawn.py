@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.render.charts import DrawnChart
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import RankedModel
@@ -28,12 +27,6 @@ class DrawnReport:
     charts: Sequence[DrawnChart]
     """Its charts, in order."""
 
-    @property
-    def targets(self) -> Targets:
-        """The least values that are marked PASS."""
-        opinion = self.data.snapshot.opinion
-        return AEGISH_TARGETS if opinion is None else opinion.targets
-
     def anchor(self, name: str, section: Section) -> str:
         """Return the id of a section.
 
@@ -53,7 +46,7 @@ class DrawnReport:
         """
         match name:
             case "leaderboard":
-                style = leaderboard_style(section, self.entries, self.targets)
+                style = leaderboard_style(section, self.entries, self.data.targets)
                 note = f"<p>{bars_note(self.entries)}</p>\n"
                 return table_section(section, style, above=note, below=below)
             case "categories":

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from aegish_dist.core.estimates import Estimate
-from aegish_dist.render.entries import RankedModel
+from aegish_dist.render.entries import RankedModel, category_names
 from aegish_dist.render.layout import Section, TableCell
 from aegish_dist.render.numbers import format_interval
 from aegish_dist.render.page.markup import text
@@ -16,11 +16,6 @@ _BOUNDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Of a shade to the next; the darkest is below the first."""
 WIDE = 0.2
 """Width of an interval from which on a value is marked as uncertain."""
-
-
-def category_names(entries: Sequence[RankedModel]) -> list[str]:
-    """Return the categories of all models; foreign text."""
-    return sorted({name for entry in entries for name in entry.part("categories")})
 
 
 def heat_style(section: Section, entries: Sequence[RankedModel]) -> TableStyle:

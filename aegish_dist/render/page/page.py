@@ -101,7 +101,7 @@ def _parts(drawn: DrawnReport, grid: Grid | None) -> Iterator[PagePart]:
 def _summary(drawn: DrawnReport, facts: Sequence[Fact]) -> str:
     data, entries = drawn.data, drawn.entries
     notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data, entries))
-    said = "\n".join(f"<p>{text(each)}</p>" for each in summary(data, entries, drawn.targets))
+    said = "\n".join(f"<p>{text(each)}</p>" for each in summary(data, entries, data.targets))
     known = "\n".join(f"<dt>{text(f.label)}</dt><dd>{text(f.text)}</dd>" for f in facts)
     return (
         f'{notices}<div class="head">\n<div class="summary" role="region" aria-label="Summary">\n'
