@@ -29,7 +29,7 @@ def commands(data: ReportData) -> tuple[str, ...]:
 
 
 def shell_quoted(text: str) -> str:
-    r"""Return a word as a shell takes it, printable whatever it holds: `$'a\u202eb'`."""
+    r"""Quote a word for the shell; unprintable characters become escapes: `$'a\u202eb'`."""
     if all(character.isprintable() for character in text):
         return shlex.quote(text)
     return f"$'{''.join(map(_escaped, text))}'"

@@ -152,7 +152,7 @@ def _label(report: Report, section: Section) -> str:
     r"""Return a name for `\ref` that no other table of another report has."""
     words = [*(fact.text for fact in report.source[:2]), section.title]
     return "tab:" + "-".join(
-        filter(None, (re.sub(r"[^a-z0-9]+", "-", w.lower()).strip("-") for w in words))
+        filter(None, (re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words))
     )
 
 

@@ -1,6 +1,6 @@
-"""Text for LaTeX: whatever it holds is typeset as it stands, and no character is a command.
+"""Escaping of text for LaTeX: every character is typeset, and none acts as a command.
 
-What comes out is ASCII and needs no package, so that it compiles with pdfTeX in any encoding.
+The result is ASCII and needs no package, so it compiles with pdfTeX in any encoding.
 """
 
 import re
@@ -59,7 +59,7 @@ _ACCENTS = {
     "\N{COMBINING RING ABOVE}": "r",
 }
 _SPECIAL = re.compile(r"[^A-Za-z0-9 .:;/()=+?!@\],-]|-(?=-)|,(?=,)|(?<= ) ")
-"""Whatever does not stand for itself; hyphens, commas and spaces do that where they are alone."""
+"""Characters to be escaped; hyphens, commas and spaces only where they are doubled."""
 
 
 def latex_text(text: str) -> str:

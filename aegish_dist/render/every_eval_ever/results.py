@@ -12,9 +12,7 @@ from aegish_dist.core.scoring import Composite, ScoringRule
 from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot
 from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.every_eval_ever.definitions import DEFINED, MetricDefinition, metric_id
-from aegish_dist.render.every_eval_ever.identity import (
-    COLLECTION,
-)
+from aegish_dist.render.every_eval_ever.identity import COLLECTION
 
 LEVEL = 0.95
 """Confidence level of every interval."""
@@ -135,16 +133,17 @@ class _Context:
 
 
 def _parameters(snapshot: Snapshot, rule: ScoringRule | None) -> dict[str, Any]:
+    found = {"scoring": snapshot.scoring, "scoring_version": snapshot.scoring_version}
+    if rule is not None:
+        found["scoring_fingerprint"] = rule.fingerprint
     overlay = None if snapshot.opinion is None else snapshot.opinion.overlay
-    return {
-        "scoring": snapshot.scoring,
-        "scoring_version": snapshot.scoring_version,
-        **({} if rule is None else {"scoring_fingerprint": rule.fingerprint}),
-        **(
-            {} if overlay is None else {"overlay": overlay.name, "overlay_version": overlay.version}
-        ),
-        **({} if overlay is None else {"overlay_fingerprint": overlay.fingerprint}),
-    }
+    if overlay is not None:
+        found |= {
+            "overlay": overlay.name,
+            "overlay_version": overlay.version,
+            "overlay_fingerprint": overlay.fingerprint,
+        }
+    return found
 
 
 def _uncertainty(seen: Estimate, definition: MetricDefinition) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Few models show all pairs. Of more, the page shows the differences from one mode
 all pairs as data, from which the script draws what a reader chooses.
 """
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from aegish_dist.render.numbers import (
     format_p,
 )
 from aegish_dist.render.page.bars import BarScale, interval_bar
+from aegish_dist.render.page.packing import as_json
 from aegish_dist.render.page.tables import CellStyle, TableStyle, table_section
 from aegish_dist.render.quality import HEADLINES
 
@@ -194,5 +194,5 @@ def _numbers(each: DirectedDifference) -> list[object]:
 
 
 def _json_element(name: str, document: object) -> str:
-    content = json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
+    content = as_json(document).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{content}</script>\n'

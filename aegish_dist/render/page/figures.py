@@ -10,21 +10,17 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 
-from aegish_dist.core.printable import printable
 from aegish_dist.render.charts import DrawnChart
 from aegish_dist.render.page.markup import text
 
 _SECTIONS: Mapping[str, str] = {
-    "cost": "cost",
-    "latency": "latency",
+    "score-by-cost": "cost",
+    "score-by-latency": "latency",
+    "latency-split": "latency",
     "reliability": "calibration",
-    "calibration": "calibration",
-    "error": "failures",
-    "difference": "differences",
-    "categor": "categories",
-    "micro": "categories",
+    "error-timeline": "failures",
 }
-"""The section of a chart that has such a word in its name; others stand with the leaderboard."""
+"""The section of each chart; others stand with the leaderboard."""
 MISSING = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
 
 
@@ -38,7 +34,7 @@ def figures(charts: Sequence[DrawnChart], sections: Sequence[str]) -> dict[str, 
     """
     found: dict[str, str] = {}
     for chart in charts:
-        wanted = next((each for word, each in _SECTIONS.items() if word in chart.name), "")
+        wanted = _SECTIONS.get(chart.name, "")
         name = wanted if wanted in sections else sections[0]
         found[name] = found.get(name, "") + figure(chart)
     return found
@@ -61,7 +57,7 @@ def missing_charts(charts: Sequence[DrawnChart]) -> str:
     """Return a line that says how to have charts; empty where they could be drawn."""
     if charts or find_spec("vl_convert") is not None:
         return ""
-    return f'<p class="about">{text(printable(MISSING))}</p>\n'
+    return f'<p class="about">{text(MISSING)}</p>\n'
 
 
 def _themed(svg: str) -> str:

@@ -13,31 +13,7 @@ from aegish_dist.core.printable import printable, printable_lines
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict_grid import NUMBERS, UNKNOWN, GridPart
 from aegish_dist.render.page.packing import as_json, numbers_as_json, packed
-from aegish_dist.render.page.verdict_texts import pack_texts
-
-
-@dataclass(frozen=True, slots=True)
-class GridShape:
-    """How many there are of what."""
-
-    models: int
-    """Columns of the grid."""
-    epochs: int
-    """Verdicts of a cell."""
-    commands_per_blob: int
-    """Commands whose texts are packed together."""
-
-    def cells(self, part: GridPart, commands: int) -> list[int]:
-        """Return the place of each verdict of a part, model-major.
-
-        Args:
-            part: Some verdicts.
-            commands: How many commands a model has.
-        """
-        return [
-            (model * commands + command) * self.epochs + epoch - 1
-            for model, command, epoch in zip(part.model, part.command, part.epoch, strict=True)
-        ]
+from aegish_dist.render.page.verdict_texts import GridShape, pack_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +41,10 @@ def pack_part(part: GridPart, shape: GridShape) -> PackedPart:
         shape: Of the grid.
     """
     count = len(part.commands)
-    cells = shape.cells(part, count)
+    cells = [
+        (model * count + command) * shape.epochs + epoch - 1
+        for model, command, epoch in zip(part.model, part.command, part.epoch, strict=True)
+    ]
     size = shape.models * count * shape.epochs
     return PackedPart(
         {
@@ -78,7 +57,7 @@ def pack_part(part: GridPart, shape: GridShape) -> PackedPart:
             "excluded": [int(each.excluded) for each in part.commands],
         },
         {name: _placed(cells, part.numbers.get(name, ()), size) for name in NUMBERS},
-        pack_texts(part, count, shape.commands_per_blob, shape.epochs, shape.models),
+        pack_texts(part, shape),
     )
 
 

@@ -7,36 +7,45 @@ Within a blob verdicts are command-major: `(command * models + model) * epochs +
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from aegish_dist.core.printable import printable_lines
 from aegish_dist.core.verdict_grid import TEXTS, UNKNOWN, GridPart
 from aegish_dist.render.page.packing import as_json, packed
 
 
-def pack_texts(
-    part: GridPart, commands: int, commands_per_blob: int, epochs: int, models: int
-) -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class GridShape:
+    """How many there are of what."""
+
+    models: int
+    """Columns of the grid."""
+    epochs: int
+    """Verdicts of a cell."""
+    commands_per_blob: int
+    """Commands whose texts are packed together."""
+
+
+def pack_texts(part: GridPart, shape: GridShape) -> list[bytes]:
     """Return the texts of a part, so many commands in each blob.
 
     Args:
         part: Some verdicts.
-        commands: How many commands it is about.
-        commands_per_blob: Commands whose texts are packed together.
-        epochs: Of the run.
-        models: Of the grid.
+        shape: Of the grid.
 
     Returns:
         No blob where no texts were asked for.
     """
     if not part.texts:
         return []
-    width = models * epochs
     cells = [
-        (command * models + model) * epochs + epoch - 1
+        (command * shape.models + model) * shape.epochs + epoch - 1
         for model, command, epoch in zip(part.model, part.command, part.epoch, strict=True)
     ]
-    size = width * commands_per_blob
-    blobs: list[list[tuple[int, int]]] = [[] for _ in range(-(-commands // commands_per_blob))]
+    size = shape.models * shape.epochs * shape.commands_per_blob
+    blobs: list[list[tuple[int, int]]] = [
+        [] for _ in range(-(-len(part.commands) // shape.commands_per_blob))
+    ]
     for cell, verdict in sorted(zip(cells, range(len(cells)), strict=True)):
         blobs[cell // size].append((cell % size, verdict))
     return [packed([as_json(_blob(part, places))]) for places in blobs]

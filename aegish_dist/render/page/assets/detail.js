@@ -32,7 +32,7 @@ class Detail {
     return this.element.open;
   }
 
-  /** Closes it without a word to others. */
+  /** Closes it without calling `closed`. */
   close() {
     this.command = UNKNOWN;
     if (this.element.open) this.element.close();

@@ -5,6 +5,8 @@
 const VIEW = "#commands";
 const KEYS = ["q", "target", "dataset", "category", "outcome", "model", "missed", "disputed",
   "flipping", "unscored", "sort", "of", "order", "open", "set", "at"];
+/** The keys of the open command, when there is none. */
+const CLOSED = { open: "", set: "", at: "" };
 /** What the clearing of filters leaves as it is. */
 const NO_FILTERS = ["sort", "of", "order"];
 const SORTS = { command: "up", category: "up", wrong: "down", outcome: "up", cost: "down",
@@ -69,11 +71,16 @@ function conditionsOf(verdicts, view) {
   return conditions;
 }
 
+/** Whether a view has the greatest values first. */
+function sortsDown(view) {
+  return (view.order || SORTS[view.sort]) === "down";
+}
+
 /** Sorts commands as a view says; what has no value comes last. */
 function sortCommands(verdicts, view, chosen) {
   const valueOf = sortValue(verdicts, view);
   if (valueOf === null) return view.order === "down" ? chosen.reverse() : chosen;
-  const sign = (view.order || SORTS[view.sort]) === "down" ? -1 : 1;
+  const sign = sortsDown(view) ? -1 : 1;
   const values = new Map(chosen.map((command) => [command, valueOf(command)]));
   const compare = (a, b) => {
     const left = values.get(a);

@@ -40,7 +40,7 @@ class GridPage {
     this.address = window.location.hash;
     if (view === null) {
       this.detail.close();
-      this.view = { ...this.view, open: "", set: "", at: "" };
+      this.view = { ...this.view, ...CLOSED };
       this.opened = false;
       return;
     }
@@ -55,7 +55,7 @@ class GridPage {
 
   _show() {
     const { verdicts, view } = this;
-    const shownView = viewAddress({ ...view, open: "", set: "", at: "" });
+    const shownView = viewAddress({ ...view, ...CLOSED });
     if (shownView === this.shownView) return; // else the focus would be lost
     this.shownView = shownView;
     this.chosen = chooseCommands(verdicts, view);
@@ -64,8 +64,7 @@ class GridPage {
     this.count.textContent = shown === verdicts.count && shown !== 1
       ? `All ${inWords(shown)} are shown.`
       : `${shown.toLocaleString("en")} of ${inWords(verdicts.count)} ${are} shown.`;
-    const down = (view.order || SORTS[view.sort]) === "down";
-    this.grid.show(this.chosen, { sort: view.sort, down,
+    this.grid.show(this.chosen, { sort: view.sort, down: sortsDown(view),
       model: String(Math.max(0, verdicts.models.indexOf(view.of))) });
   }
 
@@ -110,8 +109,8 @@ class GridPage {
   _sortBy(sort, of) {
     const { view } = this;
     const isSame = view.sort === sort && view.of === of;
-    const now = view.order || SORTS[sort];
-    this._go({ sort, of, order: isSame ? (now === "up" ? "down" : "up") : "" }, true);
+    const turned = sortsDown(view) ? "up" : "down";
+    this._go({ sort, of, order: isSame ? turned : "" }, true);
     writeFilters(this.filters, this.view);
     this._show();
   }
@@ -143,8 +142,8 @@ class GridPage {
       if (this.opened) {
         this.left = [command, model];
         window.history.back();
-      } else this._go({ open: "", set: "", at: "" }, false);
-      this.view = { ...this.view, open: "", set: "", at: "" };
+      } else this._go(CLOSED, false);
+      this.view = { ...this.view, ...CLOSED };
     }
     this.opened = false;
     this.grid.focusOn(command, model);

@@ -87,11 +87,8 @@ class SortableTable {
       make("option", { value: column }, heading.textContent.replace("\n", " ")));
     const order = make("option", { value: "" }, "as in the report");
     const change = () => {
-      if (select.value === "") this.sort(0, null);
-      else {
-        this.sort(0, null);
-        this.next(Number(select.value));
-      }
+      this.sort(0, null);
+      if (select.value !== "") this.next(Number(select.value));
     };
     const select = make("select", { change }, order, ...options);
     return make("label", { class: "sort" }, "Sort", select);

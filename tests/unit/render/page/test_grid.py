@@ -10,7 +10,8 @@ from typing import Any
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict_grid import NUMBERS, TEXTS, GridAttempt, GridCommand, GridPart
 from aegish_dist.render.page.grid import Grid, grid_section
-from aegish_dist.render.page.verdict_columns import GridShape, pack_columns, pack_part
+from aegish_dist.render.page.verdict_columns import pack_columns, pack_part
+from aegish_dist.render.page.verdict_texts import GridShape
 
 HOSTILE = "</script><!-- \ud800 \x00 \u202e \x1b[31m"
 SHOWN = r"</script><!-- \ud800 \x00 \u202e \x1b[31m"
