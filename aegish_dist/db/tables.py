@@ -25,7 +25,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from aegish_dist.core.sample import Target
 from aegish_dist.db.base import Base, one_of
-from aegish_dist.db.verdict_tables import VerdictRow
+from aegish_dist.db.batch_tables import BatchedItemRow, BatchRow
+from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
 
 
 class DatasetRow(Base):
@@ -132,6 +133,8 @@ class RunModelRow(Base):
     is missing."""
     datasets: Mapped[list[int] | None] = mapped_column(ARRAY(Integer))
     """Those of the run's datasets that the model was put to; null: all of them."""
+    batch_from: Mapped[datetime | None]
+    """From when its items are asked in batches; null: never. Set when the run is stored."""
 
 
 class RetryRow(Base):
@@ -252,5 +255,7 @@ class SnapshotMetricRow(Base):
     clusters: Mapped[int | None]
 
 
-METADATA = VerdictRow.metadata
-"""All tables: those of this module and of `verdict_tables`."""
+ELSEWHERE = (VerdictRow, CallErrorRow, BatchRow, BatchedItemRow)
+"""Tables of other modules."""
+METADATA = Base.metadata
+"""All tables: those of this module and those elsewhere."""

@@ -1,0 +1,140 @@
+"""Batches: requests that a provider answers within a day, at half the price of live calls.
+
+A batch holds requests of one model of one run. The provider gives each result the name under which
+it got the request, so that an item is found again whatever the order of the results is.
+"""
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.errors import ProviderError
+
+BATCH_WINDOW_S = 86_400
+"""Seconds after which all three vendors end a batch, finished or not."""
+TOKEN_CHARACTERS = 16
+"""Characters of a batch's token: lower-case letters and digits."""
+_NAME = re.compile(
+    rf"([a-z0-9]{{{TOKEN_CHARACTERS}}})-([0-9]{{1,19}})-([0-9]{{1,5}})-([0-9]{{1,5}})"
+)
+
+
+class BatchState(StrEnum):
+    """How far a batch is, in the order of its life."""
+
+    PLANNED = "planned"
+    """Its items are chosen, and the provider knows nothing of it."""
+    CREATING = "creating"
+    """A worker has begun to hand it over; the provider may know it already."""
+    IN_PROGRESS = "in_progress"
+    """The provider has named it and works on it."""
+    COLLECTING = "collecting"
+    """The provider has ended it; its results are being stored."""
+    ENDED = "ended"
+    """All of its results are stored, and what is left of its items is free to be asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem:
+    """An item of a batch: a verdict's natural key without the model, which is the batch's."""
+
+    sample_key: int
+    """The sample's key in the store."""
+    epoch: int
+    """1-based repeat."""
+    generation: int
+    """0 for the first try, n for the n-th `retry`."""
+
+    def name(self, token: str) -> str:
+        """Return the name of its request, at most 64 characters of what all vendors allow."""
+        return f"{token}-{self.sample_key}-{self.epoch}-{self.generation}"
+
+
+def read_name(name: str, token: str) -> BatchItem | None:
+    """Return the item that a result's name stands for; None for a name of another batch.
+
+    Args:
+        name: The name of a result, untrusted.
+        token: The token of the batch that was asked for its results.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None or found[1] != token:
+        return None
+    return BatchItem(int(found[2]), int(found[3]), int(found[4]))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """One request of a batch."""
+
+    item: BatchItem
+    """The item that it asks."""
+    command: str
+    """The shell command; sent as data, never executed."""
+
+
+class Unanswered(StrEnum):
+    """Why a provider answered a request of a batch with neither a completion nor an error."""
+
+    EXPIRED = "expired"
+    """The batch ended at the end of its window before the request was begun; not charged."""
+    CANCELLED = "cancelled"
+    """The batch was cancelled before the request was begun; not charged."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """One line of a batch's results."""
+
+    name: str
+    """The name that the request was given; untrusted."""
+    answer: Completion | ProviderError | Unanswered
+    """Its outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """State of a batch by its provider."""
+
+    ended: bool
+    """Whether its results can be read: completed, expired, cancelled or failed as a whole."""
+    status: str
+    """The provider's own word."""
+    succeeded: int | None = None
+    """Requests answered so far; None where the provider does not say."""
+    failed: int | None = None
+    """Requests that ended otherwise so far; None where the provider does not say."""
+    problem: str | None = None
+    """Why it failed as a whole, in the provider's words; None when it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """The largest batch that a provider takes."""
+
+    requests: int
+    """Requests."""
+    bytes: int
+    """Bytes of all requests as they are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTotals:
+    """The batches of a model of a run, for `status`."""
+
+    batches: int
+    """All of them, ended ones included."""
+    open: int
+    """Those that are not ended."""
+    requests: int
+    """Items in open ones."""
+    answered: int
+    """Items of open ones that the provider says are answered."""
+    oldest_s: float | None = None
+    """Seconds since the oldest open one was handed over; None when none was."""
+    expected_usd: Decimal | None = None
+    """Expected cost of open ones in USD; None when a price is unknown."""
+    problem: str | None = None
+    """The newest problem; None when there is none."""
