@@ -5,7 +5,8 @@ it got the request, so that an item is found again whatever the order of the res
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
@@ -137,4 +138,6 @@ class BatchTotals:
     expected_usd: Decimal | None = None
     """Expected cost of open ones in USD; None when a price is unknown."""
     problem: str | None = None
-    """The newest problem; None when there is none."""
+    """The newest problem of open ones, or else of the newest; None when there is none."""
+    states: Mapping[BatchState, int] = field(default_factory=dict)
+    """How many are in each state; states of none are left out."""

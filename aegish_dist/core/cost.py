@@ -25,6 +25,11 @@ class Rate:
         reached = [rate for threshold, rate in sorted(self.tiers) if input_tokens > threshold]
         return reached[-1] if reached else self.base
 
+    def times(self, share: Decimal) -> "Rate":
+        """Return a share of it."""
+        tiers = tuple((threshold, rate * share) for threshold, rate in self.tiers)
+        return Rate(self.base * share, tiers)
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -44,6 +49,18 @@ class Price:
     """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
     cache_from_tokens: int = 0
     """Least number of tokens that the provider's cache takes; shorter beginnings are not cached."""
+
+    def times(self, share: Decimal) -> "Price":
+        """Return the list of prices that are this share of these, such as those of batches."""
+        return Price(
+            self.input.times(share),
+            self.output.times(share),
+            None if self.cache_read is None else self.cache_read.times(share),
+            None if self.cache_write is None else self.cache_write.times(share),
+            None if self.cache_write_1h is None else self.cache_write_1h.times(share),
+            None if self.per_call is None else self.per_call * share,
+            self.cache_from_tokens,
+        )
 
 
 def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:

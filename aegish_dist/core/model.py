@@ -51,6 +51,15 @@ class ModelSpec:
     """Limits that all models of the provider share."""
     max_tokens_field: str | None = None
     """Name of the field that bounds the output in OpenAI's wire format; None: by the host."""
+    batch_share: Decimal | None = None
+    """Cost of a batched request as a share of `price`; None: its provider takes no batches."""
+
+    @property
+    def batch_price(self) -> Price | None:
+        """Price of batched requests; None when unknown, or when none are taken."""
+        if self.price is None or self.batch_share is None:
+            return None
+        return self.price.times(self.batch_share)
 
     @property
     def provider(self) -> str:

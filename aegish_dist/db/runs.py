@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import insert, null, select, update
+from sqlalchemy import func, insert, null, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
@@ -41,6 +42,8 @@ def save_run(
     dataset_ids: Sequence[int],
     queues: Sequence[str],
     stop_rule: StopRule | None = None,
+    *,
+    batch_after_s: float | None = None,
 ) -> None:
     """Store a run with its models.
 
@@ -50,6 +53,7 @@ def save_run(
         dataset_ids: Keys of its datasets, already stored.
         queues: The queue of each model; none when nothing will be queued, as with an import.
         stop_rule: When to stop asking; None: never.
+        batch_after_s: As of `save_models`.
     """
     session.execute(
         insert(RunRow).values(
@@ -67,11 +71,16 @@ def save_run(
     session.execute(
         insert(RunDatasetRow), [{"run_id": run.run_id, "dataset_id": d} for d in dataset_ids]
     )
-    save_models(session, run.run_id, run.models, queues)
+    save_models(session, run.run_id, run.models, queues, batch_after_s=batch_after_s)
 
 
 def save_models(
-    session: Session, run_id: str, specs: Sequence[ModelSpec], queues: Sequence[str]
+    session: Session,
+    run_id: str,
+    specs: Sequence[ModelSpec],
+    queues: Sequence[str],
+    *,
+    batch_after_s: float | None = None,
 ) -> None:
     """Add models to a stored run.
 
@@ -80,6 +89,8 @@ def save_models(
         run_id: A full run id.
         specs: The models.
         queues: The queue of each model; none when nothing will be queued, as with an import.
+        batch_after_s: Seconds after which those whose providers take batches are asked in them;
+            None: never.
     """
     session.execute(
         insert(RunModelRow),
@@ -94,6 +105,13 @@ def save_models(
             for index, spec in enumerate(specs)
         ],
     )
+    batched = [spec.id for spec in specs if spec.batch_share is not None]
+    if batch_after_s is not None and batched:
+        session.execute(
+            update(RunModelRow)
+            .where(RunModelRow.run_id == run_id, RunModelRow.model.in_(batched))
+            .values(batch_from=func.now() + timedelta(seconds=batch_after_s))
+        )
 
 
 def _save_prompt(session: Session, prompt: Prompt) -> int:

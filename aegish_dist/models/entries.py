@@ -81,6 +81,7 @@ MaxInFlight = Annotated[int, Meta(ge=1, le=10_000)]
 Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 PerMinute = Annotated[float, Meta(gt=0, le=1e9)]
+Share = Annotated[int, Meta(ge=0, le=1)] | Decimal
 
 
 class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -152,11 +153,16 @@ class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
     """Whether the key may go unencrypted to a host other than this machine."""
     max_tokens_field: MaxTokensField | None = None
     """Name of the field that bounds the output in OpenAI's wire format; None: by the host."""
+    batch_share: Share | None = None
+    """Cost of a batched request as a share of the price of a call; 0: batches are not taken."""
     notes: str = ""
     """For people."""
 
     def __post_init__(self) -> None:
-        """Check and normalise a base URL that is given."""
+        """Check the share, and check and normalise a base URL that is given."""
+        share = self.batch_share
+        if isinstance(share, Decimal) and not (share.is_finite() and 0 <= share <= 1):
+            raise InputError("must be from 0 to 1", field="batch_share")
         if self.base_url:
             try:
                 force_setattr(self, "base_url", api_root(self.base_url))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 
 from aegish_dist.core.addresses import host_of, is_loopback
 from aegish_dist.core.cost import Price
@@ -44,7 +45,14 @@ def model_spec(
         tokens_per_minute=model.tokens_per_minute or provider.tokens_per_minute,
         shared=provider.shared.limits(),
         max_tokens_field=model.max_tokens_field or provider.max_tokens_field,
+        batch_share=_batch_share(model, provider),
     )
+
+
+def _batch_share(model: ModelEntry, provider: ProviderEntry) -> Decimal | None:
+    """Return the share of the price by the more specific entry; one of 0 stands for no batches."""
+    share = provider.batch_share if model.batch_share is None else model.batch_share
+    return Decimal(share) if share else None
 
 
 def _price(

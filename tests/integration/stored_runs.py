@@ -101,11 +101,16 @@ class StoredRun:
         return VerdictKey(self.models[item.model], item.sample_key, item.epoch, item.generation)
 
 
-def store(session: Session, run: Run, datasets: Sequence[Dataset] = (COMMANDS,)) -> StoredRun:
+def store(
+    session: Session,
+    run: Run,
+    datasets: Sequence[Dataset] = (COMMANDS,),
+    batch_after_s: float | None = None,
+) -> StoredRun:
     """Store a run; one without a prompt is an import, which has no queues."""
     ids = [save_dataset(session, dataset, selectable=False) for dataset in datasets]
     queues = queue_names(run) if run.prompt else []
-    save_run(session, run, ids, queues)
+    save_run(session, run, ids, queues, batch_after_s=batch_after_s)
     rows = session.execute(
         select(RunModelRow.model, RunModelRow.id).where(RunModelRow.run_id == run.run_id)
     )

@@ -6,6 +6,8 @@ import pytest
 
 from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, Rate, cost_usd
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.wire import WireFormat
 
 PLAIN = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)))
 CACHED = Price(
@@ -107,3 +109,33 @@ def test_costs_are_exact() -> None:
     price = Price(input=Rate(Decimal("0.001")))
 
     assert sum([cost_usd(Usage(1, 0), price) or 0] * 333_333) == Decimal("0.000333333")
+
+
+@pytest.mark.parametrize(
+    ("usage", "price", "cost"),
+    [
+        (Usage(1000, 200), PLAIN, "0.003"),
+        # (200 x 3 + 500 x 0.30 + 200 x 3.75 + 100 x 6) / 2
+        (Usage(1000, 0, None, 500, 300, 100), CACHED, "0.00105"),
+        (Usage(1000, 200), FLAT, "0.0006"),
+        (Usage(1000, 200), None, None),
+    ],
+)
+def test_the_price_of_a_batch_is_a_share_of_every_part(
+    usage: Usage, price: Price | None, cost: str | None
+) -> None:
+    """Half a price: half of tokens fresh, read and written, and of a flat price."""
+    spec = ModelSpec("lab/m", WireFormat.OPENAI, "m", price=price, batch_share=Decimal("0.5"))
+    assert cost_usd(usage, spec.batch_price) == (None if cost is None else Decimal(cost))
+
+
+def test_the_tiers_of_a_batch_begin_where_those_of_calls_do() -> None:
+    """200,001 tokens at half of 2.50 USD and 100 at half of 15 USD; the thresholds stay."""
+    half = TIERED.times(Decimal("0.5"))
+    assert cost_usd(Usage(200_001, 100), half) == Decimal("0.25075125")
+    assert cost_usd(Usage(200_000, 0), half) == Decimal("0.125")
+
+
+def test_without_a_share_there_is_no_price_of_batches() -> None:
+    """A provider that takes no batches has no price for them."""
+    assert ModelSpec("lab/m", WireFormat.OPENAI, "m", price=PLAIN).batch_price is None

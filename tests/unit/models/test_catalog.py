@@ -321,3 +321,25 @@ def test_no_key_is_missing_where_none_is_needed(packaged: Catalog) -> None:
     """Baselines and local servers never lack a key."""
     specs = packaged.resolve("baseline/keyword,ollama/x", {})
     assert [missing_key(spec, {}) for spec in specs] == [None, None]
+
+
+def test_who_takes_batches_and_at_which_price(tmp_path: Path) -> None:
+    """The three vendors at half the price; an entry says otherwise, and 0 says that there are none.
+
+    OpenAI, Anthropic and Google bill a batched request at 50 % of a call, by their price pages.
+    """
+    mine = """
+[providers.lab]
+base_url = "http://lab.example/v1"
+batch_share = 0.25
+[[models]]
+id = "lab/whole"
+batch_share = 1
+[[models]]
+id = "openai/none"
+batch_share = 0
+"""
+    ids = "openai/x,anthropic/x,google/x,groq/x,baseline/keyword,lab/x,lab/whole,openai/none"
+    half = Decimal("0.5")
+    shares = [spec.batch_share for spec in overlay(tmp_path, mine).resolve(ids, {})]
+    assert shares == [half, half, half, None, None, Decimal("0.25"), Decimal(1), None]
