@@ -94,6 +94,16 @@ class SimulatedModel:
         if fault is not None and fault in _ERRORS:
             wait_s = self.faults.retry_after_s if fault is Fault.RATE_LIMIT else None
             return Response(ErrorAnswer(_ERRORS[fault], retry_after_s=wait_s), fault)
+        return self.answer(chat, command, fault)
+
+    def answer(self, chat: ChatRequest, command: str, fault: Fault | None = None) -> Response:
+        """Answer a request, live or of a batch.
+
+        Args:
+            chat: The request.
+            command: The command that it asks about.
+            fault: Fault of the request, if it is one that leaves an answer.
+        """
         draws = draw(self._seed, "answer", self._name, command)
         delay_s = self._latency.at(draws.latency)
         withheld = _withheld(chat, fault, draws)

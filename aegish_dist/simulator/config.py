@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aegish_dist.errors import ConfigError
+from aegish_dist.simulator.batch_plan import BatchPlan
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import LatencyDistribution
 from aegish_dist.simulator.faults import Fault, FaultPlan
@@ -54,6 +55,8 @@ class SimulatorConfig:
     """Faults and how often they strike."""
     rate_limit: RateLimit | None = None
     """Requests accepted per model; None for no limit."""
+    batches: BatchPlan = field(default_factory=BatchPlan)
+    """Times of batches."""
     models: Mapping[str, ModelConfig] = field(default_factory=dict)
     """Exceptions, by model name as requested."""
 

@@ -18,7 +18,8 @@ _BROKEN = frozenset({Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED})
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _JSON = {"Content-Type": "application/json"}
 # ASCII escapes carry any Unicode, U+0000 and lone surrogates included.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+encode = json.JSONEncoder(separators=(",", ":")).encode
+"""Writes a body as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,15 @@ class Exchange:
         word, _, key = given.partition(" ")
         return key.strip() if word.lower() == scheme else ""
 
+    def is_authorised(self, require_key: bool) -> bool:
+        """Whether the key is accepted.
+
+        Args:
+            require_key: Whether there has to be one.
+        """
+        key = self.given_key
+        return key not in ("invalid", "") and not (key is None and require_key)
+
     async def deliver(
         self, answer: Completion, allowance: Allowance, fault: Fault | None
     ) -> web.StreamResponse:
@@ -57,7 +67,7 @@ class Exchange:
         body = self.dialect.answer_body(answer, call)
         if fault not in _BROKEN:
             return json_response(200, body, headers)
-        content = _encode(body).encode()
+        content = encode(body).encode()
         if fault is Fault.MALFORMED:
             return web.Response(body=content[: len(content) // 2], headers=headers | _JSON)
         return await self.break_off(content, reset=fault is Fault.RESET)
@@ -110,4 +120,4 @@ def json_response(status: int, body: dict[str, Any], headers: dict[str, str]) ->
         body: Any Unicode in its texts.
         headers: Headers beside the content type.
     """
-    return web.Response(status=status, body=_encode(body).encode(), headers=headers | _JSON)
+    return web.Response(status=status, body=encode(body).encode(), headers=headers | _JSON)

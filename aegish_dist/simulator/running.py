@@ -64,6 +64,7 @@ async def serving(
         await _listen(site, config.port)
         yield SimulatorServer(site.port, simulator.stats)
     finally:
+        await simulator.close()
         await runner.cleanup()
 
 

@@ -28,6 +28,7 @@ from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml
 from aegish_dist.inputs.files import read_text
+from aegish_dist.simulator.batch_plan import BatchPlan
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
@@ -40,6 +41,10 @@ T = TypeVar("T")
 class _RateLimit(Struct, forbid_unknown_fields=True):
     requests_per_minute: float
     burst: int | None = None
+
+
+class _Batches(Struct, forbid_unknown_fields=True):
+    duration: str | None = None
 
 
 class _Common(Struct, forbid_unknown_fields=True):
@@ -60,6 +65,7 @@ class _Scenario(_Common):
     port: int | None = None
     require_key: bool | None = None
     vary_repeats: bool | None = None
+    batches: _Batches | None = None
     models: dict[str, _Model] | None = None
 
 
@@ -125,5 +131,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "faults": _faults,
     "rate_limit": partial(_build, RateLimit),
     "script": _script,
+    "duration": parse_latency,
+    "batches": partial(_build, BatchPlan),
     "models": _models,
 }

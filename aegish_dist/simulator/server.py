@@ -17,6 +17,7 @@ from aiohttp import web
 
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import HTTP_FORMATS
+from aegish_dist.simulator.batches.service import BatchService
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.config import LOOPBACK_NAMES, SimulatorConfig
 from aegish_dist.simulator.dialect import UNLIMITED, ChatRequest, Dialect, ErrorAnswer, dialect_of
@@ -63,6 +64,7 @@ class Simulator:
         self._models: dict[str, SimulatedModel] = {}
         self._process = os.urandom(6).hex()
         self._serial = count(1)
+        self._batches = BatchService(config, self._model)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request."""
@@ -70,12 +72,12 @@ class Simulator:
             return json_response(421, {"error": {"message": "this is not the host you named"}}, {})
         found = _route(request.path)
         if found is None:
-            return self._answer_probe(request)
+            return await self._serve_other(request)
         if request.method != "POST":
             message = f"{request.method} is not allowed"
             return json_response(405, {"error": {"message": message}}, {})
         dialect, model = found
-        exchange = Exchange(request, dialect, f"{self._process}{next(self._serial):010x}")
+        exchange = Exchange(request, dialect, self._new_id())
         stats = self.stats
         stats.in_flight += 1
         stats.in_flight_max = max(stats.in_flight_max, stats.in_flight)
@@ -91,6 +93,17 @@ class Simulator:
         """
         name = _PORT.sub("", host).lower()
         return name in LOOPBACK_NAMES or name in self._config.hosts
+
+    async def close(self) -> None:
+        """End the batches that are still being answered."""
+        await self._batches.close()
+
+    async def _serve_other(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._batches.handle(request, self._new_id())
+        return self._answer_probe(request) if response is None else response
+
+    def _new_id(self) -> str:
+        return f"{self._process}{next(self._serial):010x}"
 
     def _answer_probe(self, request: web.BaseRequest) -> web.Response:
         if request.path == "/health":
@@ -115,8 +128,7 @@ class Simulator:
     def _read(
         self, exchange: Exchange, content: bytes, path_model: str
     ) -> ChatRequest | ErrorAnswer:
-        key = exchange.given_key
-        if key in ("invalid", "") or (key is None and self._config.require_key):
+        if not exchange.is_authorised(self._config.require_key):
             return ErrorAnswer(ErrorClass.AUTH)
         try:
             body = json.loads(content)

@@ -1,0 +1,152 @@
+"""A batch of the simulated provider, and the files that it is made from and leaves."""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from aegish_dist.core.batch import Unanswered
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.wire import WireFormat
+from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
+
+
+class BatchPhase(StrEnum):
+    """How far a batch is; each dialect has words of its own for it."""
+
+    VALIDATING = "validating"
+    """Its requests are being read."""
+    IN_PROGRESS = "in_progress"
+    """Its requests are being answered."""
+    CANCELLING = "cancelling"
+    """No further request is begun."""
+    COMPLETED = "completed"
+    """Every request was tried."""
+    EXPIRED = "expired"
+    """Its window ended first."""
+    CANCELLED = "cancelled"
+    """It was cancelled first."""
+    FAILED = "failed"
+    """It was refused as a whole, and no request was begun."""
+
+
+ENDED = frozenset(
+    {BatchPhase.COMPLETED, BatchPhase.EXPIRED, BatchPhase.CANCELLED, BatchPhase.FAILED}
+)
+"""Phases that no other follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRequest:
+    """One request of a batch."""
+
+    name: str
+    """Its name within the batch, by the client."""
+    chat: ChatRequest | ErrorAnswer
+    """The request; an error when it is not valid, which fails this request alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProblem:
+    """Why a batch is refused as a whole."""
+
+    code: str
+    """A word for programs."""
+    message: str
+    """A sentence for people."""
+    line: int | None = None
+    """1-based line of the input file; None when no line is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLine:
+    """One line of a batch's results, before a dialect writes it."""
+
+    name: str
+    """Name of the request."""
+    outcome: Completion | ErrorAnswer | Unanswered
+    """Its outcome."""
+    broken: bool = False
+    """Whether the line is cut, so that it is no JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file that a client uploaded, or that a batch left."""
+
+    id: str
+    """Identifier, unique within the simulator."""
+    name: str
+    """Name, by the client."""
+    purpose: str
+    """Its use, in the dialect's word."""
+    content: bytes
+    """Its bytes."""
+    created_s: float
+    """Unix time in seconds."""
+
+
+@dataclass(slots=True)
+class SimulatedBatch:
+    """A batch; its task in `lifecycle` alone changes it, apart from `cancel`."""
+
+    id: str
+    """Hexadecimal digits that no other batch has."""
+    wire: WireFormat
+    """Dialect in which it was created."""
+    created_s: float
+    """Unix time in seconds."""
+    due_s: float
+    """Unix time at which it ends unless it is cancelled."""
+    source: Iterator[NamedRequest | BatchProblem]
+    """Its requests as they are read; a problem ends them."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Facts that its dialect repeats in each description: metadata, input file."""
+    phase: BatchPhase = BatchPhase.VALIDATING
+    """How far it is."""
+    cancelled_s: float | None = None
+    """Unix time at which it was cancelled; None when it was not."""
+    ended_s: float | None = None
+    """Unix time of its end; None before."""
+    requests: list[NamedRequest] = field(default_factory=list)
+    """Its requests as far as they are read."""
+    moments: Sequence[float] = ()
+    """Part of its time after which each request is answered, in (0, 1), in ascending order."""
+    problems: list[BatchProblem] = field(default_factory=list)
+    """Why it failed as a whole; empty when it did not."""
+    lines: list[ResultLine] = field(default_factory=list)
+    """Its results; empty before its end."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Identifiers of the files that it left, by their use."""
+    cancelling: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it is to be cancelled."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its results can be read."""
+        return self.phase in ENDED
+
+    def progress(self, now_s: float) -> float:
+        """Return the part of its time that has passed, in [0, 1]; it stands still once cancelled.
+
+        Args:
+            now_s: Unix time in seconds.
+        """
+        passed_s = min(now_s, self.cancelled_s or now_s) - self.created_s
+        whole_s = self.due_s - self.created_s
+        return min(1.0, passed_s / whole_s) if whole_s > 0 else 1.0
+
+    def answered(self, now_s: float) -> int:
+        """Return how many requests are answered so far, well or with an error."""
+        if self.has_ended:
+            return sum(not isinstance(line.outcome, Unanswered) for line in self.lines)
+        return bisect_right(self.moments, self.progress(now_s))
+
+    def cancel(self, now_s: float) -> None:
+        """Begin no further request; without effect once it is cancelled or ended."""
+        if self.cancelled_s is None and not self.has_ended:
+            self.cancelled_s = now_s
+            self.phase = BatchPhase.CANCELLING
+            self.cancelling.set()

@@ -1,0 +1,342 @@
+"""OpenAI batches: files of requests are uploaded, and results are files again."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from aiohttp import BodyPartReader, MultipartReader
+
+from aegish_dist.core.batch import Unanswered
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.simulator import openai as live
+from aegish_dist.simulator.batches.batch import (
+    BatchPhase,
+    BatchProblem,
+    NamedRequest,
+    ResultLine,
+    SimulatedBatch,
+    StoredFile,
+)
+from aegish_dist.simulator.batches.routes import (
+    BatchCall,
+    BatchReply,
+    BatchRoute,
+    Endpoint,
+    read_body,
+)
+from aegish_dist.simulator.batches.store import BatchStore, page
+from aegish_dist.simulator.dialect import Call, ChatRequest, ErrorAnswer
+from aegish_dist.simulator.exchange import encode
+
+MAX_REQUESTS = 50_000
+MAX_BYTES = 200 * 2**20
+_WINDOW_S = 86_400
+_ENDPOINT = "/v1/chat/completions"
+_UNANSWERED = {
+    Unanswered.EXPIRED: (
+        "batch_expired",
+        "This request could not be executed before the completion window expired.",
+    ),
+    Unanswered.CANCELLED: (
+        "batch_cancelled",
+        "This request was not executed because the batch was cancelled.",
+    ),
+}
+_MOMENTS = {
+    BatchPhase.COMPLETED: "completed_at",
+    BatchPhase.EXPIRED: "expired_at",
+    BatchPhase.CANCELLED: "cancelled_at",
+    BatchPhase.FAILED: "failed_at",
+}
+
+
+async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
+    if not call.exchange.request.content_type.startswith("multipart/"):
+        return _refusal("Expected a multipart form with a file.", "file")
+    form: dict[str, bytes] = {}
+    name = ""
+    reader = MultipartReader(call.exchange.request.headers, call.body)
+    while isinstance(part := await reader.next(), BodyPartReader):
+        name = part.filename or name
+        content = await _read_part(part)
+        if content is None:
+            return _refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
+        form[part.name or ""] = content
+    purpose = form.get("purpose", b"").decode("utf-8", "replace")
+    if purpose != "batch":
+        return _refusal(f"Invalid value for 'purpose': '{purpose}'.", "purpose")
+    if "file" not in form:
+        return _refusal("Missing required parameter: 'file'.", "file")
+    return BatchReply(_file_body(call.store.add_file(name, purpose, form["file"])))
+
+
+async def _read_part(part: BodyPartReader) -> bytes | None:
+    content = bytearray()
+    while chunk := await part.read_chunk(2**16):
+        content += chunk
+        if len(content) > MAX_BYTES:
+            return None
+    return bytes(content)
+
+
+async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
+    body = _object(await read_body(call.body, 2**20))
+    if body is None:
+        return _refusal("The request body is not a JSON object.")
+    if body.get("endpoint") != _ENDPOINT:
+        return _refusal(f"Invalid value for 'endpoint': this host has {_ENDPOINT}.", "endpoint")
+    if body.get("completion_window") != "24h":
+        return _refusal("Invalid value for 'completion_window': '24h'.", "completion_window")
+    file = call.store.files.get(str(body.get("input_file_id")).removeprefix("file-"))
+    if file is None or file.purpose != "batch":
+        return _refusal("Invalid value for 'input_file_id': no such file.", "input_file_id")
+    metadata = body.get("metadata")
+    if not _is_metadata(metadata):
+        return _refusal("Invalid value for 'metadata'.", "metadata")
+    facts = {"input_file_id": f"file-{file.id}", "metadata": metadata}
+    batch = call.store.create(_requests(file.content), facts, partial(_leave_files, call.store))
+    return BatchReply(_batch_body(batch, batch.created_s))
+
+
+def _is_metadata(metadata: object) -> bool:
+    """Whether it is nothing, or 16 texts at most of 512 characters at most."""
+    if metadata is None:
+        return True
+    return (
+        isinstance(metadata, dict)
+        and len(metadata) <= 16
+        and all(len(key) <= 64 for key in metadata)
+        and all(isinstance(value, str) and len(value) <= 512 for value in metadata.values())
+    )
+
+
+def _requests(content: bytes) -> Iterator[NamedRequest | BatchProblem]:
+    """Read an input file; a problem of any line refuses the whole."""
+    names: set[str] = set()
+    model = ""
+    number = 0
+    for number, line in enumerate(content.splitlines(), start=1):
+        if number > MAX_REQUESTS:
+            words = f"The batch exceeds the maximum of {MAX_REQUESTS} requests."
+            yield BatchProblem("too_many_tasks", words)
+            return
+        request = _request(line, number)
+        if isinstance(request, NamedRequest):
+            yield _clash(request, names, model, number) or request
+            names.add(request.name)
+            if isinstance(request.chat, ChatRequest):
+                model = request.chat.model
+        else:
+            yield request
+    if not number:
+        yield BatchProblem("empty_file", "The input file is empty.")
+
+
+def _clash(request: NamedRequest, names: set[str], model: str, number: int) -> BatchProblem | None:
+    """Return the problem of a request that does not go with those before it."""
+    if request.name in names:
+        words = f"The custom_id '{request.name}' is used more than once."
+        return BatchProblem("duplicate_custom_id", words, number)
+    if isinstance(request.chat, ChatRequest) and model not in ("", request.chat.model):
+        words = "All requests of a batch have to name the same model."
+        return BatchProblem("mismatched_model", words, number)
+    return None
+
+
+def _request(line: bytes, number: int) -> NamedRequest | BatchProblem:
+    entry = _object(line)
+    if entry is None:
+        return BatchProblem("invalid_json_line", "This line is not a JSON object.", number)
+    name, body = entry.get("custom_id"), entry.get("body")
+    if not isinstance(name, str) or not name or not isinstance(body, dict):
+        words = "Missing required parameter: 'custom_id' or 'body'."
+        return BatchProblem("missing_required_parameter", words, number)
+    if entry.get("method") != "POST":
+        return BatchProblem("invalid_method", "The method has to be 'POST'.", number)
+    if entry.get("url") != _ENDPOINT:
+        words = "The url differs from the endpoint of the batch."
+        return BatchProblem("invalid_url", words, number)
+    return NamedRequest(name, live.read(body, ""))
+
+
+def _leave_files(store: BatchStore, batch: SimulatedBatch) -> None:
+    """Keep the results: answers in one file, all else in another, neither when it is empty."""
+    written: dict[str, list[bytes]] = {"output_file_id": [], "error_file_id": []}
+    for place, line in enumerate(batch.lines):
+        use = "output_file_id" if isinstance(line.outcome, Completion) else "error_file_id"
+        content = encode(_line_body(line, Call(f"{batch.id}{place:06x}", batch.created_s))).encode()
+        written[use].append(content[: len(content) // 2] if line.broken else content)
+    for use, lines in written.items():
+        if lines:
+            content = b"\n".join([*lines, b""])
+            file = store.add_file(f"batch_{batch.id}_{use[:-8]}.jsonl", "batch_output", content)
+            batch.files[use] = f"file-{file.id}"
+
+
+def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
+    body: dict[str, Any] = {"id": f"batch_req_{call.id}", "custom_id": line.name}
+    if isinstance(line.outcome, Unanswered):
+        code, message = _UNANSWERED[line.outcome]
+        return body | {"response": None, "error": {"code": code, "message": message}}
+    status, answer = 200, {}
+    if isinstance(line.outcome, Completion):
+        answer = live.answer_body(line.outcome, call)
+    else:
+        form = live.ERRORS[line.outcome.error_class]
+        status = form.status
+        answer = live.error_body(line.outcome, call)
+    response = {"status_code": status, "request_id": f"req_{call.id}", "body": answer}
+    return body | {"response": response, "error": None}
+
+
+async def _describe(call: BatchCall) -> BatchReply | ErrorAnswer:
+    batch = call.store.batches.get(call.found["id"])
+    return _no_batch(call) if batch is None else BatchReply(_batch_body(batch, call.now_s))
+
+
+async def _cancel(call: BatchCall) -> BatchReply | ErrorAnswer:
+    batch = call.store.batches.get(call.found["id"])
+    if batch is None:
+        return _no_batch(call)
+    if batch.has_ended:
+        words = f"Cannot cancel a batch with status '{batch.phase}'."
+        return ErrorAnswer(ErrorClass.BAD_REQUEST, words)
+    batch.cancel(call.now_s)
+    return BatchReply(_batch_body(batch, call.now_s))
+
+
+async def _list_batches(call: BatchCall) -> BatchReply | ErrorAnswer:
+    after = call.query.get("after", "").removeprefix("batch_")
+    found, more = page(call.store.batches.values(), after, _limit(call.query, 20, 100))
+    return BatchReply(_list_body([_batch_body(batch, call.now_s) for batch in found], more))
+
+
+async def _list_files(call: BatchCall) -> BatchReply | ErrorAnswer:
+    purpose = call.query.get("purpose")
+    files = (file for file in call.store.files.values() if purpose in (None, file.purpose))
+    after = call.query.get("after", "").removeprefix("file-")
+    found, more = page(files, after, _limit(call.query, 10_000, 10_000))
+    return BatchReply(_list_body([_file_body(file) for file in found], more))
+
+
+async def _describe_file(call: BatchCall) -> BatchReply | ErrorAnswer:
+    file = call.store.files.get(call.found["id"])
+    return _no_file(call) if file is None else BatchReply(_file_body(file))
+
+
+async def _read_file(call: BatchCall) -> BatchReply | ErrorAnswer:
+    file = call.store.files.get(call.found["id"])
+    if file is None:
+        return _no_file(call)
+    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
+
+
+async def _delete_file(call: BatchCall) -> BatchReply | ErrorAnswer:
+    file = call.store.files.pop(call.found["id"], None)
+    if file is None:
+        return _no_file(call)
+    return BatchReply({"id": f"file-{file.id}", "object": "file", "deleted": True})
+
+
+def _batch_body(batch: SimulatedBatch, now_s: float) -> dict[str, Any]:
+    answers = [line.outcome for line in batch.lines]
+    failed = sum(not isinstance(answer, Completion) for answer in answers)
+    times = {_MOMENTS[batch.phase]: batch.ended_s} if batch.has_ended else {}
+    return {
+        "id": f"batch_{batch.id}",
+        "object": "batch",
+        "endpoint": _ENDPOINT,
+        "errors": _errors(batch.problems) if batch.problems else None,
+        **batch.facts,
+        "completion_window": "24h",
+        "status": batch.phase.value,
+        "output_file_id": batch.files.get("output_file_id"),
+        "error_file_id": batch.files.get("error_file_id"),
+        "created_at": int(batch.created_s),
+        "in_progress_at": None if batch.phase is BatchPhase.VALIDATING else int(batch.created_s),
+        "expires_at": int(batch.created_s) + _WINDOW_S,
+        "cancelling_at": None if batch.cancelled_s is None else int(batch.cancelled_s),
+        **{name: None if moment is None else int(moment) for name, moment in times.items()},
+        "request_counts": {
+            "total": len(batch.requests),
+            "completed": len(answers) - failed if answers else batch.answered(now_s),
+            "failed": failed,
+        },
+    }
+
+
+def _errors(problems: list[BatchProblem]) -> dict[str, Any]:
+    entries = [
+        {"code": each.code, "message": each.message, "param": None, "line": each.line}
+        for each in problems
+    ]
+    return {"object": "list", "data": entries}
+
+
+def _file_body(file: StoredFile) -> dict[str, Any]:
+    return {
+        "id": f"file-{file.id}",
+        "object": "file",
+        "bytes": len(file.content),
+        "created_at": int(file.created_s),
+        "filename": file.name,
+        "purpose": file.purpose,
+        "status": "processed",
+    }
+
+
+def _list_body(entries: list[dict[str, Any]], more: bool) -> dict[str, Any]:
+    ids = [entry["id"] for entry in entries] or [None]
+    return {
+        "object": "list",
+        "data": entries,
+        "first_id": ids[0],
+        "last_id": ids[-1],
+        "has_more": more,
+    }
+
+
+def _limit(query: Mapping[str, str], usual: int, most: int) -> int:
+    given = query.get("limit", "")
+    return max(1, min(int(given), most)) if given.isdecimal() else usual
+
+
+def _object(content: bytes | None) -> dict[str, Any] | None:
+    """Return a JSON object, or None for anything else."""
+    try:
+        body = json.loads(content or b"")
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _refusal(words: str, param: str | None = None) -> ErrorAnswer:
+    return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
+
+
+def _no_batch(call: BatchCall) -> ErrorAnswer:
+    words = f"No batch found with id 'batch_{call.found['id']}'."
+    return ErrorAnswer(ErrorClass.NOT_FOUND, words)
+
+
+def _no_file(call: BatchCall) -> ErrorAnswer:
+    return ErrorAnswer(ErrorClass.NOT_FOUND, f"No such File object: file-{call.found['id']}")
+
+
+_BATCHES, _FILES = r"(?:/.*)?/v1/batches", r"(?:/.*)?/v1/files"
+_BATCH, _FILE = rf"{_BATCHES}/batch_(?P<id>[^/]+)", rf"{_FILES}/file-(?P<id>[^/]+)"
+ROUTES = (
+    BatchRoute("POST", re.compile(_FILES), Endpoint.UPLOAD, _upload),
+    BatchRoute("GET", re.compile(_FILES), Endpoint.LIST, _list_files),
+    BatchRoute("GET", re.compile(_FILE), Endpoint.POLL, _describe_file),
+    BatchRoute("GET", re.compile(rf"{_FILE}/content"), Endpoint.RESULTS, _read_file),
+    BatchRoute("DELETE", re.compile(_FILE), Endpoint.DELETE, _delete_file),
+    BatchRoute("POST", re.compile(_BATCHES), Endpoint.CREATE, _create),
+    BatchRoute("GET", re.compile(_BATCHES), Endpoint.LIST, _list_batches),
+    BatchRoute("GET", re.compile(_BATCH), Endpoint.POLL, _describe),
+    BatchRoute("POST", re.compile(rf"{_BATCH}/cancel"), Endpoint.CANCEL, _cancel),
+)
+"""Paths of this dialect, whatever root precedes them."""

@@ -1,0 +1,99 @@
+"""The parts that the batch interfaces of all dialects share: endpoints, routes, replies."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from re import Match, Pattern
+from typing import Any
+
+from aiohttp import StreamReader
+
+from aegish_dist.simulator.batches.store import BatchStore
+from aegish_dist.simulator.dialect import ErrorAnswer
+from aegish_dist.simulator.exchange import Exchange
+
+
+class Endpoint(StrEnum):
+    """The kinds of requests about batches."""
+
+    UPLOAD = "upload"
+    """A file of requests is sent."""
+    CREATE = "create"
+    """A batch is created."""
+    POLL = "poll"
+    """A batch, or a file, is described."""
+    LIST = "list"
+    """Batches, or files, are listed."""
+    RESULTS = "results"
+    """Results are read."""
+    CANCEL = "cancel"
+    """A batch is cancelled."""
+    DELETE = "delete"
+    """A batch, or a file, is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReply:
+    """A response without a fault."""
+
+    body: dict[str, Any] | bytes
+    """JSON, or the bytes of a file."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers beside those of every response."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCall:
+    """A request about batches, with the store that it is about."""
+
+    exchange: Exchange
+    """The request, with its dialect and its identity."""
+    store: BatchStore
+    """Batches and files of its dialect."""
+    found: Match[str]
+    """Its path."""
+
+    @property
+    def now_s(self) -> float:
+        """Unix time in seconds."""
+        return time.time()
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Parameters of the query."""
+        return self.exchange.request.query
+
+    @property
+    def body(self) -> StreamReader:
+        """Body, not read yet; any size."""
+        return self.exchange.request.content
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRoute:
+    """One kind of request of a dialect."""
+
+    method: str
+    """HTTP method."""
+    path: Pattern[str]
+    """The whole path."""
+    endpoint: Endpoint
+    """Its kind."""
+    handle: Callable[[BatchCall], Awaitable[BatchReply | ErrorAnswer]]
+    """Carries it out."""
+
+
+async def read_body(stream: StreamReader, limit: int) -> bytes | None:
+    """Return the whole of a body, or None when it has more bytes than the limit.
+
+    Args:
+        stream: The body.
+        limit: Bytes.
+    """
+    content = bytearray()
+    async for chunk in stream.iter_any():
+        content += chunk
+        if len(content) > limit:
+            return None
+    return bytes(content)
