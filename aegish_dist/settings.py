@@ -97,6 +97,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Type of the queues in RabbitMQ; the same for all commands and workers of a fleet."""
     stock_transport: bool = False
     """Whether Redis is used by kombu's own, slower transport, to separate its faults from ours."""
+    metrics_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
+    """Port for Prometheus and for health probes of a worker; 0: a free one; unset: none."""
+    metrics_host: str = "127.0.0.1"
+    """Address of this machine that the port is opened on; 0.0.0.0: on all of them."""
     log_format: Literal["console", "json"] = "console"
     """`console` for people, `json` for collectors."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None

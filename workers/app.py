@@ -72,6 +72,8 @@ def _build() -> Celery:
         stock_transport=settings.stock_transport,
         catalog=settings.catalog,
         spool=settings.spool_folder,
+        metrics_host=settings.metrics_host,
+        metrics_port=settings.metrics_port,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].update({PrefetchPerWorker, QueueDiscovery, Completions})

@@ -54,7 +54,8 @@ class QueueDiscovery(bootsteps.StartStopStep):
         self._refused: dict[str, float] = {}
 
     def start(self, consumer: Any) -> None:
-        """Start the thread that polls the store."""
+        """Start the thread that polls the store; the broker is connected."""
+        consumer.pool.readiness.broker_connected = True
         if IDLE_QUEUE not in consumer.app.amqp.queues.consume_from:
             return
         self._stopped = threading.Event()
@@ -63,7 +64,8 @@ class QueueDiscovery(bootsteps.StartStopStep):
         ).start()
 
     def stop(self, consumer: Any) -> None:
-        """Stop the thread."""
+        """Stop the thread; the connection is lost, or the worker stops."""
+        consumer.pool.readiness.broker_connected = False
         self._stopped.set()
 
     def _watch(self, consumer: Any, stopped: threading.Event) -> None:
@@ -78,6 +80,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
             try:
                 with transaction(engine) as session:
                     found = open_queues(session)
+                consumer.pool.readiness.database_seen()
                 held = frozenset(name for name, each in found.items() if each.held)
                 asked = _asked(found, consumer.controller.pins)
                 wanted = self._servable(asked, credentials.now())

@@ -26,9 +26,10 @@ from aegish_dist.pipeline.waiting import Health
 from aegish_dist.providers.session import provider_session
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
+from aegish_dist.telemetry.work import Work
 from workers.aggregator import Aggregator
 from workers.callers import CallerFactory, Callers
-from workers.store import Store, WorkerDatabase
+from workers.store import Store, WorkerDatabase, counted
 from workers.writer import Grouped, VerdictWriter, facts
 
 log = get_logger(__name__)
@@ -128,15 +129,30 @@ class HoldWatch:
             self.evaluator.held.set(found | (self.evaluator.held.run_ids - known))
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts that the pool hands messages to, or that say how they are."""
+
+    name: str
+    """Name of the worker in the fleet."""
+    evaluator: Evaluator
+    """Brings items to their verdicts."""
+    limiters: Limiters
+    """Admit its calls."""
+    writer: VerdictWriter
+    """Stores its verdicts."""
+    aggregator: Aggregator
+    """Makes aggregations."""
+
+
 @asynccontextmanager
-async def open_evaluator(
-    app: Any, calls: int
-) -> AsyncIterator[tuple[Evaluator, Limiters, Aggregator]]:
+async def open_evaluator(app: Any, calls: int, work: Work | None = None) -> AsyncIterator[Parts]:
     """Open all parts that evaluating and aggregating need, and close them in reverse order.
 
     Args:
         app: The Celery application; its configuration names the database and the limiter's Redis.
         calls: Maximum number of calls in flight.
+        work: Counts stored verdicts and failed calls; None: nothing does.
 
     Raises:
         AegishError: The database is unreachable or not migrated.
@@ -158,7 +174,8 @@ async def open_evaluator(
             spent = Grouped(store.spent, database.recounts)
             limiters = Limiters(shared, spent, Grouped(store.budgets, database.rest), calls)
             assignments = Grouped(store.assignments, database.rest)
-            writer = VerdictWriter(store.record, database.inserts, health, folder=spool)
+            record = store.record if work is None else counted(store.record, work)
+            writer = VerdictWriter(record, database.inserts, health, folder=spool)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, database.look_ups, health),
                 answered=Grouped(store.answered, database.rest),
@@ -168,13 +185,14 @@ async def open_evaluator(
                 worker=name,
                 generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
             )
+            evaluator.failing.on_failure = None if work is None else work.failed
             heartbeat = Heartbeat(store, name, evaluator, limiters, database.rest)
             # A worker that calls no model is none to wait for, and reports nothing.
             reports = (heartbeat,) if app.conf.aegish_calls else ()
             holds = HoldWatch(store, evaluator, database.rest)
             background = [asyncio.create_task(each.run()) for each in (*reports, holds)]
             try:
-                yield evaluator, limiters, aggregator
+                yield Parts(name, evaluator, limiters, writer, aggregator)
             finally:
                 for task in background:
                     task.cancel()

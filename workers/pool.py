@@ -26,7 +26,9 @@ from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.ratelimit.policy import PREFETCH
 from workers.lifecycle import open_evaluator
+from workers.readiness import Readiness
 from workers.tasks import Delivery, lane_of
+from workers.telemetry import WorkerTelemetry, serve_telemetry
 
 log = get_logger(__name__)
 
@@ -60,13 +62,17 @@ class TaskPool(BasePool):
         self._taken: deque[Delivery] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._finished: deque[Callable[[], None]] = deque()
+        self.readiness = Readiness()
+        """Why the worker takes no items, if it takes none."""
+        self._telemetry: WorkerTelemetry | None = None
 
     def on_start(self) -> None:
         """Open the database and the provider session; a failure ends the worker with one line."""
         connection = self.app.connection_for_read()
         self._broker_errors = (*connection.connection_errors, *connection.channel_errors)
-        self._thread.start()
         try:
+            self._telemetry = serve_telemetry(self.app.conf, self._loop, self)
+            self._thread.start()
             self._ready.result(START_TIMEOUT_S)
         except AegishError as error:
             problem = str(error)
@@ -88,6 +94,11 @@ class TaskPool(BasePool):
     def idle(self) -> bool:
         """Whether no message is held."""
         return not self._taken and not self._in_flight and not self._finished
+
+    @property
+    def messages(self) -> int:
+        """Messages that are held."""
+        return self._taken_of.total() - self._finished_of.total() + len(self._finished)
 
     @property
     def evaluator(self) -> Evaluator:
@@ -183,6 +194,7 @@ class TaskPool(BasePool):
 
     def on_close(self) -> None:
         """Begin no further call."""
+        self.readiness.stopping = True
         self._loop.call_soon_threadsafe(self._evaluator.stop)
         self._loop.call_soon_threadsafe(self._limiters.close)
 
@@ -236,12 +248,13 @@ class TaskPool(BasePool):
 
     async def _serve(self) -> None:
         self._stop_requested = asyncio.Event()
-        async with open_evaluator(self.app, self.num_processes) as (
-            self._evaluator,
-            self._limiters,
-            aggregator,
-        ):
-            self._performers = {EVALUATE: self._evaluator, AGGREGATE: aggregator}
+        telemetry = self._telemetry
+        work = None if telemetry is None else telemetry.work
+        async with open_evaluator(self.app, self.num_processes, work) as parts:
+            self._evaluator, self._limiters = parts.evaluator, parts.limiters
+            self._performers = {EVALUATE: self._evaluator, AGGREGATE: parts.aggregator}
+            if telemetry is not None:
+                telemetry.follow(parts)
             self._ready.set_result(None)
             await self._stop_requested.wait()
             leftover = list(self._in_flight)

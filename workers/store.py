@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
@@ -26,6 +27,7 @@ from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.ratelimit.run_queue import NANO_USD, Budget
+from aegish_dist.telemetry.work import Work
 
 CONNECTIONS = 3
 """One for look-ups, one for inserts, one for rare calls: each has a thread of its own."""
@@ -197,6 +199,21 @@ class DaemonThread(Executor):
                 future.set_result(call())
             except BaseException as error:
                 future.set_exception(error)
+
+
+def counted(
+    record: Callable[[Sequence[Evaluated]], Sequence[None]], work: Work
+) -> Callable[[Sequence[Evaluated]], Sequence[None]]:
+    """Return a call that inserts verdicts, and counts them after the commit."""
+
+    def record_and_count(group: Sequence[Evaluated]) -> Sequence[None]:
+        began = monotonic()
+        results = record(group)
+        seconds = monotonic() - began
+        work.stored([(each.item.model, each.verdict) for each in group], seconds)
+        return results
+
+    return record_and_count
 
 
 def budget_of(parameters: CallParameters | None) -> Budget | None:

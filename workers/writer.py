@@ -87,6 +87,11 @@ class Grouped(Generic[Argument, Result]):
         if self._drainer is not None:
             self._drainer.cancel()
             await asyncio.wait([self._drainer])
+        return self.pending
+
+    @property
+    def pending(self) -> list[Argument]:
+        """The arguments without a result, those of the call under way included."""
         groups = (*self._under_way, self._waiting)
         return [member.argument for group in groups for member in group]
 
@@ -180,6 +185,8 @@ class VerdictWriter(Grouped[Evaluated, None]):
         """
         super().__init__(call, executor, health)
         self._folder = folder
+        self.spooled = 0
+        """Verdicts written to a file."""
 
     async def close(self) -> list[Evaluated]:
         """Write the verdicts that are not stored to a file; their messages are requeued."""
@@ -212,6 +219,7 @@ class VerdictWriter(Grouped[Evaluated, None]):
             # Raised in the middle of a group, a bug would leave the other answers waiting for ever.
             log.exception("answers_lost", answers=len(group))
         else:
+            self.spooled += len(group)
             log.error("answers_kept_in_file", answers=len(group), path=str(path))
 
 

@@ -72,6 +72,8 @@ def create_app(
     stock_transport: bool = False,
     catalog: Path | None = None,
     spool: Path | None = None,
+    metrics_host: str = "127.0.0.1",
+    metrics_port: int | None = None,
 ) -> Celery:
     """Build the application for producers and workers.
 
@@ -86,6 +88,8 @@ def create_app(
         stock_transport: Whether to use kombu's own Redis transport.
         catalog: The operator's model catalog, which says where workers may send which key.
         spool: Folder for answers that workers cannot store.
+        metrics_host: Address that a worker serves its measures on.
+        metrics_port: Port that it serves them on, 0 for a free one; None: it serves none.
     """
     in_process = broker_url.startswith("memory")
     own_transport = (in_process or not stock_transport) and _has_own_transport(broker_url)
@@ -107,6 +111,7 @@ def create_app(
         aegish_catalog=catalog,
         aegish_spool=spool,
         aegish_calls=True,
+        aegish_metrics=None if metrics_port is None else (metrics_host, metrics_port),
         aegish_queue_expires_s=QUEUE_EXPIRES_S if broker_url.startswith("amqp") else None,
         aegish_queue_arguments=QUORUM_ARGUMENTS
         if queue_type == "quorum" and broker_url.startswith("amqp")

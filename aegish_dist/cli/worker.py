@@ -21,11 +21,24 @@ from aegish_dist.pipeline.start_worker import worker_command
     help="Call no model: make the snapshots of runs that are complete, and those asked for.",
 )
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="Calls in flight at most.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /metrics, /healthz and /readyz on this port; 0 takes a free one and logs it.",
+)
+@click.option(
+    "--metrics-host",
+    metavar="ADDRESS",
+    help="Address of this machine to serve them on.  [default: 127.0.0.1]",
+)
 @click.argument("celery_options", nargs=-1, type=click.UNPROCESSED)
 def worker(
+    *,
     models: str | None,
     aggregate_only: bool,
     concurrency: int | None,
+    metrics_port: int | None,
+    metrics_host: str | None,
     celery_options: tuple[str, ...],
 ) -> None:
     """Start a worker process: `celery -A workers.app worker` with checks first.
@@ -39,5 +52,9 @@ def worker(
         raise click.UsageError("--aggregate-only calls no model: leave out --models")
     # An allocator per thread keeps 2 MB to itself; these threads take turns anyway.
     os.environ.setdefault("MALLOC_ARENA_MAX", "1")
+    if metrics_port is not None:
+        os.environ["AEGISH_DIST_METRICS_PORT"] = str(metrics_port)
+    if metrics_host is not None:
+        os.environ["AEGISH_DIST_METRICS_HOST"] = metrics_host
     command = worker_command(models, concurrency, celery_options, aggregate_only=aggregate_only)
     os.execv(command[0], command)  # noqa: S606  # nosec B606 # our own interpreter

@@ -5,7 +5,7 @@ worker's report says of them.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -21,11 +21,15 @@ class FailingItems:
         """Begin without any."""
         self.backing_off: Counter[tuple[str, str]] = Counter()
         """Items that pause before their next call, by run id and model."""
+        self.on_failure: Callable[[str, CallError], None] | None = None
+        """Called with the model and each failed call; None: nothing counts them."""
         self._errors: dict[Item, list[CallError]] = {}
 
     def note(self, item: Item, errors: list[CallError]) -> None:
-        """Follow the failed calls of an item from its first one on; the list may grow."""
+        """Follow the failed calls of an item; the list grows, and its last one is new."""
         self._errors[item] = errors
+        if self.on_failure is not None:
+            self.on_failure(item.model, errors[-1])
 
     def forget(self, item: Item) -> None:
         """Leave an item out that is held no longer, or waits for its verdict to be stored."""

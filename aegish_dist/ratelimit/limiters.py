@@ -70,6 +70,11 @@ class Limiters:
         return PREFETCH.first_items if limiter is None else limiter.prefetch_target
 
     @property
+    def by_model(self) -> Mapping[str, ModelLimiter]:
+        """The limiters made so far, by canonical model id."""
+        return self._limiters
+
+    @property
     def parked(self) -> dict[str, str | None]:
         """The parked models, each with the provider's words about its failure."""
         return {model: each.reason for model, each in self._limiters.items() if each.parked}

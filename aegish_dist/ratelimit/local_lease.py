@@ -131,6 +131,14 @@ class LocalLease:
         self._requested_at_s = -math.inf
 
     @property
+    def permits(self) -> int | None:
+        """Calls that may begin with the newest lease; None when it does not count them."""
+        lease = self._lease
+        if lease is None or not lease.metered:
+            return None
+        return self._permits if self._now_s() <= self._requested_at_s + LEASE_S else 0
+
+    @property
     def circuit_open(self) -> bool:
         """Whether the model is not called, except by probes."""
         return self._lease is not None and self._lease.circuit_open

@@ -179,6 +179,16 @@ class ModelLimiter:
         await self._renewer.finish()
 
     @property
+    def calls(self) -> int:
+        """Calls in flight."""
+        return self._lease.held
+
+    @property
+    def permits(self) -> int | None:
+        """Calls that may begin now; None when they are not counted."""
+        return self._lease.permits
+
+    @property
     def parked(self) -> bool:
         """Whether the circuit is open and the first probes have failed, as `status` shows it."""
         return self._renewer.running and self._lease.parked

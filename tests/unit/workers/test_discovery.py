@@ -21,6 +21,7 @@ from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.missing import OpenModel
 from workers import discovery
+from workers.readiness import Readiness
 
 MODEL = "discovery/guard"
 FIRST, SECOND = (queue_name(MODEL, run) for run in ("run1", "run2"))
@@ -38,7 +39,9 @@ def consumer() -> Iterator[Any]:
     """A consumer that listens to nothing but the queue without messages."""
     app = create_app("memory://localhost/", database_url="")
     with app.connection_for_read() as connection:
-        yield FakeConsumer(app=app, task_consumer=app.amqp.TaskConsumer(connection))
+        pool = SimpleNamespace(readiness=Readiness())
+        tasks = app.amqp.TaskConsumer(connection)
+        yield FakeConsumer(app=app, task_consumer=tasks, pool=pool)
 
 
 def follow(consumer: Any, *queues: str, stopped: bool = False) -> None:

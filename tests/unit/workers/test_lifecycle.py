@@ -75,7 +75,7 @@ def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.Monkey
     given_up = threading.Event()
 
     @asynccontextmanager
-    async def hangs(app: Any, calls: int) -> AsyncIterator[Any]:
+    async def hangs(app: Any, calls: int, work: object) -> AsyncIterator[Any]:
         while not given_up.is_set():
             await asyncio.sleep(0.001)
         raise StoreError("the server went away")
@@ -84,7 +84,8 @@ def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(pool, "START_TIMEOUT_S", 0.01)
     monkeypatch.setattr(pool, "open_evaluator", hangs)
     connection = SimpleNamespace(connection_errors=(), channel_errors=())
-    made = TaskPool(limit=1, app=SimpleNamespace(connection_for_read=lambda: connection))
+    conf = SimpleNamespace(aegish_metrics=None)
+    made = TaskPool(limit=1, app=SimpleNamespace(connection_for_read=lambda: connection, conf=conf))
     with capture_logs() as logs, pytest.raises(SystemExit) as ended:
         made.on_start()
 

@@ -55,12 +55,17 @@ def pool(monkeypatch: pytest.MonkeyPatch, evaluator: FakeEvaluator) -> Iterator[
     """A pool that has started; what it takes stays in flight until its end."""
 
     @asynccontextmanager
-    async def open_evaluator(app: Any, calls: int) -> AsyncIterator[Any]:
-        yield evaluator, FakeLimiters(a=7, b=40), None
+    async def open_evaluator(app: Any, calls: int, work: object) -> AsyncIterator[Any]:
+        yield SimpleNamespace(
+            evaluator=evaluator, limiters=FakeLimiters(a=7, b=40), aggregator=None
+        )
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)
     connection = SimpleNamespace(connection_errors=(), channel_errors=())
-    made = TaskPool(limit=10, app=SimpleNamespace(connection_for_read=lambda: connection))
+    conf = SimpleNamespace(aegish_metrics=None)
+    made = TaskPool(
+        limit=10, app=SimpleNamespace(connection_for_read=lambda: connection, conf=conf)
+    )
     made.on_start()
     yield made
     made.on_terminate()

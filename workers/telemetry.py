@@ -1,0 +1,189 @@
+"""Measures and health of a worker, for Prometheus and for probes.
+
+All that is a state is read when it is asked for; counters are in `aegish_dist.telemetry.work`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from aegish_dist import __version__
+from aegish_dist.core.status import Blocked
+from aegish_dist.logs import get_logger
+from aegish_dist.telemetry.exposition import CONTENT_TYPE, Readings, Series, exposition
+from aegish_dist.telemetry.measures import WORKER
+from aegish_dist.telemetry.server import TelemetryPage, TelemetryServer
+from aegish_dist.telemetry.work import Work
+
+if TYPE_CHECKING:
+    from workers.lifecycle import Parts
+    from workers.readiness import Readiness
+
+log = get_logger(__name__)
+
+LOOP_ANSWERS_S = 5.0
+"""Seconds within which the event loop has to take a call; it never blocks for longer than a group
+of items takes. Probes have to wait for longer."""
+STARTING = "the worker is starting"
+SILENT = f"the event loop has not answered for {LOOP_ANSWERS_S:g} s\n"
+
+T = TypeVar("T")
+
+
+class Pool(Protocol):
+    """The parts of the task pool that are read."""
+
+    readiness: Readiness
+
+    @property
+    def messages(self) -> int:
+        """Messages that are held."""
+
+
+class WorkerTelemetry:
+    """Answers `/metrics`, `/healthz` and `/readyz` of one worker process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
+        """Know no parts yet.
+
+        Args:
+            loop: Loop of the items in flight.
+            pool: Holds the messages.
+        """
+        self.work = Work()
+        """Counts what the worker does."""
+        self._loop = loop
+        self._pool = pool
+        self._parts: Parts | None = None
+
+    def follow(self, parts: Parts) -> None:
+        """Read these parts from now on."""
+        self._parts = parts
+
+    @property
+    def pages(self) -> dict[str, Callable[[], TelemetryPage]]:
+        """Answers by path."""
+        return {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
+
+    def _metrics(self) -> TelemetryPage:
+        if (parts := self._parts) is None:
+            return TelemetryPage(f"{STARTING}\n", good=False)
+        state = self._on_loop(lambda: self._state(parts))
+        if state is None:
+            return TelemetryPage(SILENT, good=False)
+        return TelemetryPage(
+            exposition(WORKER, {**state, **self.work.readings}), content_type=CONTENT_TYPE
+        )
+
+    def _healthz(self) -> TelemetryPage:
+        if self._parts is None:
+            return TelemetryPage(f"{STARTING}\n")
+        if self._on_loop(lambda: True):
+            return TelemetryPage("ok\n")
+        return TelemetryPage(SILENT, good=False)
+
+    def _readyz(self) -> TelemetryPage:
+        problems = self._problems()
+        return TelemetryPage(
+            "".join(f"{each}\n" for each in problems or ["ready"]), good=not problems
+        )
+
+    def _problems(self) -> list[str]:
+        if self._parts is None:
+            return [STARTING]
+        takes = self._parts.evaluator.takes_items
+        return self._pool.readiness.problems(takes_verdicts=takes)
+
+    def _on_loop(self, read: Callable[[], T]) -> T | None:
+        """Return the result of a call on the event loop; None when it does not answer in time."""
+
+        async def call() -> T:
+            return read()
+
+        coroutine = call()
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # it is closed
+            coroutine.close()
+            return None
+        try:
+            return future.result(LOOP_ANSWERS_S)
+        except (TimeoutError, asyncio.CancelledError):
+            future.cancel()
+            return None
+
+    def _state(self, parts: Parts) -> dict[str, Series]:
+        return {
+            "aegish_worker_info": {(__version__, parts.name): 1},
+            "aegish_worker_ready": _one(not self._problems()),
+            "aegish_message_leases": _one(self._pool.messages),
+            **_of_models(parts),
+            **_of_store(parts),
+        }
+
+
+def _of_models(parts: Parts) -> Readings:
+    evaluator, limiters = parts.evaluator, parts.limiters.by_model
+    held: Counter[tuple[str, ...]] = Counter()
+    for (_, model), items in evaluator.in_flight.items():
+        held[model,] += items
+    reasons = ("backoff", *(reason.value for reason in Blocked))
+    waiting: Counter[tuple[str, ...]] = Counter()
+    waiting.update({(model, reason): 0 for model in limiters for reason in reasons})
+    for (_, model), items in evaluator.failing.backing_off.items():
+        waiting[model, "backoff"] += items
+    for model, limiter in limiters.items():
+        waiting[model, limiter.blocked_by.value] = sum(limiter.waiting.values())
+    return {
+        "aegish_items_in_flight": {**dict.fromkeys(((model,) for model in limiters), 0), **held},
+        "aegish_calls_in_flight": {(model,): each.calls for model, each in limiters.items()},
+        "aegish_items_waiting": waiting,
+        "aegish_limiter_permits": {
+            (model,): permits
+            for model, each in limiters.items()
+            if (permits := each.permits) is not None
+        },
+        "aegish_model_parked": {(model,): int(each.parked) for model, each in limiters.items()},
+    }
+
+
+def _of_store(parts: Parts) -> Readings:
+    pending = parts.writer.pending
+    made = [each.verdict.created_at for each in pending if each.verdict.created_at is not None]
+    lag_s = (datetime.now(UTC) - min(made)).total_seconds() if made else 0.0
+    return {
+        "aegish_store_healthy": _one(parts.evaluator.takes_items),
+        "aegish_store_waiting_verdicts": _one(len(pending)),
+        "aegish_store_lag_seconds": _one(max(0.0, lag_s)),
+        "aegish_verdicts_spooled_total": _one(parts.writer.spooled),
+    }
+
+
+def _one(value: float) -> Series:
+    return {(): value + 0}  # a flag counts as 1
+
+
+def serve_telemetry(
+    conf: Any, loop: asyncio.AbstractEventLoop, pool: Pool
+) -> WorkerTelemetry | None:
+    """Serve the measures of a worker, if its configuration names a port.
+
+    Args:
+        conf: Configuration of the Celery application.
+        loop: Loop of the items in flight.
+        pool: Holds the messages.
+
+    Raises:
+        ConfigError: The port is taken, or the address is none of this machine.
+    """
+    if conf.aegish_metrics is None:
+        return None
+    telemetry = WorkerTelemetry(loop, pool)
+    host, port = conf.aegish_metrics
+    server = TelemetryServer(host, port, telemetry.pages)
+    log.info("metrics_served", url=f"{server.url}/metrics")
+    return telemetry
