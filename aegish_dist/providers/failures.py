@@ -99,12 +99,15 @@ def _error_object(payload: object) -> Mapping[str, object]:
 def _message(status: int, error: Mapping[str, object]) -> str:
     """Return the provider's words as one printable line; the status's own name without any."""
     words = lenient.text(error.get("message")) or lenient.text(error.get("detail")) or ""
+    return one_line(words) or responses.get(status, "no message")
+
+
+def one_line(words: str) -> str:
+    """Return a provider's words as one printable line without keys, cut to `MESSAGE_LENGTH`."""
     # Masked before it is cut: the beginning of a key has no shape any more.
     masked = mask_key_shapes(words[:10_000])
     printable = "".join(char if char.isprintable() else " " for char in masked)
     line = " ".join(printable.split())
-    if not line:
-        return responses.get(status, "no message")
     return line if len(line) <= MESSAGE_LENGTH else f"{line[: MESSAGE_LENGTH - 1]}…"
 
 

@@ -1,7 +1,8 @@
 """The connections of one worker process, and the clients that share them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from urllib.request import getproxies, proxy_bypass
 
@@ -16,8 +17,12 @@ from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import baseline
-from aegish_dist.providers.contract import ModelClient, Observer, RequestTemplate, codec
-from aegish_dist.providers.http import HttpClient, Route
+from aegish_dist.providers.batches.contract import BatchClient
+from aegish_dist.providers.batches.opening import batch_client
+from aegish_dist.providers.batches.transfer import Transfer
+from aegish_dist.providers.contract import Codec, ModelClient, Observer, RequestTemplate, codec
+from aegish_dist.providers.exchange import Route
+from aegish_dist.providers.http import HttpClient
 
 CONNECT_TIMEOUT_S = 30.0
 """Seconds to connect; a host that accepts no connection in this time is unreachable, not slow."""
@@ -74,24 +79,63 @@ class ProviderSession:
         """
         if spec.wire is WireFormat.BASELINE:
             return baseline(spec.name)
-        if spec.wire.http is None:
-            raise CatalogError(f"model '{spec.id}' was imported and cannot be called")
-        wire = codec(spec.wire)
+        calls = _calls(spec, prompt, parameters, key)
+        return HttpClient(
+            self._http, calls.codec, calls.template_of, calls.route, calls.key, observe=observe
+        )
 
-        @cache
-        def template_of(epoch: int) -> RequestTemplate:
-            return wire.encode(spec, prompt, parameters.of_epoch(epoch))
+    def batches(
+        self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
+    ) -> BatchClient:
+        """Prepare a client for the batches of one model of one run.
 
-        secret = _key_text(spec, key)
-        headers = {
-            "Content-Type": "application/json",
-            # Answers are small: decompressing them costs more than it saves.
-            "Accept-Encoding": "identity",
-            "User-Agent": f"aegish-dist/{__version__}",
-            **wire.request_headers(secret),
-        }
-        route = _route(_endpoint(spec, template_of(1).url), headers, parameters.time_limit_s)
-        return HttpClient(self._http, wire, template_of, route, secret, observe=observe)
+        Args:
+            spec: The model.
+            prompt: Encoded once per epoch; requests add only the command.
+            parameters: Generation parameters; the deadline of a live call is of no matter here.
+            key: Sent in the wire format's own header; None or blank sends none.
+
+        Raises:
+            CatalogError: The model cannot be called over the network.
+            ConfigError: The key cannot be sent.
+        """
+        calls = _calls(spec, prompt, parameters, key)
+        transfer = Transfer(self._http, calls.route, spec.base_url, calls.key)
+        return batch_client(spec, calls.codec, calls.template_of, transfer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Everything that a client of a model over the network needs."""
+
+    codec: Codec
+    template_of: Callable[[int], RequestTemplate]
+    route: Route
+    key: str | None = field(repr=False)
+
+
+def _calls(
+    spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
+) -> _Calls:
+    if spec.wire.http is None:
+        what = "a baseline" if spec.wire is WireFormat.BASELINE else "imported"
+        raise CatalogError(f"model '{spec.id}' is {what} and cannot be called over the network")
+    wire = codec(spec.wire)
+
+    @cache
+    def template_of(epoch: int) -> RequestTemplate:
+        return wire.encode(spec, prompt, parameters.of_epoch(epoch))
+
+    secret = _key_text(spec, key)
+    headers = {
+        "Content-Type": "application/json",
+        # Answers are small: decompressing them costs more than it saves.
+        "Accept-Encoding": "identity",
+        "User-Agent": f"aegish-dist/{__version__}",
+        **wire.request_headers(secret),
+    }
+    route = _route(_endpoint(spec, template_of(1).url), headers, parameters.time_limit_s)
+    return _Calls(wire, template_of, route, secret)
 
 
 def _endpoint(spec: ModelSpec, address: str) -> URL:

@@ -65,7 +65,8 @@ class BatchClient(Protocol):
     def results(self, name: str) -> AsyncIterator[BatchResult]:
         """Stream the results of an ended batch, in any order; each line is size-capped.
 
-        What the provider sends twice comes twice; a request that it leaves out does not come.
+        What the provider sends twice comes twice; a request that it leaves out does not come. A
+        line that cannot be read is a result without a name, and with a MALFORMED error.
 
         Raises:
             ProviderError: The stream broke off or could not be begun; it can be begun again.

@@ -12,7 +12,8 @@ from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import Baseline
 from aegish_dist.providers.contract import ModelClient
-from aegish_dist.providers.http import HttpClient, Route
+from aegish_dist.providers.exchange import Route
+from aegish_dist.providers.http import HttpClient
 from aegish_dist.providers.session import provider_session
 
 PROMPT = Prompt("guard", "Judge shell commands.", "{command}")
@@ -131,3 +132,13 @@ def test_a_proxy_that_cannot_be_used_is_refused_in_one_line(
     with pytest.raises(ConfigError, match=r"https proxy .* HTTPS_PROXY") as caught:
         prepare()
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wire", [WireFormat.BASELINE, WireFormat.IMPORTED])
+def test_a_model_without_a_network_has_no_batches(wire: WireFormat) -> None:
+    async def body() -> None:
+        async with provider_session() as session:
+            session.batches(ModelSpec("test/m", wire, "m"), PROMPT, CallParameters(), None)
+
+    with pytest.raises(CatalogError, match="cannot be called over the network"):
+        asyncio.run(body())

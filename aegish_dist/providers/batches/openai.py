@@ -1,0 +1,194 @@
+"""OpenAI's batches: a file of requests, a batch that names it, and two files of results."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
+from datetime import datetime
+from functools import partial
+
+from aegish_dist.core.batch import (
+    BatchLimits,
+    BatchReport,
+    BatchRequest,
+    BatchResult,
+    Unanswered,
+)
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.errors import ProviderError
+from aegish_dist.providers import failures, lenient
+from aegish_dist.providers.batches.body import Envelope, RequestEncoder
+from aegish_dist.providers.batches.contract import BatchClient
+from aegish_dist.providers.batches.listing import PAGE_SIZE, Page, created_since, moment, refused
+from aegish_dist.providers.batches.results import results_of, settled
+from aegish_dist.providers.batches.transfer import Transfer, checked_name
+from aegish_dist.providers.contract import Codec, RequestTemplate
+
+LIMITS = BatchLimits(requests=50_000, bytes=199_000_000)
+"""50,000 requests and 200 MB, the form around the file included."""
+ENDPOINT = "/v1/chat/completions"
+METADATA = "aegish_dist_batch"
+"""Name of the metadata that holds the token."""
+ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+UNANSWERED = {
+    "batch_expired": Unanswered.EXPIRED,
+    "batch_cancelled": Unanswered.CANCELLED,
+    "batch_canceled": Unanswered.CANCELLED,
+}
+ERROR_STATUSES = {"request_timeout": 504}
+"""HTTP statuses for the codes of requests that got no response."""
+_ENVELOPE = Envelope(
+    b'{"custom_id":', f',"method":"POST","url":"{ENDPOINT}","body":'.encode(), b"}"
+)
+
+
+def batches(
+    spec: ModelSpec,
+    codec: Codec,
+    template_of: Callable[[int], RequestTemplate],
+    transfer: Transfer,
+) -> "OpenAIBatches":
+    """Return the client of a model's batches.
+
+    Args:
+        spec: The model; its name is in the requests.
+        codec: Reads the answers.
+        template_of: Returns the request of an epoch that lacks only the command.
+        transfer: The way to the provider.
+    """
+    return OpenAIBatches(codec, RequestEncoder(template_of, _ENVELOPE), transfer)
+
+
+class OpenAIBatches(BatchClient):
+    """The batches of one model."""
+
+    limits = LIMITS
+
+    def __init__(self, codec: Codec, encoder: RequestEncoder, transfer: Transfer) -> None:
+        self._codec = codec
+        self._encoder = encoder
+        self._transfer = transfer
+
+    def size(self, request: BatchRequest, token: str) -> int:
+        """Return the bytes of a request."""
+        return self._encoder.size(request, token)
+
+    async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
+        """Upload a file, and create a batch of it; the second call is the one that costs."""
+        file = await self._upload(token, requests)
+        body = {
+            "input_file_id": file,
+            "endpoint": ENDPOINT,
+            "completion_window": "24h",
+            "metadata": {METADATA: token},
+        }
+        try:
+            return checked_name((await self._transfer.call("POST", "/batches", body)).get("id"))
+        except ProviderError as error:
+            if refused(error):
+                await self._remove(file)
+            raise
+
+    async def _upload(self, token: str, requests: Iterable[BatchRequest]) -> str:
+        # No line of the file begins with the boundary: each begins with a brace.
+        boundary = f"aegish-dist-{token}"
+        start = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; '
+            f'filename="{token}.jsonl"\r\nContent-Type: application/jsonl\r\n\r\n'
+        )
+        end = f"\n\r\n--{boundary}--\r\n"
+        body = self._encoder.body(token, requests, start.encode("ascii"), end.encode("ascii"))
+        headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+        reply = await self._transfer.upload(self._transfer.url("/files"), body, headers)
+        return checked_name(self._transfer.object(reply).get("id"))
+
+    async def find(self, token: str, requests: int, since: datetime) -> list[str]:
+        """Search the list of batches for the token."""
+        found = await created_since(
+            self._page, lambda batch: moment(batch.get("created_at")), since
+        )
+        return [
+            checked_name(batch.get("id"))
+            for batch in found
+            if lenient.mapping(batch.get("metadata")).get(METADATA) == token
+        ]
+
+    async def _page(self, cursor: str | None) -> Page:
+        query = {"limit": str(PAGE_SIZE)} | ({"after": cursor} if cursor else {})
+        answer = await self._transfer.call("GET", "/batches", query=query)
+        batches = lenient.objects(answer.get("data"))
+        more = answer.get("has_more") is True and batches
+        return Page(batches, checked_name(batches[-1].get("id")) if more else None)
+
+    async def poll(self, name: str) -> BatchReport:
+        """Read the state of a batch."""
+        batch = await self._batch(name)
+        counts = lenient.mapping(batch.get("request_counts"))
+        status = lenient.label(batch.get("status")) or "unknown"
+        return BatchReport(
+            ended=status in ENDED,
+            status=failures.one_line(status),
+            succeeded=lenient.count(counts.get("completed")),
+            failed=lenient.count(counts.get("failed")),
+            problem=_problem(batch) if status == "failed" else None,
+        )
+
+    async def results(self, name: str) -> AsyncIterator[BatchResult]:
+        """Stream the file of answers, then that of errors; either may be missing."""
+        batch = await self._batch(name)
+        answered = lenient.count(lenient.mapping(batch.get("request_counts")).get("completed"))
+        if answered and not batch.get("output_file_id"):
+            raise lenient.malformed("the batch has answers, and does not name their file yet")
+        for field in ("output_file_id", "error_file_id"):
+            if batch.get(field):
+                url = self._transfer.url(f"/files/{checked_name(batch[field])}/content")
+                async with aclosing(results_of(self._transfer, url, self._result)) as found:
+                    async for result in found:
+                        yield result
+
+    async def cancel(self, name: str) -> None:
+        """Cancel a batch; what is answered by then is charged, and comes with the results."""
+        await self._transfer.call("POST", f"/batches/{checked_name(name)}/cancel")
+
+    async def discard(self, name: str) -> None:
+        """Remove the three files of a batch."""
+        with suppress(ProviderError):
+            batch = await self._batch(name)
+            for field in ("input_file_id", "output_file_id", "error_file_id"):
+                if batch.get(field):
+                    await self._remove(checked_name(batch[field]))
+
+    async def _batch(self, name: str) -> Mapping[str, object]:
+        return await self._transfer.call("GET", f"/batches/{checked_name(name)}")
+
+    async def _remove(self, file: str) -> None:
+        with suppress(ProviderError):
+            await self._transfer.call("DELETE", f"/files/{file}")
+
+    def _result(self, line: Mapping[str, object]) -> BatchResult:
+        name = lenient.label(line.get("custom_id")) or ""
+        error = lenient.mapping(line.get("error"))
+        unanswered = UNANSWERED.get(lenient.text(error.get("code")) or "")
+        return BatchResult(name, unanswered or settled(partial(self._answer, line, error)))
+
+    def _answer(self, line: Mapping[str, object], error: Mapping[str, object]) -> Completion:
+        response = lenient.mapping(line.get("response"))
+        status = response.get("status_code")
+        headers = {"x-request-id": lenient.label(response.get("request_id")) or ""}
+        if not isinstance(status, int):
+            if not error:
+                raise lenient.malformed("the result holds neither a response nor an error")
+            code = ERROR_STATUSES.get(lenient.text(error.get("code")) or "", 502)
+            return failures.settle(code, {"error": error}, headers)
+        if 200 <= status < 300:
+            return self._codec.decode(response.get("body"), headers)
+        return failures.settle(status, response.get("body"), headers)
+
+
+def _problem(batch: Mapping[str, object]) -> str:
+    """Return the first error that kept a batch from being begun, and how many there are."""
+    errors = lenient.objects(lenient.mapping(batch.get("errors")).get("data"))
+    first = errors[0] if errors else {}
+    words = (lenient.text(first.get(field)) for field in ("code", "message"))
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{failures.one_line(': '.join(filter(None, words))) or 'failed'}{more}"
