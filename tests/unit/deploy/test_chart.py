@@ -1,0 +1,299 @@
+"""The Helm chart: accepted by Helm and by Kubernetes' schemas, hardened, without secrets."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from aegish_dist import __version__
+from aegish_dist.core.model import CallParameters
+from aegish_dist.models import Catalog
+from aegish_dist.pipeline.simulate import catalog_for
+from aegish_dist.settings import PREFIX, Settings
+from tests.unit.deploy.charts import (
+    CHART,
+    NAMESPACE,
+    RELEASE,
+    ROOT,
+    VALUES,
+    Rendered,
+    environment,
+    helm,
+    options,
+    selects,
+)
+
+OLDEST = re.search(r">=([\d.]+)", yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"])
+CUSTOM = {"ScaledObject", "PodMonitor"}
+"""Kinds that Kubernetes does not define."""
+CALLERS = {"worker", "cli"}
+
+
+@pytest.fixture(scope="module", params=VALUES, ids=lambda path: path.stem)
+def values(request: pytest.FixtureRequest) -> Path:
+    """Each of the value files that come with the chart."""
+    path: Path = request.param
+    return path
+
+
+@pytest.fixture(scope="module")
+def rendered(values: Path) -> Rendered:
+    """The chart with one of these files."""
+    return Rendered.of([values])
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Rendered:
+    """The chart with everything of its own switched on."""
+    return Rendered.of([CHART.parent / "values" / "simulator.yaml"])
+
+
+def test_there_are_three_value_files() -> None:
+    """One for tries, one that scales, one for RabbitMQ."""
+    assert [path.stem for path in VALUES] == ["autoscaled", "rabbitmq", "simulator"]
+
+
+def test_helm_finds_no_fault(values: Path) -> None:
+    """`helm lint --strict` accepts chart, notes and values."""
+    done = helm("lint", "--strict", "--quiet", str(CHART), *options([values]))
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_kubernetes_accepts_every_object(rendered: Rendered) -> None:
+    """The schemas of the oldest Kubernetes that the chart allows and of the newest known agree."""
+    assert OLDEST is not None
+    for version in (OLDEST[1].removesuffix(".0"), kubernetes_validate.latest_version()):
+        for each in rendered.objects:
+            if each["kind"] not in CUSTOM:
+                kubernetes_validate.validate(dict(each), version, strict=True)
+
+
+def test_selectors_pick_pods_of_the_chart(rendered: Rendered) -> None:
+    """Whatever selects by labels picks at least one pod, and a deployment its own."""
+    labels = {name: pod["metadata"]["labels"] for name, pod in rendered.pods().items()}
+
+    for name, deployment in rendered.kind("Deployment").items():
+        selector = deployment["spec"]["selector"]
+        assert {each for each in labels if selects(selector, labels[each])} == {name}
+    for each in [*rendered.kind("NetworkPolicy").values(), *rendered.kind("PodMonitor").values()]:
+        selector = each["spec"].get("podSelector", each["spec"].get("selector"))
+        assert any(selects(selector, have) for have in labels.values())
+    budget = rendered.kind("PodDisruptionBudget")["worker"]["spec"]
+    assert {n for n, have in labels.items() if selects(budget["selector"], have)} == {"worker"}
+
+
+def test_containers_are_hardened(rendered: Rendered) -> None:
+    """No root, no rights, no token, nothing to write to but volumes, and bounded memory."""
+    for pod in rendered.pods().values():
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        assert not [volume for volume in spec["volumes"] if "hostPath" in volume]
+    for _, container in rendered.containers():
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "memory" in container["resources"]["limits"]
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_services_add_no_variables(rendered: Rendered) -> None:
+    """Kubernetes would make variables AEGISH_DIST_..., of which the product refuses unknown ones."""
+    assert all(pod["spec"]["enableServiceLinks"] is False for pod in rendered.pods().values())
+
+
+def test_secrets_are_references(rendered: Rendered) -> None:
+    """No object is a secret; URLs with passwords and keys come from secrets, optional for keys."""
+    assert not rendered.kind("Secret")
+    keys = {each.key_variable for each in Catalog.load().providers.values()} - {"", None}
+    for name, container in rendered.containers():
+        variables = environment(container)
+        secret = {each for each in variables if each in keys or each.endswith("R_URL")}
+        secret |= {f"{PREFIX}DATABASE_URL"} & variables.keys()
+        for each in secret:
+            assert variables[each]["secretKeyRef"].get("optional", False) is (each in keys)
+        assert keys.issubset(variables) is (name in CALLERS)
+        assert not keys & variables.keys() or name in CALLERS
+
+
+def test_only_the_migration_owns_the_database(rendered: Rendered) -> None:
+    """It has the owner's URL and runs before anything else; the others have the role's."""
+    secrets = {
+        name: environment(container)[f"{PREFIX}DATABASE_URL"]["secretKeyRef"]["name"]
+        for name, container in rendered.containers()
+        if f"{PREFIX}DATABASE_URL" in environment(container)
+    }
+    hook = rendered.kind("Job")["migrate"]["metadata"]["annotations"]["helm.sh/hook"]
+
+    assert secrets == {"migrate": "aegish-dist-owner"} | dict.fromkeys(
+        ("worker", "aggregator", "exporter", "cli"), "aegish-dist-stores"
+    )
+    assert hook == "pre-install,pre-upgrade"
+
+
+def test_the_hook_needs_nothing_of_the_release(rendered: Rendered) -> None:
+    """Before the first installation there is neither its service account nor its catalog."""
+    spec = rendered.pods()["migrate"]["spec"]
+
+    assert spec["serviceAccountName"] == "default"
+    assert not [volume for volume in spec["volumes"] if "configMap" in volume]
+
+
+def test_variables_are_settings(rendered: Rendered) -> None:
+    """Each variable of ours is a field of the settings, named once, and parses as one."""
+    known = {PREFIX + name.upper() for name in Settings.__struct_fields__}
+
+    for _, container in rendered.containers():
+        names = [each["name"] for each in container.get("env", [])]
+        assert len(set(names)) == len(names)
+        assert {name for name in names if name.startswith(PREFIX)} <= known
+
+
+def test_calls_in_flight_may_end(rendered: Rendered) -> None:
+    """A pod is killed after its worker gave up, which is after the longest call could end."""
+    spec = rendered.pods()["worker"]["spec"]
+    grace_s = float(environment(spec["containers"][0])[f"{PREFIX}SHUTDOWN_GRACE_S"])
+
+    assert spec["terminationGracePeriodSeconds"] == grace_s + 30
+    assert "preStop" not in spec["containers"][0].get("lifecycle", {})
+
+
+def test_the_default_covers_the_usual_time_limit() -> None:
+    """Without a value, the longest call is as long as `submit` allows by default, and stays whole."""
+    worker = Rendered.of().pods()["worker"]["spec"]["containers"][0]
+
+    assert float(environment(worker)[f"{PREFIX}SHUTDOWN_GRACE_S"]) == (
+        CallParameters().time_limit_s + 10
+    )
+
+
+def test_what_runs_on_is_watched(rendered: Rendered) -> None:
+    """Workers, aggregator and exporter are asked whether they live and whether they are ready."""
+    for name, container in rendered.containers():
+        if name not in ("worker", "aggregator", "exporter"):
+            continue
+        assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+        assert {port["name"] for port in container["ports"]} == {"metrics"}
+
+
+def test_the_simulated_catalog_is_current(simulated: Rendered) -> None:
+    """It is what the simulator would write for the address of its service, and reaches callers."""
+    service = simulated.kind("Service")["simulator"]
+    port = service["spec"]["ports"][0]["port"]
+    written = simulated.kind("ConfigMap")["catalog"]["data"]["catalog.toml"]
+    name = service["metadata"]["name"]
+
+    assert tomllib.loads(written) == tomllib.loads(catalog_for(f"http://{name}:{port}"))
+    assert f"--allow-host={name}" in simulated.pods()["simulator"]["spec"]["containers"][0]["args"]
+    for caller in CALLERS:
+        volumes = simulated.pods()[caller]["spec"]["volumes"]
+        assert {"name": "catalog", "configMap": {"name": f"{RELEASE}-catalog"}} in volumes
+
+
+def test_a_catalog_of_the_cluster_is_read(tmp_path: Path) -> None:
+    """The text of the value file for RabbitMQ is a catalog that the product accepts."""
+    rendered = Rendered.of([CHART.parent / "values" / "rabbitmq.yaml"])
+    path = tmp_path / "catalog.toml"
+    path.write_text(rendered.kind("ConfigMap")["catalog"]["data"]["catalog.toml"])
+
+    served = rendered.pods()["worker"]["spec"]["containers"][0]["args"][1]
+
+    assert served == "--models=openai/gpt-5.1,vllm/own-guard"
+    assert {"openai/gpt-5.1", "vllm/own-guard"} <= Catalog.load(path).models.keys()
+
+
+def test_only_callers_reach_providers(simulated: Rendered) -> None:
+    """Everything is closed first; a provider is reached by what has keys, and no private address."""
+    policies = simulated.kind("NetworkPolicy")
+    closed, providers = policies["closed"]["spec"], policies["providers"]["spec"]
+    (outside, inside) = providers["egress"]
+    blocks = [peer["ipBlock"] for peer in outside["to"]]
+
+    assert closed["policyTypes"] == ["Ingress", "Egress"]
+    assert not {"ingress", "egress"} & closed.keys()
+    assert set(providers["podSelector"]["matchExpressions"][0]["values"]) == CALLERS
+    assert {"169.254.0.0/16", "10.0.0.0/8"} <= set(blocks[0]["except"])
+    assert {"fc00::/7", "fe80::/10"} <= set(blocks[1]["except"])
+    assert inside["ports"] == [{"port": 8400, "protocol": "TCP"}]
+
+
+def test_images_can_be_pinned_by_digest() -> None:
+    """Version by default; a digest follows it."""
+    digest = "sha256:" + "0" * 64
+    plain, pinned = Rendered.of(), Rendered.of(settings=[f"image.digest={digest}"])
+
+    assert {c["image"] for _, c in plain.containers()} == {f"aegish-dist:{__version__}"}
+    assert {c["image"] for _, c in pinned.containers()} == {f"aegish-dist:{__version__}@{digest}"}
+
+
+def test_versions_agree() -> None:
+    """Chart and package have one version."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert chart["version"] == chart["appVersion"] == __version__
+
+
+def test_names_stay_within_the_limit() -> None:
+    """The longest name of a release that Helm allows yields names that Kubernetes allows."""
+    rendered = Rendered.of(settings=["simulator.enabled=true"], release="r" * 53)
+
+    assert max(len(each["metadata"]["name"]) for each in rendered.objects) <= 52
+    assert all(each["metadata"]["namespace"] == NAMESPACE for each in rendered.objects)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("worker.replica=3", "'replica' not allowed"),
+        ("autoscaling.enabled=true", "/autoscaling/prometheus"),
+        ("autoscaling.scaleDown=now", "/autoscaling/scaleDown"),
+        ("worker.longestCallSeconds=0", "/worker/longestCallSeconds"),
+        ("extraEnv.OPENAI_API_KEY=sk-1", "invalid propertyName 'OPENAI_API_KEY'"),
+        ("extraEnv.AEGISH_DIST_DATABASE_URL=a", "invalid propertyName"),
+        ("image.tag=latest", "/image/tag"),
+        ("image.digest=sha256:1", "/image/digest"),
+        ("keys.variables[0]=lower", "/keys/variables/0"),
+        ("networkPolicy.providerPorts[0]=0", "/networkPolicy/providerPorts/0"),
+    ],
+)
+def test_wrong_values_are_refused(setting: str, says: str) -> None:
+    """Helm names the place before anything reaches a cluster."""
+    done = helm("template", RELEASE, str(CHART), "--set", setting)
+
+    assert done.returncode == 1
+    assert says in done.stderr
+
+
+def test_the_schema_knows_every_value() -> None:
+    """Each default is described, and each description has a default."""
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def compare(described: Mapping[str, Any], given: Mapping[str, Any], at: str) -> None:
+        properties = described.get("properties")
+        if properties is None:
+            return
+        assert properties.keys() - {"global"} == given.keys(), at
+        assert described["additionalProperties"] is False
+        for name, each in properties.items():
+            if isinstance(given.get(name), dict):
+                compare(each, given[name], f"{at}/{name}")
+
+    compare(schema, defaults, "")
+
+
+def test_files_of_the_chart_are_those_of_compose() -> None:
+    """Catalog and relay of the simulator exist once."""
+    for name in ("simulated.toml", "relay.cfg"):
+        assert (CHART / "files" / name).resolve() == ROOT / "deploy" / name
