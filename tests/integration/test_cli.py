@@ -90,7 +90,6 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
         "replaced": 0,
         "retrying": 0,
         "eta_s": 0.0,
-        "batches": None,
         "snapshot_id": 1,
         "aggregation_problem": None,
         "reading": None,
@@ -127,6 +126,7 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
             "retries": 0,
             "rate_limited": 0,
             "rate_limited_last_minute": 0,
+            "batches": None,
         }
         for model in BASELINES.split(",")
     ]
