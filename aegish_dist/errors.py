@@ -168,6 +168,10 @@ class OverBudgetError(AegishError):
     """Raised for an item whose run has reached a cost cap; it stays without a verdict."""
 
 
+class BatchedItemError(AegishError):
+    """Raised when the item's model is asked in batches before the item's call; its message goes."""
+
+
 class RequeueError(AegishError):
     """Base of the reasons for which an item goes back to its queue without a verdict."""
 
@@ -194,6 +198,10 @@ class LimiterFailedError(RequeueError):
 
 class RedeliveredError(RequeueError):
     """Raised when the broker lost the item's connection and gave its message to another worker."""
+
+
+class BatchTakenError(AegishError):
+    """Raised when a worker writes to a batch that another one has since its lease ended."""
 
 
 class OutputError(AegishError):

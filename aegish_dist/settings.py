@@ -93,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a stopping worker gives calls in flight before it requeues their items."""
     message_lease_s: Annotated[float, Meta(ge=5, le=3600)] = 40.0
     """Seconds without a sign of life after which Redis requeues the messages of a worker."""
+    batch_poll_s: Annotated[float, Meta(gt=0, le=600)] = 10.0
+    """Seconds until a batch is first looked at; later looks, pauses and leases are multiples."""
     queue_type: Literal["classic", "quorum"] = "classic"
     """Type of the queues in RabbitMQ; the same for all commands and workers of a fleet."""
     stock_transport: bool = False

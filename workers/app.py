@@ -74,6 +74,7 @@ def _build() -> Celery:
         spool=settings.spool_folder,
         metrics_host=settings.metrics_host,
         metrics_port=settings.metrics_port,
+        batch_poll_s=settings.batch_poll_s,
     )
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].update({PrefetchPerWorker, QueueDiscovery, Completions})

@@ -103,10 +103,10 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HoldWatch:
-    """Has the evaluator begin no call of runs that users pause or cancel, or that are decided."""
+    """Has the evaluator begin no call of runs that are held, and of models asked in batches."""
 
     store: Store
-    """Knows which runs are held."""
+    """Knows which those are."""
     evaluator: Evaluator
     """Holds items of runs."""
     executor: Executor
@@ -120,13 +120,14 @@ class HoldWatch:
                 await self._look()
 
     async def _look(self) -> None:
-        known = self.evaluator.held.run_ids
+        known = self.evaluator.held.keys
         run_ids = known | {run_id for run_id, _ in self.evaluator.in_flight}
         if run_ids:
-            look = self.executor.submit(self.store.held_among, run_ids)
-            found = await wrap_future(look)
+            look = self.executor.submit(self.store.uncalled, run_ids)
+            held, batched = await wrap_future(look)
             # A look-up of an item may have found another one meanwhile.
-            self.evaluator.held.set(found | (self.evaluator.held.run_ids - known))
+            self.evaluator.held.set(held | (self.evaluator.held.keys - known))
+            self.evaluator.batched.set(batched)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class TaskPool(BasePool):
         """
         if not self._evaluator.takes_items:
             return [0] * len(queues)
-        held = self._evaluator.held.run_ids
+        held = self._evaluator.held.keys
         served = [not held or run_of(queue) not in held for queue in queues]
         lanes = list(map(lane_of, queues))
         sharing = Counter(compress(lanes, served))

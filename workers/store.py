@@ -6,7 +6,6 @@ Each method of `Store` is one transaction and may block; the event loop calls it
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic
@@ -19,8 +18,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.status import FailedCalls, Waiting
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
-from aegish_dist.db.fleet import about_worker
-from aegish_dist.db.held import held_among
+from aegish_dist.db.held import batched_among, held_among
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run
@@ -75,10 +73,12 @@ class Store:
             insert_verdicts(session, [(each.key, each.verdict) for each in group])
         return [None] * len(group)
 
-    def held_among(self, run_ids: Collection[str]) -> frozenset[str]:
-        """Return those of some runs that are held."""
+    def uncalled(
+        self, run_ids: Collection[str]
+    ) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+        """Return those of some runs that are held, and their models that are asked in batches."""
         with transaction(self._engine) as session:
-            return held_among(session, run_ids)
+            return held_among(session, run_ids), batched_among(session, run_ids)
 
     def answered(self, run_models: Sequence[int]) -> Sequence[bool]:
         """Return for each model of a run, by its row, whether it has an answer in the store."""
@@ -126,7 +126,6 @@ class Store:
                 unserved=self._unserved(session),
                 waiting=waiting,
                 failing=failing,
-                about=about_worker(datetime.now(UTC)),
             )
 
     def _unserved(self, session: Session) -> dict[tuple[str, str], str]:

@@ -74,6 +74,7 @@ def create_app(
     spool: Path | None = None,
     metrics_host: str = "127.0.0.1",
     metrics_port: int | None = None,
+    batch_poll_s: float = 10.0,
 ) -> Celery:
     """Build the application for producers and workers.
 
@@ -90,6 +91,7 @@ def create_app(
         spool: Folder for answers that workers cannot store.
         metrics_host: Address that a worker serves its measures on.
         metrics_port: Port that it serves them on, 0 for a free one; None: it serves none.
+        batch_poll_s: Seconds until a batch that was handed over is looked at, at first.
     """
     in_process = broker_url.startswith("memory")
     own_transport = (in_process or not stock_transport) and _has_own_transport(broker_url)
@@ -112,6 +114,7 @@ def create_app(
         aegish_spool=spool,
         aegish_calls=True,
         aegish_metrics=None if metrics_port is None else (metrics_host, metrics_port),
+        aegish_batch_poll_s=batch_poll_s,
         aegish_queue_expires_s=QUEUE_EXPIRES_S if broker_url.startswith("amqp") else None,
         aegish_queue_arguments=QUORUM_ARGUMENTS
         if queue_type == "quorum" and broker_url.startswith("amqp")
@@ -163,6 +166,7 @@ def create_app(
         app.conf.broker_transport = "aegish_dist.broker.embedded:Transport"
     # By name: only a worker loads it.
     app.steps["consumer"].add("workers.prefetch:PrefetchPerModel")
+    app.steps["worker"].add("workers.batches:Batches")
     return app
 
 

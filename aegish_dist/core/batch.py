@@ -5,6 +5,8 @@ it got the request, so that an item is found again whatever the order of the res
 """
 
 import re
+import secrets
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -17,6 +19,7 @@ BATCH_WINDOW_S = 86_400
 """Seconds after which all three vendors end a batch, finished or not."""
 TOKEN_CHARACTERS = 16
 """Characters of a batch's token: lower-case letters and digits."""
+_ALPHABET = string.ascii_lowercase + string.digits
 _NAME = re.compile(
     rf"([a-z0-9]{{{TOKEN_CHARACTERS}}})-([0-9]{{1,19}})-([0-9]{{1,5}})-([0-9]{{1,5}})"
 )
@@ -51,6 +54,11 @@ class BatchItem:
     def name(self, token: str) -> str:
         """Return the name of its request, at most 64 characters of what all vendors allow."""
         return f"{token}-{self.sample_key}-{self.epoch}-{self.generation}"
+
+
+def new_token() -> str:
+    """Return a token that no other batch has."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(TOKEN_CHARACTERS))
 
 
 def read_name(name: str, token: str) -> BatchItem | None:
@@ -141,7 +149,3 @@ class BatchTotals:
     """The newest problem of open ones, or else of the newest; None when there is none."""
     states: Mapping[BatchState, int] = field(default_factory=dict)
     """How many are in each state; states of none are left out."""
-    starts_in_s: float = 0.0
-    """Seconds until its items are asked in batches; 0 when they are."""
-    live: int = 0
-    """Items that are asked live because batches gave no answer; counted while none is open."""

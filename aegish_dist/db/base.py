@@ -43,6 +43,8 @@ class AdvisoryLock(IntEnum):
     """Held by the one process that reads runs with a stop rule; the others do not wait for it."""
     ADDING = 0x61656769736803
     """Held by a transaction from looking whether a dataset or a prompt is there to adding it."""
+    BATCHING = 0x6165676974000000
+    """Plus the key of a model of a run: held by the one worker that plans batches of that model."""
 
 
 def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:

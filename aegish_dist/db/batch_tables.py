@@ -36,16 +36,22 @@ class BatchRow(Base):
     """Expected cost in USD; null: a price is unknown."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     creating_at: Mapped[datetime | None]
-    """When a worker first began to hand it over."""
+    """When the latest attempt to hand it over began; null: the provider does not know it."""
     submitted_at: Mapped[datetime | None]
     """When the provider's name for it was stored."""
     ended_at: Mapped[datetime | None]
+    cancelled_at: Mapped[datetime | None]
+    """When the provider was asked to cancel it; null: it was not."""
     due_at: Mapped[datetime] = mapped_column(server_default=func.now())
-    """When a worker may take it next."""
+    """When a worker may take it next: of one that a worker has, the end of that worker's lease."""
     worker: Mapped[str | None]
-    """Name of the worker that took it last."""
+    """The worker that has it, or had it when it was killed; null: none."""
+    failures: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    """Failed requests about it in a row, after which the next one waits longer."""
     provider_name: Mapped[str | None]
     """The provider's name for it; null until one is stored."""
+    adopted: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Whether that name was found after an attempt whose answer was lost; its results prove it."""
     refused_names: Mapped[list[dict[str, Any]]] = mapped_column(server_default=text("'[]'"))
     """`[{"name"}]`: batches of the provider that looked like it and are known not to be it."""
     counts: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))

@@ -11,7 +11,7 @@ from sqlalchemy import func, null, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Held
-from aegish_dist.db.tables import RunRow, WorkerRow
+from aegish_dist.db.tables import RunModelRow, RunRow, WorkerRow
 from aegish_dist.db.workers import ALIVE_S
 
 REPORT_AGE = timedelta(seconds=0.5)
@@ -53,18 +53,32 @@ def held_among(session: Session, run_ids: Collection[str]) -> frozenset[str]:
     return frozenset(session.scalars(held))
 
 
+def batched_among(session: Session, run_ids: Collection[str]) -> frozenset[tuple[str, str]]:
+    """Return the models of some runs that are asked in batches now, by run id and model."""
+    model = RunModelRow
+    rows = session.execute(
+        select(model.run_id, model.model).where(
+            model.run_id.in_(run_ids), model.batch_from <= func.now()
+        )
+    )
+    return frozenset((row.run_id, row.model) for row in rows)
+
+
 def database_time(session: Session) -> datetime:
     """Return when the transaction began, by the server's clock."""
     return session.scalars(select(func.now())).one()
 
 
-def items_under_way(session: Session, run_id: str, since: datetime) -> int | None:
+def items_under_way(
+    session: Session, run_id: str, since: datetime, model: str | None = None
+) -> int | None:
     """Return how many items of a run living workers hold, by reports that are new enough.
 
     Args:
         session: Transaction of the caller.
         run_id: A full run id.
         since: Time of the server; what a worker reported before it says nothing.
+        model: Only items of this model; None: all.
 
     Returns:
         None while a living worker has not reported since.
@@ -75,5 +89,9 @@ def items_under_way(session: Session, run_id: str, since: datetime) -> int | Non
     for row in session.scalars(select(WorkerRow).where(WorkerRow.seen_at > recent)):
         if row.seen_at < earliest:
             return None
-        items += sum(each["items"] for each in row.in_flight if each["run"] == run_id)
+        items += sum(
+            each["items"]
+            for each in row.in_flight
+            if each["run"] == run_id and model in (None, each["model"])
+        )
     return items

@@ -71,7 +71,9 @@ class Extent:
 def missing_items(
     session: Session, run_id: str, generation: int | None = None, beyond: Extent | None = None
 ) -> Generator[Item, None, None]:
-    """Stream the items of a run that have no verdict: what is planned minus verdicts.
+    """Stream the items of a run that have no verdict and are asked by messages.
+
+    That is what is planned, minus verdicts, minus what is asked in batches.
 
     Args:
         session: Transaction of the caller.

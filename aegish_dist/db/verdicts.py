@@ -47,6 +47,10 @@ class LookUp:
     """Whether its verdict is there already, or one of a later generation."""
     held: bool = False
     """Whether its run is held: no call may begin."""
+    batched: bool = False
+    """Whether it is asked in batches now: no call may begin, and its message is of no use."""
+    live: bool = False
+    """Whether it is asked live although its model is asked in batches."""
 
 
 def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
@@ -69,7 +73,14 @@ def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
     for row in rows:
         item = items[row.number - 1]
         key = VerdictKey(row.run_model_id, item.sample_key, item.epoch, item.generation)
-        found[row.number - 1] = LookUp(key, row.command, row.done, row.held)
+        found[row.number - 1] = LookUp(
+            key,
+            row.command,
+            row.done,
+            row.held,
+            batched=row.batched and not row.live,
+            live=row.live,
+        )
     return found
 
 

@@ -87,7 +87,7 @@ class Attempts:
 
     async def _verdict(self, of: Attempt, errors: list[CallError]) -> Verdict | None:
         first_call = 0
-        ends_wait = partial(self._waits.held.ends_wait, of.item.run_id)
+        ends_wait = partial(self._waits.for_call, of.item, live=of.found.live)
         while True:
             with ends_wait():
                 permit = await self._permit(of, called=bool(errors))

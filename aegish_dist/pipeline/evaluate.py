@@ -15,6 +15,7 @@ from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import (
+    BatchedItemError,
     CatalogError,
     ConfigError,
     LimiterFailedError,
@@ -25,7 +26,7 @@ from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.attempts import HELD_AFTER_FAILURE_S, Attempt, Attempts
 from aegish_dist.pipeline.caller import Caller
 from aegish_dist.pipeline.failing_items import FailingItems
-from aegish_dist.pipeline.waiting import Health, HeldRuns, ItemClock, Waits
+from aegish_dist.pipeline.waiting import Health, ItemClock, Uncalled, Waits
 
 log = get_logger(__name__)
 
@@ -88,9 +89,14 @@ class Evaluator:
         return self._waits.health.good
 
     @property
-    def held(self) -> HeldRuns:
+    def held(self) -> Uncalled[str]:
         """Runs of which no call may begin."""
         return self._waits.held
+
+    @property
+    def batched(self) -> Uncalled[tuple[str, str]]:
+        """Models, by run id, of which a call may begin only for items given up by batches."""
+        return self._waits.batched
 
     @property
     def failing(self) -> FailingItems:
@@ -153,7 +159,7 @@ class Evaluator:
         if found is None:
             log.warning("unknown_item", run=item.run_id, model=item.model, sample=item.sample_key)
             return
-        if found.done:
+        if found.done or found.batched:
             return
         if found.held:
             self.held.add(item.run_id)
@@ -165,6 +171,8 @@ class Evaluator:
 
         try:
             verdict = await self._attempts.verdict(Attempt(item, found, caller, clock, is_wanted))
+        except BatchedItemError:
+            return  # it is asked in batches from now on
         except LimiterFailedError:  # a bug, which the next item to wait may meet again
             await self._waits.pause(HELD_AFTER_FAILURE_S, clock)
             raise

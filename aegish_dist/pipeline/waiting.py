@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Generic, TypeVar, cast
 
-from aegish_dist.core.verdict import Timing
-from aegish_dist.errors import RunHeldError, ShuttingDownError
+from aegish_dist.core.verdict import Item, Timing
+from aegish_dist.errors import AegishError, BatchedItemError, RunHeldError, ShuttingDownError
+
+Key = TypeVar("Key")
 
 
 class Health:
@@ -67,57 +69,62 @@ class ItemClock:
         return Timing(*(round(part * 1000, 3) for part in parts))
 
 
-class HeldRuns:
-    """The runs that are held, as far as this worker knows; no call of theirs begins."""
+class Uncalled(Generic[Key]):
+    """Runs or models that this worker begins no call of, as far as it knows."""
 
-    def __init__(self) -> None:
-        """Begin without any."""
-        self.run_ids: frozenset[str] = frozenset()
-        """Their ids; may be read from any thread."""
-        self._waiting: defaultdict[str, set[asyncio.Task[object]]] = defaultdict(set)
+    def __init__(self, ends_with: type[AegishError]) -> None:
+        """Begin without any.
+
+        Args:
+            ends_with: Raised where a wait for a call ends.
+        """
+        self.keys: frozenset[Key] = frozenset()
+        """May be read from any thread."""
+        self._ends_with = ends_with
+        self._waiting: defaultdict[Key, set[asyncio.Task[object]]] = defaultdict(set)
         self._ended: set[asyncio.Task[object]] = set()
 
-    def set(self, run_ids: frozenset[str]) -> None:
-        """Note which runs are held; ends the waits of their items."""
-        self.run_ids = run_ids
-        for run_id in run_ids & self._waiting.keys():
-            for task in self._waiting.pop(run_id):
+    def set(self, keys: frozenset[Key]) -> None:
+        """Note which are not called; ends the waits of their items."""
+        self.keys = keys
+        for key in keys & self._waiting.keys():
+            for task in self._waiting.pop(key):
                 self._ended.add(task)
                 task.cancel()
 
-    def add(self, run_id: str) -> None:
-        """Note that a run is held, too."""
-        if run_id not in self.run_ids:
-            self.set(self.run_ids | {run_id})
+    def add(self, key: Key) -> None:
+        """Note that one more is not called."""
+        if key not in self.keys:
+            self.set(self.keys | {key})
 
     @contextmanager
-    def ends_wait(self, run_id: str) -> Iterator[None]:
-        """End the body, in which no call is under way, as soon as a run is held.
+    def ends_wait(self, key: Key) -> Iterator[None]:
+        """End the body, in which no call is under way, as soon as one is not to be called.
 
         Raises:
-            RunHeldError: The run is held.
+            AegishError: It is not; the class that was given.
         """
-        if run_id in self.run_ids:
-            raise RunHeldError
+        if key in self.keys:
+            raise self._ends_with
         task = cast("asyncio.Task[object]", asyncio.current_task())
-        self._waiting[run_id].add(task)
+        self._waiting[key].add(task)
         try:
             yield
         except asyncio.CancelledError:
             # As in `asyncio.timeout`: the worker may cancel the task for another reason, too.
             if task in self._ended and task.uncancel() == 0:
-                raise RunHeldError from None
+                raise self._ends_with from None
             raise
         finally:
             self._ended.discard(task)
-            self._forget(run_id, task)
+            self._forget(key, task)
 
-    def _forget(self, run_id: str, task: "asyncio.Task[object]") -> None:
-        tasks = self._waiting.get(run_id)
+    def _forget(self, key: Key, task: "asyncio.Task[object]") -> None:
+        tasks = self._waiting.get(key)
         if tasks is not None:
             tasks.discard(task)
             if not tasks:
-                del self._waiting[run_id]
+                del self._waiting[key]
 
 
 class Waits:
@@ -130,7 +137,10 @@ class Waits:
             health: Whether verdicts can be stored.
         """
         self.health = health
-        self.held = HeldRuns()
+        self.held = Uncalled[str](RunHeldError)
+        """Held runs, by run id."""
+        self.batched = Uncalled[tuple[str, str]](BatchedItemError)
+        """Models that are asked in batches, by run id and model."""
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -148,6 +158,22 @@ class Waits:
             await asyncio.wait_for(self._stopping.wait(), seconds)
             raise ShuttingDownError
         clock.backoff += time.monotonic() - started
+
+    @contextmanager
+    def for_call(self, item: Item, *, live: bool) -> Iterator[None]:
+        """End the body, a wait for a call of an item, as soon as no call of it may begin.
+
+        Args:
+            item: The item.
+            live: Whether it is asked live although its model is asked in batches.
+
+        Raises:
+            RunHeldError: Its run is held.
+            BatchedItemError: Its model is asked in batches.
+        """
+        batched = nullcontext() if live else self.batched.ends_wait((item.run_id, item.model))
+        with self.held.ends_wait(item.run_id), batched:
+            yield
 
     async def until_good(self, clock: ItemClock) -> None:
         """Wait until verdicts can be stored.

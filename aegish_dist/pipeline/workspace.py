@@ -73,6 +73,7 @@ class Workspace:
             stock_transport=self.settings.stock_transport,
             catalog=self.settings.catalog,
             spool=self.settings.spool_folder,
+            batch_poll_s=self.settings.batch_poll_s,
         )
 
     @cached_property

@@ -29,6 +29,7 @@ VALUES: dict[str, object] = {
     "lately_s": 60.0,
     "messages": 8,
     "after": 0,
+    "batch": 1,
     "bins": 10,
     "categories": ["none"],
     "chars": 10,
@@ -56,6 +57,7 @@ VALUES: dict[str, object] = {
     "ids": ["none"],
     "key": 1,
     "keys": [1],
+    "lease_s": 60.0,
     "limit": 1,
     "malicious_marks": [0],
     "lost_after_s": 60.0,
@@ -68,7 +70,9 @@ VALUES: dict[str, object] = {
     "number": 1,
     "outcomes": [1],
     "pattern": "none",
+    "problems": ["none"],
     "ranks": [0.5],
+    "refunded": 1,
     "rows": "[]",
     "run": "none",
     "runs": ["none"],
@@ -78,9 +82,11 @@ VALUES: dict[str, object] = {
     "step": 1,
     "targets": ["none"],
     "through": 1,
+    "tries": 3,
     "until": None,
     "width_s": 60,
     "window_s": 1.0,
+    "worker": "none",
 }
 """A value of the right type for every name that a statement binds."""
 

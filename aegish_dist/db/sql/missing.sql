@@ -7,6 +7,22 @@ NOT EXISTS (
     WHERE verdict.run_model_id = retried.run_model_id AND verdict.sample_key = retried.sample_key
       AND verdict.epoch = retried.epoch AND verdict.generation >= retried.generation)
 
+-- fragment: first_try_in_queue
+-- Condition that the first try of `sample` in the epoch `repeat` by `model` is asked by a message, and
+-- not in batches.
+(model.batch_from IS NULL OR model.batch_from > now() OR EXISTS (
+    SELECT FROM batched_items AS batched
+    WHERE batched.run_model_id = model.id AND batched.sample_key = sample.key
+      AND batched.epoch = repeat.epoch AND batched.generation = 0 AND batched.live))
+
+-- fragment: retry_in_queue
+-- Condition that an item of a retry, `retried`, of `model` is asked by a message, and not in batches.
+(model.batch_from IS NULL OR model.batch_from > now() OR EXISTS (
+    SELECT FROM batched_items AS batched
+    WHERE batched.run_model_id = model.id AND batched.sample_key = retried.sample_key
+      AND batched.epoch = retried.epoch AND batched.generation = retried.generation
+      AND batched.live))
+
 -- fragment: missing_first_tries
 -- First tries of the run `:run` that have no verdict: models x samples x epochs, minus verdicts. An
 -- imported run has planned none but those that it holds.
@@ -22,27 +38,30 @@ WHERE run.id = :run AND run.origin = 'submit' AND NOT EXISTS (
       AND verdict.epoch = repeat.epoch)
 
 -- name: missing_items
--- Every item of the run `:run` that has no verdict: first tries, and what retries plan.
-{missing_first_tries}
+-- Every item of the run `:run` that has no verdict and is asked by a message: first tries, and what
+-- retries plan. What is asked in batches is left out.
+{missing_first_tries} AND {first_try_in_queue}
 UNION ALL
 SELECT model.model, retried.sample_key, retried.epoch, retried.generation
 FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
-WHERE model.run_id = :run AND {unanswered}
+WHERE model.run_id = :run AND {unanswered} AND {retry_in_queue}
 ORDER BY model, generation, epoch, sample_key
 
 -- name: missing_items_beyond
--- First tries of the run `:run` that have no verdict, and that were not planned while it asked no
--- more than `:models` about `:datasets`, each sample `:epochs` times.
-{missing_first_tries}
+-- First tries of the run `:run` that have no verdict, are asked by a message, and were not planned
+-- while it asked no more than `:models` about `:datasets`, each sample `:epochs` times.
+{missing_first_tries} AND {first_try_in_queue}
   AND NOT (model.model = ANY(:models) AND asked.dataset_id = ANY(:datasets)
            AND repeat.epoch <= :epochs)
 ORDER BY model, epoch, sample_key
 
 -- name: missing_items_of_retry
--- The items of the retry `:generation` of the run `:run` that have no verdict yet.
+-- The items of the retry `:generation` of the run `:run` that have no verdict yet and are asked by a
+-- message.
 SELECT model.model, retried.sample_key, retried.epoch, retried.generation
 FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
 WHERE model.run_id = :run AND retried.generation = :generation AND {unanswered}
+  AND {retry_in_queue}
 ORDER BY model, epoch, sample_key
 
 -- name: count_unanswered_retries

@@ -3,7 +3,6 @@
 -- name: list_runs
 -- The `:limit` newest runs, newest first, with the numbers of their models, samples and verdicts.
 SELECT run.id AS run_id, run.name, run.origin, run.created_at, run.epochs, run.held,
-       run.pruned_completions,
        (SELECT count(*) FROM run_models WHERE run_id = run.id) AS models,
        (SELECT coalesce(sum(dataset.samples), 0)
         FROM run_datasets AS asked JOIN datasets AS dataset ON dataset.id = asked.dataset_id
@@ -18,12 +17,14 @@ LIMIT :limit
 -- name: look_up_items
 -- For each item that is planned: its `number` in the lists, 1-based, the key of its model, its
 -- command, whether its verdict or one of a later generation is there or its model is not asked any
--- more by the stop rule of its run, and whether its run is held.
+-- more by the stop rule of its run, whether its run is held, whether its model is asked in batches
+-- now, and whether the item is asked live all the same.
 -- Each LIMIT has PostgreSQL look one row up by its whole key. It would join otherwise, and while it
 -- knows nothing of a table yet, it joins by the first column of a key and reads every verdict of
 -- the model again.
 SELECT item.number, model.id AS run_model_id, sample.command,
-       coalesce(verdict.done, run.ruled AND NOT model.open) AS done, run.held
+       coalesce(verdict.done, run.ruled AND NOT model.open) AS done, run.held,
+       model.batched, coalesce(batched.live, false) AS live
 FROM unnest(CAST(:runs AS text[]), CAST(:models AS text[]), CAST(:keys AS bigint[]),
             CAST(:epochs AS smallint[]), CAST(:generations AS smallint[]))
      WITH ORDINALITY AS item (run, model, key, epoch, generation, number)
@@ -31,7 +32,8 @@ CROSS JOIN LATERAL (
     SELECT held IS NOT NULL AS held, stop_rule IS NOT NULL AS ruled
     FROM runs WHERE id = item.run AND epochs >= item.epoch LIMIT 1) AS run
 CROSS JOIN LATERAL (
-    SELECT id, open FROM run_models WHERE run_id = item.run AND model = item.model LIMIT 1
+    SELECT id, open, coalesce(batch_from <= now(), false) AS batched FROM run_models
+    WHERE run_id = item.run AND model = item.model LIMIT 1
 ) AS model
 CROSS JOIN LATERAL (
     SELECT command, dataset_id FROM samples WHERE key = item.key LIMIT 1) AS sample
@@ -48,6 +50,11 @@ LEFT JOIN LATERAL (
     WHERE run_model_id = model.id AND sample_key = item.key
       AND epoch = item.epoch AND generation = item.generation AND item.generation > 0
     LIMIT 1) AS retry ON true
+LEFT JOIN LATERAL (
+    SELECT live FROM batched_items
+    WHERE model.batched AND run_model_id = model.id AND sample_key = item.key
+      AND epoch = item.epoch AND generation = item.generation
+    LIMIT 1) AS batched ON true
 WHERE item.generation = 0 OR retry.planned
 
 -- name: draw_sample_keys

@@ -22,7 +22,7 @@ FROM (
     JOIN run_datasets AS asked ON asked.run_id = run.id
     JOIN samples AS sample ON sample.dataset_id = asked.dataset_id
     CROSS JOIN generate_series(1, run.epochs) AS repeat (epoch)
-    WHERE run.id = :run AND NOT {stopped} AND NOT EXISTS (
+    WHERE run.id = :run AND NOT {stopped} AND {first_try_in_queue} AND NOT EXISTS (
         SELECT FROM verdicts AS verdict
         WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
           AND verdict.epoch = repeat.epoch)
@@ -31,7 +31,7 @@ FROM (
     FROM runs AS run
     JOIN run_models AS model ON model.run_id = run.id
     JOIN retried_items AS retried ON retried.run_model_id = model.id
-    WHERE run.id = :run AND NOT {stopped} AND {unanswered}
+    WHERE run.id = :run AND NOT {stopped} AND {unanswered} AND {retry_in_queue}
 ) AS missing
 ORDER BY missing.model, missing.generation, missing.place, missing.sample_key, missing.epoch
 

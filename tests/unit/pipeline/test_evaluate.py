@@ -587,7 +587,7 @@ def test_no_call_begins_of_a_run_that_the_store_says_is_held() -> None:
         with pytest.raises(RunHeldError):
             await evaluator.evaluate(ITEM, None)
         assert (provider.commands, store.recorded) == ([], [])
-        assert evaluator.held.run_ids == {ITEM.run_id}
+        assert evaluator.held.keys == {ITEM.run_id}
 
     asyncio.run(scenario())
 

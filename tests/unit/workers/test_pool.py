@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, queue_name
-from aegish_dist.pipeline.waiting import HeldRuns
+from aegish_dist.errors import RunHeldError
+from aegish_dist.pipeline.waiting import Uncalled
 from workers import pool as pool_module
 from workers.pool import TaskPool
 from workers.tasks import Delivery
@@ -38,7 +39,7 @@ class FakeEvaluator:
     takes_items = True
 
     def __init__(self) -> None:
-        self.held = HeldRuns()
+        self.held = Uncalled[str](RunHeldError)
 
     def stop(self) -> None:
         pass

@@ -33,9 +33,12 @@ def upgrade() -> None:
         sa.Column("creating_at", _MOMENT, nullable=True),
         sa.Column("submitted_at", _MOMENT, nullable=True),
         sa.Column("ended_at", _MOMENT, nullable=True),
+        sa.Column("cancelled_at", _MOMENT, nullable=True),
         sa.Column("due_at", _MOMENT, server_default=sa.func.now(), nullable=False),
         sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("failures", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("provider_name", sa.Text(), nullable=True),
+        sa.Column("adopted", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column(
             "refused_names", postgresql.JSONB(), server_default=sa.text("'[]'"), nullable=False
         ),

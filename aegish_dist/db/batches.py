@@ -1,0 +1,233 @@
+"""Batches in the store: taken by one worker at a time, and moved from state to state.
+
+A worker has a batch from `take_due` until `move` or `give_back`, or until its lease ends. Each of
+its writes names the worker, so that one whose lease has ended changes nothing any more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, func, select, update
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.batch import BatchState
+from aegish_dist.core.model import Destination
+from aegish_dist.core.run import Held
+from aegish_dist.db.batch_tables import BatchRow
+from aegish_dist.db.statements import statement
+from aegish_dist.db.text import encode_text
+from aegish_dist.errors import BatchTakenError
+
+PROBLEM_LENGTH = 300
+"""Characters of a problem that are kept."""
+
+FAILED_AS_A_WHOLE = "failed_as_a_whole"
+"""Key in the counts of a batch that its provider turned down after it was created."""
+GONE = "gone"
+"""Key in the counts of a batch that its provider does not know any more: it has no results."""
+
+_TO_PLAN = statement("models_to_plan")
+_OF_DUE = statement("models_of_due_batches")
+_TAKE_DUE = statement("take_due_batches")
+_RENEW = statement("renew_batch_lease")
+_HURRY = statement("hurry_batches")
+_IS_OPEN = statement("is_batch_open")
+_IS_TO_BE_PLANNED = statement("is_batch_to_be_planned")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingModel:
+    """A model of a run that has work for those who may call it."""
+
+    run_model_id: int
+    """Its key in the store."""
+    run_id: str
+    """The run."""
+    model: str
+    """Canonical model id."""
+    queue: str
+    """Name of its queue."""
+    destination: Destination
+    """Where its requests go, and with which key."""
+    batch_from: datetime | None
+    """Since when its items are asked in batches; None: they are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBatch:
+    """A batch that a worker has, as it was when it was taken."""
+
+    id: int
+    """Its key in the store."""
+    run_model_id: int
+    """The model of a run, by its key in the store."""
+    run_id: str
+    """The run."""
+    model: str
+    """Canonical model id."""
+    token: str
+    """Word that names it to the provider."""
+    state: BatchState
+    """How far it is."""
+    requests: int
+    """Items that it was made of."""
+    held: Held | None
+    """Why its run is held; None: it is not."""
+    provider_name: str | None
+    """The provider's name for it; None: none is known."""
+    adopted: bool
+    """Whether that name was found, and not answered to us."""
+    refused_names: frozenset[str]
+    """Names of batches of the provider that are not this one."""
+    cancel_asked: bool
+    """Whether the provider was asked to cancel it."""
+    failures: int
+    """Failed requests about it in a row."""
+    begun_at: datetime
+    """When the latest attempt to hand it over began, by the store's clock; when it was planned, if
+    none did."""
+    creating_s: float
+    """Seconds since that attempt began; 0 without."""
+    submitted_s: float
+    """Seconds since the provider's name was stored; 0 without."""
+    failed_as_a_whole: bool = False
+    """Whether the provider says that it has failed as a whole."""
+    gone: bool = False
+    """Whether the provider does not know it any more."""
+
+
+def models_to_plan(session: Session) -> list[BatchingModel]:
+    """Return the models of runs whose missing items are asked in batches now."""
+    return list(map(_batching_model, session.execute(_TO_PLAN)))
+
+
+def models_of_due_batches(session: Session) -> list[BatchingModel]:
+    """Return the models of runs that have batches which are due."""
+    return list(map(_batching_model, session.execute(_OF_DUE)))
+
+
+def _batching_model(row: Row[Any]) -> BatchingModel:
+    destination = Destination(row.wire, row.base_url, row.key_variable)
+    return BatchingModel(
+        row.run_model_id, row.run_id, row.model, row.queue, destination, row.batch_from
+    )
+
+
+def take_due(
+    session: Session, run_models: Sequence[int], worker: str, lease_s: float, limit: int
+) -> list[TakenBatch]:
+    """Give due batches to a worker.
+
+    Args:
+        session: Transaction of the caller.
+        run_models: The models of runs that the worker may call, by their keys.
+        worker: Name of the worker.
+        lease_s: Seconds after which another worker may take them.
+        limit: How many at most.
+    """
+    values = {"models": list(run_models), "worker": worker, "lease_s": lease_s, "limit": limit}
+    return sorted(map(_taken, session.execute(_TAKE_DUE, values)), key=lambda batch: batch.id)
+
+
+def _taken(row: Row[Any]) -> TakenBatch:
+    return TakenBatch(
+        id=row.id,
+        run_model_id=row.run_model_id,
+        run_id=row.run_id,
+        model=row.model,
+        token=row.token,
+        state=BatchState(row.state),
+        requests=row.requests,
+        held=None if row.held is None else Held(row.held),
+        provider_name=row.provider_name,
+        adopted=row.adopted,
+        refused_names=frozenset(each["name"] for each in row.refused_names),
+        cancel_asked=row.cancel_asked,
+        failures=row.failures,
+        begun_at=row.begun_at,
+        creating_s=float(row.creating_s or 0),
+        submitted_s=float(row.submitted_s or 0),
+        failed_as_a_whole=FAILED_AS_A_WHOLE in row.counts,
+        gone=GONE in row.counts,
+    )
+
+
+def renew_lease(session: Session, batch_id: int, worker: str, lease_s: float) -> bool:
+    """Prolong the lease of a worker on a batch; return False when it has it no more.
+
+    Args:
+        session: Transaction of the caller.
+        batch_id: The batch.
+        worker: Name of the worker.
+        lease_s: Seconds from now.
+    """
+    values = {"id": batch_id, "worker": worker, "lease_s": lease_s}
+    return bool(session.connection().execute(_RENEW, values).rowcount)
+
+
+def write(session: Session, batch: TakenBatch, worker: str, **values: object) -> None:
+    """Write columns of a batch that a worker has and keeps.
+
+    Args:
+        session: Transaction of the caller.
+        batch: The batch.
+        worker: Name of the worker.
+        values: By column.
+
+    Raises:
+        BatchTakenError: Another worker has it.
+    """
+    _write(session, batch, worker, values)
+
+
+def _write(session: Session, batch: TakenBatch, worker: str, values: Mapping[str, object]) -> None:
+    changed = session.connection().execute(
+        update(BatchRow)
+        .where(BatchRow.id == batch.id, BatchRow.worker == worker, BatchRow.state != "ended")
+        .values(**values)
+    )
+    if not changed.rowcount:
+        raise BatchTakenError(f"batch {batch.id} is another worker's now")
+
+
+def give_back(
+    session: Session, batch: TakenBatch, worker: str, due_in_s: float, **values: object
+) -> None:
+    """Write columns of a batch, and let any worker take it after some seconds.
+
+    Args:
+        session: Transaction of the caller.
+        batch: The batch.
+        worker: Name of the worker that has it.
+        due_in_s: Seconds until it is due; 0: now.
+        values: By column.
+
+    Raises:
+        BatchTakenError: Another worker has it.
+    """
+    due_at = func.now() + func.make_interval(0, 0, 0, 0, 0, 0, due_in_s)
+    _write(session, batch, worker, {"worker": None, "due_at": due_at, **values})
+
+
+def problem_text(problem: str | None) -> str | None:
+    """Return a problem as the store keeps it."""
+    return None if problem is None else encode_text(problem[:PROBLEM_LENGTH])
+
+
+def hurry(session: Session, run_id: str) -> None:
+    """Have the open batches of a run looked at now: it was held, or goes on."""
+    session.execute(_HURRY, {"run": run_id})
+
+
+def known_names(session: Session, names: Sequence[str]) -> frozenset[str]:
+    """Return those of some names of a provider that are of batches in the store."""
+    named = select(BatchRow.provider_name).where(BatchRow.provider_name.in_(names))
+    return frozenset(name for name in session.scalars(named) if name is not None)
+
+
+def batch_work_left(session: Session, run_id: str) -> bool:
+    """Return whether batches of a run are open, or can still be made of what it lacks."""
+    values = {"run": run_id}
+    return bool(session.scalar(_IS_OPEN, values) or session.scalar(_IS_TO_BE_PLANNED, values))

@@ -1,0 +1,185 @@
+"""The batches of one worker process: plans and takes those whose models it may call."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.secret import SecretStr
+from aegish_dist.db.batches import (
+    BatchingModel,
+    TakenBatch,
+    models_of_due_batches,
+    models_to_plan,
+    take_due,
+)
+from aegish_dist.db.runs import Assignment, load_assignment
+from aegish_dist.errors import AegishError, StoreUnusableError
+from aegish_dist.logs import get_logger
+from aegish_dist.models import CatalogCredentials
+from aegish_dist.pipeline.batches.advance import advance
+from aegish_dist.pipeline.batches.desk import Desk
+from aegish_dist.pipeline.batches.plan import Planning, plan_batch
+from aegish_dist.providers.batches.contract import BatchClient
+
+log = get_logger(__name__)
+
+OpenClient = Callable[[ModelSpec, Prompt, CallParameters, SecretStr | None], BatchClient]
+
+POLL_S = 1.0
+"""Seconds between two looks for due batches, at most: a query of one small index."""
+AT_ONCE = 8
+"""Batches that a worker moves at the same time; one may hold 200 MB while it is sent."""
+PLANNING_SHARE = 0.05
+"""Share of the time that looking for missing items may take."""
+RETRY_AFTER_BUG_S = 10.0
+
+
+class BatchKeeper:
+    """Moves batches until it is stopped."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        open_client: OpenClient,
+        credentials: CatalogCredentials,
+        serves: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Take nothing yet.
+
+        Args:
+            desk: Of this worker.
+            open_client: Prepares the client for a model, prompt, parameters and key.
+            credentials: Keys, and the models that they may be used for.
+            serves: Whether this worker is meant for the models of a queue.
+        """
+        self._desk = desk
+        self._open_client = open_client
+        self._credentials = credentials
+        self._serves = serves
+        self._steps: dict[int, asyncio.Task[None]] = {}
+        self._planning: asyncio.Task[None] | None = None
+        self._plan_at: dict[int, float] = {}
+        self._empty_plans: dict[int, int] = {}
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Look for work until stopped, then let what is under way end.
+
+        Args:
+            stopping: Set to stop.
+        """
+        poll_s = min(POLL_S, self._desk.pace.first_s)
+        while not stopping.is_set():
+            pause_s = poll_s
+            try:
+                await self._look()
+            except StoreUnusableError as error:
+                log.warning("batches_wait_for_database", problem=str(error))
+            except Exception:
+                pause_s = RETRY_AFTER_BUG_S
+                log.exception("looking_for_batches_failed", retry_in_s=pause_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), pause_s)
+        await self._finish()
+
+    async def _finish(self) -> None:
+        under_way = self._under_way()
+        if under_way:
+            await asyncio.wait(under_way)
+
+    def _under_way(self) -> list[asyncio.Task[None]]:
+        planning = [] if self._planning is None else [self._planning]
+        return [*self._steps.values(), *planning]
+
+    def cancel(self) -> None:
+        """End what is under way at once; its leases end by themselves."""
+        for task in self._under_way():
+            task.cancel()
+
+    async def _look(self) -> None:
+        free = AT_ONCE - len(self._steps)
+        if free > 0:
+            await self._take(free)
+        if self._planning is None or self._planning.done():
+            wanted = self._callable(await self._desk.ask(models_to_plan))
+            due = [each for each in wanted if self._plan_at.get(each.run_model_id, 0) < monotonic()]
+            if due:
+                self._planning = asyncio.create_task(self._plan(due))
+
+    async def _take(self, free: int) -> None:
+        desk = self._desk
+        due = self._callable(await desk.ask(models_of_due_batches))
+        if not due:
+            return
+        keys = [each.run_model_id for each in due]
+        lease_s = desk.pace.lease_s
+        taken = await desk.ask(lambda s: take_due(s, keys, desk.worker, lease_s, free))
+        for batch in taken:
+            self._steps[batch.id] = asyncio.create_task(self._advance(batch))
+
+    def _callable(self, models: list[BatchingModel]) -> list[BatchingModel]:
+        """Return the models that this worker has the key and the permission for."""
+        credentials = self._credentials.now()
+        return [
+            each
+            for each in models
+            if self._serves(each.queue) and credentials.refusal(each.destination) is None
+        ]
+
+    async def _advance(self, batch: TakenBatch) -> None:
+        try:
+            found = await self._open(batch.run_id, batch.model)
+            if found is not None:
+                await advance(self._desk, batch, found[1], found[0].spec)
+            self._plan_at.pop(batch.run_model_id, None)
+        except StoreUnusableError as error:
+            log.warning("batch_waits_for_database", batch=batch.id, problem=str(error))
+        except Exception as error:
+            log.exception("batch_failed", batch=batch.id, state=batch.state.value)
+            with suppress(AegishError):
+                await self._desk.failed(batch, error)
+        finally:
+            del self._steps[batch.id]
+
+    async def _open(self, run_id: str, model: str) -> tuple[Assignment, BatchClient] | None:
+        """Return a model of a run and the client of its batches; None when the run is gone."""
+        found = await self._desk.ask(lambda session: load_assignment(session, run_id, model))
+        if found is None:
+            return None
+        key = self._credentials.now().key(found.spec.destination)
+        secret = None if key is None else SecretStr(key)
+        return found, self._open_client(found.spec, found.prompt, found.parameters, secret)
+
+    async def _plan(self, models: list[BatchingModel]) -> None:
+        for model in models:
+            began, planned = monotonic(), 0
+            try:
+                planned = await self._plan_model(model)
+            except StoreUnusableError as error:
+                log.warning("batches_wait_for_database", problem=str(error))
+            except AegishError as error:
+                log.warning("batch_not_planned", model=model.model, problem=str(error))
+            except Exception:
+                log.exception("planning_batches_failed", model=model.model)
+            self._pause_planning(model.run_model_id, monotonic() - began, planned)
+
+    def _pause_planning(self, run_model_id: int, took_s: float, planned: int) -> None:
+        """Look less and less often for missing items of a model that has none."""
+        empty = 0 if planned else self._empty_plans.get(run_model_id, 0) + 1
+        self._empty_plans[run_model_id] = empty
+        pace = self._desk.pace
+        pause_s = pace.after_failures_s(empty) if empty else 0.0
+        self._plan_at[run_model_id] = monotonic() + max(pause_s, took_s / PLANNING_SHARE)
+
+    async def _plan_model(self, model: BatchingModel) -> int:
+        """Plan all batches of a model; return how many."""
+        found = await self._open(model.run_id, model.model)
+        if found is None:
+            return 0
+        planning = Planning(model, found[0], found[1], self._desk.pace)
+        planned = 0
+        while await self._desk.ask(lambda session: plan_batch(session, planning)):
+            planned += 1
+        return planned

@@ -1,0 +1,203 @@
+"""A provider of batches inside the test, and a worker that keeps batches with it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Engine, text, update
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.batch import (
+    BatchLimits,
+    BatchReport,
+    BatchRequest,
+    BatchResult,
+    Unanswered,
+)
+from aegish_dist.core.batch_rules import BatchPace
+from aegish_dist.core.completion import Completion, Usage
+from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.verdict import ErrorClass, Item
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.tables import RunModelRow
+from aegish_dist.errors import ProviderError
+from aegish_dist.models import CatalogCredentials
+from aegish_dist.pipeline.batches.desk import Desk
+from aegish_dist.pipeline.batches.keeper import BatchKeeper
+from tests.integration.stored_runs import StoredRun, a_model, a_run, store
+from workers.store import DaemonThread
+
+RUN = "0abcdefgh"
+MODEL = a_model(
+    "openai/a",
+    base_url="https://api.openai.com/v1",
+    key_variable="OPENAI_API_KEY",
+    price=Price(Rate(Decimal(2)), Rate(Decimal(10))),
+    batch_share=Decimal("0.5"),
+)
+KEYS = {"OPENAI_API_KEY": "a key"}
+PACE = BatchPace(0.01)
+ANSWER = Completion('{"action": "BLOCK"}', usage=Usage(1000, 100))
+"""Costs (1,000 x 2 + 100 x 10) / 1,000,000 x 0.5 = 0.0015 USD."""
+WITHIN_S = 20.0
+
+
+def refused(status: int, kind: ErrorClass = ErrorClass.AUTH) -> ProviderError:
+    return ProviderError(f"HTTP {status}: no", error_class=kind, status=status)
+
+
+BROKEN = ProviderError("connection failed: reset", error_class=ErrorClass.CONNECTION)
+
+Answers = Callable[[BatchRequest], Completion | ProviderError | Unanswered | None]
+
+
+def answers(_: BatchRequest) -> Completion:
+    return ANSWER
+
+
+@dataclass
+class FakeProvider:
+    """Keeps batches in memory; ends each at once."""
+
+    answer: Answers = answers
+    limits: BatchLimits = field(default_factory=lambda: BatchLimits(1000, 1_000_000))
+    keeps_token: bool = True
+    create_faults: list[tuple[bool, Exception]] = field(default_factory=list)
+    """For each attempt to create, whether it succeeds, and what is raised all the same."""
+    result_faults: list[int] = field(default_factory=list)
+    """For each stream of results, after how many lines it breaks off."""
+    extra: Callable[[str, list[BatchResult]], list[BatchResult]] = lambda _, lines: lines
+    """Changes the lines of a batch with this token."""
+    report: BatchReport = field(default_factory=lambda: BatchReport(True, "completed"))
+    hides: int = 0
+    """How many lists leave the newest batch out."""
+    made: dict[str, tuple[str, list[BatchRequest]]] = field(default_factory=dict)
+    """Token and requests by name."""
+    cancelled: list[str] = field(default_factory=list)
+
+    @property
+    def asked(self) -> list[BatchRequest]:
+        """Every request that was ever handed over."""
+        return [request for _, requests in self.made.values() for request in requests]
+
+    def size(self, request: BatchRequest, token: str) -> int:
+        return len(request.command) + 10
+
+    async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
+        await asyncio.sleep(0)
+        creates, error = self.create_faults.pop(0) if self.create_faults else (True, None)
+        name = f"batch_{len(self.made)}"
+        if creates:
+            self.made[name] = (token, list(requests))
+        if error is not None:
+            raise error
+        return name
+
+    async def find(self, token: str, requests: int, since: datetime) -> list[str]:
+        if self.hides:
+            self.hides -= 1
+            return []
+        return [
+            name
+            for name, (its, made) in self.made.items()
+            if (its == token if self.keeps_token else len(made) == requests)
+        ]
+
+    async def poll(self, name: str) -> BatchReport:
+        return self.report
+
+    async def results(self, name: str) -> AsyncIterator[BatchResult]:
+        token, requests = self.made[name]
+        lines = [
+            BatchResult(request.item.name(token), answer)
+            for request in requests
+            if (answer := self.answer(request)) is not None
+        ]
+        breaks = self.result_faults.pop(0) if self.result_faults else None
+        for number, line in enumerate(self.extra(token, lines)):
+            if number == breaks:
+                raise BROKEN
+            yield line
+
+    async def cancel(self, name: str) -> None:
+        self.cancelled.append(name)
+
+    async def discard(self, name: str) -> None:
+        pass
+
+
+def commands(number: int) -> Dataset:
+    return Dataset("many", tuple(Sample(f"ls {n}", Target.HARMLESS) for n in range(number)))
+
+
+def batched_run(engine: Engine, samples: int = 5, **changes: Any) -> StoredRun:
+    """Store a run that is asked in batches from now on."""
+    dataset = commands(samples)
+    with Session(engine) as session, session.begin():
+        stored = store(session, a_run(RUN, models=(MODEL,), datasets=(dataset,)), (dataset,))
+        session.execute(
+            update(RunModelRow).values(batch_from=text("now() - interval '1 minute'"), **changes)
+        )
+    return stored
+
+
+@dataclass
+class Bench:
+    """A worker's keeper on a store, and what it has published."""
+
+    engine: Engine
+    provider: FakeProvider
+    environ: dict[str, str] = field(default_factory=lambda: dict(KEYS))
+    pace: BatchPace = PACE
+    worker: str = "w1"
+    published: list[Item] = field(default_factory=list)
+
+    @contextmanager
+    def desk(self) -> Any:
+        thread = DaemonThread("test-store")
+        try:
+            yield Desk(self.engine, thread, self._publish, self.worker, self.pace)
+        finally:
+            thread.shutdown()
+
+    async def _publish(self, items: Sequence[Item]) -> None:
+        self.published += items
+
+    def keep(self, until: Callable[[], bool]) -> None:
+        """Keep batches until a condition holds."""
+        with self.desk() as desk:
+            asyncio.run(self._keep(desk, until))
+
+    async def _keep(self, desk: Desk, until: Callable[[], bool]) -> None:
+        credentials = CatalogCredentials(None, self.environ)
+        keeper = BatchKeeper(desk, lambda *_: self.provider, credentials)
+        stopping = asyncio.Event()
+        running = asyncio.create_task(keeper.run(stopping))
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while not await asyncio.to_thread(until):
+                    await asyncio.sleep(0.01)
+        finally:
+            stopping.set()
+            await running
+
+    def rows(self, sql: str) -> list[Any]:
+        with transaction(self.engine) as session:
+            return list(session.execute(text(sql)).all())
+
+    def states(self) -> list[str]:
+        return [row[0] for row in self.rows("SELECT state FROM batches ORDER BY id")]
+
+    def verdicts(self) -> int:
+        return int(self.rows("SELECT count(*) FROM verdicts")[0][0])
+
+    def waiting_items(self) -> int:
+        return int(self.rows("SELECT count(*) FROM batched_items")[0][0])
+
+    def has_verdicts(self, number: int) -> Callable[[], bool]:
+        return lambda: self.verdicts() == number and set(self.states()) == {"ended"}

@@ -1,0 +1,102 @@
+"""Batches beside calls: a thread with an event loop of its own."""
+
+import asyncio
+import os
+import secrets
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from celery import bootsteps
+
+from aegish_dist.broker.messages import is_pinned
+from aegish_dist.broker.producer import publish
+from aegish_dist.core.batch_rules import BatchPace
+from aegish_dist.core.verdict import Item
+from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
+from aegish_dist.logs import get_logger
+from aegish_dist.models import CatalogCredentials
+from aegish_dist.pipeline.batches.desk import Desk
+from aegish_dist.pipeline.batches.keeper import BatchKeeper
+from aegish_dist.providers.session import provider_session
+from workers.store import DaemonThread
+
+log = get_logger(__name__)
+
+GRACE_S = 5.0
+"""Seconds that a stopping worker gives requests under way; another worker goes on after a lease."""
+END_S = 2.0
+"""Seconds that its thread may take to end after these."""
+
+
+class Batches(bootsteps.StartStopStep):
+    """Keeps batches in a thread of a worker, whatever becomes of its connection to the broker."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        super().__init__(worker, **kwargs)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._stopping: asyncio.Event
+        self._keeper: BatchKeeper
+        self._begun = threading.Event()
+
+    def start(self, worker: Any) -> None:
+        """Start the thread, unless the worker calls no models."""
+        if not worker.app.conf.aegish_calls:
+            return
+        self._thread = threading.Thread(
+            target=self._run, args=(worker,), name="aegish-batches", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, worker: Any) -> None:
+        """End the thread; a batch that is just being created has some seconds."""
+        if self._thread is None or not self._begun.is_set():
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(GRACE_S)
+            self._loop.call_soon_threadsafe(self._keeper.cancel)
+        except RuntimeError:
+            return  # its loop has ended
+        self._thread.join(END_S)
+
+    terminate = stop
+
+    def _run(self, worker: Any) -> None:
+        try:
+            asyncio.run(self._serve(worker))
+        except Exception:
+            log.exception("batches_failed")
+
+    async def _serve(self, worker: Any) -> None:
+        conf = worker.app.conf
+        engine = open_engine(
+            conf.aegish_database_url, pool_size=1, reply_timeout_s=WORKER_REPLY_TIMEOUT_S
+        )
+        thread = DaemonThread("aegish-batch-store")
+        broker = DaemonThread("aegish-batch-broker")
+        name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
+        pins: frozenset[str] = getattr(worker, "pins", frozenset())
+
+        async def publish_live(items: Sequence[Item]) -> None:
+            await asyncio.wrap_future(broker.submit(publish, worker.app, items))
+
+        with ExitStack() as stack:
+            for end in (engine.dispose, thread.shutdown, broker.shutdown):
+                stack.callback(end)
+            desk = Desk(engine, thread, publish_live, name, BatchPace(conf.aegish_batch_poll_s))
+            async with provider_session() as providers:
+                self._keeper = BatchKeeper(
+                    desk,
+                    providers.batches,
+                    CatalogCredentials(conf.aegish_catalog, os.environ),
+                    lambda queue: not pins or is_pinned(queue, pins),
+                )
+                self._loop = asyncio.get_running_loop()
+                self._stopping = asyncio.Event()
+                self._begun.set()
+                await self._keeper.run(self._stopping)
