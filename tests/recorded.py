@@ -56,6 +56,7 @@ def _record(recording: Recording) -> dict[str, Any]:
         "epoch": recording.epoch,
         "generation": recording.generation,
         "answered": verdict.completion is not None,
+        "pruned": False,
         "simulated": recording.simulated,
         "metadata": dict(sample.metadata),
         "call_errors": [

@@ -6,6 +6,7 @@ Each method of `Store` is one transaction and may block; the event loop calls it
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic
@@ -18,6 +19,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.status import FailedCalls, Waiting
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
+from aegish_dist.db.fleet import about_worker
 from aegish_dist.db.held import batched_among, held_among
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.progress import Progress, model_progress
@@ -126,6 +128,7 @@ class Store:
                 unserved=self._unserved(session),
                 waiting=waiting,
                 failing=failing,
+                about=about_worker(datetime.now(UTC)),
             )
 
     def _unserved(self, session: Session) -> dict[tuple[str, str], str]:

@@ -30,8 +30,19 @@ def halted(status: RunStatus) -> Iterator[str]:
             f" on: `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
         )
 
+    yield from troubled_batches(status)
     if status.state in HELD:
         yield _HELD[status.state].format(run_id=status.run_id)
+
+
+def troubled_batches(status: RunStatus) -> Iterator[str]:
+    """Say which problems batches of models have, with which workers try them again."""
+    for model in status.models:
+        batches = model.batches
+        if batches is not None and batches.problem is not None and model.in_batches:
+            left = "workers try again" if batches.open else "what is left is asked again"
+            if model.state is not State.COMPLETE:
+                yield f"batches of {model.model}: {batches.problem}; {left}"
 
 
 def next_steps(status: RunStatus, hint: str | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from aegish_dist.cli.options import as_each_call, as_json, call_parameters, comm
 from aegish_dist.cli.printing import say_json
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.model import ModelSpec
 from aegish_dist.models import ListedModel, missing_key
 from aegish_dist.prompts.loading import load_prompt
 
@@ -43,12 +44,17 @@ def list_(as_json: bool) -> None:
             model.spec.id,
             _in_all(model, today),
             _price(model.spec.price),
+            _batches(model.spec),
             _key(model, workspace.environ),
             "" if model.entry.retires is None else model.entry.retires.isoformat(),
         )
         for model in listed
     ]
-    print_table(TextTable(("Model", "In all", "$ per million in / out", "Key", "Retires"), rows))
+    print_table(
+        TextTable(
+            ("Model", "In all", "$ per million in / out", "In batches", "Key", "Retires"), rows
+        )
+    )
 
 
 @models.command()
@@ -120,6 +126,10 @@ def _price(price: Price | None) -> str:
     return f"{_rate(price.input)} / {_rate(price.output)}"
 
 
+def _batches(spec: ModelSpec) -> str:
+    return "" if spec.batch_share is None else f"{spec.batch_share:.0%} of it"
+
+
 def _rate(rate: Rate) -> str:
     return f"{rate.base.normalize():f}" + ("+" if rate.tiers else "")
 
@@ -139,5 +149,6 @@ def _document(model: ListedModel, environ: dict[str, str]) -> dict[str, object]:
         "takes_temperature": entry.takes_temperature,
         "input_usd_per_million": None if price is None else float(price.input.base),
         "output_usd_per_million": None if price is None else float(price.output.base),
+        "batch_share": None if spec.batch_share is None else float(spec.batch_share),
         "usd_per_call": None if price is None or price.per_call is None else float(price.per_call),
     }

@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import math
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from functools import wraps
@@ -40,6 +41,29 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
+
+
+class Duration(click.ParamType[float]):
+    """A time such as `90s`, `30m`, `2h` or `1d`, in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read a whole number and its unit; at most a year."""
+        found = _DURATION.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no time: write 90s, 30m, 2h or 1d", param, ctx)
+        seconds = float(found[1]) * _UNIT_S[found[2]]
+        if seconds > _UNIT_S["d"] * DAYS_OF_YEAR:
+            self.fail(f"{value!r} is more than a year", param, ctx)
+        return seconds
+
+
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+DAYS_OF_YEAR = 365
 
 
 def cost_cap(name: str, text: str) -> Callable[[Function], Function]:

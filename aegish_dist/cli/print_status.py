@@ -58,6 +58,13 @@ def _row(model: ModelStatus, workers: int) -> tuple[str, ...]:
 
 
 def _state(model: ModelStatus, workers: int) -> str:
+    from aegish_dist.render.live.words import batch_words  # noqa: PLC0415  only where it prints
+
+    state, batches = _own_state(model, workers), batch_words(model)
+    return f"{state}; {batches}" if batches else state
+
+
+def _own_state(model: ModelStatus, workers: int) -> str:
     if model.reason is None:
         return model.state
     if model.state is State.PARKED:

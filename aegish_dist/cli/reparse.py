@@ -61,6 +61,11 @@ def _print(run: Reparsed, dry_run: bool) -> None:
         f"{run.run_id}: {counted(run.completions, 'completion')} read by parser {PARSER_VERSION},"
         f" {run.updated:,} {would}updated, {counted(len(run.changed), 'outcome')} {would}changed"
     )
+    if run.pruned:
+        note(
+            f"{run.run_id}: {counted(run.pruned, 'completion')} pruned; their verdicts stay as an"
+            " earlier parser read them"
+        )
 
 
 def _list(changed: Sequence[tuple[str, ChangedVerdict]], limit: int) -> None:
@@ -80,6 +85,7 @@ def _document(run: Reparsed) -> dict[str, Any]:
         "run_id": run.run_id,
         "completions": run.completions,
         "updated": run.updated,
+        "pruned": run.pruned,
         "changed": [
             {
                 "model": each.model,

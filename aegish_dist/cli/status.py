@@ -43,6 +43,9 @@ def _document(current: RunStatus) -> dict[str, Any]:
     document = asdict(current)
     for error in document["last_errors"]:
         error["at"] = error["at"].isoformat()
+    for model in document["models"]:
+        if (batches := model["batches"]) is not None and batches["expected_usd"] is not None:
+            batches["expected_usd"] = float(batches["expected_usd"])
     return document
 
 

@@ -9,6 +9,7 @@ from aegish_dist.cli.asking import asked_document, with_checks
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.halts import aggregated, halted, left_to_retry, read
 from aegish_dist.cli.options import (
+    Duration,
     FiniteRange,
     Utf8,
     as_each_call,
@@ -21,7 +22,8 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
 from aegish_dist.core.status import RunStatus, State
-from aegish_dist.pipeline.plan import Request
+from aegish_dist.pipeline.batch_prices import takes_batches
+from aegish_dist.pipeline.plan import Request, Submission
 from aegish_dist.pipeline.start_run import Started, first_reports, start_run
 
 _TAKEN_OVER = ("limit", "epochs", "prompt", "cot", "name", "keys_on_workers", "dry_run", "wait")
@@ -30,7 +32,8 @@ _TAKEN_OVER = ("limit", "epochs", "prompt", "cot", "name", "keys_on_workers", "d
 EXAMPLES = """\b
 Examples:
   aegish-dist submit --models baseline/keyword,openai/gpt-5.1 --limit 50
-  aegish-dist submit --models all --epochs 3 --dry-run"""
+  aegish-dist submit --models all --epochs 3 --dry-run
+  aegish-dist submit --models openai/gpt-5.1,anthropic/claude-haiku-5-5 --batch"""
 
 
 @click.command(epilog=EXAMPLES)
@@ -71,6 +74,17 @@ Examples:
     "Begin no further call once the run has cost this much; `resume` can raise it.",
 )
 @cost_cap("--max-cost-per-model", "The same for each model.")
+@click.option(
+    "--batch",
+    is_flag=True,
+    help="Ask in batches where the provider takes them: half the price, answers within a day.",
+)
+@click.option(
+    "--batch-after",
+    type=Duration(),
+    metavar="T",
+    help="Ask live for so long, such as 30m or 2h, and the rest in batches.",
+)
 @click.option(
     "--name", type=Utf8(), default="", help="A name for the run, which `--run-id` takes too."
 )
@@ -122,6 +136,14 @@ MARGIN = 0.02
 def _request(options: dict[str, Any]) -> Request:
     if options["margin"] is not None and options["stop_when"] is None:
         raise click.UsageError("--margin goes with --stop-when decided")
+    batch_after_s = 0.0 if options["batch"] else options["batch_after"]
+    if options["batch"] and options["batch_after"] is not None:
+        raise click.UsageError("--batch asks everything in batches: leave out --batch-after")
+    if batch_after_s is not None and options["stop_when"] is not None:
+        raise click.UsageError(
+            "--stop-when stops asking once the answers decide, and a batch is paid for as a whole:"
+            " leave out one of them"
+        )
     return Request(
         models=options["models"],
         parameters=replace(
@@ -132,6 +154,7 @@ def _request(options: dict[str, Any]) -> Request:
         datasets=options["datasets"],
         categories=options["categories"],
         preflight=not options["skip_preflight"],
+        batch_after_s=batch_after_s,
         stop_margin=(options["margin"] or MARGIN) if options["stop_when"] else None,
         **{name: options[name] for name in _TAKEN_OVER},
     )
@@ -166,4 +189,17 @@ def _document(started: Started) -> dict[str, Any]:
         "run_id": started.run.run_id if started.run else None,
         "snapshot_id": started.status.snapshot_id if started.status else None,
         **asked_document(submission.models, submission.datasets, started.estimate),
+        "batches": _batches(submission),
+    }
+
+
+def _batches(submission: Submission) -> dict[str, Any] | None:
+    estimated = submission.batch_estimate()
+    if estimated is None:
+        return None
+    cost = estimated.cost_usd
+    return {
+        "after_s": submission.batch_after_s,
+        "models": [spec.id for spec in submission.models if takes_batches(spec)],
+        "cost_usd": None if cost is None else float(cost),
     }

@@ -149,3 +149,7 @@ class BatchTotals:
     """The newest problem of open ones, or else of the newest; None when there is none."""
     states: Mapping[BatchState, int] = field(default_factory=dict)
     """How many are in each state; states of none are left out."""
+    starts_in_s: float = 0.0
+    """Seconds until its items are asked in batches; 0 when they are."""
+    live: int = 0
+    """Items that are asked live because batches gave no answer; counted while none is open."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from aegish_dist.core.batch import BatchTotals
 from aegish_dist.core.status import HELD, ModelStatus, State, may_move
 
 FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED, State.DECIDED)
@@ -35,7 +36,11 @@ def run_eta_s(models: Sequence[ModelStatus]) -> float | None:
 
 
 def cost_at_end_usd(
-    cost_usd: float | None, verdicts: int, state: State, missing: int
+    cost_usd: float | None,
+    verdicts: int,
+    state: State,
+    missing: int,
+    batches: BatchTotals | None = None,
 ) -> float | None:
     """Return what a model will have cost, by what its verdicts have cost on average.
 
@@ -44,13 +49,26 @@ def cost_at_end_usd(
         verdicts: Those that this paid for, replaced ones included.
         state: Of the model.
         missing: Items without a verdict.
+        batches: Its batches; what is in open ones costs what they are expected to.
 
     Returns:
         None when no price is known, or nothing is finished yet.
     """
-    if cost_usd is None or state in FINAL or not missing:
+    if state in FINAL or not missing:
         return cost_usd
-    return round(cost_usd + cost_usd / verdicts * missing, 6) if verdicts else None
+    batched, expected_usd = _left_in_batches(missing, batches)
+    if missing > batched and (cost_usd is None or not verdicts):
+        return None
+    rest_usd = (cost_usd or 0.0) / verdicts * (missing - batched) if verdicts else 0.0
+    return round((cost_usd or 0.0) + expected_usd + rest_usd, 6)
+
+
+def _left_in_batches(missing: int, batches: BatchTotals | None) -> tuple[int, float]:
+    """Return the missing items in open batches and their cost; those of an unknown cost are not."""
+    if batches is None or batches.expected_usd is None or not batches.requests:
+        return 0, 0.0
+    left = min(missing, batches.requests)  # less while results are being stored
+    return left, float(batches.expected_usd) * left / batches.requests
 
 
 def total_usd(costs: Iterable[float | None]) -> float | None:

@@ -63,6 +63,16 @@ class RunDataset:
 
 
 @dataclass(frozen=True, slots=True)
+class Pruned:
+    """Completions of a run that were deleted while their verdicts stayed."""
+
+    completions: int
+    """How many, at least 1."""
+    at: datetime
+    """When the last ones were."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One experiment: models x samples x epochs under one prompt and one set of parameters."""
 
@@ -90,6 +100,8 @@ class Run:
     """Names of the datasets that a model was put to; a model that is absent was put to all."""
     held: Held | None = None
     """Why workers ask nothing of it; None: they ask."""
+    pruned: Pruned | None = None
+    """Completions that it has no more; None: it has all."""
 
     @property
     def samples(self) -> int:
@@ -139,3 +151,5 @@ class RunSummary:
     """Stored so far."""
     held: Held | None
     """Why workers ask nothing of it; None: they ask."""
+    pruned_completions: int
+    """Verdicts of which the completion was deleted."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from aegish_dist.core.batch import BatchState, BatchTotals
 from aegish_dist.core.stop_rule import Decision, StopRule
 from aegish_dist.core.verdict import ErrorClass
 
@@ -98,6 +99,13 @@ class ModelStatus:
     """Those of them that the provider turned down with 429."""
     rate_limited_last_minute: int = 0
     """Those of them in the last minute."""
+    batches: BatchTotals | None = None
+    """Its batches, where it is asked in batches now or later; None where it never is."""
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether what it lacks is asked in batches now."""
+        return self.batches is not None and not self.batches.starts_in_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +215,17 @@ class RunStatus:
         return self.state in HELD and self.ended
 
 
+def _followed(model: ModelStatus) -> int:
+    """Return the batches of a held model whose results are still collected."""
+    if model.batches is None:
+        return 0
+    waiting = model.batches.states.get(BatchState.PLANNED, 0)
+    return model.batches.open - waiting
+
+
 def may_move(model: ModelStatus) -> bool:
     """Return whether verdicts of a model may still come without a user's doing."""
     if model.state in HELD:
-        return model.in_flight > 0
+        return model.in_flight > 0 or _followed(model) > 0
     waits = model.state is State.WAITING and model.reason is None
     return waits or model.state is State.RUNNING

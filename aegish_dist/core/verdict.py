@@ -25,6 +25,10 @@ class Outcome(StrEnum):
     """The call itself failed permanently."""
 
 
+READ = frozenset({Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK, Outcome.FORMAT_ERROR})
+"""Outcomes that were read in a text: without one in the store, it was deleted since."""
+
+
 class ErrorClass(StrEnum):
     """Why an attempt brought no completion."""
 

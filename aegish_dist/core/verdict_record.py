@@ -100,6 +100,8 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     """Version of the parser; 0 where no completion was parsed."""
     answered: bool | None = None
     """Whether an answer came, be it empty."""
+    pruned: bool = False
+    """Whether the store has deleted the answer since: nothing can be read in it again."""
     error_class: ErrorClass | None = None
     """Why no answer came."""
     generation: Count = 0
@@ -145,7 +147,7 @@ OPINIONS = ("outcome", "reason", "confidence", "parser_version")
 OF_OTHER_TABLES = frozenset(
     [
         *("model", "dataset", "command", "target", "category", "cluster"),
-        *("answered", "simulated", "metadata", "call_errors"),
+        *("answered", "pruned", "simulated", "metadata", "call_errors"),
     ]
 )
 """Fields that are no columns of `verdicts`."""

@@ -1,12 +1,10 @@
 """Sums over the batches of a run, and what answers of a model use."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batch import BatchState, BatchTotals
@@ -24,38 +22,8 @@ _USAGE = statement("usage_of_answers")
 _LOCK_RUN = statement("lock_run")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchedModel:
-    """A model of a run that is, or will be, asked in batches."""
-
-    run_model_id: int
-    """Its key in the store."""
-    from_now: bool
-    """Whether its items are asked in batches already; otherwise they are asked live until then."""
-    seconds_until: float
-    """Seconds until that begins; 0 when it has."""
-
-
-def batched_models(session: Session, run_id: str) -> dict[str, BatchedModel]:
-    """Return the models of a run that are asked in batches, now or later.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-    """
-    left = func.extract("epoch", RunModelRow.batch_from - func.now())
-    rows = session.execute(
-        select(RunModelRow.model, RunModelRow.id, left.label("left")).where(
-            RunModelRow.run_id == run_id, RunModelRow.batch_from.is_not(None)
-        )
-    )
-    return {
-        row.model: BatchedModel(row.id, row.left <= 0, max(0.0, float(row.left))) for row in rows
-    }
-
-
 def batch_totals(session: Session, run_id: str) -> dict[str, BatchTotals]:
-    """Return the batches of each model of a run that has any.
+    """Return the batches of each model of a run that is asked in batches, now or later.
 
     Args:
         session: Transaction of the caller.
@@ -75,20 +43,26 @@ def _totals(row: Row[Any]) -> BatchTotals:
         expected_usd=None if row.unpriced else row.expected_usd or Decimal(0),
         problem=row.problem,
         states={state: number for state, number in states.items() if number},
+        starts_in_s=float(row.starts_in_s),
+        live=row.live,
     )
 
 
-def usage_of_answers(session: Session, run_model_id: int) -> Usage | None:
+def usage_of_answers(session: Session, run_id: str, model: str) -> Usage | None:
     """Return the tokens that a call of a model of a run uses on average, not underestimated.
 
     Args:
         session: Transaction of the caller.
-        run_model_id: The model of the run, by its key.
+        run_id: A full run id.
+        model: Canonical model id.
 
     Returns:
         None while there are fewer than `FEWEST_ANSWERS` answers with tokens.
     """
-    row = session.execute(_USAGE, {"model": run_model_id, "limit": MOST_ANSWERS}).one()
+    key = session.scalar(
+        select(RunModelRow.id).where(RunModelRow.run_id == run_id, RunModelRow.model == model)
+    )
+    row = session.execute(_USAGE, {"model": key, "limit": MOST_ANSWERS}).one()
     if row.answers < FEWEST_ANSWERS:
         return None
     return Usage(math.ceil(row.input_tokens), math.ceil(row.output_tokens))
@@ -97,8 +71,3 @@ def usage_of_answers(session: Session, run_model_id: int) -> Usage | None:
 def lock_run(session: Session, run_id: str) -> None:
     """Have other transactions that plan batches of a run wait until this one ends."""
     session.execute(_LOCK_RUN, {"run": run_id})
-
-
-def expected_of_open(totals: Mapping[str, BatchTotals]) -> dict[str, Decimal]:
-    """Return the expected cost of the open batches of each model; 0 where it is unknown."""
-    return {model: each.expected_usd or Decimal(0) for model, each in totals.items()}

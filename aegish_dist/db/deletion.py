@@ -63,6 +63,23 @@ class DeletedBatch:
     """Key of the last sample that it covered."""
 
 
+def last_of_batch(session: Session, run_model_id: int, after: int, limit: int) -> int | None:
+    """Return the key of the last sample among the next verdicts of a model of a run.
+
+    Args:
+        session: Transaction of the caller.
+        run_model_id: Key of the model.
+        after: Key of the sample behind which they are searched.
+        limit: How many verdicts.
+
+    Returns:
+        None when there are no more.
+    """
+    values = {"model": run_model_id, "after": after, "limit": limit}
+    through: int | None = session.scalar(_LAST_OF_BATCH, values)
+    return through
+
+
 def delete_batch(
     session: Session, run_model_id: int, after: int, limit: int
 ) -> DeletedBatch | None:
@@ -77,8 +94,7 @@ def delete_batch(
     Returns:
         None when there are no more.
     """
-    values = {"model": run_model_id, "after": after, "limit": limit}
-    through = session.scalar(_LAST_OF_BATCH, values)
+    through = last_of_batch(session, run_model_id, after, limit)
     if through is None:
         return None
     gone = session.connection().execute(

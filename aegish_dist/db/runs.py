@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Held, Run, RunSummary
+from aegish_dist.core.run import Held, Pruned, Run, RunSummary
 from aegish_dist.core.stop_rule import StopRule
 from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
 from aegish_dist.db.statements import statement
@@ -236,6 +236,7 @@ def load_run(session: Session, run_id: str) -> Run:
             if model.datasets is not None
         },
         held=None if row.held is None else Held(row.held),
+        pruned=None if row.pruned_at is None else Pruned(row.pruned_completions, row.pruned_at),
     )
 
 

@@ -103,6 +103,10 @@ class RunRow(Base):
     """When to stop asking before every item has a verdict; null: never."""
     decision: Mapped[dict[str, Any] | None]
     """The last reading under the stop rule; null: none yet."""
+    pruned_completions: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    """How many of its completions were deleted while their verdicts stayed."""
+    pruned_at: Mapped[datetime | None]
+    """When that happened last; null: never."""
 
 
 class RunDatasetRow(Base):
@@ -178,6 +182,8 @@ class WorkerRow(Base):
     """`[{"run", "model", "items"}]`, with `halt` where the worker does not call it any more, and
     more of `worker_entries`."""
     seen_at: Mapped[datetime]
+    about: Mapped[dict[str, Any] | None]
+    """Its versions and its clock; null of a worker that is older than this column."""
 
 
 class SnapshotRow(Base):

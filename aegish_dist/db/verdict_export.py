@@ -26,6 +26,7 @@ from aegish_dist.core.verdict_record import FIELDS, RecordField
 from aegish_dist.db.judgements import Judgements
 from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.sample_ranges import sample_ranges
+from aegish_dist.db.statements import fragment
 from aegish_dist.db.text import ESCAPE
 from aegish_dist.db.verdict_rows import holds_any_text
 
@@ -45,6 +46,7 @@ _ELSEWHERE = {
     "category": "sample.category",
     "cluster": "sample.cluster",
     "answered": "error_class IS NULL",
+    "pruned": fragment("pruned"),
     "simulated": "%(simulated)s",
     "metadata": "sample.details::text",
     "call_errors": "coalesce(errors, '[]')",

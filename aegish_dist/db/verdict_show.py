@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import READ, ErrorClass
 from aegish_dist.core.verdict_record import STORED, AttemptRecord, VerdictRecord
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import RunModelRow
@@ -151,6 +151,7 @@ def _record(row: Mapping[str, Any], found: FoundSample, errors: _Errors) -> Verd
         category=sample.category,
         cluster=sample.cluster,
         answered=stored["error_class"] is None,
+        pruned=stored["completion"] is None and stored["outcome"] in READ,
         call_errors=tuple(errors.get((row["run_model_id"], row["epoch"], row["generation"]), ())),
         **stored,
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, null, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -85,6 +85,7 @@ def report_worker(
     unserved: Mapping[tuple[str, str], str] | None = None,
     waiting: Mapping[tuple[str, str], Waiting] | None = None,
     failing: Mapping[str, Sequence[FailedCalls]] | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> None:
     """Write down that a worker runs.
 
@@ -97,6 +98,7 @@ def report_worker(
         unserved: Models that it may not call, by run id and model, and why.
         waiting: Items it holds that are not called now, by run id and model.
         failing: Failed calls of items it holds, by run id.
+        about: What it says of itself; see `about_worker`.
     """
     texts = reasons or {}
     held = [
@@ -115,11 +117,14 @@ def report_worker(
         for key, why in sorted((unserved or {}).items())[:MOST_UNSERVED]
     ]
     entries = held + halted + left + failed_entries(failing or {})
-    statement = insert(WorkerRow).values(name=name, in_flight=entries, seen_at=func.now())
+    statement = insert(WorkerRow).values(
+        name=name, in_flight=entries, seen_at=func.now(), about=null() if about is None else about
+    )
+    new = statement.excluded
     session.execute(
         statement.on_conflict_do_update(
             index_elements=["name"],
-            set_={"in_flight": statement.excluded.in_flight, "seen_at": func.now()},
+            set_={"in_flight": new.in_flight, "seen_at": func.now(), "about": new.about},
         )
     )
 

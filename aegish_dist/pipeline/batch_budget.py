@@ -14,13 +14,10 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.batch import BatchTotals
 from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.run import Run
 from aegish_dist.db.batch_totals import (
     batch_totals,
-    batched_models,
-    expected_of_open,
     lock_run,
     usage_of_answers,
 )
@@ -28,6 +25,8 @@ from aegish_dist.db.progress import model_progress
 from aegish_dist.errors import StoreError
 from aegish_dist.models.estimate import ANSWER_TOKENS, fixed_characters, input_tokens
 
+LONG_COMMAND = " " * 4000
+"""A command longer than most: where its request has no room, no batch is worth waiting for."""
 WINDOW_S = 1.0
 """Seconds of the rate that `model_progress` computes beside the costs; it is not used here."""
 
@@ -64,51 +63,65 @@ def batch_budget(session: Session, run: Run, spec: ModelSpec) -> BatchBudget:
         run: A run that was submitted.
         spec: One of its models that is asked in batches.
     """
-    prompt, parameters = _asked(run)
-    capped = _caps(parameters) != (None, None)
+    capped = _caps(run) != (None, None)
+    room = None
     if capped:
         lock_run(session, run.run_id)
-    batched = batched_models(session, run.run_id)[spec.id]
-    return BatchBudget(
-        room_usd=_room(session, run, spec.id, parameters) if capped else None,
-        price=spec.batch_price,
-        fixed_characters=fixed_characters(prompt),
-        answer_tokens=parameters.max_output_tokens if capped else ANSWER_TOKENS,
-        usage=usage_of_answers(session, batched.run_model_id),
-    )
+        progress = model_progress(session, run, WINDOW_S)
+        spent = {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
+        room = _room(run, spec.id, spent, batch_totals(session, run.run_id))
+    return _budget(session, run, spec, room)
 
 
-def _asked(run: Run) -> tuple[Prompt, CallParameters]:
-    if run.prompt is None or run.parameters is None:
-        raise StoreError(f"run {run.run_id} was imported: its models cannot be asked")
-    return run.prompt, run.parameters
-
-
-def _caps(parameters: CallParameters) -> tuple[Decimal | None, Decimal | None]:
-    return parameters.max_cost_usd, parameters.max_cost_per_model_usd
-
-
-def _room(session: Session, run: Run, model: str, parameters: CallParameters) -> Decimal:
-    progress = model_progress(session, run, WINDOW_S)
-    spent = {name: each.cost_usd or Decimal(0) for name, each in progress.items()}
-    bound = committed(spent, batch_totals(session, run.run_id))
-    run_cap, model_cap = _caps(parameters)
-    left = [
-        cap - used
-        for cap, used in ((run_cap, sum(bound.values())), (model_cap, bound[model]))
-        if cap is not None
-    ]
-    return min(left)
-
-
-def committed(
-    spent: Mapping[str, Decimal], totals: Mapping[str, BatchTotals]
-) -> dict[str, Decimal]:
-    """Return what is spent or bound in open batches, by model.
+def is_out_of_money(
+    session: Session,
+    run: Run,
+    spec: ModelSpec,
+    spent: Mapping[str, Decimal],
+    totals: Mapping[str, BatchTotals],
+) -> bool:
+    """Return whether the caps of a run leave less than a request of a batch costs.
 
     Args:
+        session: Transaction of the caller.
+        run: A run that was submitted.
+        spec: One of its models that is asked in batches.
         spent: USD by model of the run.
         totals: Batches by model.
     """
-    expected = expected_of_open(totals)
-    return {model: cost + expected.get(model, 0) for model, cost in spent.items()}
+    room = _room(run, spec.id, spent, totals)
+    if room is None:
+        return False
+    usd = _budget(session, run, spec, room).request_usd(LONG_COMMAND)
+    return usd is not None and usd > room
+
+
+def _budget(session: Session, run: Run, spec: ModelSpec, room_usd: Decimal | None) -> BatchBudget:
+    if run.prompt is None or run.parameters is None:
+        raise StoreError(f"run {run.run_id} was imported: its models cannot be asked")
+    return BatchBudget(
+        room_usd=room_usd,
+        price=spec.batch_price,
+        fixed_characters=fixed_characters(run.prompt),
+        answer_tokens=(ANSWER_TOKENS if room_usd is None else run.parameters.max_output_tokens),
+        usage=usage_of_answers(session, run.run_id, spec.id),
+    )
+
+
+def _caps(run: Run) -> tuple[Decimal | None, Decimal | None]:
+    parameters = run.parameters
+    if parameters is None:
+        return None, None
+    return parameters.max_cost_usd, parameters.max_cost_per_model_usd
+
+
+def _room(
+    run: Run, model: str, spent: Mapping[str, Decimal], totals: Mapping[str, BatchTotals]
+) -> Decimal | None:
+    """Return the caps less what is spent or bound in open batches; None without a cap."""
+    expected = {name: each.expected_usd or Decimal(0) for name, each in totals.items()}
+    bound = {name: cost + expected.get(name, 0) for name, cost in spent.items()}
+    run_cap, model_cap = _caps(run)
+    used = ((run_cap, sum(bound.values())), (model_cap, bound[model]))
+    left = [cap - usd for cap, usd in used if cap is not None]
+    return min(left) if left else None

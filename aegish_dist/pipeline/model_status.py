@@ -1,9 +1,10 @@
 """How far one model of a run is: its state, and what is worked out from its counts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from aegish_dist.core.batch import BatchTotals
 from aegish_dist.core.forecast import cost_at_end_usd, model_eta_s
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls, ModelStatus, State
@@ -27,13 +28,21 @@ class RunFacts:
     """Failed calls of all models by kind, those of items that workers still hold included."""
     decision: Decision | None
     """The last reading of its stop rule; None without one."""
+    batches: Mapping[str, BatchTotals]
+    """Batches of the models that are asked so, now or later."""
+    out_of_money: Collection[str]
+    """Models whose caps leave no room for a further batch."""
 
 
 def model_statuses(facts: RunFacts) -> tuple[ModelStatus, ...]:
     """Return how far each model of a run is, in the order of the run."""
-    spent = {model: each.cost_usd or Decimal(0) for model, each in facts.progress.items()}
-    over = over_budget(facts.run, spent)
+    over = over_budget(facts.run, costs_of(facts.progress)) | set(facts.out_of_money)
     return tuple(_status(facts, spec.id, over=spec.id in over) for spec in facts.run.models)
+
+
+def costs_of(progress: Mapping[str, Progress]) -> dict[str, Decimal]:
+    """Return the cost of each model so far, in USD; 0 where it is unknown."""
+    return {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
 
 
 def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:
@@ -47,6 +56,8 @@ def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:
     cost = None if progress.cost_usd is None else float(progress.cost_usd)
     kinds = [kind for kind in facts.failures if kind.model == model]
     calls = sum(kind.calls for kind in kinds)
+    batches = facts.batches.get(model)
+    rate = 0.0 if batches is not None and not batches.starts_in_s else progress.rate_per_s
     limited = [kind for kind in kinds if kind.error_class is ErrorClass.RATE_LIMIT]
     return ModelStatus(
         model=model,
@@ -60,12 +71,15 @@ def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:
         replaced=progress.replaced,
         reason=_reason(state, fleet, (run.run_id, model)),
         waiting=fleet.waiting.get((run.run_id, model)),
-        eta_s=model_eta_s(state, missing, progress.rate_per_s),
-        cost_at_end_usd=cost_at_end_usd(cost, verdicts + progress.replaced, state, missing),
+        eta_s=model_eta_s(state, missing, rate),
+        cost_at_end_usd=cost_at_end_usd(
+            cost, verdicts + progress.replaced, state, missing, batches
+        ),
         failed_calls=calls,
         retries=max(0, calls - failed),
         rate_limited=sum(kind.calls for kind in limited),
         rate_limited_last_minute=sum(kind.calls_lately for kind in limited),
+        batches=batches,
     )
 
 
@@ -77,6 +91,9 @@ def _state(facts: RunFacts, model: str, missing: int, held: int, *, over: bool) 
         return State(run.held.value)
     if decision is not None and model in decision.stopped:
         return State.DECIDED
+    batches = facts.batches.get(model)
+    if batches is not None and not batches.starts_in_s and missing > batches.live:
+        return _state_in_batches(facts, model, over=over and not batches.open)
     halt = Halt.OVER_BUDGET if over else fleet.halt(run.run_id, model)
     if halt is not None:
         return State(halt.value)
@@ -84,6 +101,14 @@ def _state(facts: RunFacts, model: str, missing: int, held: int, *, over: bool) 
     held_to_call = held if (run.run_id, model) not in fleet.unserved else 0
     moves = held_to_call or (fleet.workers and facts.progress[model].rate_per_s)
     return State.RUNNING if moves else State.WAITING
+
+
+def _state_in_batches(facts: RunFacts, model: str, *, over: bool) -> State:
+    """Return the state of a model that is not called: any worker plans and follows its batches."""
+    if over:
+        return State.OVER_BUDGET
+    may_ask = facts.fleet.workers and (facts.run.run_id, model) not in facts.fleet.unserved
+    return State.RUNNING if may_ask else State.WAITING
 
 
 def _reason(state: State, fleet: Fleet, key: tuple[str, str]) -> str | None:

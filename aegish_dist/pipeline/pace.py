@@ -53,6 +53,8 @@ class Pace:
         passed_s, rate = last.at_s - first.at_s, model.rate_per_s
         if passed_s >= LEAST_S and model.model in first.verdicts:
             rate = (last.verdicts[model.model] - first.verdicts[model.model]) / passed_s
+        if model.in_batches:  # their verdicts come all at once
+            rate = 0.0
         return replace(model, eta_s=model_eta_s(model.state, model.planned - model.done, rate))
 
 

@@ -16,6 +16,12 @@ from aegish_dist.core.words import counted
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import RunEstimate, estimate
+from aegish_dist.pipeline.batch_prices import (
+    at_batch_price,
+    batch_line,
+    require_batches,
+    takes_batches,
+)
 from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
 from aegish_dist.pipeline.runs import checked_name, require_free
 from aegish_dist.prompts.loading import load_prompt
@@ -60,6 +66,9 @@ class Request:
     stop_margin: float | None = None
     """Stop asking a model once it differs from every other one, or by less than this; in (0, 1).
     None: ask everything."""
+    batch_after_s: float | None = None
+    """Seconds after which all that is not answered yet is asked in batches, at their price; 0 for
+    all of it, None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,8 @@ class Submission:
     """Name of the run; may be empty."""
     stop_rule: StopRule | None = None
     """When to stop before everything is asked; None: never."""
+    batch_after_s: float | None = None
+    """Seconds after which it is asked in batches; None: never."""
 
     @property
     def samples(self) -> int:
@@ -92,9 +103,24 @@ class Submission:
         return len(self.models) * self.epochs * self.samples
 
     def estimate(self) -> RunEstimate:
-        """Return the expected tokens and cost."""
+        """Return the expected tokens and cost; for a while live, then in batches: at most."""
+        return self._estimate(in_batches=self.batch_after_s == 0)
+
+    def batch_estimate(self) -> RunEstimate | None:
+        """Return the same if all that can be is asked in batches; None of a run that is not."""
+        return None if self.batch_after_s is None else self._estimate(in_batches=True)
+
+    def batch_note(self) -> str | None:
+        """Return a line about its batches and what they save; None without any."""
+        if self.batch_after_s is None:
+            return None
+        live, batched = (self._estimate(in_batches=each) for each in (False, True))
+        return batch_line(self.models, self.batch_after_s, live, batched)
+
+    def _estimate(self, *, in_batches: bool) -> RunEstimate:
         lengths = [len(sample.command) for d in self.datasets for sample in d.samples]
-        return estimate(self.models, self.prompt, lengths, self.epochs)
+        models = at_batch_price(self.models) if in_batches else self.models
+        return estimate(models, self.prompt, lengths, self.epochs)
 
 
 def plan_run(workspace: Workspace, request: Request) -> Submission:
@@ -106,20 +132,29 @@ def plan_run(workspace: Workspace, request: Request) -> Submission:
 
     Raises:
         CatalogError: A model is unknown.
-        ConfigError: The name is taken, or none.
+        ConfigError: The name is taken, or none; or a model that is to be asked in batches cannot.
         DatasetError: A dataset or a category is unknown, nothing is left of one, or the prompt
             cannot be read.
     """
     name = checked_name(request.name)
     require_free(workspace.engine, name)
     models = workspace.catalog.resolve(request.models, workspace.environ)
+    if request.batch_after_s is not None:
+        require_batches(models)
     prompt = load_prompt(request.prompt, cot=request.cot)
     names = dict.fromkeys(request.datasets or bundled_names())
     chosen = [choose_dataset(workspace.engine, name) for name in names]
     require_categories(chosen, request.categories)
     datasets = tuple(narrow(each, request.categories, request.limit) for each in chosen)
     return Submission(
-        models, datasets, prompt, request.parameters, request.epochs, name, _stop_rule(request)
+        models,
+        datasets,
+        prompt,
+        request.parameters,
+        request.epochs,
+        name,
+        _stop_rule(request),
+        request.batch_after_s,
     )
 
 
@@ -157,7 +192,10 @@ def summary(submission: Submission, estimated: RunEstimate, calls: int) -> list[
         f"{counted(submission.tasks, 'call')}: {counted(len(submission.models), 'model')} x"
         f" {counted(submission.samples, 'sample')} x {counted(submission.epochs, 'epoch')}"
     )
-    lines = [size, cost_summary(estimated, submission.models, calls)]
+    timed = [m for m in submission.models if submission.batch_after_s != 0 or not takes_batches(m)]
+    lines = [size, cost_summary(estimated, timed, calls)]
+    if (batches := submission.batch_note()) is not None:
+        lines.append(batches)
     if (rule := submission.stop_rule) is not None:
         lines.append(
             f"stops asking a model once every question about it is answered: scores differ, or by"
@@ -172,21 +210,24 @@ def cost_summary(estimated: RunEstimate, models: Sequence[ModelSpec], calls: int
 
     Args:
         estimated: Their number, tokens and cost by model.
-        models: The models that are called.
+        models: The models that are called one by one; those of batches are not timed.
         calls: Calls that a worker process has in flight at most.
     """
-    return (
+    tokens_and_cost = (
         f"estimated: {estimated.input_tokens:,} input and {estimated.output_tokens:,} output"
-        f" tokens, ${estimated.known_cost_usd:.2f}{_if_cached(estimated)}{_unpriced(estimated)},"
-        f" at least {_shortest_s(estimated, models, calls):.0f} s with one worker process"
+        f" tokens, ${estimated.known_cost_usd:.2f}{_if_cached(estimated)}{_unpriced(estimated)}"
     )
+    if not models:
+        return tokens_and_cost
+    shortest = _shortest_s(estimated, models, calls)
+    return f"{tokens_and_cost}, at least {shortest:.0f} s with one worker process"
 
 
 def _shortest_s(estimated: RunEstimate, models: Sequence[ModelSpec], calls: int) -> float:
     """Return the least duration with one worker process, in seconds."""
     of = {each.model: each.calls for each in estimated.models}
     slowest = max(of[spec.id] / min(spec.max_in_flight or calls, calls) for spec in models)
-    return max(slowest, estimated.calls / calls) * ASSUMED_CALL_S
+    return max(slowest, sum(of[spec.id] for spec in models) / calls) * ASSUMED_CALL_S
 
 
 def _if_cached(estimated: RunEstimate) -> str:

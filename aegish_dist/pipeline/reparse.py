@@ -66,6 +66,8 @@ class Reparsed:
     """Verdicts of which any parsed column changed, if only the parser's version."""
     changed: tuple[ChangedVerdict, ...]
     """Those whose outcome changed, by model and key."""
+    pruned: int = 0
+    """Verdicts that keep what was read in them, as their completions were deleted."""
 
 
 def reparse_runs(
@@ -99,7 +101,8 @@ def _reparse(
     engine: Engine, run_id: str, dry_run: bool, before: int, show: Callable[[int], None]
 ) -> Reparsed:
     with transaction(engine) as session:
-        models = PerModel.of(session, load_run(session, run_id)).keys
+        run = load_run(session, run_id)
+        models = PerModel.of(session, run).keys
     completions = updated = 0
     changed: list[ChangedVerdict] = []
     for model, run_model_id in models.items():
@@ -117,7 +120,8 @@ def _reparse(
             completions += len(answers)
             updated += len(differing)
             show(before + completions)
-    return Reparsed(run_id, completions, updated, tuple(changed))
+    pruned = 0 if run.pruned is None else run.pruned.completions
+    return Reparsed(run_id, completions, updated, tuple(changed), pruned)
 
 
 class _Differing(NamedTuple):

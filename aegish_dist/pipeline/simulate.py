@@ -14,6 +14,9 @@ from aegish_dist.simulator.personas import PERSONAS
 DEFAULT_FORMAT = WireFormat.OPENAI
 """Format of models whose own is not known, and of personas that the table gives no other."""
 
+BATCH_SHARE = 0.5
+"""Price of a batched request as a share of that of a call, as the three vendors have it."""
+
 
 def one_of_each_format() -> dict[str, WireFormat]:
     """Return the id of the simulated model that stands for each wire format."""
@@ -85,7 +88,7 @@ def _simulated_id(persona: str, wire: WireFormat) -> str:
 def _provider(url: str, name: str, wire: WireFormat) -> str:
     return (
         f'[providers.{_quoted(name)}]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
-        'key_variable = ""\n'
+        f'key_variable = ""\nbatch_share = {BATCH_SHARE}\n'
     )
 
 

@@ -5,19 +5,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
+from aegish_dist.core.batch import BatchTotals
 from aegish_dist.core.forecast import run_eta_s, total_usd
+from aegish_dist.core.run import Run
 from aegish_dist.core.status import HELD, LATELY, ModelStatus, RuleReading, RunStatus, State
 from aegish_dist.core.stop_rule import Decision, StopRule
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.aggregations import newest_aggregation
+from aegish_dist.db.batch_totals import batch_totals
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import failed_kinds
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.stop_rules import load_decision
 from aegish_dist.db.workers import living_fleet
-from aegish_dist.pipeline.model_status import RunFacts, all_failures, model_statuses
+from aegish_dist.pipeline.batch_budget import is_out_of_money
+from aegish_dist.pipeline.model_status import RunFacts, all_failures, costs_of, model_statuses
 
 RATE_WINDOW_S = 15.0
 """Seconds over which verdicts per second are taken."""
@@ -37,6 +42,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         rule, decision = load_decision(session, run_id)
         progress = model_progress(session, run, RATE_WINDOW_S)
         fleet = living_fleet(session)
+        batches = batch_totals(session, run_id)
         stored = failed_kinds(session, run_id, LATELY.total_seconds(), LAST_ERRORS)
         facts = RunFacts(
             run=run,
@@ -44,6 +50,8 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
             fleet=fleet,
             failures=all_failures(stored, fleet.failing.get(run_id, ())),
             decision=None if rule is None else decision,
+            batches=batches,
+            out_of_money=_out_of_money(session, run, costs_of(progress), batches),
         )
         aggregation = newest_aggregation(session, run_id)
     models = model_statuses(facts)
@@ -76,6 +84,18 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         rate_limited_last_minute=sum(model.rate_limited_last_minute for model in models),
         last_errors=facts.failures[:LAST_ERRORS],
     )
+
+
+def _out_of_money(
+    session: Session, run: Run, spent: Mapping[str, Decimal], batches: Mapping[str, BatchTotals]
+) -> set[str]:
+    """Return the models that have no open batch and no room for one."""
+    idle = {model for model, each in batches.items() if not each.starts_in_s and not each.open}
+    return {
+        spec.id
+        for spec in run.models
+        if spec.id in idle and is_out_of_money(session, run, spec, spent, batches)
+    }
 
 
 def _usd(amount: Decimal | None) -> float | None:

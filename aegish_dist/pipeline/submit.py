@@ -49,7 +49,14 @@ def create_run(engine: Engine, submission: Submission) -> Run:
     with transaction(engine) as session:
         require_free_name(session, run.name)
         ids = [save_dataset(session, d, selectable=False) for d in submission.datasets]
-        save_run(session, run, ids, queue_names(run), submission.stop_rule)
+        save_run(
+            session,
+            run,
+            ids,
+            queue_names(run),
+            submission.stop_rule,
+            batch_after_s=submission.batch_after_s,
+        )
     return run
 
 

@@ -194,6 +194,9 @@ def _judge(record: VerdictRecord) -> None:
     if record.completion is None and record.stop_reason is None and not record.answered:
         record.error_class = record.error_class or ErrorClass.DEADLINE
     record.answered = record.error_class is None
+    if record.pruned:
+        problem = "was deleted from the store, so nothing can be read in it"
+        raise InputError(f"{problem}: `runs restore` reads archives", field="completion")
     if record.error_class is None:
         record.outcome, record.reason, record.confidence = opinion(record.completion)
         record.parser_version = PARSER_VERSION

@@ -30,6 +30,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         Fact("Scoring", _scoring(snapshot)),
         Fact("Opinion", _opinion(snapshot)),
         Fact("Verdicts", _verdicts(data, entries)),
+        *_pruned(run),
         Fact(
             "Snapshot",
             f"{data.snapshot.snapshot_id}, taken {format_time(data.snapshot.created_at)}",
@@ -48,6 +49,16 @@ def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
     if not replaced:
         return text
     return f"{text}; {format_count(replaced)} older ones were replaced by a retry and do not count"
+
+
+def _pruned(run: Run) -> Iterator[Fact]:
+    if run.pruned is not None:
+        number = format_count(run.pruned.completions)
+        yield Fact(
+            "Pruned",
+            f"{number} completions were deleted, last {format_time(run.pruned.at)}; the numbers do "
+            "not depend on them",
+        )
 
 
 def _samples(run: Run) -> str:

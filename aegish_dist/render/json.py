@@ -61,6 +61,7 @@ def _run(run: Run) -> dict[str, Any]:
         "origin": run.origin,
         "package_version": run.package_version,
         "epochs": run.epochs,
+        "pruned_completions": 0 if run.pruned is None else run.pruned.completions,
         "prompt": _prompt(run.prompt),
         "parameters": _parameters(run.parameters),
         "datasets": [asdict(dataset) for dataset in run.datasets],

@@ -97,6 +97,8 @@ def _verdict(verdict: ShownVerdict, rule: str, full: bool) -> Iterator[str]:
     if record.reason is not None:
         yield "  reason"
         yield from _text(record.reason, full)
+    if record.pruned:
+        yield "  completion  deleted by `runs prune --completions`"
     if record.completion is not None:
         yield "  completion"
         yield from _text(record.completion, full)

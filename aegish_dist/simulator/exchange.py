@@ -43,6 +43,11 @@ class Exchange:
         word, _, key = given.partition(" ")
         return key.strip() if word.lower() == scheme else ""
 
+    @property
+    def root(self) -> str:
+        """Root of the simulator as the client calls it, without a trailing slash."""
+        return f"{self.request.scheme}://{self.request.host}"
+
     def is_authorised(self, require_key: bool) -> bool:
         """Whether the key is accepted.
 

@@ -64,6 +64,7 @@ def test_submit_prints_the_documented_document(aegish: CommandLine) -> None:
         "models": BASELINES.split(","),
         "datasets": datasets,
         "estimate": {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0},
+        "batches": None,
         "snapshot_id": 1,
     }
     assert [each["name"] for each in datasets] == ["malicious", "harmless", "harmless-hard"]
@@ -125,6 +126,7 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
             "retries": 0,
             "rate_limited": 0,
             "rate_limited_last_minute": 0,
+            "batches": None,
         }
         for model in BASELINES.split(",")
     ]
@@ -479,6 +481,7 @@ def test_models_can_be_listed(aegish: CommandLine, monkeypatch: pytest.MonkeyPat
         "key_set",
         "input_usd_per_million",
         "output_usd_per_million",
+        "batch_share",
         "usd_per_call",
     }
     assert by_id["baseline/keyword"]["key_variable"] is None
@@ -534,3 +537,47 @@ def test_doctor_tells_what_is_wrong(aegish: CommandLine, monkeypatch: pytest.Mon
     assert (ill.code, ill.err) == (1, "")
     assert ill.out.startswith("BAD  database")
     assert "check AEGISH_DIST_DATABASE_URL" in ill.out
+
+
+BATCHED = ("submit", "--models", "openai/gpt-5.1,baseline/keyword", "--dry-run", "--limit", "1")
+
+
+@pytest.mark.parametrize(
+    ("options", "share", "words"),
+    [
+        (["--batch"], 0.5, "asked in batches, each answered within 24 hours"),
+        (["--batch-after", "90m"], 1.0, "asked live for 1 h 30 min, the rest in batches"),
+    ],
+)
+def test_a_run_in_batches_is_estimated_at_their_price(
+    aegish: CommandLine, options: list[str], share: float, words: str
+) -> None:
+    """Half of the price of calls at once, at most the whole of it after a while."""
+    live = aegish.ok(*BATCHED, "--json").json
+    done = aegish.ok(*BATCHED, *options, "--json")
+
+    assert live["batches"] is None
+    whole = live["estimate"]["cost_usd"]
+    assert done.json["estimate"]["cost_usd"] == pytest.approx(whole * share)
+    assert done.json["batches"]["cost_usd"] == pytest.approx(whole / 2)
+    assert done.json["batches"]["models"] == ["openai/gpt-5.1"]
+    assert words in done.err
+    assert "(baseline/keyword: live)" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--batch", "--batch-after", "2h"], "leave out --batch-after"),
+        (["--batch", "--stop-when", "decided"], "a batch is paid for as a whole"),
+        (["--batch-after", "2"], "write 90s, 30m, 2h or 1d"),
+        (["--batch-after", "366d"], "more than a year"),
+    ],
+)
+def test_options_of_batches_that_make_no_sense(
+    aegish: CommandLine, options: list[str], says: str
+) -> None:
+    """They are errors of usage, before anything is looked up."""
+    done = aegish(*BATCHED, *options)
+    assert done.code == 2
+    assert says in done.err

@@ -60,6 +60,17 @@ REFUSALS = [
         (*SUBMIT, "--prompt", "slotless.toml"),
         ("slotless.toml", "'template'", "{command}"),
     ),
+    # Batches
+    Refusal(
+        "no batches at the provider",
+        ("submit", "--models", "openai/x,groq/y,ollama/z", "--batch"),
+        ("groq/y, ollama/z cannot be asked in batches", "batch_share in your catalog"),
+    ),
+    Refusal(
+        "nothing to put into batches",
+        (*SUBMIT, "--batch-after", "2h"),
+        ("none of these models", "leave out --batch"),
+    ),
     # Datasets
     Refusal("unknown dataset", (*SUBMIT, "--dataset", "nope"), ("nope", "datasets list")),
     Refusal("unknown dataset shown", ("datasets", "show", "nope"), ("nope", "datasets list")),

@@ -75,7 +75,7 @@ def test_what_a_reparse_changes(aegish: CommandLine, engine: Engine, stored: Sto
 
     turned: dict[str, Any] = {"model": "test/a", "dataset": "commands", "command": TAR.command}
     turned |= {"epoch": 1, "generation": 0, "from": "FORMAT_ERROR", "to": "BLOCK"}
-    run = {"run_id": RUN, "completions": 4, "updated": 3, "changed": [turned]}
+    run = {"run_id": RUN, "completions": 4, "updated": 3, "pruned": 0, "changed": [turned]}
     assert done == {"parser_version": PARSER_VERSION, "dry_run": False, "runs": [run]}
     assert dry == done | {"dry_run": True}
     assert rows(engine, parsed=False) == raw

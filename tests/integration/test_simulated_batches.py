@@ -1,5 +1,6 @@
 """The vendors' own clients create, poll, list, read and cancel batches on the simulator."""
 
+import io
 import json
 import threading
 import time
@@ -7,6 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from anthropic import Anthropic
+from google import genai
+from google.genai import types
 from openai import OpenAI
 
 from aegish_dist.simulator.batch_plan import BatchPlan
@@ -92,3 +96,112 @@ def test_openai_answers_a_batch_as_it_answers_live(url: str) -> None:
         choice = found[f"t-{place}"]["choices"][0]
         assert choice["message"]["content"] == live.choices[0].message.content
         assert found[f"t-{place}"]["usage"] == live.usage.model_dump(exclude_none=True)
+
+
+def anthropic_client(url: str) -> Anthropic:
+    """Return a client that tries once."""
+    key = {"x-api-key": "k"}
+    return Anthropic(base_url=url, api_key="k", max_retries=0, default_headers=key)
+
+
+def anthropic_requests(*commands: str) -> list[Any]:
+    """Return requests that ask about commands."""
+    return [
+        {
+            "custom_id": f"t-{place}",
+            "params": {
+                "model": "careful",
+                "max_tokens": 100,
+                "messages": [{"role": "user", "content": f"<command>{command}</command>"}],
+            },
+        }
+        for place, command in enumerate(commands)
+    ]
+
+
+def test_anthropic_answers_a_batch_as_it_answers_live(url: str) -> None:
+    """Each result has the name of its request and the answer of a live call."""
+    client = anthropic_client(url)
+    requests = anthropic_requests(*COMMANDS)
+    created = client.messages.batches.create(requests=requests)
+    assert (created.processing_status, created.request_counts.processing) == ("in_progress", 3)
+    assert created.results_url is None
+    batch = until(
+        lambda: client.messages.batches.retrieve(created.id),
+        lambda batch: batch.processing_status == "ended",
+    )
+    assert (batch.request_counts.succeeded, batch.request_counts.processing) == (3, 0)
+    found = {each.custom_id: each.result for each in client.messages.batches.results(batch.id)}
+    for request in requests:
+        result = found.pop(request["custom_id"])
+        assert result.type == "succeeded"
+        live = client.messages.create(**request["params"])
+        assert result.message.content == live.content
+        assert result.message.usage == live.usage
+    assert not found
+    assert client.messages.batches.delete(batch.id).type == "message_batch_deleted"
+    assert batch.id not in {each.id for each in client.messages.batches.list()}
+
+
+def google_client(url: str) -> genai.Client:
+    """Return a client of the Gemini API."""
+    return genai.Client(
+        api_key="k", http_options=types.HttpOptions(base_url=url, api_version="v1beta")
+    )
+
+
+def google_request(command: str) -> dict[str, Any]:
+    """Return a generateContent request."""
+    return {"contents": [{"role": "user", "parts": [{"text": f"<command>{command}</command>"}]}]}
+
+
+def google_ended(client: genai.Client, name: str | None) -> types.BatchJob:
+    """Wait for the end of a batch."""
+    return until(lambda: client.batches.get(name=str(name)), lambda job: bool(job.done))
+
+
+def test_google_answers_an_uploaded_batch_as_it_answers_live(url: str) -> None:
+    """Requests and results are files; each result has the key of its request."""
+    client = google_client(url)
+    lines = [
+        json.dumps({"key": f"t-{place}", "request": google_request(command)})
+        for place, command in enumerate(COMMANDS)
+    ]
+    content = io.BytesIO("\n".join(lines).encode())
+    file = client.files.upload(file=content, config={"mime_type": "application/jsonl"})
+    assert (file.size_bytes, file.download_uri) == (len(content.getvalue()), None)
+    config = types.CreateBatchJobConfig(display_name="t")
+    created = client.batches.create(model="careful", src=str(file.name), config=config)
+    assert created.display_name == "t"
+    job = google_ended(client, created.name)
+    assert job.state is types.JobState.JOB_STATE_SUCCEEDED
+    assert job.dest is not None
+    results = client.files.download(file=str(job.dest.file_name)).decode().splitlines()
+    found = {entry["key"]: entry["response"] for entry in map(json.loads, results)}
+    for place, command in enumerate(COMMANDS):
+        live = client.models.generate_content(model="careful", contents=google_content(command))
+        assert found[f"t-{place}"]["candidates"][0]["content"]["parts"][0]["text"] == live.text
+
+
+def google_content(command: str) -> str:
+    """Return the text of a request."""
+    return f"<command>{command}</command>"
+
+
+def test_google_answers_inline_requests_in_their_order(url: str) -> None:
+    """Inline results repeat the metadata of their requests."""
+    client = google_client(url)
+    source: Any = [
+        {**google_request(command), "metadata": {"key": f"t-{place}"}}
+        for place, command in enumerate(COMMANDS)
+    ]
+    created = client.batches.create(model="careful", src=source)
+    job = google_ended(client, created.name)
+    assert job.dest is not None
+    responses = job.dest.inlined_responses or []
+    assert [each.metadata for each in responses] == [{"key": f"t-{place}"} for place in range(3)]
+    live = client.models.generate_content(model="careful", contents=google_content(COMMANDS[0]))
+    assert responses[0].response is not None
+    assert responses[0].response.text == live.text
+    client.batches.delete(name=str(created.name))
+    assert created.name not in {each.name for each in client.batches.list()}

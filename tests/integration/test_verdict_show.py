@@ -90,6 +90,7 @@ def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
         "correct": False,
         "replaced": False,
         "answered": True,
+        "pruned": False,
         "error_class": None,
         "completion": '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
         "stop_reason": "end_turn",

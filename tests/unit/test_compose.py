@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[2]
 COMPOSE_FILE = ROOT / "docker-compose.yml"
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-LONG_RUNNING = {"postgres", "redis", "worker", "aggregator", "simulator", "relay"}
 WORKERS = ("worker", "aggregator")
+MONITORING = ("exporter", "prometheus", "grafana")
+LONG_RUNNING = {"postgres", "redis", "simulator", "relay", *WORKERS, *MONITORING}
 REQUIRED_VARIABLE = re.compile(r"\$\{AEGISH_DIST_[A-Z]+_PASSWORD:\?[^}]+\}")
 
 
@@ -100,9 +101,10 @@ def test_images_are_pinned() -> None:
     images = {service["image"] for service in SERVICES.values()} - {"aegish-dist"}
     base = re.findall(r"^ARG PYTHON_IMAGE=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
-    assert len(images) == 3
+    assert len(images) == 5
     assert all(
-        re.fullmatch(r"\$\{AEGISH_DIST_\w+_IMAGE:-\w+:[\d.]+(-alpine)?\}", i) for i in images
+        re.fullmatch(r"\$\{AEGISH_DIST_\w+_IMAGE:-[\w/]+:v?\d+\.\d+(\.\d+)?(-alpine)?\}", i)
+        for i in images
     )
     assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim", base[0])
 
@@ -122,7 +124,7 @@ def test_only_migrations_own_the_database() -> None:
     }
 
     assert users == {"migrate": "aegish"} | dict.fromkeys(
-        ("worker", "aggregator", "cli"), "aegish_app"
+        (*WORKERS, "cli", "exporter"), "aegish_app"
     )
     assert SERVICES["migrate"]["depends_on"] == {
         "roles": {"condition": "service_completed_successfully"}
@@ -182,10 +184,54 @@ def test_simulated_catalog_is_current() -> None:
 
 
 def test_the_aggregator_calls_no_model() -> None:
-    """It is a worker of aggregations alone, and names itself as its health check asks."""
-    aggregator = SERVICES["aggregator"]
-    *_, check = aggregator["healthcheck"]["test"]
+    """It is a worker of aggregations alone."""
+    assert SERVICES["aggregator"]["command"][:2] == ["worker", "--aggregate-only"]
 
-    assert aggregator["command"][:2] == ["worker", "--aggregate-only"]
-    assert aggregator["command"][-1] == "aggregator@%h"
-    assert "--destination aggregator@$$HOSTNAME" in check
+
+@pytest.mark.parametrize("name", [*WORKERS, "exporter"])
+def test_a_process_says_itself_whether_it_lives(name: str) -> None:
+    """The health check asks for the page that is served on the port of the measures."""
+    variables, command = SERVICES[name]["environment"], SERVICES[name]["command"]
+    port = variables.get("AEGISH_DIST_METRICS_PORT", command[-1])
+    host = variables.get("AEGISH_DIST_METRICS_HOST", command[-3])
+
+    assert (port, host) == ("9464", "0.0.0.0")
+    assert f"http://127.0.0.1:{port}/healthz" in SERVICES[name]["healthcheck"]["test"][-1]
+
+
+@pytest.mark.parametrize("name", MONITORING)
+def test_monitoring_is_optional(name: str) -> None:
+    """None of it runs unless it is asked for, and none has a key."""
+    assert SERVICES[name]["profiles"] == ["monitoring"]
+    assert not COMPOSE["x-keys"].keys() & SERVICES[name].get("environment", {}).keys()
+
+
+def test_prometheus_scrapes_what_runs() -> None:
+    """Its targets are services that serve measures, at their port, and it has the rules."""
+    config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    targets = [each for job in config["scrape_configs"] for each in job["dns_sd_configs"]]
+
+    assert {name for each in targets for name in each["names"]} == {*WORKERS, "exporter"}
+    assert {each["port"] for each in targets} == {9464}
+    assert "./deploy/prometheus:/etc/prometheus:ro" in SERVICES["prometheus"]["volumes"]
+
+
+def test_grafana_is_read_only_to_all() -> None:
+    """Visitors look without a password, and there is nothing to log in to."""
+    settings = SERVICES["grafana"]["environment"]
+
+    assert settings["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert settings["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert settings["GF_AUTH_BASIC_ENABLED"] == "false"
+    assert settings["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+
+
+def test_grafana_finds_what_is_provisioned() -> None:
+    """Folders and addresses of the provisioning are those of the services."""
+    folder = ROOT / "deploy" / "grafana" / "provisioning"
+    boards = yaml.safe_load((folder / "dashboards" / "aegish-dist.yml").read_text())
+    sources = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())
+    path = boards["providers"][0]["options"]["path"]
+
+    assert f"./deploy/grafana/dashboards:{path}:ro" in SERVICES["grafana"]["volumes"]
+    assert sources["datasources"][0]["url"] == "http://prometheus:9090"

@@ -1,33 +1,38 @@
 -- Sums over batches: `db.batch_totals` reads these.
 
 -- name: add_up_batches
--- One row for each model of the run `:run` that has batches: how many by state, and of those that
--- are not ended their requests, those that the provider has answered, the seconds since the oldest
--- was handed over, and their expected cost (null where one is unknown). The problem is that of the
--- newest open batch that has one, or else of the newest batch.
-SELECT model.model, model.id AS run_model_id, count(*) AS batches,
-       count(*) FILTER (WHERE batch.state = 'planned') AS planned,
-       count(*) FILTER (WHERE batch.state = 'creating') AS creating,
-       count(*) FILTER (WHERE batch.state = 'in_progress') AS in_progress,
-       count(*) FILTER (WHERE batch.state = 'collecting') AS collecting,
-       count(*) FILTER (WHERE batch.state = 'ended') AS ended,
-       coalesce(sum(batch.requests) FILTER (WHERE batch.state <> 'ended'), 0) AS requests,
-       coalesce(sum(coalesce((batch.counts ->> 'succeeded')::bigint, 0)
-                    + coalesce((batch.counts ->> 'failed')::bigint, 0))
-                FILTER (WHERE batch.state <> 'ended'), 0) AS answered,
-       extract(epoch FROM now() - min(batch.submitted_at)
-               FILTER (WHERE batch.state <> 'ended')) AS oldest_s,
-       sum(batch.expected_usd) FILTER (WHERE batch.state <> 'ended') AS expected_usd,
-       count(*) FILTER (WHERE batch.state <> 'ended' AND batch.expected_usd IS NULL) AS unpriced,
-       (array_agg(batch.problem ORDER BY batch.state = 'ended', batch.id DESC)
-        FILTER (WHERE batch.problem IS NOT NULL
-                AND (batch.state <> 'ended' OR batch.id = newest.id)))[1] AS problem
+-- One row for each model of the run `:run` that is asked in batches, now or later: the seconds until
+-- then, how many batches it has by state, and of those that are not ended their requests, those that
+-- the provider has answered, the seconds since the oldest was handed over, and their expected cost
+-- (null where one is unknown). The problem is that of the newest open batch that has one, or else of
+-- the newest batch. `live` are the items that are asked live, counted while no batch is open.
+SELECT model.model, greatest(0, extract(epoch FROM model.batch_from - now())) AS starts_in_s,
+       made.*,
+       CASE WHEN made.batches > made.ended THEN 0 ELSE (
+           SELECT count(*) FROM batched_items WHERE run_model_id = model.id AND live) END AS live
 FROM run_models AS model
-JOIN batches AS batch ON batch.run_model_id = model.id
 CROSS JOIN LATERAL (
-    SELECT max(id) AS id FROM batches WHERE run_model_id = model.id) AS newest
-WHERE model.run_id = :run
-GROUP BY model.model, model.id
+    SELECT count(*) AS batches,
+           count(*) FILTER (WHERE state = 'planned') AS planned,
+           count(*) FILTER (WHERE state = 'creating') AS creating,
+           count(*) FILTER (WHERE state = 'in_progress') AS in_progress,
+           count(*) FILTER (WHERE state = 'collecting') AS collecting,
+           count(*) FILTER (WHERE state = 'ended') AS ended,
+           coalesce(sum(requests) FILTER (WHERE state <> 'ended'), 0) AS requests,
+           coalesce(sum(coalesce((counts ->> 'succeeded')::bigint, 0)
+                        + coalesce((counts ->> 'failed')::bigint, 0))
+                    FILTER (WHERE state <> 'ended'), 0) AS answered,
+           extract(epoch FROM now() - min(submitted_at) FILTER (WHERE state <> 'ended'))
+               AS oldest_s,
+           sum(expected_usd) FILTER (WHERE state <> 'ended') AS expected_usd,
+           count(*) FILTER (WHERE state <> 'ended' AND expected_usd IS NULL) AS unpriced,
+           (array_agg(problem ORDER BY state = 'ended', id DESC)
+            FILTER (WHERE problem IS NOT NULL AND (state <> 'ended' OR id = newest_id)))[1]
+               AS problem
+    FROM batches AS batch
+    CROSS JOIN (SELECT max(id) AS id FROM batches WHERE run_model_id = model.id) AS newest (newest_id)
+    WHERE batch.run_model_id = model.id) AS made
+WHERE model.run_id = :run AND model.batch_from IS NOT NULL
 
 -- name: usage_of_answers
 -- One row: how many of `:limit` verdicts of the model `:model` have tokens, and by these the

@@ -3,6 +3,7 @@
 -- name: list_runs
 -- The `:limit` newest runs, newest first, with the numbers of their models, samples and verdicts.
 SELECT run.id AS run_id, run.name, run.origin, run.created_at, run.epochs, run.held,
+       run.pruned_completions,
        (SELECT count(*) FROM run_models WHERE run_id = run.id) AS models,
        (SELECT coalesce(sum(dataset.samples), 0)
         FROM run_datasets AS asked JOIN datasets AS dataset ON dataset.id = asked.dataset_id

@@ -92,11 +92,6 @@ class BatchBody(aiohttp.Payload):
         super().__init__(pieces)
         self._size = size
 
-    @property
-    def bytes(self) -> int:
-        """Its length."""
-        return self._size or 0
-
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Return it as a text; for debugging, because all of it is made."""
         return b"".join(self._value()).decode(encoding, errors)

@@ -12,7 +12,6 @@ from yarl import URL
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.batches.body import BatchBody
 from aegish_dist.providers.exchange import (
     MAX_BODY_BYTES,
     MaskedReader,
@@ -75,19 +74,18 @@ class Transfer:
         url = self.url(path).with_query(query or {})
         return self.object(await self._reply(self._to(url, CALL_LIMIT_S), sent, method))
 
-    async def upload(self, url: URL, body: BatchBody | None, headers: Mapping[str, str]) -> Reply:
-        """Post a large body, or begin to; return a successful response.
+    async def upload(self, url: URL, body: aiohttp.Payload, headers: Mapping[str, str]) -> Reply:
+        """Post a body of any length; return a successful response.
 
         Args:
             url: The address, below the API's host.
-            body: The body; None posts none.
+            body: The body, whose length bounds the time that it may take.
             headers: Laid over the usual ones.
 
         Raises:
             ProviderError: There was no answer, or an error.
         """
-        size = 0 if body is None else body.bytes
-        route = self._to(url, CALL_LIMIT_S + size / UPLOAD_BYTES_PER_S)
+        route = self._to(url, CALL_LIMIT_S + (body.size or 0) / UPLOAD_BYTES_PER_S)
         return await self._reply(replace(route, headers={**route.headers, **headers}), body, "POST")
 
     async def lines(self, url: URL) -> AsyncGenerator[bytes | None, None]:
@@ -157,10 +155,14 @@ class Transfer:
         )
 
     def _to(self, url: URL, time_limit_s: float) -> Route:
-        if url.origin() != self.base_url.origin():
+        if _origin(url) != _origin(self.base_url):
             # The key would travel along.
             raise lenient.malformed("the provider names an address on another host")
         return replace(self._route, url=url, time_limit_s=time_limit_s)
+
+
+def _origin(url: URL) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.host, url.port
 
 
 def checked_name(value: object, prefix: str = "") -> str:

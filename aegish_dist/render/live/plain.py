@@ -1,7 +1,7 @@
 """A run that goes on, in one line of ASCII: for pipes, logs and terminals that only print."""
 
 from aegish_dist.core.printable import shortened
-from aegish_dist.core.status import RunStatus
+from aegish_dist.core.status import ModelStatus, RunStatus
 from aegish_dist.render.live.words import error_words, foreign, headline
 
 MOST_ERROR_CHARS = 160
@@ -33,4 +33,12 @@ def _facts(status: RunStatus) -> tuple[object, ...]:
         (model.state, model.done, model.in_flight, model.reason, model.failed, model.failed_calls)
         for model in status.models
     ]
-    return status.state, models, status.workers, status.planned
+    batches = [_batches(model) for model in status.models]
+    return status.state, models, batches, status.workers, status.planned
+
+
+def _batches(model: ModelStatus) -> tuple[object, ...]:
+    batches = model.batches
+    if batches is None:
+        return ()
+    return tuple(batches.states.items()), batches.answered, batches.problem

@@ -3,6 +3,7 @@
 Foreign text comes out printable, on one line and without keys.
 """
 
+from aegish_dist.core.batch import BatchState, BatchTotals
 from aegish_dist.core.printable import printable
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import (
@@ -85,6 +86,7 @@ def headline(status: RunStatus) -> list[str]:
         pace(sum(model.rate_per_s for model in status.models)),
         f"{in_flight:,} in flight",
         *_waits_of_all(status),
+        *_batches_of_all(status),
         time_left(status),
         counted(status.workers, "worker"),
         cost(status),
@@ -101,8 +103,65 @@ def _waits_of_all(status: RunStatus) -> list[str]:
     return [f"{number:,} {words}" for words, number in facts.items() if number]
 
 
+def _batches_of_all(status: RunStatus) -> list[str]:
+    opened = [m.batches for m in status.models if m.batches is not None and m.batches.open]
+    if not opened:
+        return []
+    batches, answered, requests = (
+        sum(getattr(each, name) for each in opened) for name in ("open", "answered", "requests")
+    )
+    return [f"{_counted_batches(batches)} open, {answered:,} of {requests:,} answered"]
+
+
 def why(model: ModelStatus) -> str:
     """Say why items of a model wait; empty when none does, or only for those before it."""
+    parts = (_why_not_called(model), batch_words(model))
+    return "; ".join(part for part in parts if part)
+
+
+def batch_words(model: ModelStatus) -> str:
+    """Say how far the batches of a model are; empty where it has none, and at its end."""
+    batches = model.batches
+    if batches is None or model.state is State.COMPLETE:
+        return ""
+    if batches.starts_in_s:
+        return f"in batches in {duration(batches.starts_in_s)}"
+    parts = [_open_batches(batches)] if batches.open else []
+    if not batches.open and model.state is State.RUNNING:
+        parts.append("its next batch is to be planned")
+    if batches.live:
+        parts.append(f"{counted(batches.live, 'item')} asked live, batches gave no answer")
+    if batches.problem is not None:
+        parts.append(f"latest problem: {foreign(batches.problem)}")
+    return "; ".join(parts)
+
+
+def _open_batches(batches: BatchTotals) -> str:
+    states = ", ".join(
+        f"{number} {_STATES[state]}"
+        for state, number in batches.states.items()
+        if state is not BatchState.ENDED
+    )
+    words = f"{_counted_batches(batches.open)} ({states})"
+    words += f": {batches.answered:,} of {batches.requests:,} answered"
+    return words if batches.oldest_s is None else f"{words}, oldest {duration(batches.oldest_s)}"
+
+
+def _counted_batches(number: int) -> str:
+    return f"{number:,} batch" if number == 1 else f"{number:,} batches"
+
+
+_STATES = {
+    BatchState.PLANNED: "planned",
+    BatchState.CREATING: "handed over",
+    BatchState.IN_PROGRESS: "in progress",
+    BatchState.COLLECTING: "collected",
+    BatchState.ENDED: "ended",
+}
+"""States of batches in words."""
+
+
+def _why_not_called(model: ModelStatus) -> str:
     match model.state:
         case State.COMPLETE:
             words = ""

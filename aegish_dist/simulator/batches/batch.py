@@ -48,6 +48,10 @@ class NamedRequest:
     """The request; an error when it is not valid, which fails this request alone."""
 
 
+RequestOutcome = Completion | ErrorAnswer | Unanswered
+"""The end of one request of a batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchProblem:
     """Why a batch is refused as a whole."""
@@ -66,7 +70,7 @@ class ResultLine:
 
     name: str
     """Name of the request."""
-    outcome: Completion | ErrorAnswer | Unanswered
+    outcome: RequestOutcome
     """Its outcome."""
     broken: bool = False
     """Whether the line is cut, so that it is no JSON."""
@@ -112,10 +116,14 @@ class SimulatedBatch:
     """Unix time of its end; None before."""
     requests: list[NamedRequest] = field(default_factory=list)
     """Its requests as far as they are read."""
+    size: int = 0
+    """Number of its requests as far as it is known."""
     moments: Sequence[float] = ()
     """Part of its time after which each request is answered, in (0, 1), in ascending order."""
     problems: list[BatchProblem] = field(default_factory=list)
     """Why it failed as a whole; empty when it did not."""
+    outcomes: list[RequestOutcome] = field(default_factory=list)
+    """Outcomes of its requests; empty before its end."""
     lines: list[ResultLine] = field(default_factory=list)
     """Its results; empty before its end."""
     files: dict[str, str] = field(default_factory=dict)
@@ -141,7 +149,7 @@ class SimulatedBatch:
     def answered(self, now_s: float) -> int:
         """Return how many requests are answered so far, well or with an error."""
         if self.has_ended:
-            return sum(not isinstance(line.outcome, Unanswered) for line in self.lines)
+            return sum(not isinstance(outcome, Unanswered) for outcome in self.outcomes)
         return bisect_right(self.moments, self.progress(now_s))
 
     def cancel(self, now_s: float) -> None:

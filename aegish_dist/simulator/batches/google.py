@@ -1,6 +1,251 @@
-"""Batches of this dialect."""
+"""Gemini batches: requests in the body or in an uploaded file, and results likewise."""
 
-from aegish_dist.simulator.batches.routes import BatchRoute
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
-ROUTES: tuple[BatchRoute, ...] = ()
-"""Paths of this dialect."""
+from aegish_dist.core.batch import Unanswered
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.simulator import google as live
+from aegish_dist.simulator.batches.batch import (
+    BatchPhase,
+    BatchProblem,
+    NamedRequest,
+    RequestOutcome,
+    ResultLine,
+    SimulatedBatch,
+)
+from aegish_dist.simulator.batches.google_files import FILE_ROUTES
+from aegish_dist.simulator.batches.routes import (
+    BatchCall,
+    BatchReply,
+    BatchRoute,
+    Endpoint,
+    json_object,
+    page_size,
+    read_body,
+    timestamp,
+)
+from aegish_dist.simulator.batches.store import BatchStore, page, written
+from aegish_dist.simulator.dialect import Call, ErrorAnswer
+
+MAX_INLINE_BYTES = 20 * 2**20
+_TYPE = "type.googleapis.com/google.ai.generativelanguage.v1beta."
+_STATES = {
+    BatchPhase.VALIDATING: "BATCH_STATE_PENDING",
+    BatchPhase.IN_PROGRESS: "BATCH_STATE_RUNNING",
+    BatchPhase.CANCELLING: "BATCH_STATE_RUNNING",
+    BatchPhase.COMPLETED: "BATCH_STATE_SUCCEEDED",
+    BatchPhase.EXPIRED: "BATCH_STATE_EXPIRED",
+    BatchPhase.CANCELLED: "BATCH_STATE_CANCELLED",
+    BatchPhase.FAILED: "BATCH_STATE_FAILED",
+}
+# Codes of google.rpc.Code: results and operations have these, HTTP bodies the status of HTTP.
+_INVALID, _CANCELLED = 3, 1
+_CODES = {
+    ErrorClass.BAD_REQUEST: _INVALID,
+    ErrorClass.AUTH: 16,
+    ErrorClass.NOT_FOUND: 5,
+    ErrorClass.RATE_LIMIT: 8,
+    ErrorClass.QUOTA: 8,
+    ErrorClass.SERVER: 13,
+    ErrorClass.OVERLOADED: 14,
+}
+
+
+async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
+    body = json_object(await read_body(call.body, MAX_INLINE_BYTES))
+    if body is None or not isinstance(batch := body.get("batch"), dict):
+        return _refusal("Invalid JSON payload received, or more than 20 MB of it.")
+    given = batch.get("inputConfig", batch.get("input_config"))
+    given = given if isinstance(given, dict) else {}
+    facts = {"model": f"models/{call.found['model']}", "displayName": batch.get("displayName")}
+    inline = given.get("requests")
+    if isinstance(inline, dict) and isinstance(inline.get("requests"), list):
+        entries = inline["requests"]
+        facts["inline"] = {_inline_name(*each): _metadata(each[1]) for each in enumerate(entries)}
+        requests = _inline_requests(entries, call.found["model"])
+        return _created(call, call.store.create(requests, facts))
+    name = str(given.get("fileName", given.get("file_name", "")))
+    file = call.store.files.get(name.removeprefix("files/"))
+    if file is None:
+        return ErrorAnswer(ErrorClass.NOT_FOUND, f"File '{name}' is not found.")
+    requests = _file_requests(file.content, call.found["model"])
+    return _created(call, call.store.create(requests, facts, partial(_leave_file, call.store)))
+
+
+def _created(call: BatchCall, batch: SimulatedBatch) -> BatchReply:
+    return BatchReply(_operation(batch, call.now_s))
+
+
+def _metadata(entry: object) -> object:
+    return entry.get("metadata") if isinstance(entry, dict) else None
+
+
+def _inline_name(place: int, entry: object) -> str:
+    metadata = _metadata(entry)
+    return str(metadata.get("key", place)) if isinstance(metadata, dict) else str(place)
+
+
+def _inline_requests(entries: list[Any], model: str) -> Iterator[NamedRequest | BatchProblem]:
+    for place, entry in enumerate(entries):
+        yield _request(entry, _inline_name(place, entry), model)
+    if not entries:
+        yield BatchProblem("INVALID_ARGUMENT", "The batch has no requests.")
+
+
+def _file_requests(content: bytes, model: str) -> Iterator[NamedRequest | BatchProblem]:
+    number = 0
+    for number, line in enumerate(content.splitlines(), start=1):
+        entry = json_object(line)
+        if entry is None:
+            words = f"Line {number} of the input file is not a JSON object."
+            yield BatchProblem("INVALID_ARGUMENT", words, number)
+            return
+        yield _request(entry, str(entry.get("key", "")), model)
+    if not number:
+        yield BatchProblem("INVALID_ARGUMENT", "The input file is empty.")
+
+
+def _request(entry: object, name: str, model: str) -> NamedRequest:
+    body = entry.get("request") if isinstance(entry, dict) else None
+    if not isinstance(body, dict):
+        return NamedRequest(name, _refusal("GenerateContentRequest is not specified"))
+    return NamedRequest(name, live.read(body, model))
+
+
+def _leave_file(store: BatchStore, batch: SimulatedBatch) -> None:
+    """Keep the results in a file; an expired batch has none."""
+    if batch.outcomes:
+        file = store.add_file(f"batch-{batch.id}", "GENERATED", written(batch, _line_body))
+        batch.files["responsesFile"] = file.id
+
+
+def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
+    return {"key": line.name, **_result(line.outcome, call)}
+
+
+def _result(outcome: RequestOutcome, call: Call) -> dict[str, Any]:
+    match outcome:
+        case Completion():
+            return {"response": live.answer_body(outcome, call)}
+        case Unanswered():
+            return {"error": {"code": _CANCELLED, "message": "The batch was cancelled."}}
+        case _:
+            code = _CODES.get(outcome.error_class, 2)
+            words = outcome.message or live.ERRORS[outcome.error_class].message
+            return {"error": {"code": code, "message": words}}
+
+
+async def _describe(call: BatchCall) -> BatchReply | ErrorAnswer:
+    batch = call.store.batches.get(call.found["id"])
+    return _no_batch(call) if batch is None else BatchReply(_operation(batch, call.now_s))
+
+
+async def _list(call: BatchCall) -> BatchReply | ErrorAnswer:
+    limit = page_size(call.query.get("pageSize"), 50, 1_000)
+    after = call.query.get("pageToken", "")
+    found, more = page(call.store.batches.values(), limit, after=after)
+    body: dict[str, Any] = {"operations": [_operation(batch, call.now_s) for batch in found]}
+    return BatchReply(body | ({"nextPageToken": found[-1].id} if more else {}))
+
+
+async def _cancel(call: BatchCall) -> BatchReply | ErrorAnswer:
+    batch = call.store.batches.get(call.found["id"])
+    if batch is None:
+        return _no_batch(call)
+    batch.cancel(call.now_s)
+    return BatchReply({})
+
+
+async def _delete(call: BatchCall) -> BatchReply | ErrorAnswer:
+    batch = call.store.batches.get(call.found["id"])
+    if batch is None:
+        return _no_batch(call)
+    batch.cancel(call.now_s)
+    call.store.remove(batch)
+    return BatchReply({})
+
+
+def _operation(batch: SimulatedBatch, now_s: float) -> dict[str, Any]:
+    """Describe a batch as a long-running operation, with its results once it has ended."""
+    name = f"batches/{batch.id}"
+    metadata: dict[str, Any] = {
+        "@type": f"{_TYPE}GenerateContentBatch",
+        "name": name,
+        "model": batch.facts["model"],
+        "displayName": batch.facts["displayName"],
+        "createTime": timestamp(batch.created_s),
+        "updateTime": timestamp(now_s if batch.ended_s is None else batch.ended_s),
+        "batchStats": _stats(batch, now_s),
+        "state": _STATES[batch.phase],
+    }
+    if not batch.has_ended:
+        return {"name": name, "metadata": metadata}
+    metadata["endTime"] = metadata["updateTime"]
+    if batch.problems:
+        error = {"code": _INVALID, "message": batch.problems[0].message}
+        return {"name": name, "metadata": metadata, "done": True, "error": error}
+    output = _output(batch)
+    response = {"@type": f"{_TYPE}GenerateContentBatchOutput", **output}
+    metadata["output"] = output
+    return {"name": name, "metadata": metadata, "done": True, "response": response}
+
+
+def _output(batch: SimulatedBatch) -> dict[str, Any]:
+    """Return the results: inline ones in the order of their requests, else their file."""
+    if "inline" not in batch.facts:
+        return {use: f"files/{id}" for use, id in batch.files.items()}
+    metadata = batch.facts["inline"]
+    places = {name: place for place, name in enumerate(metadata)}
+    lines = sorted(batch.lines, key=lambda line: places.get(line.name, len(places)))
+    entries = [
+        _inline_entry(
+            line, metadata.get(line.name), Call(f"{batch.id}{place:06x}", batch.created_s)
+        )
+        for place, line in enumerate(lines)
+    ]
+    return {"inlinedResponses": {"inlinedResponses": entries}} if entries else {}
+
+
+def _inline_entry(line: ResultLine, metadata: object, call: Call) -> dict[str, Any]:
+    entry = {} if line.broken else _result(line.outcome, call)
+    return entry if metadata is None else entry | {"metadata": metadata}
+
+
+def _stats(batch: SimulatedBatch, now_s: float) -> dict[str, str]:
+    """Count the requests, as texts and without zeros, as this provider writes large integers."""
+    succeeded = sum(isinstance(outcome, Completion) for outcome in batch.outcomes)
+    failed = len(batch.outcomes) - succeeded
+    answered = succeeded if batch.has_ended else batch.answered(now_s)
+    counts = {
+        "requestCount": batch.size,
+        "successfulRequestCount": answered,
+        "failedRequestCount": failed,
+        "pendingRequestCount": batch.size - answered - failed,
+    }
+    return {name: str(number) for name, number in counts.items() if number}
+
+
+def _refusal(words: str) -> ErrorAnswer:
+    return ErrorAnswer(ErrorClass.BAD_REQUEST, words)
+
+
+def _no_batch(call: BatchCall) -> ErrorAnswer:
+    return ErrorAnswer(ErrorClass.NOT_FOUND, f"Batch '{call.found['id']}' is not found.")
+
+
+_ROOT = r"(?:/.*)?/v1beta"
+_BATCH = rf"{_ROOT}/batches/(?P<id>[^/:]+)"
+_CREATE = rf"{_ROOT}/models/(?P<model>.+):batchGenerateContent"
+ROUTES = (
+    *FILE_ROUTES,
+    BatchRoute("POST", re.compile(_CREATE), Endpoint.CREATE, _create),
+    BatchRoute("GET", re.compile(rf"{_ROOT}/batches"), Endpoint.LIST, _list),
+    BatchRoute("GET", re.compile(_BATCH), Endpoint.POLL, _describe),
+    BatchRoute("DELETE", re.compile(_BATCH), Endpoint.DELETE, _delete),
+    BatchRoute("POST", re.compile(rf"{_BATCH}:cancel"), Endpoint.CANCEL, _cancel),
+)
+"""Paths of this dialect, whatever root precedes them."""

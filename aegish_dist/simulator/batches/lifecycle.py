@@ -18,6 +18,7 @@ from aegish_dist.simulator.batches.batch import (
     BatchPhase,
     BatchProblem,
     NamedRequest,
+    RequestOutcome,
     ResultLine,
     SimulatedBatch,
 )
@@ -75,6 +76,7 @@ class BatchRunner:
                 batch.requests.append(request)
         if batch.problems:
             return self._end(batch, BatchPhase.FAILED, at_end)
+        batch.size = len(batch.requests)
         answers = [self._ask(request) async for request in _in_slices(batch.requests)]
         answers.sort(key=lambda answer: answer.moment)
         batch.moments = [answer.moment for answer in answers]
@@ -83,7 +85,9 @@ class BatchRunner:
         with suppress(TimeoutError):
             async with asyncio.timeout(batch.due_s - time.time()):
                 await batch.cancelling.wait()
-        batch.lines = [_line(answer, batch) for answer in answers]
+        batch.outcomes = [_outcome(answer, batch) for answer in answers]
+        names = (answer.name for answer in answers)
+        batch.lines = list(map(ResultLine, names, batch.outcomes))
         whole = batch.cancelled_s is None
         return self._end(batch, BatchPhase.COMPLETED if whole else BatchPhase.CANCELLED, at_end)
 
@@ -124,8 +128,8 @@ async def _in_slices(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
 
 
-def _line(answer: _Answered, batch: SimulatedBatch) -> ResultLine:
-    """Return the result of a request; one that the end forestalled is not answered."""
+def _outcome(answer: _Answered, batch: SimulatedBatch) -> RequestOutcome:
+    """Return the outcome of a request; after the end of its batch it is not answered."""
     if batch.cancelled_s is not None and answer.moment > batch.progress(batch.cancelled_s):
-        return ResultLine(answer.name, Unanswered.CANCELLED)
-    return ResultLine(answer.name, answer.outcome)
+        return Unanswered.CANCELLED
+    return answer.outcome

@@ -1,12 +1,9 @@
 """OpenAI batches: files of requests are uploaded, and results are files again."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
-
-from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.batch import Unanswered
 from aegish_dist.core.completion import Completion
@@ -18,21 +15,21 @@ from aegish_dist.simulator.batches.batch import (
     NamedRequest,
     ResultLine,
     SimulatedBatch,
-    StoredFile,
 )
+from aegish_dist.simulator.batches.openai_files import FILE_ROUTES, list_body
 from aegish_dist.simulator.batches.routes import (
     BatchCall,
     BatchReply,
     BatchRoute,
     Endpoint,
+    json_object,
+    page_size,
     read_body,
 )
-from aegish_dist.simulator.batches.store import BatchStore, page
+from aegish_dist.simulator.batches.store import BatchStore, page, written
 from aegish_dist.simulator.dialect import Call, ChatRequest, ErrorAnswer
-from aegish_dist.simulator.exchange import encode
 
 MAX_REQUESTS = 50_000
-MAX_BYTES = 200 * 2**20
 _WINDOW_S = 86_400
 _ENDPOINT = "/v1/chat/completions"
 _UNANSWERED = {
@@ -53,37 +50,8 @@ _MOMENTS = {
 }
 
 
-async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
-    if not call.exchange.request.content_type.startswith("multipart/"):
-        return _refusal("Expected a multipart form with a file.", "file")
-    form: dict[str, bytes] = {}
-    name = ""
-    reader = MultipartReader(call.exchange.request.headers, call.body)
-    while isinstance(part := await reader.next(), BodyPartReader):
-        name = part.filename or name
-        content = await _read_part(part)
-        if content is None:
-            return _refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
-        form[part.name or ""] = content
-    purpose = form.get("purpose", b"").decode("utf-8", "replace")
-    if purpose != "batch":
-        return _refusal(f"Invalid value for 'purpose': '{purpose}'.", "purpose")
-    if "file" not in form:
-        return _refusal("Missing required parameter: 'file'.", "file")
-    return BatchReply(_file_body(call.store.add_file(name, purpose, form["file"])))
-
-
-async def _read_part(part: BodyPartReader) -> bytes | None:
-    content = bytearray()
-    while chunk := await part.read_chunk(2**16):
-        content += chunk
-        if len(content) > MAX_BYTES:
-            return None
-    return bytes(content)
-
-
 async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
-    body = _object(await read_body(call.body, 2**20))
+    body = json_object(await read_body(call.body, 2**20))
     if body is None:
         return _refusal("The request body is not a JSON object.")
     if body.get("endpoint") != _ENDPOINT:
@@ -147,7 +115,7 @@ def _clash(request: NamedRequest, names: set[str], model: str, number: int) -> B
 
 
 def _request(line: bytes, number: int) -> NamedRequest | BatchProblem:
-    entry = _object(line)
+    entry = json_object(line)
     if entry is None:
         return BatchProblem("invalid_json_line", "This line is not a JSON object.", number)
     name, body = entry.get("custom_id"), entry.get("body")
@@ -164,16 +132,15 @@ def _request(line: bytes, number: int) -> NamedRequest | BatchProblem:
 
 def _leave_files(store: BatchStore, batch: SimulatedBatch) -> None:
     """Keep the results: answers in one file, all else in another, neither when it is empty."""
-    written: dict[str, list[bytes]] = {"output_file_id": [], "error_file_id": []}
-    for place, line in enumerate(batch.lines):
-        use = "output_file_id" if isinstance(line.outcome, Completion) else "error_file_id"
-        content = encode(_line_body(line, Call(f"{batch.id}{place:06x}", batch.created_s))).encode()
-        written[use].append(content[: len(content) // 2] if line.broken else content)
-    for use, lines in written.items():
-        if lines:
-            content = b"\n".join([*lines, b""])
-            file = store.add_file(f"batch_{batch.id}_{use[:-8]}.jsonl", "batch_output", content)
-            batch.files[use] = f"file-{file.id}"
+    for use, kept in (("output", _is_answer), ("error", lambda line: not _is_answer(line))):
+        content = written(batch, _line_body, kept)
+        if content:
+            file = store.add_file(f"batch_{batch.id}_{use}.jsonl", "batch_output", content)
+            batch.files[f"{use}_file_id"] = f"file-{file.id}"
+
+
+def _is_answer(line: ResultLine) -> bool:
+    return isinstance(line.outcome, Completion)
 
 
 def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
@@ -210,41 +177,19 @@ async def _cancel(call: BatchCall) -> BatchReply | ErrorAnswer:
 
 async def _list_batches(call: BatchCall) -> BatchReply | ErrorAnswer:
     after = call.query.get("after", "").removeprefix("batch_")
-    found, more = page(call.store.batches.values(), after, _limit(call.query, 20, 100))
-    return BatchReply(_list_body([_batch_body(batch, call.now_s) for batch in found], more))
-
-
-async def _list_files(call: BatchCall) -> BatchReply | ErrorAnswer:
-    purpose = call.query.get("purpose")
-    files = (file for file in call.store.files.values() if purpose in (None, file.purpose))
-    after = call.query.get("after", "").removeprefix("file-")
-    found, more = page(files, after, _limit(call.query, 10_000, 10_000))
-    return BatchReply(_list_body([_file_body(file) for file in found], more))
-
-
-async def _describe_file(call: BatchCall) -> BatchReply | ErrorAnswer:
-    file = call.store.files.get(call.found["id"])
-    return _no_file(call) if file is None else BatchReply(_file_body(file))
-
-
-async def _read_file(call: BatchCall) -> BatchReply | ErrorAnswer:
-    file = call.store.files.get(call.found["id"])
-    if file is None:
-        return _no_file(call)
-    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
-
-
-async def _delete_file(call: BatchCall) -> BatchReply | ErrorAnswer:
-    file = call.store.files.pop(call.found["id"], None)
-    if file is None:
-        return _no_file(call)
-    return BatchReply({"id": f"file-{file.id}", "object": "file", "deleted": True})
+    limit = page_size(call.query.get("limit"), 20, 100)
+    found, more = page(call.store.batches.values(), limit, after=after)
+    return BatchReply(list_body([_batch_body(batch, call.now_s) for batch in found], more))
 
 
 def _batch_body(batch: SimulatedBatch, now_s: float) -> dict[str, Any]:
-    answers = [line.outcome for line in batch.lines]
-    failed = sum(not isinstance(answer, Completion) for answer in answers)
-    times = {_MOMENTS[batch.phase]: batch.ended_s} if batch.has_ended else {}
+    failed = sum(not isinstance(outcome, Completion) for outcome in batch.outcomes)
+    answered = len(batch.outcomes) - failed if batch.has_ended else batch.answered(now_s)
+    moments = {
+        "in_progress_at": None if batch.phase is BatchPhase.VALIDATING else batch.created_s,
+        "cancelling_at": batch.cancelled_s,
+        _MOMENTS.get(batch.phase, "completed_at"): batch.ended_s,
+    }
     return {
         "id": f"batch_{batch.id}",
         "object": "batch",
@@ -256,15 +201,9 @@ def _batch_body(batch: SimulatedBatch, now_s: float) -> dict[str, Any]:
         "output_file_id": batch.files.get("output_file_id"),
         "error_file_id": batch.files.get("error_file_id"),
         "created_at": int(batch.created_s),
-        "in_progress_at": None if batch.phase is BatchPhase.VALIDATING else int(batch.created_s),
         "expires_at": int(batch.created_s) + _WINDOW_S,
-        "cancelling_at": None if batch.cancelled_s is None else int(batch.cancelled_s),
-        **{name: None if moment is None else int(moment) for name, moment in times.items()},
-        "request_counts": {
-            "total": len(batch.requests),
-            "completed": len(answers) - failed if answers else batch.answered(now_s),
-            "failed": failed,
-        },
+        **{name: None if moment is None else int(moment) for name, moment in moments.items()},
+        "request_counts": {"total": batch.size, "completed": answered, "failed": failed},
     }
 
 
@@ -276,43 +215,6 @@ def _errors(problems: list[BatchProblem]) -> dict[str, Any]:
     return {"object": "list", "data": entries}
 
 
-def _file_body(file: StoredFile) -> dict[str, Any]:
-    return {
-        "id": f"file-{file.id}",
-        "object": "file",
-        "bytes": len(file.content),
-        "created_at": int(file.created_s),
-        "filename": file.name,
-        "purpose": file.purpose,
-        "status": "processed",
-    }
-
-
-def _list_body(entries: list[dict[str, Any]], more: bool) -> dict[str, Any]:
-    ids = [entry["id"] for entry in entries] or [None]
-    return {
-        "object": "list",
-        "data": entries,
-        "first_id": ids[0],
-        "last_id": ids[-1],
-        "has_more": more,
-    }
-
-
-def _limit(query: Mapping[str, str], usual: int, most: int) -> int:
-    given = query.get("limit", "")
-    return max(1, min(int(given), most)) if given.isdecimal() else usual
-
-
-def _object(content: bytes | None) -> dict[str, Any] | None:
-    """Return a JSON object, or None for anything else."""
-    try:
-        body = json.loads(content or b"")
-    except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, dict) else None
-
-
 def _refusal(words: str, param: str | None = None) -> ErrorAnswer:
     return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
 
@@ -322,18 +224,10 @@ def _no_batch(call: BatchCall) -> ErrorAnswer:
     return ErrorAnswer(ErrorClass.NOT_FOUND, words)
 
 
-def _no_file(call: BatchCall) -> ErrorAnswer:
-    return ErrorAnswer(ErrorClass.NOT_FOUND, f"No such File object: file-{call.found['id']}")
-
-
-_BATCHES, _FILES = r"(?:/.*)?/v1/batches", r"(?:/.*)?/v1/files"
-_BATCH, _FILE = rf"{_BATCHES}/batch_(?P<id>[^/]+)", rf"{_FILES}/file-(?P<id>[^/]+)"
+_BATCHES = r"(?:/.*)?/v1/batches"
+_BATCH = rf"{_BATCHES}/batch_(?P<id>[^/]+)"
 ROUTES = (
-    BatchRoute("POST", re.compile(_FILES), Endpoint.UPLOAD, _upload),
-    BatchRoute("GET", re.compile(_FILES), Endpoint.LIST, _list_files),
-    BatchRoute("GET", re.compile(_FILE), Endpoint.POLL, _describe_file),
-    BatchRoute("GET", re.compile(rf"{_FILE}/content"), Endpoint.RESULTS, _read_file),
-    BatchRoute("DELETE", re.compile(_FILE), Endpoint.DELETE, _delete_file),
+    *FILE_ROUTES,
     BatchRoute("POST", re.compile(_BATCHES), Endpoint.CREATE, _create),
     BatchRoute("GET", re.compile(_BATCHES), Endpoint.LIST, _list_batches),
     BatchRoute("GET", re.compile(_BATCH), Endpoint.POLL, _describe),

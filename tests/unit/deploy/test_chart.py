@@ -29,7 +29,7 @@ from tests.unit.deploy.charts import (
 )
 
 OLDEST = re.search(r">=([\d.]+)", yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"])
-CUSTOM = {"ScaledObject", "PodMonitor"}
+CUSTOM = {"ScaledObject", "PodMonitor", "PrometheusRule"}
 """Kinds that Kubernetes does not define."""
 CALLERS = {"worker", "cli"}
 
@@ -293,7 +293,21 @@ def test_the_schema_knows_every_value() -> None:
     compare(schema, defaults, "")
 
 
+def test_alerts_and_dashboard_come_along() -> None:
+    """The operator gets the groups of the rule files as they are, Grafana the dashboard."""
+    rendered = Rendered.of([CHART.parent / "values" / "autoscaled.yaml"])
+    files = sorted((ROOT / "deploy" / "prometheus" / "rules").glob("*.yml"))
+    groups = [group for path in files for group in yaml.safe_load(path.read_text())["groups"]]
+    boards = {p.name: p.read_text() for p in (ROOT / "deploy/grafana/dashboards").glob("*.json")}
+
+    assert rendered.kind("PrometheusRule")["rules"]["spec"]["groups"] == groups
+    assert rendered.kind("ConfigMap")["dashboard"]["data"] == boards
+    assert boards
+
+
 def test_files_of_the_chart_are_those_of_compose() -> None:
-    """Catalog and relay of the simulator exist once."""
-    for name in ("simulated.toml", "relay.cfg"):
-        assert (CHART / "files" / name).resolve() == ROOT / "deploy" / name
+    """Each file that both use exists once."""
+    for path in (CHART / "files").iterdir():
+        assert path.is_symlink()
+        assert path.resolve().is_relative_to(ROOT / "deploy")
+        assert not path.resolve().is_relative_to(CHART)

@@ -205,7 +205,7 @@ STABLE = {
     **dict.fromkeys(TEXTS, "string"),
     **dict.fromkeys(NUMBERS, "int64"),
     **dict.fromkeys(FRACTIONS, "double"),
-    **dict.fromkeys(("answered", "simulated"), "bool"),
+    **dict.fromkeys(("answered", "pruned", "simulated"), "bool"),
     "created_at": "timestamp[us, tz=UTC]",
     "escaped": "list<element: string>",
 }

@@ -28,6 +28,9 @@ function textReader(verdicts, blob, command) {
   };
 }
 
+/** Outcomes that were read in a text: without one in the store, it was deleted since. */
+const READ = ["ALLOW", "WARN", "BLOCK", "FORMAT_ERROR"];
+
 /** Yields the elements that show a verdict. */
 function* verdictElements(verdicts, cell, texts) {
   const { cells } = verdicts;
@@ -55,6 +58,9 @@ function* verdictElements(verdicts, cell, texts) {
   if (typeof given.reason === "string") yield* textElements(heading, "Reason", given.reason);
   if (typeof given.completion === "string") {
     yield* textElements(heading, "Completion", given.completion, given.length);
+  } else if (given.completion === null && READ.includes(verdicts.outcomes[cells.outcome[cell]])) {
+    yield make(heading, { class: "detail-heading" }, "Completion");
+    yield make("p", {}, "It was deleted by `aegish-dist runs prune --completions`.");
   }
 }
 

@@ -1,0 +1,113 @@
+"""`aegish-dist runs prune`: delete old runs, or their completions alone."""
+
+from collections.abc import Sequence
+
+import click
+
+from aegish_dist.cli.context import open_workspace
+from aegish_dist.cli.options import MAX_INTEGER
+from aegish_dist.cli.printing import confirmed, note, say
+from aegish_dist.cli.progress import Shown
+from aegish_dist.cli.tables import TextTable, print_table
+from aegish_dist.core.words import counted
+from aegish_dist.pipeline.delete_runs import Doomed, delete_runs, old_runs, parsed_age
+from aegish_dist.pipeline.prune_completions import Prunable, prunable, prune_completions
+from aegish_dist.pipeline.workspace import Workspace
+
+_OF_RUN = ("Run", "Created (UTC)", "Name")
+
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.command("prune")
+@click.option("--older-than", required=True, metavar="AGE", help="Such as 12h, 90d or 8w.")
+@click.option(
+    "--completions",
+    is_flag=True,
+    help="Delete the texts of the answers alone: their verdicts and all numbers stay.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(0, MAX_INTEGER),
+    default=0,
+    metavar="N",
+    help="Keep the N newest runs, however old they are.",
+)
+@click.option("--dry-run", is_flag=True, help="List them, then stop.")
+@yes
+def prune(older_than: str, *, completions: bool, keep: int, dry_run: bool, yes: bool) -> None:
+    """Delete the runs that are older than an age, imported ones too.
+
+    With --completions the runs stay, with outcome, reason, tokens, cost, times and every metric;
+    `reparse` and the texts of reports then lack the answers. Runs that workers are at are left out.
+    """
+    workspace = open_workspace()
+    found = old_runs(workspace.engine, parsed_age(older_than), keep)
+    for each in found:
+        if each.busy is not None:
+            note(f"left out: {each.busy}")
+    old = [each for each in found if each.busy is None]
+    if not old:
+        say("no run is that old")
+    elif completions:
+        _prune(workspace, prunable(workspace.engine, old), dry_run=dry_run, yes=yes)
+    else:
+        numbers = ("Models", "Verdicts", "Snapshots")
+        print_table(TextTable(_OF_RUN, map(_doomed_row, old), numbers))
+        if not dry_run:
+            delete(workspace, old, yes=yes)
+
+
+def _doomed_row(each: Doomed) -> tuple[str, ...]:
+    size = each.size
+    numbers = (size.models, size.verdicts, size.snapshots)
+    return *_of_run(each), *(f"{number:,}" for number in numbers)
+
+
+def _of_run(each: Doomed | Prunable) -> tuple[str, str, str]:
+    return each.run.run_id, f"{each.run.created_at:%Y-%m-%d %H:%M}", each.run.name
+
+
+def delete(workspace: Workspace, doomed: Sequence[Doomed], *, yes: bool) -> None:
+    """Delete runs after a question.
+
+    Args:
+        workspace: The store and the queue.
+        doomed: What to delete.
+        yes: Whether not to ask.
+    """
+    verdicts = sum(each.size.verdicts for each in doomed)
+    snapshots = sum(each.size.snapshots for each in doomed)
+    held = f"{counted(verdicts, 'verdict')} and {counted(snapshots, 'snapshot')}"
+    what = f"{_named(doomed)} with {held}"
+    if not (yes or confirmed(f"Delete {what}?")):
+        note("nothing was deleted")
+        return
+    delete_runs(workspace, doomed, Shown())
+    say(f"deleted {what}")
+
+
+def _prune(workspace: Workspace, runs: Sequence[Prunable], *, dry_run: bool, yes: bool) -> None:
+    if not runs:
+        say("no run that old has completions to delete")
+        return
+    print_table(TextTable(_OF_RUN, map(_prunable_row, runs), ("Completions", "MB")))
+    if dry_run:
+        return
+    number = sum(each.size.completions for each in runs)
+    what = f"{counted(number, 'completion')} of {_named(runs)}"
+    if not (yes or confirmed(f"Delete {what}?")):
+        note("nothing was deleted")
+        return
+    pruned = prune_completions(workspace.engine, runs, Shown())
+    say(f"deleted {counted(pruned, 'completion')} of {_named(runs)}; all numbers stay")
+
+
+def _prunable_row(each: Prunable) -> tuple[str, ...]:
+    return *_of_run(each), f"{each.size.completions:,}", f"{each.size.bytes / 1e6:,.1f}"
+
+
+def _named(runs: Sequence[Doomed | Prunable]) -> str:
+    if len(runs) > 1:
+        return f"{len(runs)} runs"
+    return f"run {runs[0].run.run_id} {runs[0].run.name}".strip()

@@ -1,0 +1,142 @@
+"""Anthropic's message batches: the requests are the body of the call that creates one."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from datetime import datetime
+from functools import partial
+
+from aegish_dist.core.batch import (
+    BatchLimits,
+    BatchReport,
+    BatchRequest,
+    BatchResult,
+    Unanswered,
+)
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.providers import failures, lenient
+from aegish_dist.providers.batches.body import Envelope, RequestEncoder
+from aegish_dist.providers.batches.contract import BatchClient
+from aegish_dist.providers.batches.listing import PAGE_SIZE, Page, created_since, moment
+from aegish_dist.providers.batches.results import results_of, settled
+from aegish_dist.providers.batches.transfer import Transfer, checked_name
+from aegish_dist.providers.contract import Codec, RequestTemplate
+
+LIMITS = BatchLimits(requests=100_000, bytes=255_000_000)
+"""100,000 requests and 256 MB, the frame of the body included."""
+ROOT = "/v1/messages/batches"
+UNANSWERED = {"expired": Unanswered.EXPIRED, "canceled": Unanswered.CANCELLED}
+ERROR_STATUSES = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""HTTP statuses of live calls for the types of errors in results."""
+_ENVELOPE = Envelope(b'{"custom_id":', b',"params":', b"}", b",")
+
+
+def batches(
+    spec: ModelSpec,
+    codec: Codec,
+    template_of: Callable[[int], RequestTemplate],
+    transfer: Transfer,
+) -> "AnthropicBatches":
+    """Return the client of a model's batches.
+
+    Args:
+        spec: The model; its name is in the requests.
+        codec: Reads the answers.
+        template_of: Returns the request of an epoch that lacks only the command.
+        transfer: The way to the provider.
+    """
+    return AnthropicBatches(codec, RequestEncoder(template_of, _ENVELOPE), transfer)
+
+
+class AnthropicBatches(BatchClient):
+    """The batches of one model."""
+
+    limits = LIMITS
+
+    def __init__(self, codec: Codec, encoder: RequestEncoder, transfer: Transfer) -> None:
+        self._codec = codec
+        self._encoder = encoder
+        self._transfer = transfer
+
+    def size(self, request: BatchRequest, token: str) -> int:
+        """Return the bytes of a request."""
+        return self._encoder.size(request, token)
+
+    async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
+        """Create a batch; the token is in the names of its requests alone."""
+        body = self._encoder.body(token, requests, b'{"requests":[', b"]}")
+        reply = await self._transfer.upload(self._transfer.url(ROOT), body, {})
+        return checked_name(self._transfer.object(reply).get("id"))
+
+    async def find(self, token: str, requests: int, since: datetime) -> list[str]:
+        """Return the batches of so many requests: the provider keeps nothing of ours."""
+        found = await created_since(
+            self._page, lambda batch: moment(batch.get("created_at")), since
+        )
+        return [checked_name(batch.get("id")) for batch in found if _size(batch) == requests]
+
+    async def _page(self, cursor: str | None) -> Page:
+        query = {"limit": str(PAGE_SIZE)} | ({"after_id": cursor} if cursor else {})
+        answer = await self._transfer.call("GET", ROOT, query=query)
+        batches = lenient.objects(answer.get("data"))
+        more = answer.get("has_more") is True and batches
+        return Page(batches, checked_name(batches[-1].get("id")) if more else None)
+
+    async def poll(self, name: str) -> BatchReport:
+        """Read the state of a batch; its numbers are 0 until it has ended."""
+        batch = await self._transfer.call("GET", f"{ROOT}/{checked_name(name)}")
+        counts = lenient.mapping(batch.get("request_counts"))
+        status = lenient.label(batch.get("processing_status")) or "unknown"
+        failed = (lenient.count(counts.get(kind)) for kind in ("errored", "expired", "canceled"))
+        return BatchReport(
+            ended=status == "ended",
+            status=failures.one_line(status),
+            succeeded=lenient.count(counts.get("succeeded")),
+            failed=lenient.total(failed),
+        )
+
+    async def results(self, name: str) -> AsyncIterator[BatchResult]:
+        """Stream the results, from our own address: the one in the answer is the same."""
+        url = self._transfer.url(f"{ROOT}/{checked_name(name)}/results")
+        async with aclosing(results_of(self._transfer, url, self._result)) as found:
+            async for result in found:
+                yield result
+
+    async def cancel(self, name: str) -> None:
+        """Cancel a batch; what is answered by then is charged, and comes with the results."""
+        await self._transfer.call("POST", f"{ROOT}/{checked_name(name)}/cancel")
+
+    async def discard(self, name: str) -> None:
+        """Remove nothing: there are no files, and the provider archives results by itself."""
+
+    def _result(self, line: Mapping[str, object]) -> BatchResult:
+        name = lenient.label(line.get("custom_id")) or ""
+        result = lenient.mapping(line.get("result"))
+        unanswered = UNANSWERED.get(lenient.text(result.get("type")) or "")
+        return BatchResult(name, unanswered or settled(partial(self._answer, result)))
+
+    def _answer(self, result: Mapping[str, object]) -> Completion:
+        if result.get("type") == "succeeded":
+            return self._codec.decode(result.get("message"), {})
+        if result.get("type") != "errored":
+            raise lenient.malformed("the result holds neither a message nor an error")
+        error = lenient.mapping(result.get("error"))
+        kind = lenient.text(lenient.mapping(error.get("error")).get("type")) or ""
+        return failures.settle(ERROR_STATUSES.get(kind, 500), error, {})
+
+
+def _size(batch: Mapping[str, object]) -> int | None:
+    """Return how many requests a batch has: the sum of its numbers."""
+    counts = lenient.mapping(batch.get("request_counts"))
+    return lenient.total(lenient.count(value) for value in counts.values())

@@ -1,0 +1,215 @@
+"""Gemini's batches: an uploaded file, a long-running operation that reads it, a file of results."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
+from datetime import datetime
+from functools import partial
+
+from aegish_dist.core.batch import (
+    BatchLimits,
+    BatchReport,
+    BatchRequest,
+    BatchResult,
+    Unanswered,
+)
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.errors import ProviderError
+from aegish_dist.providers import failures, lenient
+from aegish_dist.providers.batches.body import Envelope, RequestEncoder
+from aegish_dist.providers.batches.contract import BatchClient
+from aegish_dist.providers.batches.google_upload import GoogleFiles
+from aegish_dist.providers.batches.listing import (
+    PAGE_SIZE,
+    Batch,
+    Page,
+    created_since,
+    moment,
+    refused,
+)
+from aegish_dist.providers.batches.results import results_of, settled
+from aegish_dist.providers.batches.transfer import Transfer, checked_name
+from aegish_dist.providers.contract import Codec, RequestTemplate
+
+LIMITS = BatchLimits(requests=100_000, bytes=2_000_000_000)
+"""2 GB; no number of requests is documented, and more in one batch are more to lose with it."""
+PREFIX = "batches/"
+ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED"})
+"""States without their prefix, `BATCH_STATE_` or `JOB_STATE_`."""
+RPC_CANCELLED = 1
+RPC_STATUSES = {
+    3: 400,  # INVALID_ARGUMENT
+    4: 504,  # DEADLINE_EXCEEDED
+    5: 404,  # NOT_FOUND
+    6: 409,  # ALREADY_EXISTS
+    7: 403,  # PERMISSION_DENIED
+    8: 429,  # RESOURCE_EXHAUSTED
+    9: 400,  # FAILED_PRECONDITION
+    10: 503,  # ABORTED: to be repeated
+    11: 400,  # OUT_OF_RANGE
+    12: 501,  # UNIMPLEMENTED
+    13: 500,  # INTERNAL
+    14: 503,  # UNAVAILABLE
+    15: 500,  # DATA_LOSS
+    16: 401,  # UNAUTHENTICATED
+}
+"""HTTP statuses for the codes of google.rpc.Status, which results carry."""
+_ENVELOPE = Envelope(b'{"key":', b',"request":', b"}")
+
+
+def batches(
+    spec: ModelSpec,
+    codec: Codec,
+    template_of: Callable[[int], RequestTemplate],
+    transfer: Transfer,
+) -> "GoogleBatches":
+    """Return the client of a model's batches.
+
+    Args:
+        spec: The model; its name is in the address.
+        codec: Reads the answers.
+        template_of: Returns the request of an epoch that lacks only the command.
+        transfer: The way to the provider.
+    """
+    return GoogleBatches(spec.name, codec, RequestEncoder(template_of, _ENVELOPE), transfer)
+
+
+class GoogleBatches(BatchClient):
+    """The batches of one model."""
+
+    limits = LIMITS
+
+    def __init__(
+        self, model: str, codec: Codec, encoder: RequestEncoder, transfer: Transfer
+    ) -> None:
+        self._model = model
+        self._codec = codec
+        self._encoder = encoder
+        self._transfer = transfer
+        self._files = GoogleFiles(transfer)
+
+    def size(self, request: BatchRequest, token: str) -> int:
+        """Return the bytes of a request."""
+        return self._encoder.size(request, token)
+
+    async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
+        """Upload a file, and create a batch of it; the last call is the one that costs."""
+        file = await self._files.upload(_title(token), self._encoder.body(token, requests))
+        body = {"batch": {"displayName": _title(token), "inputConfig": {"fileName": file}}}
+        path = f"/models/{self._model}:batchGenerateContent"
+        try:
+            return checked_name((await self._transfer.call("POST", path, body)).get("name"), PREFIX)
+        except ProviderError as error:
+            if refused(error):
+                await self._files.remove(file)
+            raise
+
+    async def find(self, token: str, requests: int, since: datetime) -> list[str]:
+        """Search the list of batches for the token."""
+        found = await created_since(self._page, _created_at, since)
+        return [
+            checked_name(batch.get("name"), PREFIX)
+            for batch in found
+            if _metadata(batch).get("displayName") == _title(token)
+        ]
+
+    async def _page(self, cursor: str | None) -> Page:
+        query = {"pageSize": str(PAGE_SIZE)} | ({"pageToken": cursor} if cursor else {})
+        answer = await self._transfer.call("GET", "/batches", query=query)
+        batches = lenient.objects(answer.get("operations"))
+        return Page(batches, lenient.text(answer.get("nextPageToken")) or None)
+
+    async def poll(self, name: str) -> BatchReport:
+        """Read the state of a batch."""
+        batch = await self._batch(name)
+        stats = lenient.mapping(_metadata(batch).get("batchStats"))
+        state = lenient.label(_metadata(batch).get("state")) or "unknown"
+        words = lenient.text(lenient.mapping(batch.get("error")).get("message")) or ""
+        return BatchReport(
+            ended=_ended(batch),
+            status=failures.one_line(state),
+            succeeded=_number(stats.get("successfulRequestCount")),
+            failed=_number(stats.get("failedRequestCount")),
+            problem=failures.one_line(words) or "failed" if _state(batch) == "FAILED" else None,
+        )
+
+    async def results(self, name: str) -> AsyncIterator[BatchResult]:
+        """Stream the file of results; an expired or failed batch has none."""
+        batch = await self._batch(name)
+        file = _output(batch)
+        if file is None:
+            stats = lenient.mapping(_metadata(batch).get("batchStats"))
+            if _state(batch) == "SUCCEEDED" or _number(stats.get("successfulRequestCount")):
+                raise lenient.malformed("the batch has answers, and does not name their file yet")
+            return
+        url = self._files.address(checked_name(file, "files/"))
+        async with aclosing(results_of(self._transfer, url, self._result)) as found:
+            async for result in found:
+                yield result
+
+    async def cancel(self, name: str) -> None:
+        """Cancel a batch."""
+        await self._transfer.call("POST", f"/{checked_name(name, PREFIX)}:cancel")
+
+    async def discard(self, name: str) -> None:
+        """Remove the files of a batch, which the provider would keep for two days."""
+        with suppress(ProviderError):
+            batch = await self._batch(name)
+            source = lenient.mapping(_metadata(batch).get("inputConfig")).get("fileName")
+            for file in (source, _output(batch)):
+                if file:
+                    await self._files.remove(checked_name(file, "files/"))
+
+    async def _batch(self, name: str) -> Batch:
+        return await self._transfer.call("GET", f"/{checked_name(name, PREFIX)}")
+
+    def _result(self, line: Mapping[str, object]) -> BatchResult:
+        key = line.get("key") or lenient.mapping(line.get("metadata")).get("key")
+        error = lenient.mapping(line.get("error"))
+        if error.get("code") == RPC_CANCELLED:
+            return BatchResult(lenient.label(key) or "", Unanswered.CANCELLED)
+        return BatchResult(lenient.label(key) or "", settled(partial(self._answer, line, error)))
+
+    def _answer(self, line: Mapping[str, object], error: Mapping[str, object]) -> Completion:
+        if not error:
+            return self._codec.decode(line.get("response"), {})
+        code = lenient.count(error.get("code")) or 0
+        status = code if 400 <= code < 600 else RPC_STATUSES.get(code, 500)
+        if status == 429:
+            # The word by which a live failure is known to be Google's.
+            error = {"status": "RESOURCE_EXHAUSTED", **error}
+        return failures.settle(status, {"error": error}, {})
+
+
+def _title(token: str) -> str:
+    return f"aegish-dist {token}"
+
+
+def _metadata(batch: Batch) -> Mapping[str, object]:
+    return lenient.mapping(batch.get("metadata"))
+
+
+def _created_at(batch: Batch) -> datetime | None:
+    return moment(_metadata(batch).get("createTime"))
+
+
+def _state(batch: Batch) -> str:
+    state = lenient.text(_metadata(batch).get("state")) or ""
+    return state.removeprefix("BATCH_STATE_").removeprefix("JOB_STATE_")
+
+
+def _ended(batch: Batch) -> bool:
+    return batch.get("done") is True or _state(batch) in ENDED
+
+
+def _output(batch: Batch) -> object:
+    """Return the name of the file of results, which stands in one of two places."""
+    places = (batch.get("response"), _metadata(batch).get("output"))
+    names = (lenient.mapping(place).get("responsesFile") for place in places)
+    return next(filter(None, names), None)
+
+
+def _number(value: object) -> int | None:
+    """Read a count, which JSON of 64-bit integers spells as a text."""
+    text = value if isinstance(value, str) and value.isdecimal() and len(value) < 16 else None
+    return lenient.count(value if text is None else int(text))

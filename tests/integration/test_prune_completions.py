@@ -1,0 +1,127 @@
+"""Deleting completions of old runs: what goes, what stays, and who says so."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.parsing import judge
+from aegish_dist.db.pruning import prune_batch
+from aegish_dist.db.workers import report_worker
+from aegish_dist.pipeline import prune_completions
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import (
+    BLOCKED,
+    CURL,
+    DETAILED,
+    LS,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    store,
+)
+from tests.integration.test_reparse import LOST
+
+RUN = "0abcdefgh"
+OLD = ("runs", "prune", "--older-than", "1d")
+
+
+@pytest.fixture
+def stored(engine: Engine) -> Engine:
+    """Store a run of two models with answers of every kind, three of which were read in a text."""
+    with Session(engine) as session, session.begin():
+        run = store(session, a_run(RUN, models=(a_model("test/a"), a_model("test/b"))))
+        verdicts = {
+            run.item(TAR): DETAILED,
+            run.item(CURL): judge(Completion("I cannot say.")),
+            run.item(LS): LOST,
+            run.item(TAR, model="test/b"): BLOCKED,
+            run.item(CURL, model="test/b"): judge(Completion(" ")),
+            run.item(LS, model="test/b"): judge(Completion(None)),
+        }
+        answer(session, run, verdicts)
+    return engine
+
+
+def rows(engine: Engine, columns: str) -> list[tuple[object, ...]]:
+    """Return columns of all verdicts, by key."""
+    order = "ORDER BY run_model_id, sample_key, epoch, generation"
+    with engine.connect() as connection:
+        return [
+            tuple(row)
+            for row in connection.execute(text(f"SELECT {columns} FROM verdicts {order}"))
+        ]
+
+
+def test_numbers_stay(aegish: CommandLine, stored: Engine) -> None:
+    """Three texts go and nothing else: the report counts nothing again, and names what is gone."""
+    before = aegish.ok("report", "--run-id", RUN, "--format", "json").json
+    others = rows(stored, "to_jsonb(verdicts) - 'completion'")
+
+    dry = aegish.ok(*OLD, "--completions", "--dry-run")
+    assert dry.out.splitlines()[-1].split()[-2:] == ["3", "0.0"]
+    assert rows(stored, "count(completion) OVER ()")[0] == (4,)
+    done = aegish.ok(*OLD, "--completions", "--yes")
+
+    assert done.out.endswith(f"deleted 3 completions of run {RUN} a name; all numbers stay\n")
+    assert rows(stored, "completion") == [(None,), (None,), (None,), (None,), (" ",), (None,)]
+    assert rows(stored, "to_jsonb(verdicts) - 'completion'") == others
+    after = aegish.ok("report", "--run-id", RUN, "--format", "json").json
+    assert after["snapshot"] == before["snapshot"]
+    assert after["models"] == before["models"]
+    assert (before["run"]["pruned_completions"], after["run"]["pruned_completions"]) == (0, 3)
+    assert "3 completions were deleted, last 20" in aegish.ok("report", "--run-id", RUN).out
+    assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 3
+    assert "no run that old has completions" in aegish.ok(*OLD, "--completions", "--yes").out
+
+
+def test_readers_of_texts_say_what_is_gone(
+    aegish: CommandLine, stored: Engine, tmp_path: Path
+) -> None:
+    """No command takes a deleted completion for an empty answer."""
+    aegish.ok(*OLD, "--completions", "--yes")
+    stays = rows(stored, "outcome, reason, confidence, parser_version")
+
+    reparsed = aegish.ok("reparse", "--run-id", RUN)
+    assert (
+        "3 completions pruned; their verdicts stay as an earlier parser read them" in reparsed.err
+    )
+    assert aegish.ok("reparse", "--run-id", RUN, "--json").json["runs"][0]["pruned"] == 3
+    assert rows(stored, "outcome, reason, confidence, parser_version") == stays
+    shown = aegish.ok("verdicts", "show", TAR.command, "--run-id", RUN).out
+    assert shown.count("completion  deleted by `runs prune --completions`") == 2
+    shown = aegish.ok("verdicts", "show", LS.command, "--run-id", RUN).out
+    assert "deleted" not in shown
+    for name in ("lines.jsonl", "table.parquet"):
+        aegish.ok("verdicts", "export", "--run-id", RUN, "-o", tmp_path / name)
+        refused = aegish("verdicts", "import", tmp_path / name, "--name", name)
+        assert (refused.code, refused.err.count("\n")) == (1, 1)
+        assert "'completion': was deleted from the store" in refused.err
+
+
+def test_interrupted_and_busy(
+    aegish: CommandLine, stored: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that is committed counts; a run that workers are at is left out."""
+    with Session(stored) as session, session.begin():
+        report_worker(session, "w", {(RUN, "test/a"): 1})
+    busy = aegish.ok(*OLD, "--completions", "--yes")
+    assert (busy.out, "left out: workers are at run" in busy.err) == ("no run is that old\n", True)
+    with Session(stored) as session, session.begin():
+        session.execute(text("DELETE FROM workers"))
+
+    monkeypatch.setattr(prune_completions, "BATCH", 1)
+    prune = prune_batch
+    calls = iter(range(9))
+    monkeypatch.setattr(
+        prune_completions, "prune_batch", lambda *a: prune(*a) if next(calls) < 1 else 1 / 0
+    )
+    assert aegish(*OLD, "--completions", "--yes").code == 3
+    assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 1
+
+    monkeypatch.setattr(prune_completions, "prune_batch", prune)
+    assert "deleted 2 completions" in aegish.ok(*OLD, "--completions", "--yes").out
+    assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 3
