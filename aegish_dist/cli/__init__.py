@@ -62,6 +62,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Operation": {
         "db": "Migrate the database.",
+        "exporter": "Serve measures of the fleet to Prometheus.",
         "doctor": "Tell what is configured, reachable and wrong.",
         "simulate-provider": "Serve the fake LLM provider for trials and tests.",
     },

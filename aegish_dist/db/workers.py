@@ -64,6 +64,10 @@ class Fleet:
     """Failed calls of items held, by run id: the store learns of these with the verdicts."""
     unserved: Reasons = field(default_factory=dict)
     """Models that no worker may call, for lack of a key or by its catalog, and why."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """Workers by version of the product; empty text: one that does not report it."""
+    oldest_report_s: float = 0.0
+    """Age of the oldest report, in seconds."""
 
     def halt(self, run_id: str, model: str) -> Halt | None:
         """Return why a model of a run is not called, None when it is."""
@@ -140,7 +144,14 @@ def forget_worker(session: Session, name: str) -> None:
 def living_fleet(session: Session) -> Fleet:
     """Return the workers that reported lately."""
     recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
-    rows = session.scalars(select(WorkerRow.in_flight).where(WorkerRow.seen_at > recent)).all()
+    age_s = func.extract("epoch", func.now() - WorkerRow.seen_at)
+    reports = session.execute(
+        select(WorkerRow.in_flight, WorkerRow.about, age_s.label("age_s")).where(
+            WorkerRow.seen_at > recent
+        )
+    ).all()
+    rows = [report.in_flight for report in reports]
+    versions = Counter((report.about or {}).get("version", "") for report in reports)
     held: Counter[tuple[str, str]] = Counter()
     halts: Halts = {}
     reasons: Reasons = {}
@@ -170,4 +181,6 @@ def living_fleet(session: Session) -> Fleet:
         waiting={key: total_waiting(each) for key, each in waits.items()},
         failing={run_id: tuple(each) for run_id, each in failing.items()},
         unserved=unserved,
+        versions=versions,
+        oldest_report_s=max(0.0, *(float(report.age_s) for report in reports), 0.0),
     )

@@ -49,6 +49,17 @@ def check_limiter(url: str) -> None:
         client.ping()
 
 
+def limiter_memory(url: str) -> tuple[int, int]:
+    """Return the bytes of memory that the limiter's Redis uses and may use; 0: unbounded.
+
+    Raises:
+        QueueError: The limiter's Redis cannot be reached.
+    """
+    with _connected(url) as client:
+        memory = client.info("memory")
+    return int(memory["used_memory"]), int(memory["maxmemory"])
+
+
 def probe_now(url: str, models: Collection[str]) -> None:
     """Have the fleet probe models at once whose circuit is open; others are left alone.
 

@@ -177,7 +177,7 @@ EXPORTER = (
     FleetMeasure(
         "aegish_scaling_items",
         MeasureKind.GAUGE,
-        "Items queued and in flight, of runs that are not held and models that are not parked.",
+        "Items that workers are wanted for: queued and in flight, of runs that are not held.",
     ),
     FleetMeasure("aegish_workers", MeasureKind.GAUGE, "Living workers by version.", ("version",)),
     FleetMeasure(

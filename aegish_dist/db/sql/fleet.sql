@@ -1,0 +1,64 @@
+-- State of a fleet for its exporter: `db.fleet_state` reads these every few seconds. None of them reads
+-- verdicts, except the last pages of their table and `count_open_model`.
+
+-- name: fleet_models
+-- Open models of the `:limit` newest runs that have one: queue, whether the run is held, when it was
+-- made, the items of the model and of the run, the cap on the cost of the run.
+WITH asked AS (
+    SELECT run.id, run.held IS NOT NULL AS held, run.created_at,
+           run.parameters ->> 'max_cost_usd' AS cap,
+           run.epochs * (
+               SELECT coalesce(sum(dataset.samples), 0)
+               FROM run_datasets AS chosen JOIN datasets AS dataset ON dataset.id = chosen.dataset_id
+               WHERE chosen.run_id = run.id) AS planned,
+           (SELECT array_agg(each.id ORDER BY each.id) FROM run_models AS each
+            WHERE each.run_id = run.id) AS models
+    FROM runs AS run
+    WHERE run.id IN (SELECT run_id FROM run_models WHERE open)
+    ORDER BY run.created_at DESC
+    LIMIT :limit)
+SELECT model.id, model.run_id, model.model, model.queue, asked.held, asked.created_at,
+       asked.cap::float8 AS cap_usd, asked.planned, asked.models
+FROM asked JOIN run_models AS model ON model.run_id = asked.id AND model.open
+ORDER BY asked.created_at DESC, model.id
+
+-- name: fleet_aggregations
+-- How many aggregations are not finished, and the age of the oldest in seconds (null without any).
+SELECT count(*) AS due, extract(epoch FROM now() - min(requested_at))::float8 AS oldest_s
+FROM aggregations WHERE finished_at IS NULL
+
+-- name: fleet_batches
+-- Batches that are not ended by model and state, their requests, the age of the oldest, and the
+-- longest time for which one has been handed over; seconds.
+SELECT model.model, batch.state, count(*) AS batches, sum(batch.requests) AS requests,
+       extract(epoch FROM now() - min(batch.created_at))::float8 AS oldest_s,
+       extract(epoch FROM now() - min(batch.creating_at))::float8 AS creating_s
+FROM batches AS batch JOIN run_models AS model ON model.id = batch.run_model_id
+WHERE batch.state <> 'ended'
+GROUP BY model.model, batch.state
+
+-- name: fleet_tables
+-- Bytes with indexes, rows that wait for vacuum, and rows ever inserted, of each table.
+SELECT relname AS name, pg_total_relation_size(relid) AS bytes, n_dead_tup AS dead_rows,
+       n_tup_ins AS inserted
+FROM pg_stat_user_tables WHERE schemaname = current_schema()
+ORDER BY relname
+
+-- name: fleet_connections
+-- Connections of clients to the server, and how many it takes.
+SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
+       current_setting('max_connections')::int AS most
+
+-- name: fleet_newest_verdict
+-- Age in seconds of the newest verdict in the last `:pages` pages of its table, where new rows go
+-- unless deleted ones have left room elsewhere; null when there is none.
+SELECT extract(epoch FROM now() - max(stored_at))::float8 AS age_s FROM verdicts
+WHERE ctid >= (
+    SELECT format('(%s,0)', greatest(0, pg_relation_size('verdicts')
+                                        / current_setting('block_size')::bigint - :pages))::tid)
+
+-- name: count_open_model
+-- First tries of the model `:model` that have a verdict, and the cost of all of its verdicts (null
+-- without any), from the primary key's index alone.
+SELECT count(*) FILTER (WHERE generation = 0) AS done, sum(cost_usd)::float8 AS cost_usd
+FROM verdicts WHERE run_model_id = :model

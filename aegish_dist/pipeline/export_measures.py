@@ -1,0 +1,232 @@
+"""The exporter: measures of what only the database, the broker and the limiter know.
+
+Threads read each source every few seconds, and a scrape shows the latest readings: neither the
+number of scrapers nor a source that hangs changes what the others cost. Readings of a source that
+fails are dropped, so that no rule follows a number that is not true any more.
+"""
+
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic, time
+
+from celery import Celery
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from aegish_dist.broker.queue_readings import read_queues
+from aegish_dist.db.engine import open_engine, transaction
+from aegish_dist.db.fleet_state import CountedModel, FleetState, OpenRun, count_models, read_fleet
+from aegish_dist.errors import AegishError
+from aegish_dist.logs import get_logger
+from aegish_dist.pipeline.fleet_measures import (
+    MOST_RUNS,
+    VerdictClock,
+    of_broker,
+    of_counts,
+    of_database,
+)
+from aegish_dist.ratelimit.shared_limiter import limiter_memory
+from aegish_dist.telemetry.exposition import CONTENT_TYPE, Readings, Series, exposition
+from aegish_dist.telemetry.measures import EXPORTER
+from aegish_dist.telemetry.server import TelemetryPage, TelemetryServer
+
+log = get_logger(__name__)
+
+REPLY_TIMEOUT_S = 10.0
+"""Seconds that the database may take to answer a statement that counts nothing."""
+COUNTING_SHARE = 0.02
+"""Share of the time that counting the verdicts of open runs may take: large ones are counted less
+often."""
+COUNTING_INTERVAL_S = 15.0
+"""Seconds between two counts at least."""
+KEPT_S = 60.0
+"""Seconds that a reading is shown without a newer one."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """The latest reading of one source."""
+
+    readings: Readings = field(default_factory=dict)
+    up: bool = False
+    seconds: float = 0.0
+    read_at: float | None = None
+
+
+class Exporter:
+    """Reads the sources of a fleet, and keeps what it read last."""
+
+    def __init__(
+        self, engine: Engine, counting: Engine, app: Celery, limiter_url: str | None
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            engine: The store.
+            counting: The store, for statements that take longer.
+            app: The queue.
+            limiter_url: Redis of the limiter; None: each worker limits by itself.
+        """
+        self._engine = engine
+        self._counting = counting
+        self._app = app
+        self._limiter_url = limiter_url
+        self._state: FleetState | None = None
+        self._verdict_clock = VerdictClock()
+        self._counted: dict[int, CountedModel] = {}
+        self._sources = {"database": _Source(), "broker": _Source()}
+        if limiter_url is not None:
+            self._sources["limiter"] = _Source()
+        self._counts = _Source()
+
+    def refresh(self) -> None:
+        """Read every source once, and count nothing."""
+        self._read("database", self._read_database)
+        self._read("broker", self._read_broker)
+        if self._limiter_url is not None:
+            self._read("limiter", self._read_limiter)
+
+    def count(self) -> None:
+        """Count the verdicts of the newest open runs; one that has changed nothing is kept."""
+        runs = () if self._state is None else self._state.runs[:MOST_RUNS]
+        self._update(self._counts, lambda: self._count(runs), "counts")
+
+    @property
+    def pages(self) -> dict[str, Callable[[], TelemetryPage]]:
+        """Pages by path."""
+        alive = partial(TelemetryPage, "ok\n")
+        return {"/metrics": self._metrics, "/healthz": alive, "/readyz": self._readyz}
+
+    def _metrics(self) -> TelemetryPage:
+        shown: dict[str, Series] = {}
+        for source in (*self._sources.values(), self._counts):
+            for name, series in _fresh(source).items():
+                shown[name] = {**shown.get(name, {}), **series}
+        shown["aegish_up"] = {
+            (name,): int(source.up and bool(_fresh(source)))
+            for name, source in self._sources.items()
+        }
+        shown["aegish_exporter_refresh_seconds"] = {
+            (name,): source.seconds
+            for name, source in {**self._sources, "counts": self._counts}.items()
+        }
+        return TelemetryPage(exposition(EXPORTER, shown), content_type=CONTENT_TYPE)
+
+    def _readyz(self) -> TelemetryPage:
+        # A source that is away is a measure of its own, `aegish_up`: the exporter serves on.
+        if all(source.read_at is not None for source in self._sources.values()):
+            return TelemetryPage("ready\n")
+        return TelemetryPage("not every source has been read yet\n", good=False)
+
+    def _read(self, name: str, read: Callable[[], Readings]) -> None:
+        self._update(self._sources[name], read, name)
+
+    def _update(self, source: _Source, read: Callable[[], Readings], name: str) -> None:
+        began = monotonic()
+        try:
+            source.readings, problem = read(), None
+        except (AegishError, SQLAlchemyError) as error:
+            problem = str(error).splitlines()[0]
+        except Exception:
+            # The thread has to outlive every error: without it, alerts follow old numbers.
+            log.exception("reading_failed", source=name)
+            problem = "a bug"
+        if problem is not None:
+            source.readings = {}
+            if source.up or source.read_at is None:
+                log.warning("source_away", source=name, problem=problem)
+        source.up = problem is None
+        source.read_at = monotonic()
+        source.seconds = source.read_at - began
+
+    def _read_database(self) -> Readings:
+        with transaction(self._engine) as session:
+            state = self._state = read_fleet(session)
+        age_s = self._verdict_clock.last_verdict_age_s(state, datetime.now(UTC))
+        last: Series = {} if age_s is None else {(): age_s}
+        return {**of_database(state), "aegish_last_verdict_age_seconds": last}
+
+    def _read_broker(self) -> Readings:
+        state = self._state if self._sources["database"].up else None
+        runs = () if self._state is None else self._state.runs
+        queues = [each.queue for run in runs for each in run.opened]
+        return of_broker(read_queues(self._app, queues), state, time())
+
+    def _read_limiter(self) -> Readings:
+        used, most = limiter_memory(self._limiter_url or "")
+        return {
+            "aegish_redis_memory_bytes": {("limiter",): used},
+            "aegish_redis_memory_max_bytes": {("limiter",): most},
+        }
+
+    def _count(self, runs: tuple[OpenRun, ...]) -> Readings:
+        opened = {each.key for run in runs for each in run.opened}
+        asked = [key for run in runs for key in run.models]
+        # The verdicts of a closed model do not change until it is opened again.
+        kept = {key: self._counted[key] for key in asked if key in self._counted}
+        for key in asked:
+            if key in opened or key not in kept:
+                with transaction(self._counting) as session:
+                    kept |= count_models(session, [key])
+        self._counted = {key: each for key, each in kept.items() if key not in opened}
+        return of_counts(runs, kept)
+
+
+def _fresh(source: _Source) -> Readings:
+    if source.read_at is None or monotonic() - source.read_at > KEPT_S:
+        return {}
+    return source.readings
+
+
+def export_measures(
+    *,
+    database_url: str,
+    app: Celery,
+    limiter_url: str | None,
+    host: str,
+    port: int,
+    interval_s: float,
+    on_ready: Callable[[str], object],
+) -> None:
+    """Serve the measures until SIGINT or SIGTERM, then return.
+
+    Args:
+        database_url: The store; it may be away, and need not be migrated.
+        app: The queue.
+        limiter_url: Redis of the limiter; None: each worker limits by itself.
+        host: Address to listen on.
+        port: Its port; 0: a free one.
+        interval_s: Seconds between two readings, above 0.
+        on_ready: Called with the root of the pages once it listens.
+
+    Raises:
+        ConfigError: It cannot listen there.
+    """
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    engine = open_engine(database_url, pool_size=1, reply_timeout_s=REPLY_TIMEOUT_S)
+    counting = open_engine(database_url, pool_size=1)
+    exporter = Exporter(engine, counting, app, limiter_url)
+    with closing(TelemetryServer(host, port, exporter.pages)) as server:
+        on_ready(server.url)
+        for read, pause_s in ((exporter.refresh, interval_s), (exporter.count, None)):
+            threading.Thread(
+                target=_repeat, args=(read, stopped, pause_s), name=read.__name__, daemon=True
+            ).start()
+        stopped.wait()
+
+
+def _repeat(read: Callable[[], None], stopped: threading.Event, interval_s: float | None) -> None:
+    """Read until stopped; without an interval, so that reading takes its share of the time."""
+    while not stopped.is_set():
+        began = monotonic()
+        read()
+        spent_s = monotonic() - began
+        pause_s = max(COUNTING_INTERVAL_S, spent_s / COUNTING_SHARE)
+        stopped.wait(pause_s if interval_s is None else max(0.0, interval_s - spent_s))
