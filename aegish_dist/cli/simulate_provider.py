@@ -35,7 +35,8 @@ def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
 FORMATS = ", ".join(f"{api.title} ({api.simulated_root or '/'})" for api in HTTP_FORMATS.values())
 HELP = f"""Serve the fake LLM provider on 127.0.0.1 until interrupted.
 
-It speaks {FORMATS}, needs no key, and answers like simulated models or with recorded completions.
+It speaks {FORMATS}, batches included, needs no key, and answers like simulated models or with
+recorded completions.
 """
 EXAMPLE = """\b
 Try it:
@@ -86,9 +87,14 @@ Try it:
     help="Requests that may come at once below that rate.",
 )
 @click.option(
+    "--batch-duration",
+    metavar="KIND:SECONDS",
+    help="Seconds that a batch takes, in the same forms.  [default: constant:2]",
+)
+@click.option(
     "--scenario",
     type=click.Path(path_type=Path),
-    help="A TOML file with all of this, also per model and as scripts.",
+    help="A TOML file with all of this, also per model and as scripts, and with faults of batches.",
 )
 @click.option(
     "--replay",
@@ -131,6 +137,9 @@ def _config(options: dict[str, Any]) -> SimulatorConfig:
         config = replace(config, seed=options["seed"])
     if options["latency"]:
         config = replace(config, latency=parse_latency(options["latency"]))
+    if options["batch_duration"]:
+        plan = replace(config.batches, duration=parse_latency(options["batch_duration"]))
+        config = replace(config, batches=plan)
     if options["faults"]:
         if sum(options["faults"].values()) > 1:
             raise ConfigError("the probabilities of --fault add up to more than 1")

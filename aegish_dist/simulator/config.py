@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.batch_plan import BatchPlan
+from aegish_dist.simulator.bill import Tariff
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import LatencyDistribution
 from aegish_dist.simulator.faults import Fault, FaultPlan
@@ -27,6 +28,8 @@ class ModelConfig:
     """Requests accepted."""
     script: tuple[Fault | None, ...] | None = None
     """Faults in order of arrival, None for an answer, then answers for ever; replaces chance."""
+    price: Tariff | None = None
+    """Prices on the bill."""
     persona: str | None = None
     """Name of the persona it plays; None lets the model's name decide."""
 
@@ -56,7 +59,9 @@ class SimulatorConfig:
     rate_limit: RateLimit | None = None
     """Requests accepted per model; None for no limit."""
     batches: BatchPlan = field(default_factory=BatchPlan)
-    """Times of batches."""
+    """Times and faults of batches."""
+    price: Tariff = field(default_factory=Tariff)
+    """Prices on the bill."""
     models: Mapping[str, ModelConfig] = field(default_factory=dict)
     """Exceptions, by model name as requested."""
 

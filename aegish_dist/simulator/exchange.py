@@ -14,7 +14,8 @@ from aegish_dist.core.completion import Completion
 from aegish_dist.simulator.dialect import Allowance, Call, Dialect, ErrorAnswer
 from aegish_dist.simulator.faults import Fault
 
-_BROKEN = frozenset({Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED})
+UNREADABLE = frozenset({Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED})
+"""Faults that keep an answer from the client."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _JSON = {"Content-Type": "application/json"}
 # ASCII escapes carry any Unicode, U+0000 and lone surrogates included.
@@ -70,7 +71,7 @@ class Exchange:
         call = Call(self.id, time.time())
         headers = self.dialect.headers(allowance, call)
         body = self.dialect.answer_body(answer, call)
-        if fault not in _BROKEN:
+        if fault not in UNREADABLE:
             return json_response(200, body, headers)
         content = encode(body).encode()
         if fault is Fault.MALFORMED:

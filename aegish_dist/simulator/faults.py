@@ -4,8 +4,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from aegish_dist.errors import ConfigError
+
+F = TypeVar("F", bound=StrEnum)
 
 
 class Fault(StrEnum):
@@ -64,20 +67,39 @@ class FaultPlan:
         for name, value in (("retry_after_s", self.retry_after_s), ("hang_s", self.hang_s)):
             if not 0 <= value < math.inf:
                 raise ConfigError(f"{name} is {value}; it must be finite and 0 or more")
-        for fault, value in self.probabilities.items():
-            if not 0 <= value <= 1:
-                raise ConfigError(f"{fault} is {value}; a probability lies between 0 and 1")
-        total = math.fsum(self.probabilities.values())
-        if total > 1:
-            raise ConfigError(f"the probabilities add up to {total:g}; they may reach 1 at most")
+        check_probabilities(self.probabilities)
 
     def pick(self, luck: float) -> Fault | None:
         """Return the fault that a uniform draw in (0, 1) hits, None for none."""
-        for fault, probability in self.probabilities.items():
-            luck -= probability
-            if luck < 0:
-                return fault
-        return None
+        return pick(self.probabilities, luck)
+
+
+def check_probabilities(probabilities: Mapping[F, float]) -> None:
+    """Check that each is a probability and that together they reach 1 at most.
+
+    Raises:
+        ConfigError: When they do not.
+    """
+    for fault, value in probabilities.items():
+        if not 0 <= value <= 1:
+            raise ConfigError(f"{fault} is {value}; a probability lies between 0 and 1")
+    total = math.fsum(probabilities.values())
+    if total > 1:
+        raise ConfigError(f"the probabilities add up to {total:g}; they may reach 1 at most")
+
+
+def pick(probabilities: Mapping[F, float], luck: float) -> F | None:
+    """Return the fault that a uniform draw in (0, 1) hits, None for none.
+
+    Args:
+        probabilities: Probability of each fault.
+        luck: The draw.
+    """
+    for fault, probability in probabilities.items():
+        luck -= probability
+        if luck < 0:
+            return fault
+    return None
 
 
 def parse_script(words: Iterable[str]) -> tuple[Fault | None, ...]:
@@ -89,14 +111,25 @@ def parse_script(words: Iterable[str]) -> tuple[Fault | None, ...]:
     Raises:
         ConfigError: When a word is none of these.
     """
-    return tuple(_parse_word(word) for word in words)
+    return parse_words(words, Fault, _STATUS_WORDS)
 
 
-def _parse_word(word: str) -> Fault | None:
-    if word == "ok":
-        return None
-    try:
-        return _STATUS_WORDS.get(word) or Fault(word)
-    except ValueError:
-        known = ", ".join(("ok", *_STATUS_WORDS, *Fault))
-        raise ConfigError(f"'{word}' is not one of {known}") from None
+def parse_words(
+    words: Iterable[str], faults: type[F], others: Mapping[str, F] | None = None
+) -> tuple[F | None, ...]:
+    """Read a script of names of faults, with `ok` for none.
+
+    Args:
+        words: One word per call.
+        faults: The faults.
+        others: Other words for some of them.
+
+    Raises:
+        ConfigError: When a word is none of these.
+    """
+    known = {"ok": None, **(others or {}), **{fault.value: fault for fault in faults}}
+    given = tuple(words)
+    for word in given:
+        if word not in known:
+            raise ConfigError(f"'{word}' is not one of {', '.join(known)}")
+    return tuple(known[word] for word in given)

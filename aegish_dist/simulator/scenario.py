@@ -15,9 +15,29 @@ Example::
 
     [models."simulated/hasty"]
     script = ["ok", "429", "hang"]
+
+    [models."simulated/hasty".price]
+    input = 0.5
+    output = 2.0
+
+    [batches]
+    duration = "uniform:0.5,2"
+
+    [batches.requests]
+    missing = 0.01
+
+    [batches.ends]
+    expired = 0.1
+
+    [batches.calls.poll]
+    server_error = 0.1
+
+    [batches.scripts]
+    create = ["ok", "lost"]
 """
 
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +48,15 @@ from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml
 from aegish_dist.inputs.files import read_text
-from aegish_dist.simulator.batch_plan import BatchPlan
+from aegish_dist.simulator.batch_plan import (
+    BatchPlan,
+    CallFault,
+    EndFault,
+    Endpoint,
+    RequestFault,
+    parse_calls,
+)
+from aegish_dist.simulator.bill import Tariff
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
@@ -45,6 +73,20 @@ class _RateLimit(Struct, forbid_unknown_fields=True):
 
 class _Batches(Struct, forbid_unknown_fields=True):
     duration: str | None = None
+    list_lag_s: float | None = None
+    retry_after_s: float | None = None
+    hang_s: float | None = None
+    share: float | None = None
+    requests: dict[RequestFault, float] | None = None
+    ends: dict[EndFault, float] | None = None
+    calls: dict[Endpoint, dict[CallFault, float]] | None = None
+    scripts: dict[Endpoint, list[str]] | None = None
+
+
+class _Tariff(Struct, forbid_unknown_fields=True):
+    input: float | None = None
+    output: float | None = None
+    cached_input: float | None = None
 
 
 class _Common(Struct, forbid_unknown_fields=True):
@@ -53,6 +95,7 @@ class _Common(Struct, forbid_unknown_fields=True):
     latency: str | None = None
     faults: dict[str, float] | None = None
     rate_limit: _RateLimit | None = None
+    price: _Tariff | None = None
 
 
 class _Model(_Common):
@@ -126,6 +169,14 @@ def _script(words: list[Any]) -> tuple[Fault | None, ...]:
     return parse_script(map(str, words))
 
 
+def _scripts(scripts: dict[Endpoint, list[str]]) -> dict[Endpoint, tuple[CallFault | None, ...]]:
+    return {endpoint: _read(endpoint, parse_calls, words) for endpoint, words in scripts.items()}
+
+
+def _money(usd: float) -> Decimal:
+    return Decimal(str(usd))
+
+
 _READERS: dict[str, Callable[[Any], object]] = {
     "latency": parse_latency,
     "faults": _faults,
@@ -133,5 +184,10 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "script": _script,
     "duration": parse_latency,
     "batches": partial(_build, BatchPlan),
+    "scripts": _scripts,
+    "price": partial(_build, Tariff),
+    "input": _money,
+    "output": _money,
+    "cached_input": _money,
     "models": _models,
 }

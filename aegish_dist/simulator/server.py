@@ -19,9 +19,10 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.simulator.batches.service import BatchService
 from aegish_dist.simulator.behaviour import SimulatedModel
+from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import LOOPBACK_NAMES, SimulatorConfig
 from aegish_dist.simulator.dialect import UNLIMITED, ChatRequest, Dialect, ErrorAnswer, dialect_of
-from aegish_dist.simulator.exchange import Exchange, json_response
+from aegish_dist.simulator.exchange import UNREADABLE, Exchange, json_response
 from aegish_dist.simulator.replay import Replay
 
 _DIALECTS = tuple(map(dialect_of, HTTP_FORMATS))
@@ -32,10 +33,14 @@ _PORT = re.compile(r":[0-9]{1,5}$")
 class Stats:
     """Counters since the start, served at `/stats`; the simulator alone writes them."""
 
+    bill: Bill = field(default_factory=Bill)
+    """Charges for answers."""
     requests: Counter[str] = field(default_factory=Counter)
     """Valid requests per model, faults included."""
     faults: Counter[str] = field(default_factory=Counter)
     """Faults served, by kind."""
+    batch_faults: Counter[str] = field(default_factory=Counter)
+    """Faults of requests about batches, by `ENDPOINT.FAULT`."""
     throttled: int = 0
     """Requests that the rate limit refused."""
     in_flight: int = 0
@@ -48,9 +53,11 @@ class Stats:
         return {
             "requests": dict(self.requests),
             "faults": dict(self.faults),
+            "batch_faults": dict(self.batch_faults),
             "throttled": self.throttled,
             "in_flight": self.in_flight,
             "in_flight_max": self.in_flight_max,
+            "bill": self.bill.as_dict(),
         }
 
 
@@ -58,13 +65,15 @@ class Simulator:
     """Handles every request of one simulated provider."""
 
     def __init__(self, config: SimulatorConfig, replay: Replay | None) -> None:
-        self.stats = Stats()
+        tariffs = {name: own.price for name, own in config.models.items() if own.price is not None}
+        bill = Bill(config.price, tariffs, config.batches.share)
         self._config = config
         self._replay = replay
         self._models: dict[str, SimulatedModel] = {}
         self._process = os.urandom(6).hex()
         self._serial = count(1)
-        self._batches = BatchService(config, self._model)
+        self._batches = BatchService(config, self._model, bill)
+        self.stats = Stats(bill, batch_faults=self._batches.faults)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request."""
@@ -159,6 +168,8 @@ class Simulator:
             return exchange.refuse(response.outcome, chat.model, model.allowance)
         if response.delay_s:
             await asyncio.sleep(response.delay_s)
+        readable = response.fault not in UNREADABLE
+        self.stats.bill.charge_live(chat.model, response.outcome.usage, readable=readable)
         return await exchange.deliver(response.outcome, model.allowance, response.fault)
 
 

@@ -9,6 +9,7 @@ from aegish_dist.core.batch import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import anthropic as live
+from aegish_dist.simulator.batch_plan import Endpoint
 from aegish_dist.simulator.batches.batch import (
     BatchPhase,
     NamedRequest,
@@ -19,7 +20,6 @@ from aegish_dist.simulator.batches.routes import (
     BatchCall,
     BatchReply,
     BatchRoute,
-    Endpoint,
     json_object,
     page_size,
     read_body,
@@ -101,7 +101,7 @@ async def _list(call: BatchCall) -> BatchReply | ErrorAnswer:
         call.query.get(name, "").removeprefix("msgbatch_") for name in ("before_id", "after_id")
     )
     limit = page_size(call.query.get("limit"), 20, 1_000)
-    found, more = page(call.store.batches.values(), limit, after=after, before=before)
+    found, more = page(call.store.listed(), limit, after=after, before=before)
     entries = [_body(batch, call) for batch in found]
     ids = [entry["id"] for entry in entries] or [None]
     ends = {"first_id": ids[0], "last_id": ids[-1]}

@@ -10,6 +10,7 @@ from typing import Any
 from aegish_dist.core.batch import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.wire import WireFormat
+from aegish_dist.simulator.batch_plan import EndFault
 from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
 
 
@@ -106,6 +107,10 @@ class SimulatedBatch:
     """Unix time at which it ends unless it is cancelled."""
     source: Iterator[NamedRequest | BatchProblem]
     """Its requests as they are read; a problem ends them."""
+    fault: EndFault | None = None
+    """The way in which it is to end badly; None for none."""
+    limit: float = 1.0
+    """Part of its time after which no request is begun, in [0, 1]."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Facts that its dialect repeats in each description: metadata, input file."""
     phase: BatchPhase = BatchPhase.VALIDATING
@@ -137,14 +142,14 @@ class SimulatedBatch:
         return self.phase in ENDED
 
     def progress(self, now_s: float) -> float:
-        """Return the part of its time that has passed, in [0, 1]; it stands still once cancelled.
+        """Return the part of its time in which it has worked, in [0, 1].
 
         Args:
             now_s: Unix time in seconds.
         """
         passed_s = min(now_s, self.cancelled_s or now_s) - self.created_s
         whole_s = self.due_s - self.created_s
-        return min(1.0, passed_s / whole_s) if whole_s > 0 else 1.0
+        return min(self.limit, passed_s / whole_s if whole_s > 0 else 1.0)
 
     def answered(self, now_s: float) -> int:
         """Return how many requests are answered so far, well or with an error."""

@@ -9,6 +9,7 @@ from aegish_dist.core.batch import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import google as live
+from aegish_dist.simulator.batch_plan import Endpoint
 from aegish_dist.simulator.batches.batch import (
     BatchPhase,
     BatchProblem,
@@ -22,7 +23,6 @@ from aegish_dist.simulator.batches.routes import (
     BatchCall,
     BatchReply,
     BatchRoute,
-    Endpoint,
     json_object,
     page_size,
     read_body,
@@ -147,7 +147,7 @@ async def _describe(call: BatchCall) -> BatchReply | ErrorAnswer:
 async def _list(call: BatchCall) -> BatchReply | ErrorAnswer:
     limit = page_size(call.query.get("pageSize"), 50, 1_000)
     after = call.query.get("pageToken", "")
-    found, more = page(call.store.batches.values(), limit, after=after)
+    found, more = page(call.store.listed(), limit, after=after)
     body: dict[str, Any] = {"operations": [_operation(batch, call.now_s) for batch in found]}
     return BatchReply(body | ({"nextPageToken": found[-1].id} if more else {}))
 

@@ -4,12 +4,12 @@ import re
 from typing import Any
 
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.simulator.batch_plan import Endpoint
 from aegish_dist.simulator.batches.batch import StoredFile
 from aegish_dist.simulator.batches.routes import (
     BatchCall,
     BatchReply,
     BatchRoute,
-    Endpoint,
     json_object,
     page_size,
     read_body,

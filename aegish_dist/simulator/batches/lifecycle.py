@@ -5,48 +5,41 @@ Each batch has one task, which gives way to live calls between a few requests.
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 from aegish_dist.core.batch import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.simulator.batches.batch import (
-    BatchPhase,
-    BatchProblem,
-    NamedRequest,
-    RequestOutcome,
-    ResultLine,
-    SimulatedBatch,
+from aegish_dist.core.wire import WireFormat
+from aegish_dist.simulator.batch_plan import BatchPlan, EndFault, RequestFault
+from aegish_dist.simulator.batches.batch import BatchPhase, BatchProblem, SimulatedBatch
+from aegish_dist.simulator.batches.results import (
+    BatchAnswer,
+    BatchAnswers,
+    outcomes_at,
+    result_lines,
 )
 from aegish_dist.simulator.behaviour import SimulatedModel
-from aegish_dist.simulator.chance import draw
-from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer, command_in
+from aegish_dist.simulator.bill import Bill
+from aegish_dist.simulator.dialect import ErrorAnswer
 
 # Requests between two chances for other tasks: about 5 ms.
 _SLICE = 50
+_MAX_PROBLEMS = 20
+_QUOTA = BatchProblem("token_limit_exceeded", "Enqueued token limit reached for this model.")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """A request and its outcome if the batch lasts long enough."""
-
-    name: str
-    moment: float
-    outcome: Completion | ErrorAnswer
 
 
 class BatchRunner:
     """Carries out batches in tasks of the running loop."""
 
-    def __init__(self, seed: int, model: Callable[[str], SimulatedModel]) -> None:
-        self._seed = seed
-        self._model = model
-        self._asked: Counter[tuple[str, str]] = Counter()
+    def __init__(
+        self, seed: int, plan: BatchPlan, model: Callable[[str], SimulatedModel], bill: Bill
+    ) -> None:
+        self._answers = BatchAnswers(seed, plan, model)
+        self._bill = bill
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, batch: SimulatedBatch, at_end: Callable[[SimulatedBatch], None]) -> None:
@@ -69,15 +62,31 @@ class BatchRunner:
     async def _carry_out(
         self, batch: SimulatedBatch, at_end: Callable[[SimulatedBatch], None]
     ) -> None:
-        async for request in _in_slices(batch.source):
-            if isinstance(request, BatchProblem):
-                batch.problems.append(request)
-            else:
-                batch.requests.append(request)
+        await self._read(batch)
         if batch.problems:
-            return self._end(batch, BatchPhase.FAILED, at_end)
-        batch.size = len(batch.requests)
-        answers = [self._ask(request) async for request in _in_slices(batch.requests)]
+            phase = BatchPhase.FAILED
+        else:
+            phase = await self._answer(batch)
+        batch.ended_s = time.time()
+        at_end(batch)
+        batch.phase = phase
+
+    async def _read(self, batch: SimulatedBatch) -> None:
+        async for request in _in_slices(batch.source):
+            if not isinstance(request, BatchProblem):
+                batch.requests.append(request)
+            elif len(batch.problems) < _MAX_PROBLEMS:
+                batch.problems.append(request)
+        self._bill.count_batch(batch.requests[0].name if batch.requests else "")
+        if batch.fault is EndFault.FAILED and batch.wire is not WireFormat.ANTHROPIC:
+            batch.problems.append(_QUOTA)
+        if not batch.problems:
+            batch.size = len(batch.requests)
+
+    async def _answer(self, batch: SimulatedBatch) -> BatchPhase:
+        """Answer the requests until the batch is due or cancelled; return the phase it ends in."""
+        asked = _in_slices(batch.requests)
+        answers = [self._answers.ask(request, batch.wire) async for request in asked]
         answers.sort(key=lambda answer: answer.moment)
         batch.moments = [answer.moment for answer in answers]
         if batch.phase is BatchPhase.VALIDATING:
@@ -85,39 +94,35 @@ class BatchRunner:
         with suppress(TimeoutError):
             async with asyncio.timeout(batch.due_s - time.time()):
                 await batch.cancelling.wait()
-        batch.outcomes = [_outcome(answer, batch) for answer in answers]
-        names = (answer.name for answer in answers)
-        batch.lines = list(map(ResultLine, names, batch.outcomes))
-        whole = batch.cancelled_s is None
-        return self._end(batch, BatchPhase.COMPLETED if whole else BatchPhase.CANCELLED, at_end)
+        phase = _last_phase(batch)
+        if phase is BatchPhase.EXPIRED and batch.wire is WireFormat.GOOGLE:
+            return phase
+        self._settle(batch, answers, phase)
+        return phase
 
-    def _end(
-        self,
-        batch: SimulatedBatch,
-        phase: BatchPhase,
-        at_end: Callable[[SimulatedBatch], None],
+    def _settle(
+        self, batch: SimulatedBatch, answers: Sequence[BatchAnswer], phase: BatchPhase
     ) -> None:
-        batch.ended_s = time.time()
-        at_end(batch)
-        batch.phase = phase
+        expired = phase is BatchPhase.EXPIRED
+        unanswered = Unanswered.EXPIRED if expired else Unanswered.CANCELLED
+        cancelled_s = batch.cancelled_s
+        progress = batch.limit if cancelled_s is None else batch.progress(cancelled_s)
+        batch.outcomes = outcomes_at(answers, progress, unanswered)
+        if batch.fault is EndFault.FAILED:
+            failed = ErrorAnswer(ErrorClass.SERVER, "Internal server error")
+            batch.outcomes = [failed] * len(answers)
+        batch.lines = result_lines(answers, batch.outcomes)
+        for answer, outcome in zip(answers, batch.outcomes, strict=True):
+            if isinstance(outcome, Completion):
+                readable = answer.fault is not RequestFault.MALFORMED
+                usage = outcome.usage
+                self._bill.charge_batch(answer.model, usage, answer.name, readable=readable)
 
-    def _ask(self, request: NamedRequest) -> _Answered:
-        chat = request.chat
-        if isinstance(chat, ErrorAnswer):
-            return _Answered(request.name, draw(self._seed, "batch", request.name).luck, chat)
-        command = command_in(chat.user)
-        times = self._count(chat, command)
-        draws = draw(self._seed, "batch", chat.model, command, str(times))
-        outcome = self._model(chat.model).answer(chat, command).outcome
-        if outcome is None:
-            outcome = ErrorAnswer(ErrorClass.SERVER, "the request timed out")
-        return _Answered(request.name, draws.latency, outcome)
 
-    def _count(self, chat: ChatRequest, command: str) -> int:
-        """Return how often batches asked this before, and count it."""
-        asked = (chat.model, command)
-        self._asked[asked] += 1
-        return self._asked[asked] - 1
+def _last_phase(batch: SimulatedBatch) -> BatchPhase:
+    if batch.cancelled_s is not None or batch.fault is EndFault.CANCELLED:
+        return BatchPhase.CANCELLED
+    return BatchPhase.EXPIRED if batch.fault is EndFault.EXPIRED else BatchPhase.COMPLETED
 
 
 async def _in_slices(items: Iterable[T]) -> AsyncIterator[T]:
@@ -126,10 +131,3 @@ async def _in_slices(items: Iterable[T]) -> AsyncIterator[T]:
         if place % _SLICE == 0:
             await asyncio.sleep(0)
         yield item
-
-
-def _outcome(answer: _Answered, batch: SimulatedBatch) -> RequestOutcome:
-    """Return the outcome of a request; after the end of its batch it is not answered."""
-    if batch.cancelled_s is not None and answer.moment > batch.progress(batch.cancelled_s):
-        return Unanswered.CANCELLED
-    return answer.outcome

@@ -9,6 +9,7 @@ from aegish_dist.core.batch import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import openai as live
+from aegish_dist.simulator.batch_plan import Endpoint
 from aegish_dist.simulator.batches.batch import (
     BatchPhase,
     BatchProblem,
@@ -21,7 +22,6 @@ from aegish_dist.simulator.batches.routes import (
     BatchCall,
     BatchReply,
     BatchRoute,
-    Endpoint,
     json_object,
     page_size,
     read_body,
@@ -178,7 +178,7 @@ async def _cancel(call: BatchCall) -> BatchReply | ErrorAnswer:
 async def _list_batches(call: BatchCall) -> BatchReply | ErrorAnswer:
     after = call.query.get("after", "").removeprefix("batch_")
     limit = page_size(call.query.get("limit"), 20, 100)
-    found, more = page(call.store.batches.values(), limit, after=after)
+    found, more = page(call.store.listed(), limit, after=after)
     return BatchReply(list_body([_batch_body(batch, call.now_s) for batch in found], more))
 
 

@@ -6,12 +6,12 @@ from typing import Any
 from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.simulator.batch_plan import Endpoint
 from aegish_dist.simulator.batches.batch import StoredFile
 from aegish_dist.simulator.batches.routes import (
     BatchCall,
     BatchReply,
     BatchRoute,
-    Endpoint,
     page_size,
 )
 from aegish_dist.simulator.batches.store import page

@@ -5,34 +5,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from re import Match, Pattern
 from typing import Any
 
 from aiohttp import StreamReader
 
+from aegish_dist.simulator.batch_plan import Endpoint
 from aegish_dist.simulator.batches.store import BatchStore
 from aegish_dist.simulator.dialect import ErrorAnswer
 from aegish_dist.simulator.exchange import Exchange
-
-
-class Endpoint(StrEnum):
-    """The kinds of requests about batches."""
-
-    UPLOAD = "upload"
-    """A file of requests is sent."""
-    CREATE = "create"
-    """A batch is created."""
-    POLL = "poll"
-    """A batch, or a file, is described."""
-    LIST = "list"
-    """Batches, or files, are listed."""
-    RESULTS = "results"
-    """Results are read."""
-    CANCEL = "cancel"
-    """A batch is cancelled."""
-    DELETE = "delete"
-    """A batch, or a file, is deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The requests of the batch interfaces: route, key, response."""
 
-import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import cast
 
@@ -9,13 +10,15 @@ from aiohttp import web
 
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import HTTP_FORMATS, WireFormat
+from aegish_dist.simulator.batches.call_faults import CallFaults
 from aegish_dist.simulator.batches.lifecycle import BatchRunner
-from aegish_dist.simulator.batches.routes import BatchCall, BatchReply, BatchRoute
+from aegish_dist.simulator.batches.routes import BatchCall, BatchRoute
 from aegish_dist.simulator.batches.store import BatchStore
 from aegish_dist.simulator.behaviour import SimulatedModel
+from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.dialect import UNLIMITED, Call, ErrorAnswer, dialect_of
-from aegish_dist.simulator.exchange import Exchange, json_response
+from aegish_dist.simulator.dialect import UNLIMITED, ErrorAnswer, dialect_of
+from aegish_dist.simulator.exchange import Exchange
 
 _ROUTES: dict[WireFormat, tuple[BatchRoute, ...]] = {
     wire: cast(
@@ -28,12 +31,20 @@ _ROUTES: dict[WireFormat, tuple[BatchRoute, ...]] = {
 class BatchService:
     """Handles every request about batches of one simulated provider."""
 
-    def __init__(self, config: SimulatorConfig, model: Callable[[str], SimulatedModel]) -> None:
-        self._config = config
-        self._runner = BatchRunner(config.seed, model)
+    def __init__(
+        self, config: SimulatorConfig, model: Callable[[str], SimulatedModel], bill: Bill
+    ) -> None:
+        self._require_key = config.require_key
+        self._runner = BatchRunner(config.seed, config.batches, model, bill)
+        self._faults = CallFaults(config.seed, config.batches)
         self._stores = {
             wire: BatchStore(wire, config.batches, self._runner, config.seed) for wire in _ROUTES
         }
+
+    @property
+    def faults(self) -> Counter[str]:
+        """Faults of requests about batches so far, by `ENDPOINT.FAULT`."""
+        return self._faults.counts
 
     async def handle(self, request: web.BaseRequest, id: str) -> web.StreamResponse | None:
         """Answer one HTTP request; None when it is not about batches.
@@ -57,17 +68,7 @@ class BatchService:
     async def _serve(self, route: BatchRoute, call: BatchCall) -> web.StreamResponse:
         # The address of an upload that was begun is a key in itself: clients send no other there.
         begun = call.query.get("upload_id") in call.store.uploads
-        if not begun and not call.exchange.is_authorised(self._config.require_key):
+        if not begun and not call.exchange.is_authorised(self._require_key):
             return call.exchange.refuse(ErrorAnswer(ErrorClass.AUTH), "", UNLIMITED)
-        reply = await route.handle(call)
-        if isinstance(reply, ErrorAnswer):
-            return call.exchange.refuse(reply, "", UNLIMITED)
-        return _response(reply, call.exchange)
-
-
-def _response(reply: BatchReply, exchange: Exchange) -> web.Response:
-    common = exchange.dialect.headers(UNLIMITED, Call(exchange.id, time.time()))
-    headers = common | dict(reply.headers)
-    if isinstance(reply.body, bytes):
-        return web.Response(status=reply.status, body=reply.body, headers=headers)
-    return json_response(reply.status, reply.body, headers)
+        carry_out = partial(route.handle, call)
+        return await self._faults.serve(call.exchange, route.endpoint, carry_out)

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from aegish_dist.core.wire import WireFormat
-from aegish_dist.simulator.batch_plan import BatchPlan
+from aegish_dist.simulator.batch_plan import BatchPlan, EndFault
 from aegish_dist.simulator.batches.batch import (
     BatchProblem,
     NamedRequest,
@@ -19,7 +19,10 @@ from aegish_dist.simulator.batches.lifecycle import BatchRunner
 from aegish_dist.simulator.chance import draw
 from aegish_dist.simulator.dialect import Call
 from aegish_dist.simulator.exchange import encode
+from aegish_dist.simulator.faults import pick
 
+# Factor on the duration of a slow batch.
+_SLOWER = 5
 T = TypeVar("T", SimulatedBatch, StoredFile)
 
 
@@ -45,6 +48,7 @@ class BatchStore:
         self._runner = runner
         self._seed = seed
         self._serial = count(1)
+        self._numbers = count()
 
     def add_file(self, name: str, purpose: str, content: bytes) -> StoredFile:
         """Keep a file.
@@ -78,13 +82,23 @@ class BatchStore:
             at_end: Called just before it counts as ended, to leave its files.
         """
         id, now_s = self._new_id("batch"), time.time()
-        number = str(len(self.batches))
-        chance = draw(self._seed, "batch duration", self._wire, number).latency
-        duration_s = self._plan.duration.at(chance)
-        batch = SimulatedBatch(id, self._wire, now_s, now_s + duration_s, source, facts)
+        draws = draw(self._seed, "batch end", self._wire, str(next(self._numbers)))
+        fault = pick(self._plan.ends, draws.luck)
+        duration_s = self._plan.duration.at(draws.latency) * (
+            _SLOWER if fault is EndFault.SLOW else 1
+        )
+        batch = SimulatedBatch(id, self._wire, now_s, now_s + duration_s, source, fault)
+        batch.facts = facts
+        if fault in (EndFault.EXPIRED, EndFault.CANCELLED):
+            batch.limit = draws.length
         self.batches[id] = batch
         self._runner.start(batch, at_end)
         return batch
+
+    def listed(self) -> list[SimulatedBatch]:
+        """Return the batches that a list shows, oldest first."""
+        known_s = time.time() - self._plan.list_lag_s
+        return [batch for batch in self.batches.values() if batch.created_s <= known_s]
 
     def remove(self, batch: SimulatedBatch) -> None:
         """Forget a batch and the files that it left."""

@@ -1,8 +1,18 @@
 """Fault plans and scripts."""
 
+from typing import Any
+
 import pytest
 
 from aegish_dist.errors import ConfigError
+from aegish_dist.simulator.batch_plan import (
+    BatchPlan,
+    CallFault,
+    EndFault,
+    Endpoint,
+    RequestFault,
+    parse_calls,
+)
 from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script
 
 
@@ -44,3 +54,32 @@ def test_unknown_script_word() -> None:
     """A word that is no fault is named."""
     with pytest.raises(ConfigError, match="'418' is not one of ok, 401"):
         parse_script(["ok", "418"])
+
+
+def test_faults_of_batches_follow_script_then_chance() -> None:
+    """The script covers the first requests of its kind, and of no other."""
+    lost, reset = CallFault.LOST, CallFault.RESET
+    plan = BatchPlan(
+        calls={Endpoint.CREATE: {reset: 0.5}},
+        scripts={Endpoint.CREATE: parse_calls(["ok", "lost"])},
+    )
+    found = [plan.call_fault(Endpoint.CREATE, place, 0.2) for place in range(3)]
+    assert found == [None, lost, reset]
+    assert plan.call_fault(Endpoint.CREATE, 2, 0.7) is None
+    assert plan.call_fault(Endpoint.POLL, 0, 0.2) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"requests": {RequestFault.MISSING: 1.5}}, "missing is 1.5"),
+        ({"ends": {EndFault.EXPIRED: 0.6, EndFault.FAILED: 0.6}}, "add up to 1.2"),
+        ({"calls": {Endpoint.POLL: {CallFault.LOST: -1.0}}}, "lost is -1.0"),
+        ({"list_lag_s": -1.0}, "list_lag_s is -1.0"),
+        ({"share": float("nan")}, "share is nan"),
+    ],
+)
+def test_an_impossible_plan_of_batches_is_refused(values: dict[str, Any], problem: str) -> None:
+    """Each number is checked and named."""
+    with pytest.raises(ConfigError, match=problem):
+        BatchPlan(**values)

@@ -1,11 +1,20 @@
 """Scenario files."""
 
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from aegish_dist.errors import ConfigError
+from aegish_dist.simulator.batch_plan import (
+    BatchPlan,
+    CallFault,
+    EndFault,
+    Endpoint,
+    RequestFault,
+)
+from aegish_dist.simulator.bill import Tariff
 from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
@@ -137,3 +146,71 @@ def test_a_scenario_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "s.toml")
     with pytest.raises(ConfigError, match="not a regular file"):
         read_scenario(tmp_path / "s.toml")
+
+
+BATCHES = """
+[price]
+input = 2.5
+output = 10
+
+[models.dear.price]
+input = 5
+cached_input = 0.5
+
+[batches]
+duration = "constant:0.1"
+list_lag_s = 0.2
+retry_after_s = 0.3
+hang_s = 5
+share = 0.25
+
+[batches.requests]
+missing = 0.01
+
+[batches.ends]
+expired = 0.5
+
+[batches.calls.results]
+truncated = 0.125
+
+[batches.scripts]
+create = ["ok", "lost"]
+"""
+
+
+def test_prices_and_batches_are_read(tmp_path: Path) -> None:
+    """Times, faults and scripts of batches, and prices of the bill, in exact decimals."""
+    assert read(tmp_path, BATCHES) == SimulatorConfig(
+        price=Tariff(Decimal("2.5"), Decimal(10)),
+        models={"dear": ModelConfig(price=Tariff(Decimal(5), cached_input=Decimal("0.5")))},
+        batches=BatchPlan(
+            duration=parse_latency("constant:0.1"),
+            list_lag_s=0.2,
+            retry_after_s=0.3,
+            hang_s=5.0,
+            share=0.25,
+            requests={RequestFault.MISSING: 0.01},
+            ends={EndFault.EXPIRED: 0.5},
+            calls={Endpoint.RESULTS: {CallFault.TRUNCATED: 0.125}},
+            scripts={Endpoint.CREATE: (None, CallFault.LOST)},
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[batches.requests]\nlate = 0.1", "batches.requests"),
+        ("[batches.calls.create]\nmissing = 0.1", "batches.calls"),
+        ("[batches.calls.buy]\nlost = 0.1", "batches.calls"),
+        ('[batches.scripts]\ncreate = ["late"]', "batches.scripts.create': 'late' is not one of"),
+        ("[batches]\nrequests = { missing = 2.0 }", "missing is 2.0"),
+        ("[price]\ninput = -1", "price.*-1"),
+    ],
+)
+def test_a_wrong_key_of_batches_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    """The file, the key and the problem are in one line."""
+    with pytest.raises(ConfigError, match=problem) as refused:
+        read(tmp_path, text)
+    assert "scenario.toml" in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,58 @@
+"""The bill of the simulated provider."""
+
+from decimal import Decimal
+
+from aegish_dist.core.completion import Usage
+from aegish_dist.simulator.bill import Bill, Tariff
+
+TARIFF = Tariff(input=Decimal(2), output=Decimal(8), cached_input=Decimal("0.5"))
+USAGE = Usage(input_tokens=1_000, output_tokens=100, cache_read_tokens=400)
+# 600 fresh tokens at 2, 400 cached ones at 0.5, 100 generated ones at 8, each per million.
+LIVE_USD = Decimal("0.0022")
+
+
+def test_an_answer_in_a_batch_costs_its_share() -> None:
+    """Live answers and answers in batches are summed apart, at their own prices."""
+    bill = Bill(TARIFF, batch_share=0.5)
+    bill.charge_live("m", USAGE, readable=True)
+    for name in ("a-1", "a-2"):
+        bill.charge_batch("m", USAGE, name, readable=True)
+    entry = bill.as_dict()["models"]["m"]
+    assert Decimal(entry["live"]["usd"]) == LIVE_USD
+    assert Decimal(entry["batch"]["usd"]) == LIVE_USD
+    assert Decimal(entry["usd"]) == Decimal(bill.as_dict()["usd"]) == 2 * LIVE_USD
+    assert (entry["batch"]["requests"], entry["batch"]["output_tokens"]) == (2, 200)
+
+
+def test_an_answer_that_no_client_can_read_is_charged_and_named() -> None:
+    """The unreadable part is stated beside the whole, so that both can be compared."""
+    bill = Bill(TARIFF)
+    bill.charge_batch("m", USAGE, "a-1", readable=False)
+    bill.charge_live("m", USAGE, readable=False)
+    entry = bill.as_dict()["models"]["m"]
+    assert entry["batch_unreadable"] == entry["batch"]
+    assert Decimal(entry["live_unreadable"]["usd"]) == LIVE_USD
+
+
+def test_each_model_has_its_price() -> None:
+    """A model without prices of its own has the common ones; without any it is free."""
+    bill = Bill(TARIFF, {"dear": Tariff(input=Decimal(20))})
+    for model in ("dear", "usual"):
+        bill.charge_live(model, USAGE, readable=True)
+    models = bill.as_dict()["models"]
+    assert Decimal(models["dear"]["usd"]) == Decimal("0.02")
+    assert Decimal(models["usual"]["usd"]) == LIVE_USD
+    free = Bill()
+    free.charge_live("m", USAGE, readable=True)
+    assert Decimal(free.as_dict()["usd"]) == 0
+
+
+def test_a_second_payment_shows() -> None:
+    """A token of two batches, and a request charged twice, are counted."""
+    bill = Bill()
+    for name in ("a-1", "b-1", "a-1"):
+        bill.count_batch(name)
+        bill.charge_batch("m", USAGE, name, readable=True)
+    found = bill.as_dict()
+    assert (found["batches"], found["tokens"], found["charged_twice"]) == (3, 2, 1)
+    assert found["tokens_used_twice"] == ["a"]
