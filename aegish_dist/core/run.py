@@ -102,6 +102,8 @@ class Run:
     """Why workers ask nothing of it; None: they ask."""
     pruned: Pruned | None = None
     """Completions that it has no more; None: it has all."""
+    batched: Mapping[str, float] = field(default_factory=dict)
+    """Seconds after its creation from which models are asked in batches; absent ones never are."""
 
     @property
     def samples(self) -> int:

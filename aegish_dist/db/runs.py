@@ -211,7 +211,7 @@ def load_run(session: Session, run_id: str) -> Run:
         .order_by(DatasetRow.name)
     ).all()
     models = session.execute(
-        select(RunModelRow.spec, RunModelRow.datasets)
+        select(RunModelRow.spec, RunModelRow.datasets, RunModelRow.batch_from)
         .where(RunModelRow.run_id == run_id)
         .order_by(RunModelRow.model)
     ).all()
@@ -237,6 +237,12 @@ def load_run(session: Session, run_id: str) -> Run:
         },
         held=None if row.held is None else Held(row.held),
         pruned=None if row.pruned_at is None else Pruned(row.pruned_completions, row.pruned_at),
+        batched={
+            # The clocks of the command and of the store may differ.
+            spec.id: max(0.0, (model.batch_from - row.created_at).total_seconds())
+            for spec, model in zip(specs, models, strict=True)
+            if model.batch_from is not None
+        },
     )
 
 

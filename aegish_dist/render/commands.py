@@ -9,7 +9,9 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.render.data import ReportData
+from aegish_dist.render.facts import asked_in_batches_only
 
+MINUTE_S = 60
 COT = "+cot"
 """End of the name of a prompt that asks for reasoning first."""
 
@@ -76,7 +78,15 @@ def _submit(run: Run) -> str:
         *("--dataset", datasets, "--epochs", str(run.epochs)),
         *([] if run.prompt is None else _prompt(run.prompt)),
         *([] if run.parameters is None else _parameters(run.parameters)),
+        *_batches(run),
     )
+
+
+def _batches(run: Run) -> Iterator[str]:
+    if run.batched and asked_in_batches_only(run):
+        yield "--batch"
+    elif run.batched:
+        yield from ("--batch-after", f"{round(max(run.batched.values()) / MINUTE_S)}m")
 
 
 def _prompt(prompt: Prompt) -> list[str]:

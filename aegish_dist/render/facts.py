@@ -13,6 +13,9 @@ from aegish_dist.render.numbers import UNDEFINED, format_count, format_time
 
 MOST_CHARACTERS = 300
 """Of a foreign text in a line of its own; the JSON report has it whole."""
+STARTS_AT_ONCE_S = 60.0
+"""Seconds after the creation of a run in which batches begin that were wanted at once: clocks
+differ."""
 
 
 def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
@@ -26,6 +29,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         Fact("Samples", _samples(run)),
         Fact("Prompt", _prompt(run)),
         Fact("Parameters", parameters_in_words(run.parameters)),
+        *_batched(run),
         Fact("Epochs", format_count(run.epochs)),
         Fact("Scoring", _scoring(snapshot)),
         Fact("Opinion", _opinion(snapshot)),
@@ -49,6 +53,26 @@ def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
     if not replaced:
         return text
     return f"{text}; {format_count(replaced)} older ones were replaced by a retry and do not count"
+
+
+def _batched(run: Run) -> Iterator[Fact]:
+    if run.batched:
+        shares = {
+            f"{s.batch_share:.0%}" for s in run.models if s.id in run.batched and s.batch_share
+        }
+        price = " or ".join(sorted(shares))
+        everything = "" if len(run.batched) == len(run.models) else " of some models"
+        live = "" if asked_in_batches_only(run) else ", after a while of single calls"
+        yield Fact(
+            "Batches",
+            f"requests{everything} were sent in batches{live}: at {price} of the price, and without"
+            " a measured latency",
+        )
+
+
+def asked_in_batches_only(run: Run) -> bool:
+    """Return whether what is asked in batches was so from the beginning."""
+    return all(after_s < STARTS_AT_ONCE_S for after_s in run.batched.values())
 
 
 def _pruned(run: Run) -> Iterator[Fact]:

@@ -66,6 +66,7 @@ def _run(run: Run) -> dict[str, Any]:
         "parameters": _parameters(run.parameters),
         "datasets": [asdict(dataset) for dataset in run.datasets],
         "models": [_model(spec) for spec in run.models],
+        "batched": sorted(run.batched),
     }
 
 
@@ -100,6 +101,7 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
         "simulated": spec.simulated,
         "parameters": dict(spec.parameters),
         "price": _price(spec.price),
+        "batch_share": None if spec.batch_share is None else float(spec.batch_share),
     }
 
 

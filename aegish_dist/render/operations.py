@@ -1,6 +1,6 @@
 """Sections on the calls: errors and their reasons, time and money."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from aegish_dist.core.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.scoring import Label
@@ -70,8 +70,13 @@ def failures(data: ReportData, entries: Sequence[RankedModel]) -> Section | None
     )
 
 
-def latency(entries: Sequence[RankedModel]) -> Section:
-    """Return the distribution of service time, and the mean of each wait before it."""
+def latency(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Section:
+    """Return the distribution of service time, and the mean of each wait before it.
+
+    Args:
+        entries: The models.
+        batched: Those that were asked in batches: their answers are not timed.
+    """
     columns = [
         MODEL,
         *(_latency("service", statistic, statistic) for statistic in SERVICE_STATISTICS),
@@ -81,6 +86,8 @@ def latency(entries: Sequence[RankedModel]) -> Section:
         "mean to max: service time, from request to answer. Waiting in the queue, at the rate "
         "limiter and between attempts is no part of it."
     )
+    if any(entry.model in batched for entry in entries):
+        note += f" Not measured, {UNDEFINED}, where a model was asked in batches."
     return tabulate("Latency", entries, columns, note=note)
 
 
@@ -115,8 +122,13 @@ def latency_parts(entries: Sequence[RankedModel]) -> Section | None:
     )
 
 
-def cost(entries: Sequence[RankedModel]) -> Section:
-    """Return the section on the cost of the answers and their tokens."""
+def cost(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Section:
+    """Return the section on the cost of the answers and their tokens.
+
+    Args:
+        entries: The models.
+        batched: Those that were asked in batches.
+    """
     kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
     columns = [
         MODEL,
@@ -129,6 +141,8 @@ def cost(entries: Sequence[RankedModel]) -> Section:
         "USD at the prices of submit, then tokens. Reasoning is part of output, "
         "cache read and cache write are part of input."
     )
+    if any(entry.model in batched for entry in entries):
+        note += " What was answered in a batch counts at the price of batches."
     return tabulate("Cost and tokens", entries, columns, note=note)
 
 

@@ -7,7 +7,7 @@ from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.opinion import Opinion, Overlay
 from aegish_dist.core.printable import printable_line_of_json, shortened
-from aegish_dist.core.run import RunDataset
+from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.render.commands import commands
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.facts import MOST_CHARACTERS, parameters_in_words
@@ -21,7 +21,7 @@ _MOST_CHANGES = 20
 def provenance(data: ReportData) -> Iterator[Section]:
     """Yield the datasets, the prices, and the versions of everything else."""
     yield _datasets(data.run.datasets)
-    yield _models(data.run.models)
+    yield _models(data.run)
     yield _versions(data)
 
 
@@ -45,25 +45,26 @@ def _datasets(datasets: Sequence[RunDataset]) -> Section:
     )
 
 
-def _models(models: Sequence[ModelSpec]) -> Section:
+def _models(run: Run) -> Section:
     columns = ("model", "asked for", "input", "output", "cache read", "cache write", "per call")
     return Section(
         title="Models and prices",
         columns=tuple(map(TableCell, columns)),
-        rows=tuple(map(_model, models)),
+        rows=tuple(map(_model, run.models)),
         note=(
             "USD per million tokens as of submit, and per call where one has a flat price; above "
             "some length of the prompt another price may hold, which the JSON report has."
         ),
-        remarks=tuple(
-            shortened(
-                f"{spec.id} is asked with {printable_line_of_json(dict(spec.parameters))}",
-                MOST_CHARACTERS,
-            )
-            for spec in models
-            if spec.parameters
-        ),
+        remarks=tuple(shortened(each, MOST_CHARACTERS) for each in _about_models(run)),
     )
+
+
+def _about_models(run: Run) -> Iterator[str]:
+    for spec in run.models:
+        if spec.parameters:
+            yield f"{spec.id} is asked with {printable_line_of_json(dict(spec.parameters))}"
+        if spec.id in run.batched and spec.batch_share is not None:
+            yield f"{spec.id} in a batch costs {spec.batch_share:.0%} of these prices"
 
 
 def _model(spec: ModelSpec) -> tuple[TableCell, ...]:
