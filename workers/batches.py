@@ -88,7 +88,8 @@ class Batches(bootsteps.StartStopStep):
         with ExitStack() as stack:
             for end in (engine.dispose, thread.shutdown, broker.shutdown):
                 stack.callback(end)
-            desk = Desk(engine, thread, publish_live, name, BatchPace(conf.aegish_batch_poll_s))
+            pace = BatchPace(conf.aegish_batch_poll_s)
+            desk = Desk(engine, thread, publish_live, name, pace, worker.pool.work)
             async with provider_session() as providers:
                 self._keeper = BatchKeeper(
                     desk,

@@ -25,6 +25,7 @@ from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.ratelimit.policy import PREFETCH
+from aegish_dist.telemetry.work import Work
 from workers.lifecycle import open_evaluator
 from workers.readiness import Readiness
 from workers.tasks import Delivery, lane_of
@@ -99,6 +100,11 @@ class TaskPool(BasePool):
     def messages(self) -> int:
         """Messages that are held."""
         return self._taken_of.total() - self._finished_of.total() + len(self._finished)
+
+    @property
+    def work(self) -> Work | None:
+        """Counts of the process, once it has started; None: nothing counts."""
+        return None if self._telemetry is None else self._telemetry.work
 
     @property
     def evaluator(self) -> Evaluator:
@@ -248,13 +254,11 @@ class TaskPool(BasePool):
 
     async def _serve(self) -> None:
         self._stop_requested = asyncio.Event()
-        telemetry = self._telemetry
-        work = None if telemetry is None else telemetry.work
-        async with open_evaluator(self.app, self.num_processes, work) as parts:
+        async with open_evaluator(self.app, self.num_processes, self.work) as parts:
             self._evaluator, self._limiters = parts.evaluator, parts.limiters
             self._performers = {EVALUATE: self._evaluator, AGGREGATE: parts.aggregator}
-            if telemetry is not None:
-                telemetry.follow(parts)
+            if self._telemetry is not None:
+                self._telemetry.follow(parts)
             self._ready.set_result(None)
             await self._stop_requested.wait()
             leftover = list(self._in_flight)

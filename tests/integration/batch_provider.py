@@ -29,6 +29,7 @@ from aegish_dist.errors import ProviderError
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.desk import Desk
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
+from aegish_dist.telemetry.work import Work
 from tests.integration.stored_runs import StoredRun, a_model, a_run, store
 from workers.store import DaemonThread
 
@@ -156,12 +157,13 @@ class Bench:
     pace: BatchPace = PACE
     worker: str = "w1"
     published: list[Item] = field(default_factory=list)
+    work: Work = field(default_factory=Work)
 
     @contextmanager
     def desk(self) -> Any:
         thread = DaemonThread("test-store")
         try:
-            yield Desk(self.engine, thread, self._publish, self.worker, self.pace)
+            yield Desk(self.engine, thread, self._publish, self.worker, self.pace, self.work)
         finally:
             thread.shutdown()
 

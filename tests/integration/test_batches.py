@@ -23,6 +23,7 @@ def test_a_run_from_plan_to_verdicts(engine: Engine) -> None:
         "SELECT outcome, cost_usd, service_ms, total_ms, attempts, worker FROM verdicts"
     )
     assert rows == [("BLOCK", Decimal("0.0015"), None, None, 1, "w1")] * 5
+    assert list(bench.work.readings["aegish_verdicts_total"].values()) == [5]
     assert bench.rows("SELECT sum(expected_usd) > 0, max(counts ->> 'succeeded') FROM batches") == [
         (True, "2")
     ]

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from time import monotonic
 
 from sqlalchemy import func
 from sqlalchemy.orm import Session
@@ -61,7 +62,11 @@ class _Collecting:
     async def store(self, verdicts: Sequence[tuple[BatchItem, Verdict]]) -> None:
         """Insert verdicts; those that are there already stay."""
         keyed = [(self.key(item), verdict) for item, verdict in verdicts]
-        await self.desk.ask(lambda session: insert_verdicts(session, keyed))
+        began = monotonic()
+        new = await self.desk.ask(lambda session: insert_verdicts(session, keyed))
+        if self.desk.work is not None and new:  # results that break off are read once more
+            group = [(self.batch.model, verdict) for _, verdict in verdicts]
+            self.desk.work.stored(group, monotonic() - began)
 
 
 async def collect(desk: Desk, batch: TakenBatch, client: BatchClient, spec: ModelSpec) -> None:

@@ -16,6 +16,7 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.db.batches import TakenBatch, give_back, problem_text, write
 from aegish_dist.db.engine import transaction
 from aegish_dist.errors import StoreAwayError
+from aegish_dist.telemetry.work import Work
 
 T = TypeVar("T")
 
@@ -38,6 +39,8 @@ class Desk:
     """Name of the worker."""
     pace: BatchPace
     """Pauses between looks."""
+    work: Work | None = None
+    """Counts stored verdicts; None: nothing does."""
 
     async def ask(self, query: Callable[[Session], T]) -> T:
         """Return the result of a transaction, which is made again while the database is away.
