@@ -40,6 +40,7 @@ _IN_ORDER_OF_KEYS = statement("read_samples_by_key")
 _FIRST_MISSING = statement("first_missing")
 _LOCK = statement("lock_open_models")
 _CLOSE = statement("close_finished_models")
+_FORGET_LIVE = statement("forget_live_items")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,5 +201,6 @@ def _close(session: Session, models: Sequence[int]) -> None:
     # first, the other one waits or is left out, and then sees what the first one did.
     locked = session.scalars(_LOCK, {"models": models}).all()
     runs = set(session.scalars(_CLOSE, {"models": locked}))
+    session.execute(_FORGET_LIVE, {"models": locked})
     if runs:
         request_of_completed(session, runs)

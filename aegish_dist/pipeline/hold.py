@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Held, Run
 from aegish_dist.core.status import RunStatus
+from aegish_dist.db.batches import hurry
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import hold
 from aegish_dist.errors import QueueError, StoreError
@@ -57,6 +58,7 @@ def hold_run(
         return Holding(run.held, run.held, status)
     with transaction(workspace.engine) as session:
         before = hold(session, run_id, reason)
+        hurry(session, run_id)
     if reason is Held.CANCELLED and not workspace.settings.embedded_broker:
         drop_messages(workspace, run, observer)
     held = load_submitted_run(workspace.engine, run_id).held

@@ -16,6 +16,7 @@ from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.run import Held, Run
 from aegish_dist.core.status import RunStatus
+from aegish_dist.db.batches import hurry
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import database_time, items_under_way, release
 from aegish_dist.db.runs import load_parameters, save_parameters
@@ -118,6 +119,7 @@ def release_run(engine: Engine, run: Run, *, reopen: bool) -> None:
             drop_stop_rule(session, run.run_id)
         if run.held is not None:
             release(session, run.run_id)
+        hurry(session, run.run_id)
 
 
 def await_calls(engine: Engine, run: Run, observer: Observer) -> None:

@@ -20,7 +20,7 @@ from aegish_dist.pipeline.asked_aggregations import aggregate_here, wait_for_sna
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.pace import paced
 from aegish_dist.pipeline.read_rules import has_stop_rule, read_rules
-from aegish_dist.pipeline.status import items_held, run_status
+from aegish_dist.pipeline.status import has_batches_to_do, items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 from aegish_dist.pipeline.watch import Counts, patiently
 
@@ -71,7 +71,7 @@ def run_embedded(
         while True:
             if ruled:
                 read_rules(engine)
-            idle = worker.idle
+            idle = worker.idle and not has_batches_to_do(engine, run.run_id)
             status = counts.look(quiet=idle)
             if status is not None:
                 on_status(status)
@@ -113,7 +113,11 @@ def wait_for_workers(
     moving_at = time.monotonic()
     while True:
         busy = patiently(
-            lambda: items_held(engine, run.run_id) > 0 or any(queue_depths(app, queues).values())
+            lambda: (
+                items_held(engine, run.run_id) > 0
+                or any(queue_depths(app, queues).values())
+                or has_batches_to_do(engine, run.run_id)
+            )
         )
         status = counts.look(quiet=not busy)
         if status is not None:

@@ -15,6 +15,7 @@ from aegish_dist.core.stop_rule import Decision, StopRule
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.aggregations import newest_aggregation
 from aegish_dist.db.batch_totals import batch_totals
+from aegish_dist.db.batches import batch_work_left
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import failed_kinds
 from aegish_dist.db.progress import model_progress
@@ -119,6 +120,12 @@ def items_held(engine: Engine, run_id: str) -> int:
     with transaction(engine) as session:
         held = living_fleet(session).in_flight
     return sum(items for (run, _), items in held.items() if run == run_id)
+
+
+def has_batches_to_do(engine: Engine, run_id: str) -> bool:
+    """Return whether batches of a run are open or are to be made, without counting its verdicts."""
+    with transaction(engine) as session:
+        return batch_work_left(session, run_id)
 
 
 def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
