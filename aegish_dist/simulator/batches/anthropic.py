@@ -21,7 +21,7 @@ from aegish_dist.simulator.batches.routes import (
     BatchReply,
     BatchRoute,
     json_object,
-    page_size,
+    number_in,
     read_body,
     timestamp,
 )
@@ -100,7 +100,7 @@ async def _list(call: BatchCall) -> BatchReply | ErrorAnswer:
     before, after = (
         call.query.get(name, "").removeprefix("msgbatch_") for name in ("before_id", "after_id")
     )
-    limit = page_size(call.query.get("limit"), 20, 1_000)
+    limit = number_in(call.query.get("limit"), 20, 1_000)
     found, more = page(call.store.listed(), limit, after=after, before=before)
     entries = [_body(batch, call) for batch in found]
     ids = [entry["id"] for entry in entries] or [None]

@@ -24,7 +24,7 @@ from aegish_dist.simulator.batches.routes import (
     BatchReply,
     BatchRoute,
     json_object,
-    page_size,
+    number_in,
     read_body,
     timestamp,
 )
@@ -145,7 +145,7 @@ async def _describe(call: BatchCall) -> BatchReply | ErrorAnswer:
 
 
 async def _list(call: BatchCall) -> BatchReply | ErrorAnswer:
-    limit = page_size(call.query.get("pageSize"), 50, 1_000)
+    limit = number_in(call.query.get("pageSize"), 50, 1_000)
     after = call.query.get("pageToken", "")
     found, more = page(call.store.listed(), limit, after=after)
     body: dict[str, Any] = {"operations": [_operation(batch, call.now_s) for batch in found]}

@@ -11,7 +11,7 @@ from aegish_dist.simulator.batches.routes import (
     BatchReply,
     BatchRoute,
     json_object,
-    page_size,
+    number_in,
     read_body,
     timestamp,
 )
@@ -25,10 +25,12 @@ _MAX_DESCRIPTION_BYTES = 2**20
 async def _begin_upload(call: BatchCall) -> BatchReply | ErrorAnswer:
     if call.header("X-Goog-Upload-Command") != "start":
         return _refusal("Only resumable uploads are supported.")
-    if int(call.header("X-Goog-Upload-Header-Content-Length") or 0) > MAX_FILE_BYTES:
+    if number_in(call.header("X-Goog-Upload-Header-Content-Length"), 0, 2**62) > MAX_FILE_BYTES:
         return _refusal(f"Files may have {MAX_FILE_BYTES} bytes.")
-    file = (json_object(await read_body(call.body, _MAX_DESCRIPTION_BYTES)) or {}).get("file") or {}
-    upload = call.store.begin_upload(str(file.get("displayName", file.get("display_name", ""))))
+    body = json_object(await read_body(call.body, _MAX_DESCRIPTION_BYTES)) or {}
+    file = body.get("file")
+    described = file if isinstance(file, dict) else {}
+    upload = call.store.begin_upload(str(described.get("displayName", "")))
     url = f"{call.exchange.root}{call.exchange.request.path}?upload_id={upload}"
     headers = {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"}
     return BatchReply({}, headers)
@@ -53,7 +55,7 @@ async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
 
 
 async def _list_files(call: BatchCall) -> BatchReply | ErrorAnswer:
-    limit = page_size(call.query.get("pageSize"), 10, 100)
+    limit = number_in(call.query.get("pageSize"), 10, 100)
     found, more = page(call.store.files.values(), limit, after=call.query.get("pageToken", ""))
     body: dict[str, Any] = {"files": [_file_body(file, call) for file in found]}
     return BatchReply(body | ({"nextPageToken": found[-1].id} if more else {}))

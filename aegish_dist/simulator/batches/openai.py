@@ -23,7 +23,7 @@ from aegish_dist.simulator.batches.routes import (
     BatchReply,
     BatchRoute,
     json_object,
-    page_size,
+    number_in,
     read_body,
 )
 from aegish_dist.simulator.batches.store import BatchStore, page, written
@@ -177,7 +177,7 @@ async def _cancel(call: BatchCall) -> BatchReply | ErrorAnswer:
 
 async def _list_batches(call: BatchCall) -> BatchReply | ErrorAnswer:
     after = call.query.get("after", "").removeprefix("batch_")
-    limit = page_size(call.query.get("limit"), 20, 100)
+    limit = number_in(call.query.get("limit"), 20, 100)
     found, more = page(call.store.listed(), limit, after=after)
     return BatchReply(list_body([_batch_body(batch, call.now_s) for batch in found], more))
 

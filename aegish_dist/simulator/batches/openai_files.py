@@ -1,6 +1,7 @@
 """OpenAI files: uploads of requests, and results to be read."""
 
 import re
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import BodyPartReader, MultipartReader
@@ -12,7 +13,7 @@ from aegish_dist.simulator.batches.routes import (
     BatchCall,
     BatchReply,
     BatchRoute,
-    page_size,
+    number_in,
 )
 from aegish_dist.simulator.batches.store import page
 from aegish_dist.simulator.dialect import ErrorAnswer
@@ -21,39 +22,47 @@ MAX_BYTES = 200 * 2**20
 
 
 async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
-    if not call.exchange.request.content_type.startswith("multipart/"):
-        return _refusal("Expected a multipart form with a file.", "file")
-    form: dict[str, bytes] = {}
-    name = ""
-    reader = MultipartReader(call.exchange.request.headers, call.body)
-    while isinstance(part := await reader.next(), BodyPartReader):
-        name = part.filename or name
-        content = await _read_part(part)
-        if content is None:
-            return _refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
-        form[part.name or ""] = content
-    purpose = form.get("purpose", b"").decode("utf-8", "replace")
+    form = _Form()
+    try:
+        reader = MultipartReader(call.exchange.request.headers, call.body)
+        while isinstance(part := await reader.next(), BodyPartReader):
+            await form.take(part)
+    except (ValueError, AssertionError) as error:
+        return _refusal(f"Could not parse the multipart form: {error}", "file")
+    if form.is_too_large:
+        return _refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
+    purpose = form.fields.get("purpose", b"").decode("utf-8", "replace")
     if purpose != "batch":
         return _refusal(f"Invalid value for 'purpose': '{purpose}'.", "purpose")
-    if "file" not in form:
+    if "file" not in form.fields:
         return _refusal("Missing required parameter: 'file'.", "file")
-    return BatchReply(_file_body(call.store.add_file(name, purpose, form["file"])))
+    return BatchReply(_file_body(call.store.add_file(form.name, purpose, form.fields["file"])))
 
 
-async def _read_part(part: BodyPartReader) -> bytes | None:
-    content = bytearray()
-    while chunk := await part.read_chunk(2**16):
-        content += chunk
-        if len(content) > MAX_BYTES:
-            return None
-    return bytes(content)
+@dataclass(slots=True)
+class _Form:
+    """The fields of a form as they arrive."""
+
+    fields: dict[str, bytes] = field(default_factory=dict)
+    name: str = ""
+    is_too_large: bool = False
+
+    async def take(self, part: BodyPartReader) -> None:
+        """Read one field; of one that is too large nothing is kept."""
+        content = bytearray()
+        while chunk := await part.read_chunk(2**16):
+            self.is_too_large = self.is_too_large or len(content) + len(chunk) > MAX_BYTES
+            if not self.is_too_large:
+                content += chunk
+        self.name = part.filename or self.name
+        self.fields[part.name or ""] = bytes(content)
 
 
 async def _list_files(call: BatchCall) -> BatchReply | ErrorAnswer:
     purpose = call.query.get("purpose")
     files = (file for file in call.store.files.values() if purpose in (None, file.purpose))
     after = call.query.get("after", "").removeprefix("file-")
-    limit = page_size(call.query.get("limit"), 10_000, 10_000)
+    limit = number_in(call.query.get("limit"), 10_000, 10_000)
     found, more = page(files, limit, after=after)
     return BatchReply(list_body([_file_body(file) for file in found], more))
 

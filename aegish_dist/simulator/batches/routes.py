@@ -97,15 +97,17 @@ def json_object(content: bytes | None) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-def page_size(given: str | None, usual: int, most: int) -> int:
-    """Return how many entries a page of a list has.
+def number_in(given: str | None, usual: int, most: int) -> int:
+    """Read a number of a query or a header.
 
     Args:
-        given: Number in the query; None, or no number, for the usual one.
+        given: Its text; None, or a text that is no number, for the usual one.
         usual: The usual number.
         most: The largest number.
     """
-    return max(1, min(int(given), most)) if given and given.isdecimal() else usual
+    # Python refuses to read thousands of digits.
+    is_number = given is not None and given.isdecimal() and len(given) < 19
+    return max(1, min(int(given), most)) if given and is_number else usual
 
 
 def timestamp(unix_s: float) -> str:
