@@ -1,8 +1,8 @@
 """A provider of batches inside the test, and a worker that keeps batches with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -68,13 +68,15 @@ class FakeProvider:
     answer: Answers = answers
     limits: BatchLimits = field(default_factory=lambda: BatchLimits(1000, 1_000_000))
     keeps_token: bool = True
-    create_faults: list[tuple[bool, Exception]] = field(default_factory=list)
+    create_faults: list[tuple[bool, Exception | None]] = field(default_factory=list)
     """For each attempt to create, whether it succeeds, and what is raised all the same."""
     result_faults: list[int] = field(default_factory=list)
     """For each stream of results, after how many lines it breaks off."""
     extra: Callable[[str, list[BatchResult]], list[BatchResult]] = lambda _, lines: lines
     """Changes the lines of a batch with this token."""
     report: BatchReport = field(default_factory=lambda: BatchReport(True, "completed"))
+    delay_s: float = 0.0
+    """Seconds before a batch is made, and again before its name is answered."""
     hides: int = 0
     """How many lists leave the newest batch out."""
     made: dict[str, tuple[str, list[BatchRequest]]] = field(default_factory=dict)
@@ -90,11 +92,12 @@ class FakeProvider:
         return len(request.command) + 10
 
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.delay_s)
         creates, error = self.create_faults.pop(0) if self.create_faults else (True, None)
         name = f"batch_{len(self.made)}"
         if creates:
             self.made[name] = (token, list(requests))
+        await asyncio.sleep(self.delay_s)
         if error is not None:
             raise error
         return name
@@ -155,38 +158,54 @@ class Bench:
     provider: FakeProvider
     environ: dict[str, str] = field(default_factory=lambda: dict(KEYS))
     pace: BatchPace = PACE
-    worker: str = "w1"
     published: list[Item] = field(default_factory=list)
     work: Work = field(default_factory=Work)
 
     @contextmanager
-    def desk(self) -> Any:
+    def desk(self, worker: str = "w1") -> Iterator[Desk]:
         thread = DaemonThread("test-store")
         try:
-            yield Desk(self.engine, thread, self._publish, self.worker, self.pace, self.work)
+            yield Desk(self.engine, thread, self._publish, worker, self.pace, self.work)
         finally:
             thread.shutdown()
 
     async def _publish(self, items: Sequence[Item]) -> None:
         self.published += items
 
-    def keep(self, until: Callable[[], bool]) -> None:
+    def keep(self, until: Callable[[], bool], workers: int = 1) -> None:
         """Keep batches until a condition holds."""
-        with self.desk() as desk:
-            asyncio.run(self._keep(desk, until))
+        with ExitStack() as stack:
+            desks = [stack.enter_context(self.desk(f"w{n + 1}")) for n in range(workers)]
+            asyncio.run(self._keep(desks, until))
 
-    async def _keep(self, desk: Desk, until: Callable[[], bool]) -> None:
-        credentials = CatalogCredentials(None, self.environ)
-        keeper = BatchKeeper(desk, lambda *_: self.provider, credentials)
+    async def _keep(self, desks: Sequence[Desk], until: Callable[[], bool]) -> None:
         stopping = asyncio.Event()
-        running = asyncio.create_task(keeper.run(stopping))
+        running = [asyncio.create_task(self.keeper(desk).run(stopping)) for desk in desks]
         try:
             async with asyncio.timeout(WITHIN_S):
                 while not await asyncio.to_thread(until):
                     await asyncio.sleep(0.01)
         finally:
             stopping.set()
-            await running
+            await asyncio.gather(*running)
+
+    def keeper(self, desk: Desk) -> BatchKeeper:
+        """Return a keeper that opens clients of the provider of the test."""
+        credentials = CatalogCredentials(None, self.environ)
+        return BatchKeeper(desk, lambda *_: self.provider, credentials)
+
+    def keep_and_kill(self, after_s: float, worker: str) -> None:
+        """Keep batches for some seconds, and end in the middle of what is under way."""
+        with self.desk(worker) as desk:
+            asyncio.run(self._keep_and_kill(desk, after_s))
+
+    async def _keep_and_kill(self, desk: Desk, after_s: float) -> None:
+        keeper = self.keeper(desk)
+        running = asyncio.create_task(keeper.run(asyncio.Event()))
+        await asyncio.sleep(after_s)
+        keeper.cancel()
+        running.cancel()
+        await asyncio.wait([running])
 
     def rows(self, sql: str) -> list[Any]:
         with transaction(self.engine) as session:
@@ -200,6 +219,10 @@ class Bench:
 
     def waiting_items(self) -> int:
         return int(self.rows("SELECT count(*) FROM batched_items")[0][0])
+
+    def execute(self, sql: str) -> None:
+        with transaction(self.engine) as session:
+            session.execute(text(sql))
 
     def has_verdicts(self, number: int) -> Callable[[], bool]:
         return lambda: self.verdicts() == number and set(self.states()) == {"ended"}

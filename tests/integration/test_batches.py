@@ -1,13 +1,47 @@
 """The life of batches in a real store, with a provider inside the test."""
 
+from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
-from aegish_dist.core.batch import BatchLimits
+from aegish_dist.core.batch import (
+    BatchItem,
+    BatchLimits,
+    BatchReport,
+    BatchRequest,
+    BatchResult,
+    Unanswered,
+)
 from aegish_dist.core.batch_rules import BatchPace
-from tests.integration.batch_provider import BROKEN, PACE, Bench, FakeProvider, batched_run
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.run import Held
+from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.held import hold
+from aegish_dist.db.missing import missing_items
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.verdicts import look_up
+from aegish_dist.db.workers import report_worker
+from aegish_dist.errors import ProviderError
+from aegish_dist.pipeline.resume import release_run
+from aegish_dist.pipeline.retry import plan_retry
+from tests.integration.batch_provider import (
+    ANSWER,
+    BROKEN,
+    MODEL,
+    PACE,
+    RUN,
+    Bench,
+    FakeProvider,
+    batched_run,
+    refused,
+)
+
+ENDED = BatchReport(True, "completed")
 
 
 def test_a_run_from_plan_to_verdicts(engine: Engine) -> None:
@@ -15,15 +49,13 @@ def test_a_run_from_plan_to_verdicts(engine: Engine) -> None:
     batched_run(engine, 5)
     bench = Bench(engine, FakeProvider(limits=BatchLimits(2, 1_000)))
 
-    bench.keep(bench.has_verdicts(5))
+    bench.keep(bench.has_verdicts(5), workers=2)
 
-    assert [len(requests) for _, requests in bench.provider.made.values()] == [2, 2, 1]
+    assert sorted(len(requests) for _, requests in bench.provider.made.values()) == [1, 2, 2]
+    assert len(set(bench.provider.asked)) == 5
     assert bench.waiting_items() == 0
-    rows = bench.rows(
-        "SELECT outcome, cost_usd, service_ms, total_ms, attempts, worker FROM verdicts"
-    )
-    assert rows == [("BLOCK", Decimal("0.0015"), None, None, 1, "w1")] * 5
-    assert list(bench.work.readings["aegish_verdicts_total"].values()) == [5]
+    rows = bench.rows("SELECT outcome, cost_usd, service_ms, total_ms, attempts FROM verdicts")
+    assert rows == [("BLOCK", Decimal("0.0015"), None, None, 1)] * 5
     assert bench.rows("SELECT sum(expected_usd) > 0, max(counts ->> 'succeeded') FROM batches") == [
         (True, "2")
     ]
@@ -41,3 +73,239 @@ def test_a_creation_whose_answer_is_lost(engine: Engine, creates: bool) -> None:
     assert len(bench.provider.made) == 1
     assert len(bench.provider.asked) == 3
     assert bench.rows("SELECT adopted FROM batches") == [(creates,)]
+
+
+def test_a_refused_creation_is_tried_again_and_named(engine: Engine) -> None:
+    """A key that is refused is no verdict: the batch stays planned, and says why."""
+    batched_run(engine, 3)
+    provider = FakeProvider(create_faults=[(False, refused(401))] * 3)
+    bench = Bench(engine, provider)
+
+    bench.keep(lambda: len(provider.create_faults) == 1)
+    assert bench.rows("SELECT state, problem FROM batches") == [("planned", "HTTP 401: no")]
+    bench.keep(bench.has_verdicts(3))
+
+    assert len(provider.asked) == 3
+    assert bench.rows("SELECT problem, failures FROM batches") == [(None, 0)]
+
+
+def mixed(request: BatchRequest) -> Completion | ProviderError | Unanswered | None:
+    """Answer each command of the first batch in another way."""
+    results: dict[str, Completion | ProviderError | Unanswered] = {
+        "ls 0": ANSWER,
+        "ls 1": refused(400, ErrorClass.BAD_REQUEST),
+        "ls 2": refused(500, ErrorClass.SERVER),
+        "ls 3": Unanswered.EXPIRED,
+        "ls 4": Unanswered.CANCELLED,
+    }
+    return results.get(request.command)
+
+
+def test_results_of_every_kind(engine: Engine) -> None:
+    """Answers and refusals are verdicts, all else is asked in the next batch, nothing is twice."""
+    batched_run(engine, 6)
+    provider = FakeProvider(mixed)
+
+    def with_noise(token: str, lines: list[BatchResult]) -> list[BatchResult]:
+        provider.answer = lambda _: ANSWER  # of the next batch
+        foreign = [BatchResult(name, ANSWER) for name in ("", f"{token}-99-1-0", "é" * 70)]
+        return [*foreign, *reversed(lines), replace(lines[0], answer=refused(500))]
+
+    provider.extra = with_noise
+    bench = Bench(engine, provider)
+    bench.keep(bench.has_verdicts(6))
+
+    assert Counter(request.command for request in provider.asked) == {
+        "ls 0": 1, "ls 1": 1, "ls 2": 2, "ls 3": 2, "ls 4": 2, "ls 5": 2,
+    }  # fmt: skip
+    assert bench.rows("SELECT outcome, count(*) FROM verdicts GROUP BY outcome ORDER BY 1") == [
+        ("API_ERROR", 1),
+        ("BLOCK", 5),
+    ]
+    assert bench.rows("SELECT error_class, status FROM call_errors") == [("bad_request", 400)]
+    (first,) = bench.rows("SELECT counts FROM batches ORDER BY id LIMIT 1")[0]
+    assert first == {
+        "succeeded": 1, "refused": 1, "errored": 1, "expired": 1, "cancelled": 1, "missing": 1,
+        "duplicate": 1, "foreign": 3,
+    }  # fmt: skip
+
+
+def test_results_that_break_off(engine: Engine) -> None:
+    """They are read again from the beginning, and counted once."""
+    batched_run(engine, 5)
+    bench = Bench(engine, FakeProvider(result_faults=[2, 4]))
+
+    bench.keep(bench.has_verdicts(5))
+
+    assert len(bench.provider.asked) == 5
+    assert bench.rows("SELECT counts ->> 'succeeded' FROM batches") == [("5",)]
+
+
+def test_items_left_over_by_three_batches_are_asked_live(engine: Engine) -> None:
+    """They are published once their batch has ended, and only they may be called."""
+    stored = batched_run(engine, 3)
+    bench = Bench(engine, FakeProvider(lambda r: None if r.command == "ls 1" else ANSWER))
+
+    bench.keep(lambda: bool(bench.published) and set(bench.states()) == {"ended"})
+
+    assert Counter(request.command for request in bench.provider.asked)["ls 1"] == 3
+    (live,) = bench.published
+    with transaction(engine) as session:
+        (found,) = look_up(session, [live])
+        assert list(missing_items(session, stored.run_id)) == [live]
+    assert found is not None
+    assert (found.command, found.live, found.batched) == ("ls 1", True, False)
+
+
+def test_a_batch_that_fails_as_a_whole_gives_no_item_up(engine: Engine) -> None:
+    """Were it for a limit of the account, hundreds of live calls would cost twice as much."""
+    batched_run(engine, 3)
+    failed = BatchReport(True, "failed", problem="enqueued token limit reached")
+    provider = FakeProvider(lambda _: None, report=failed)
+    bench = Bench(engine, provider)
+
+    bench.keep(lambda: bench.states().count("ended") >= 4)
+    assert bench.rows("SELECT DISTINCT problem FROM batches WHERE state = 'ended'") == [
+        ("enqueued token limit reached",)
+    ]
+    provider.answer, provider.report = (lambda _: ANSWER), ENDED
+    bench.keep(bench.has_verdicts(3))
+
+    assert bench.published == []
+
+
+def test_a_refusal_of_everything_is_no_verdict(engine: Engine) -> None:
+    """Where a model answers nothing, its parameters are wrong, and not the rows."""
+    batched_run(engine, 2)
+    bench = Bench(engine, FakeProvider(lambda _: refused(400, ErrorClass.BAD_REQUEST)))
+
+    bench.keep(lambda: len(bench.published) == 2)
+
+    assert bench.verdicts() == 0
+
+
+def test_another_users_batch_of_the_same_size(engine: Engine) -> None:
+    """Anthropic keeps no token: a batch whose results are another's is refused, ours is found."""
+    batched_run(engine, 3)
+    others = [BatchRequest(BatchItem(n, 1, 0), "theirs") for n in range(1, 4)]
+    provider = FakeProvider(keeps_token=False, create_faults=[(True, BROKEN)])
+    provider.made["theirs"] = ("z" * 16, others)
+    bench = Bench(engine, provider)
+
+    bench.keep(bench.has_verdicts(3))
+
+    assert len(provider.made) == 2
+    assert bench.rows("SELECT refused_names, provider_name FROM batches") == [
+        ([{"name": "theirs"}], "batch_1")
+    ]
+
+
+def test_a_worker_without_the_key_leaves_batches_to_others(engine: Engine) -> None:
+    """It neither plans nor takes them."""
+    batched_run(engine, 3)
+    bench = Bench(engine, FakeProvider())
+    keyless = replace(bench, environ={})
+
+    keyless.keep_and_kill(0.3, "w2")
+    assert bench.states() == []
+    bench.keep(lambda: bench.states() == ["ended"])
+    bench.execute("UPDATE batches SET state = 'in_progress'")
+    keyless.keep_and_kill(0.3, "w2")
+
+    assert bench.states() == ["in_progress"]
+
+
+def test_live_calls_end_before_the_first_batch(engine: Engine) -> None:
+    """An item that a worker holds since before is not asked in a batch beside."""
+    stored = batched_run(engine, 3)
+    bench = Bench(engine, FakeProvider())
+    with transaction(engine) as session:
+        report_worker(session, "busy", {(stored.run_id, MODEL.id): 1})
+
+    bench.keep_and_kill(0.4, "w1")
+    assert bench.states() == []
+    with transaction(engine) as session:
+        report_worker(session, "busy", {})
+    bench.keep(bench.has_verdicts(3))
+
+
+def test_a_paused_run_hands_nothing_over_and_collects(engine: Engine) -> None:
+    """Batches at the provider are paid for and end; planned ones wait until `resume`."""
+    batched_run(engine, 4)
+    waits = BatchReport(False, "in_progress", succeeded=1, failed=0)
+    provider = FakeProvider(
+        limits=BatchLimits(2, 1_000), report=waits, create_faults=[(True, None), (False, BROKEN)]
+    )
+    bench = Bench(engine, provider)
+    bench.keep(lambda: bench.states().count("in_progress") == 1 and len(bench.states()) == 2)
+    with transaction(engine) as session:
+        hold(session, RUN, Held.PAUSED)
+    provider.report = ENDED
+    bench.keep(lambda: "ended" in bench.states() and "planned" in bench.states())
+
+    assert (bench.verdicts(), len(provider.made), provider.cancelled) == (2, 1, [])
+    with transaction(engine) as session:
+        run = load_run(session, RUN)
+    release_run(engine, run, reopen=False)
+    bench.keep(bench.has_verdicts(4))
+
+
+def test_a_cancelled_run_cancels_and_collects(engine: Engine) -> None:
+    """The provider is asked to begin nothing more; answers are stored, planned batches go."""
+    batched_run(engine, 3)
+    waits = BatchReport(False, "in_progress")
+    provider = FakeProvider(limits=BatchLimits(2, 1_000), report=waits)
+    bench = Bench(engine, provider)
+    bench.keep(lambda: bench.states() == ["in_progress"] * 2)
+    bench.execute("UPDATE batches SET state = 'planned', provider_name = NULL WHERE id = 2")
+    with transaction(engine) as session:
+        hold(session, RUN, Held.CANCELLED)
+    provider.answer = lambda r: ANSWER if r.command == "ls 0" else Unanswered.CANCELLED
+    bench.keep(lambda: bool(provider.cancelled))
+    provider.report = BatchReport(True, "cancelled")
+
+    bench.keep(lambda: bench.states() == ["ended"] * 2)
+
+    assert (bench.verdicts(), provider.cancelled) == (1, ["batch_0"])
+    assert bench.rows("SELECT tries, batch_id FROM batched_items ORDER BY 1") == [
+        (0, None),
+        (1, None),
+    ]
+
+
+def test_a_retry_is_asked_in_batches_too(engine: Engine) -> None:
+    """Its items are of a generation of their own."""
+    batched_run(engine, 2)
+    bench = Bench(engine, FakeProvider())
+    bench.keep(bench.has_verdicts(2))
+    with Session(engine) as session:
+        run = load_run(session, RUN)
+
+    assert plan_retry(engine, run, {Outcome.BLOCK}) is not None
+    bench.keep(bench.has_verdicts(4))
+
+    assert bench.rows("SELECT generation, count(*) FROM verdicts GROUP BY 1 ORDER BY 1") == [
+        (0, 2),
+        (1, 2),
+    ]
+
+
+class Impatient(BatchPace):
+    """Leases that end soon after their workers."""
+
+    @property
+    def lease_s(self) -> float:
+        return 0.3
+
+
+def test_no_batch_is_made_twice_however_often_workers_are_killed(engine: Engine) -> None:
+    """Twenty workers die after up to 0.3 s each; every item is handed over once, and answered."""
+    batched_run(engine, 40)
+    provider = FakeProvider(limits=BatchLimits(5, 1_000), delay_s=0.02)
+    bench = Bench(engine, provider, pace=Impatient(0.01))
+
+    for number in range(20):
+        bench.keep_and_kill(0.03 + 0.013 * number, f"w{number}")
+    bench.keep(bench.has_verdicts(40))
+
+    assert len(provider.asked) == len(set(provider.asked)) == 40
