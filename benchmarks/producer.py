@@ -1,4 +1,4 @@
-"""Cost of publishing: tasks per second, CPU per task, and memory for a million tasks.
+"""Cost of publishing: tasks per second, CPU per task, and memory here and in Redis for a million.
 
 Run with `python benchmarks/producer.py [TASKS]`. Needs redis-server.
 """
@@ -42,9 +42,11 @@ def main(*, count: int) -> None:
         before_mb, cpu_s, started = memory_mb(), time.process_time(), time.monotonic()
         publish(app, items(count))
         elapsed_s, cpu_s = time.monotonic() - started, time.process_time() - cpu_s
+        waiting_bytes = int(redis.client().info("memory")["used_memory_dataset"])
     print(f"{count} tasks to {len(MODELS)} queues:")
     print(f"  tasks/s      {count / elapsed_s:10.0f}")
     print(f"  CPU ms/task  {1000 * cpu_s / count:10.3f}")
+    print(f"  Redis bytes  {waiting_bytes / count:10.0f} a task")
     print(f"  memory MB    {before_mb:10.0f} before, {memory_mb():.0f} after")
 
 

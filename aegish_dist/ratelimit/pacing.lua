@@ -104,8 +104,10 @@ local function limit_below(model, rate, now, policy)
   local least = climbing and policy.least_climbing or policy.least
   local right = math.min(rate, goodput(model, now, policy) * policy.goodput_margin)
   if model.refusals > policy.few_refusals then
-    -- Far above the limit, the part of the calls that was accepted tells how far.
-    right = math.min(right, rate * model.answers / (model.answers + model.refusals))
+    -- Far above the limit, the part of the calls that was refused tells how far. An answer takes
+    -- longer than a refusal: calls in flight were accepted too.
+    local calls = math.max(model.answers + model.refusals, rate * (now - model.epoch_at))
+    right = math.min(right, rate * (1 - model.refusals / calls))
     least = policy.least_refused
   end
   return math.max(rate * least, right)

@@ -208,6 +208,15 @@ def test_decrease(client: redis.Redis) -> None:
     assert model["drained"]
 
 
+def test_a_decrease_far_above_the_limit_goes_by_the_refusals(client: redis.Redis) -> None:
+    """Of 250 calls in 1.25 s 50 were refused and few are answered yet: 160 a second are accepted."""
+    fast = {**RATED, "rate": 200, "top": 190, "recent": 800, "epoch_at": NOW - 1.25}
+
+    model = paced(client, {**fast, "answers": 10}, report={"refused": 50})
+
+    assert (model["rate"], model["top"]) == (pytest.approx(144.0), pytest.approx(160.0))
+
+
 def test_refusals_soon_after_a_decrease_belong_to_it(client: redis.Redis) -> None:
     """The rate stays; the bucket is emptied all the same."""
     model = paced(client, {**RATED, "epoch_at": NOW - 0.9}, report={"refused": 3})
