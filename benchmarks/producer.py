@@ -1,6 +1,6 @@
 """Cost of publishing: tasks per second, CPU per task, and memory here and in Redis for a million.
 
-Run with `python benchmarks/producer.py [TASKS]`. Needs redis-server.
+Run with `python benchmarks/producer.py [TASKS] [--compress-depth 1]`. Needs redis-server.
 """
 
 import resource
@@ -34,9 +34,13 @@ def memory_mb() -> float:
 
 @click.command(help=laid_out(__doc__))
 @click.argument("count", type=click.IntRange(1), default=TASKS, metavar="[TASKS]")
-def main(*, count: int) -> None:
+@click.option(
+    "--compress-depth", default=0, show_default=True, help="list-compress-depth of the Redis."
+)
+def main(*, count: int, compress_depth: int) -> None:
     """Publish into a Redis of our own and print the figures."""
     with tempfile.TemporaryDirectory() as home, RedisServer(Path(home)) as redis:
+        redis.client().config_set("list-compress-depth", compress_depth)
         app = create_app(redis.url, database_url="")
         publish(app, items(1000))
         before_mb, cpu_s, started = memory_mb(), time.process_time(), time.monotonic()

@@ -84,7 +84,8 @@ def test_redis_keeps_its_messages() -> None:
     """The broker asks for a password, writes what it holds to disk, and evicts nothing."""
     *_, script = SERVICES["redis"]["command"]
 
-    assert "redis-server --appendonly yes --maxmemory-policy noeviction - <<END\n" in script
+    flags = "--appendonly yes --maxmemory-policy noeviction --list-compress-depth 1"
+    assert f"redis-server {flags} - <<END\n" in script
     assert "\nrequirepass $$REDISCLI_AUTH\nEND\n" in script
 
 
