@@ -4,10 +4,10 @@ Run `python benchmarks/autoscaling.py [--scale-down idle|gradual]`. Needs helm (
 .venv), prometheus and redis-server; takes about two minutes.
 
 Helm renders the rule, a real Prometheus scrapes a real exporter and answers the rule's query, and
-benchmarks/autoscaler.py decides as KEDA and Kubernetes would, on a clock fifteen times as fast.
-Workers are processes. One that is to end gets SIGTERM and the seconds that the chart gives a pod;
-the youngest ends first. Answers take the simulated provider seconds. A call that is cut would be
-made again: then the simulator has answered more requests than there are items.
+tests/unit/deploy/autoscaler.py decides as KEDA and Kubernetes would, on a clock fifteen times as
+fast. Workers are processes. One that is to end gets SIGTERM and the seconds that the chart gives a
+pod; the youngest ends first. Answers take the simulated provider seconds. A call that is cut would
+be made again: then the simulator has answered more requests than there are items.
 
 `--tape FILE` keeps readings and decisions; the tests replay such a tape.
 """
@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-from autoscaler import TICK_S, Autoscaler, ScalingRule
 from cluster import Cluster, Simulators, product
 from measuring import laid_out, number, print_table
 
 from tests.services import START_TIMEOUT_S, accepts_connections, free_port, wait_until
+from tests.unit.deploy.autoscaler import TICK_S, Autoscaler, ScalingRule
 from tests.unit.deploy.charts import VALUES, Rendered, environment
 
 SPEED = 15
@@ -186,10 +186,10 @@ def follow(
     scaler, tape = Autoscaler(ScalingRule.of(spec)), list[Row]()
     run: Future[tuple[str, float]] | None = None
     began = time.monotonic()
-    while (now_s := (time.monotonic() - began) * SPEED) < DEADLINE_S * SPEED:
+    while (now_s := round((time.monotonic() - began) * SPEED, 1)) < DEADLINE_S * SPEED:
         items = reading(prometheus, query)
         workers.scale(scaler.decide(now_s, items))
-        tape.append(Row(round(now_s, 1), items, scaler.replicas, workers.calls()))
+        tape.append(Row(now_s, items, scaler.replicas, workers.calls()))
         if run is None and items == 0 and len(tape) > 3:
             run = aside.submit(cluster.submit, "--epochs", str(EPOCHS))
         elif run is not None and workers.rest:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import kubernetes_validate
 import pytest
 import yaml
 
 from aegish_dist import __version__
+from aegish_dist.cli import cli
 from aegish_dist.core.model import CallParameters
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.simulate import catalog_for
@@ -159,6 +161,16 @@ def test_variables_are_settings(rendered: Rendered) -> None:
         assert {name for name in names if name.startswith(PREFIX)} <= known
 
 
+def test_command_lines_are_understood(rendered: Rendered) -> None:
+    """Commands and their options are those of the product; `--hostname` is Celery's."""
+    for _, container in rendered.containers():
+        name, *given = container.get("args", ["db", "upgrade"])
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        known = {option for each in command.params for option in each.opts} | {"--hostname"}
+        assert {word.partition("=")[0] for word in given if word.startswith("--")} <= known
+
+
 def test_calls_in_flight_may_end(rendered: Rendered) -> None:
     """A pod is killed after its worker gave up, which is after the longest call could end."""
     spec = rendered.pods()["worker"]["spec"]
@@ -252,12 +264,26 @@ def test_names_stay_within_the_limit() -> None:
     assert all(each["metadata"]["namespace"] == NAMESPACE for each in rendered.objects)
 
 
+def test_words_of_yaml_stay_text() -> None:
+    """A release called 2026 and variables called NO or ON are not taken for numbers and booleans."""
+    rendered = Rendered.of(settings=["extraEnv.NO=a", "keys.variables={ON,N}"], release="2026")
+    variables = environment(rendered.pods()["worker"]["spec"]["containers"][0])
+
+    assert {"NO", "ON", "N"} <= variables.keys()
+    for each in rendered.objects:
+        kubernetes_validate.validate(dict(each), kubernetes_validate.latest_version(), strict=True)
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
         ("worker.replica=3", "'replica' not allowed"),
         ("autoscaling.enabled=true", "/autoscaling/prometheus"),
         ("autoscaling.scaleDown=now", "/autoscaling/scaleDown"),
+        (
+            "autoscaling.enabled=true,autoscaling.prometheus=http://a,autoscaling.minReplicas=9",
+            "autoscaling.minReplicas is more than autoscaling.maxReplicas",
+        ),
         ("worker.longestCallSeconds=0", "/worker/longestCallSeconds"),
         ("extraEnv.OPENAI_API_KEY=sk-1", "invalid propertyName 'OPENAI_API_KEY'"),
         ("extraEnv.AEGISH_DIST_DATABASE_URL=a", "invalid propertyName"),

@@ -5,13 +5,13 @@
 
 {{- define "aegish.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "aegish.labels" -}}
 {{ include "aegish.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end -}}
 
@@ -19,7 +19,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- define "aegish.metadata" -}}
 {{- $root := index . 0 -}}{{- $component := index . 1 -}}
 name: {{ include "aegish.name" $root }}-{{ $component }}
-namespace: {{ $root.Release.Namespace }}
+namespace: {{ $root.Release.Namespace | quote }}
 labels:
   {{- include "aegish.labels" $root | nindent 2 }}
   app.kubernetes.io/component: {{ $component }}
@@ -72,7 +72,7 @@ securityContext:
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- with .Values.nodeSelector }}
@@ -85,7 +85,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -112,7 +112,7 @@ valueFrom: {secretKeyRef: {name: {{ index . 0 | quote }}, key: {{ index . 1 | qu
 - {name: AEGISH_DIST_LOG_FORMAT, value: json}
 - {name: AEGISH_DIST_LOG_LEVEL, value: {{ .Values.logLevel }}}
 {{- range $name, $value := .Values.extraEnv }}
-- {name: {{ $name }}, value: {{ $value | quote }}}
+- {name: {{ $name | quote }}, value: {{ $value | quote }}}
 {{- end }}
 {{- end -}}
 
@@ -135,8 +135,8 @@ valueFrom: {secretKeyRef: {name: {{ index . 0 | quote }}, key: {{ index . 1 | qu
 - {name: AEGISH_DIST_CATALOG, value: /etc/aegish-dist/catalog.toml}
 {{- end }}
 {{- range .Values.keys.variables }}
-- name: {{ . }}
-  valueFrom: {secretKeyRef: {name: {{ $.Values.keys.secret | quote }}, key: {{ . }}, optional: true}}
+- name: {{ . | quote }}
+  valueFrom: {secretKeyRef: {name: {{ $.Values.keys.secret | quote }}, key: {{ . | quote }}, optional: true}}
 {{- end }}
 {{- end -}}
 

@@ -83,6 +83,7 @@ class Autoscaler:
     replicas: int = 0
     """Workers that there are to be."""
     _active_at: float | None = None
+    # Of the autoscaler: it does not know of KEDA's.
     _changes: list[tuple[float, int]] = field(default_factory=list)
     _wishes: list[tuple[float, int]] = field(default_factory=list)
 
@@ -94,12 +95,12 @@ class Autoscaler:
             items: The reading; None: there is none, and nothing moves.
         """
         if items is not None:
-            before = self.replicas
+            waking = not self.replicas
             self.replicas = self._keda(now_s, items)
-            if before and self.replicas:
-                self.replicas = self._autoscaler(now_s, items)
-            if self.replicas != before:
-                self._changes.append((now_s, self.replicas - before))
+            if self.replicas and not waking:
+                wanted = self._autoscaler(now_s, items)
+                self._changes.append((now_s, wanted - self.replicas))
+                self.replicas = wanted
         return self.replicas
 
     def _keda(self, now_s: float, items: float) -> int:
