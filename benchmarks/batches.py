@@ -1,6 +1,6 @@
 """Batches of three simulated vendors under every fault at once: verdicts, money, second payments.
 
-Run with `python benchmarks/batches.py [ITEMS]`; 3,000 items for each vendor take about five
+Run with `python benchmarks/batches.py [ITEMS]`; 3,000 items for each vendor take about two
 minutes. Needs redis-server. The exit code is 1 when a line below does not hold.
 
 Six runs ask every vendor in batches, worked on by two workers. The simulator commits each fault
@@ -8,9 +8,9 @@ that `aegish_dist/simulator/batch_plan.py` lists, and keeps a bill of its own.
 
 `verdicts`: one for each item, none twice.
 
-`ours`: the cost of all verdicts in the store. `billed`: by the simulator, less `unread`, the answers
-that it charged and whose lines it cut, so that no client can know of them. They differ by 1 % at
-most; `apart` counts `unread` as well.
+`ours`: the cost of all verdicts in the store. `billed`: by the simulator, less `unread`, the
+answers that it charged and whose lines it cut, so that no client can know of them. They differ by
+1 % at most; `apart` counts `unread` as well.
 
 `paid twice`: requests that were charged twice under one name, and words of batches under which more
 than one was created: none.
@@ -52,6 +52,10 @@ TOTALS = """
             WHERE each.model = model.model) AS batches
     FROM verdicts JOIN run_models AS model ON model.id = run_model_id
     GROUP BY model.model ORDER BY model.model
+"""
+RESULTS = """
+    SELECT kind, sum(CASE WHEN value = 'true' THEN 1 ELSE value::int END)
+    FROM batches, jsonb_each_text(counts) AS result (kind, value) GROUP BY kind ORDER BY kind
 """
 SCENARIO = f"""
 seed = 5
@@ -131,9 +135,9 @@ class Compared:
     row: Any
     """Of the store."""
     billed: Decimal
-    """What could be read, in USD."""
+    """The part of the bill that could be read, in USD."""
     unread: Decimal
-    """The rest of the bill, in USD."""
+    """The rest of it, in USD."""
 
     @property
     def apart(self) -> Decimal:
@@ -247,12 +251,14 @@ def main(*, items: int, keep: Path | None) -> None:
         with urllib.request.urlopen(f"{simulators.urls[0]}/stats") as response:
             stats = json.load(response)
         found = compare(cluster, stats["bill"], planned)
+        kinds = [f"{kind} {number}" for kind, number in cluster.rows(RESULTS)]
     if keep is not None:
         keep.write_text(json.dumps(stats, indent=1))
     show(found)
     bill, faults = stats["bill"], stats["batch_faults"]
     print(f"{took_s:.0f} s; {bill['batches']} batches, {bill['tokens']} words of ours")
     print(f"paid twice: {bill['charged_twice']} requests, {len(bill['tokens_used_twice'])} batches")
+    print(f"results: {', '.join(kinds)}")
     print(f"faults: {', '.join(f'{name} {number}' for name, number in sorted(faults.items()))}")
     clean = not bill["charged_twice"] and not bill["tokens_used_twice"]
     complete = len(found) == len(one_of_each_format()) and all(each.holds for each in found)

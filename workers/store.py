@@ -22,11 +22,11 @@ from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transacti
 from aegish_dist.db.fleet import about_worker
 from aegish_dist.db.held import batched_among, held_among
 from aegish_dist.db.missing import open_queues
-from aegish_dist.db.progress import Progress, model_progress
 from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run
 from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_up
 from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials
+from aegish_dist.pipeline.batch_budget import committed_usd
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.ratelimit.run_queue import NANO_USD, Budget
 from aegish_dist.telemetry.work import Work
@@ -35,8 +35,6 @@ CONNECTIONS = 3
 """One for look-ups, one for inserts, one for rare calls: each has a thread of its own."""
 RECOUNT_CONNECTIONS = 2
 """For summing the costs of a run, which may take seconds."""
-COST_WINDOW_S = 1.0
-"""Seconds of the rate that `model_progress` computes beside the costs; it is not used here."""
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -88,10 +86,11 @@ class Store:
             return [has_answers(session, run_model_id) for run_model_id in run_models]
 
     def spent(self, run_ids: Sequence[str]) -> Sequence[Mapping[str, int]]:
-        """Return the costs so far of each model of each run, in 1e-9 USD."""
+        """Return the costs of each model of each run, in 1e-9 USD; those of open batches too."""
         with transaction(self._recounts) as session:
             runs = [load_run(session, run_id) for run_id in run_ids]
-            return [_in_nano_usd(model_progress(session, run, COST_WINDOW_S)) for run in runs]
+            costs = [committed_usd(session, run) for run in runs]
+        return [{model: int(usd * NANO_USD) for model, usd in each.items()} for each in costs]
 
     def budgets(self, run_ids: Sequence[str]) -> Sequence[Budget | None]:
         """Return the current budget of each run; None without a cap."""
@@ -229,7 +228,3 @@ def budget_of(parameters: CallParameters | None) -> Budget | None:
     if caps == (None, None):
         return None
     return Budget(*(None if cap is None else int(cap * NANO_USD) for cap in caps))
-
-
-def _in_nano_usd(progress: Mapping[str, Progress]) -> dict[str, int]:
-    return {model: int((each.cost_usd or 0) * NANO_USD) for model, each in progress.items()}

@@ -31,6 +31,8 @@ class ResultKind(StrEnum):
     """A further line about an item, which is ignored."""
     FOREIGN = "foreign"
     """A line about nothing that was asked, which is ignored."""
+    MALFORMED = "malformed"
+    """A line that cannot be read, so that its item counts as missing."""
 
 
 _UNANSWERED = {
@@ -57,6 +59,9 @@ class ResultReader:
 
     def read(self, result: BatchResult) -> tuple[BatchItem, Completion] | None:
         """Take a line; return the item and its completion, None when it holds none to store."""
+        if not result.name:
+            self.counts[ResultKind.MALFORMED] += 1
+            return None
         item = read_name(result.name, self.token)
         if item is None or item not in self.asked:
             self.counts[ResultKind.FOREIGN] += 1
@@ -87,6 +92,14 @@ class ResultReader:
         for item in self.asked:
             if item not in self._seen:
                 self._note(item, ResultKind.MISSING, "the provider left it out of the results")
+
+    def lacks_answers(self, succeeded: int | None) -> bool:
+        """Return whether fewer answers came than there are by the provider's own count.
+
+        Args:
+            succeeded: That count; None when it gives none.
+        """
+        return self.counts[ResultKind.SUCCEEDED] < (succeeded or 0)
 
     @property
     def is_foreign(self) -> bool:

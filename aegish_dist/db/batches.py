@@ -25,6 +25,8 @@ PROBLEM_LENGTH = 300
 
 FAILED_AS_A_WHOLE = "failed_as_a_whole"
 """Key in the counts of a batch that its provider turned down after it was created."""
+SUCCEEDED = "succeeded"
+"""Key in the counts of a batch of the number of its answered requests."""
 GONE = "gone"
 """Key in the counts of a batch that its provider does not know any more: it has no results."""
 
@@ -94,6 +96,8 @@ class TakenBatch:
     """Seconds since the provider's name was stored; 0 without."""
     failed_as_a_whole: bool = False
     """Whether the provider says that it has failed as a whole."""
+    succeeded: int | None = None
+    """Answered requests by the provider's last count; None: it gave none."""
     gone: bool = False
     """Whether the provider does not know it any more."""
 
@@ -150,6 +154,7 @@ def _taken(row: Row[Any]) -> TakenBatch:
         creating_s=float(row.creating_s or 0),
         submitted_s=float(row.submitted_s or 0),
         failed_as_a_whole=FAILED_AS_A_WHOLE in row.counts,
+        succeeded=row.counts.get(SUCCEEDED),
         gone=GONE in row.counts,
     )
 

@@ -22,6 +22,7 @@ from aegish_dist.db.batch_totals import (
     usage_of_answers,
 )
 from aegish_dist.db.progress import model_progress
+from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
 from aegish_dist.models.estimate import ANSWER_TOKENS, fixed_characters, input_tokens
 
@@ -67,10 +68,33 @@ def batch_budget(session: Session, run: Run, spec: ModelSpec) -> BatchBudget:
     room = None
     if capped:
         lock_run(session, run.run_id)
-        progress = model_progress(session, run, WINDOW_S)
-        spent = {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
-        room = _room(run, spec.id, spent, batch_totals(session, run.run_id))
+        room = _room(run, spec.id, _spent(session, run), batch_totals(session, run.run_id))
     return _budget(session, run, spec, room)
+
+
+def has_money_left(session: Session, run_id: str, model: str) -> bool:
+    """Return whether the caps of a run leave anything for calls to a model.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: A full run id.
+        model: One of its models.
+    """
+    run = load_run(session, run_id)
+    if _caps(run) == (None, None):
+        return True
+    room = _room(run, model, _spent(session, run), batch_totals(session, run_id))
+    return room is None or room > 0
+
+
+def committed_usd(session: Session, run: Run) -> dict[str, Decimal]:
+    """Return what each model of a run has cost, with what its open batches are expected to.
+
+    Args:
+        session: Transaction of the caller.
+        run: A stored run.
+    """
+    return _committed(_spent(session, run), batch_totals(session, run.run_id))
 
 
 def is_out_of_money(
@@ -119,9 +143,20 @@ def _room(
     run: Run, model: str, spent: Mapping[str, Decimal], totals: Mapping[str, BatchTotals]
 ) -> Decimal | None:
     """Return the caps less what is spent or bound in open batches; None without a cap."""
-    expected = {name: each.expected_usd or Decimal(0) for name, each in totals.items()}
-    bound = {name: cost + expected.get(name, 0) for name, cost in spent.items()}
+    bound = _committed(spent, totals)
     run_cap, model_cap = _caps(run)
     used = ((run_cap, sum(bound.values())), (model_cap, bound[model]))
     left = [cap - usd for cap, usd in used if cap is not None]
     return min(left) if left else None
+
+
+def _spent(session: Session, run: Run) -> dict[str, Decimal]:
+    progress = model_progress(session, run, WINDOW_S)
+    return {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
+
+
+def _committed(
+    spent: Mapping[str, Decimal], totals: Mapping[str, BatchTotals]
+) -> dict[str, Decimal]:
+    expected = {name: each.expected_usd or Decimal(0) for name, each in totals.items()}
+    return {name: cost + expected.get(name, 0) for name, cost in spent.items()}

@@ -19,7 +19,12 @@ from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.db.batch_tables import BatchRow
 from aegish_dist.db.batch_totals import batch_totals
 from aegish_dist.db.tables import RunModelRow
-from aegish_dist.pipeline.batch_budget import BatchBudget, batch_budget
+from aegish_dist.pipeline.batch_budget import (
+    BatchBudget,
+    batch_budget,
+    committed_usd,
+    has_money_left,
+)
 from tests.integration.stored_runs import StoredRun, a_model, a_run, answer, store
 
 HALF = Decimal("0.5")
@@ -79,6 +84,8 @@ def test_the_room_within_the_caps(
     budget = batch_budget(session, run, MODELS[0])
 
     assert budget.room_usd == (None if room is None else Decimal(room))
+    assert has_money_left(session, run.run_id, "test/a") is (room is None or Decimal(room) > 0)
+    assert committed_usd(session, run) == {"test/a": Decimal(5), "test/b": HALF}
 
 
 def cost_of_ls(budget: BatchBudget) -> Decimal | None:

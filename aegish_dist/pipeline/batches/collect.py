@@ -3,13 +3,14 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from time import monotonic
 
 from sqlalchemy import func
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batch import BatchItem, BatchResult, BatchState
-from aegish_dist.core.batch_results import ResultReader
+from aegish_dist.core.batch_results import ResultKind, ResultReader
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.cost import cost_usd
 from aegish_dist.core.model import ModelSpec
@@ -21,12 +22,15 @@ from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import has_answers, insert_verdicts
 from aegish_dist.errors import ProviderError
 from aegish_dist.logs import get_logger
+from aegish_dist.pipeline.batch_budget import has_money_left
 from aegish_dist.pipeline.batches.desk import Desk
 from aegish_dist.pipeline.batches.find import refuse
 from aegish_dist.providers.batches.contract import BatchClient
 
 log = get_logger(__name__)
 
+READINGS = 4
+"""Readings of results that lack answers after which these are given up."""
 GROUP = 500
 """Verdicts per insert."""
 
@@ -89,10 +93,28 @@ async def collect(desk: Desk, batch: TakenBatch, client: BatchClient, spec: Mode
         if batch.adopted and reader.is_foreign:
             await refuse(desk, batch)
             return
+        _require_all(batch, reader)
     reader.finish()
     await _store_refusals(of, reader)
     await _end(of, reader)
     await client.discard(name)
+
+
+def _require_all(batch: TakenBatch, reader: ResultReader) -> None:
+    """Have results be read again that hold less than the provider counts, and charges.
+
+    A file may be there before all of it is, or be cut without a sign. After some times what it
+    lacks counts as lost, and is asked, and paid for, again.
+
+    Raises:
+        ProviderError: Answers are missing that another reading may bring.
+    """
+    if batch.failures < READINGS and reader.lacks_answers(batch.succeeded):
+        raise ProviderError(
+            f"{reader.counts[ResultKind.SUCCEEDED]} answers of {batch.succeeded} can be read",
+            error_class=ErrorClass.MALFORMED,
+            status=200,
+        )
 
 
 async def _read(of: _Collecting, reader: ResultReader, results: AsyncIterator[BatchResult]) -> None:
@@ -128,11 +150,18 @@ async def _end(of: _Collecting, reader: ResultReader) -> None:
         await desk.ask(lambda session: settle_items(session, batch.id, reader.problems))
     if batch.held is None:  # else `resume` publishes them
         live = await desk.ask(lambda session: live_items_of(session, batch.id))
-        if live:
+        if live and await _may_cost(of):
             await desk.publish([_item(batch, each) for each in live])
             log.info("batch_items_asked_live", batch=batch.id, model=batch.model, items=len(live))
     await desk.ask(lambda session: _close(session, of, reader, failed=failed))
     log.info("batch_ended", batch=batch.id, model=batch.model, **reader.numbers())
+
+
+async def _may_cost(of: _Collecting) -> bool:
+    """Return whether the caps leave money for calls, now that this batch has cost what it has."""
+    batch = of.batch
+    await of.desk.write(batch, expected_usd=Decimal(0))
+    return await of.desk.ask(lambda session: has_money_left(session, batch.run_id, batch.model))
 
 
 def _close(session: Session, of: _Collecting, reader: ResultReader, *, failed: bool) -> None:

@@ -6,7 +6,7 @@ from aegish_dist.core.batch import BatchReport, BatchState
 from aegish_dist.core.batch_rules import UNKNOWN_AFTER_S
 from aegish_dist.core.run import Held
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.db.batches import FAILED_AS_A_WHOLE, GONE, TakenBatch, problem_text
+from aegish_dist.db.batches import FAILED_AS_A_WHOLE, GONE, SUCCEEDED, TakenBatch, problem_text
 from aegish_dist.errors import ProviderError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.batches.desk import Desk
@@ -60,7 +60,7 @@ def _is_gone(batch: TakenBatch, error: ProviderError) -> bool:
 
 
 def _counts(report: BatchReport) -> dict[str, object]:
-    numbers = {"succeeded": report.succeeded, "failed": report.failed}
+    numbers = {SUCCEEDED: report.succeeded, "failed": report.failed}
     counts: dict[str, object] = {k: v for k, v in numbers.items() if v is not None}
     if report.ended and report.problem is not None:
         counts[FAILED_AS_A_WHOLE] = True
