@@ -121,12 +121,13 @@ class WorkerTelemetry:
             "aegish_worker_info": {(__version__, parts.name): 1},
             "aegish_worker_ready": _one(not self._problems()),
             "aegish_message_leases": _one(self._pool.messages),
-            **_of_models(parts),
+            **of_models(parts),
             **_of_store(parts),
         }
 
 
-def _of_models(parts: Parts) -> Readings:
+def of_models(parts: Parts) -> Readings:
+    """Return what the evaluator and the limiters hold, by model."""
     evaluator, limiters = parts.evaluator, parts.limiters.by_model
     held: Counter[tuple[str, ...]] = Counter()
     for (_, model), items in evaluator.in_flight.items():
