@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -100,19 +101,22 @@ class WorkerTelemetry:
 
     def _on_loop(self, read: Callable[[], T]) -> T | None:
         """Return the result of a call on the event loop; None when it does not answer in time."""
+        future: Future[T] = Future()
 
-        async def call() -> T:
-            return read()
+        def call() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(read())
+                except Exception as error:
+                    future.set_exception(error)
 
-        coroutine = call()
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            self._loop.call_soon_threadsafe(call)
         except RuntimeError:  # it is closed
-            coroutine.close()
             return None
         try:
             return future.result(LOOP_ANSWERS_S)
-        except (TimeoutError, asyncio.CancelledError):
+        except TimeoutError:
             future.cancel()
             return None
 

@@ -107,7 +107,7 @@ WORKER = (
     FleetMeasure(
         "aegish_model_parked",
         MeasureKind.GAUGE,
-        "1 while this worker's circuit of the model is open.",
+        "1 while this worker's circuit of the model is open and the first probes have failed.",
         ("model",),
     ),
     FleetMeasure(
@@ -212,7 +212,7 @@ EXPORTER = (
     FleetMeasure(
         "aegish_run_items_done",
         MeasureKind.GAUGE,
-        "Verdicts of an open run; of the newest fifty.",
+        "First tries of an open run that have a verdict; of the newest fifty.",
         ("run",),
     ),
     FleetMeasure(

@@ -1,0 +1,65 @@
+"""Measures of a real worker, compared with what the simulator and the store say."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.services import wait_until
+
+MODEL = "simulated/careful"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
+    """A cluster on Redis; neither provider nor worker yet."""
+    with Cluster(tmp_path, postgres_url, redis_url) as started:
+        yield started
+
+
+def get(url: str, path: str) -> tuple[int, str]:
+    with closing(HTTPConnection(urlsplit(url).netloc, timeout=10)) as connection:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+
+def test_a_worker_counts_what_it_does(cluster: Cluster) -> None:
+    """Verdicts as the store has them, calls as the provider saw them, and its readiness."""
+    cluster.env["AEGISH_DIST_METRICS_PORT"] = "0"
+    cluster.simulator.start("--latency", "constant:0", "--fault", "overloaded=0.2", "--seed", "3")
+    worker = cluster.start_worker()
+    wait_until(lambda: "metrics_served" in cluster.log(), "the port", DEADLINE_S)
+    found = re.search(r"http://127\.0\.0\.1:\d+", cluster.log().partition("metrics_served")[2])
+    assert found is not None
+    url = found[0]
+    wait_until(lambda: get(url, "/readyz")[0] == 200, "a ready worker", DEADLINE_S)
+
+    run_id = cluster.submit(MODEL, limit=40)
+    cluster.wait_until_complete(run_id)
+
+    read = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(get(url, "/metrics")[1])
+        for sample in family.samples
+    }
+    outcomes = Counter(each.verdict.outcome.value for each in cluster.verdicts(run_id))
+    assert {key[2]: n for key, n in read.items() if key[0] == "aegish_verdicts_total"} == outcomes
+    calls = {key[2]: n for key, n in read.items() if key[0] == "aegish_calls_total"}
+    assert calls["answered"] == 40
+    assert calls["overloaded"] > 0
+    assert sum(calls.values()) == cluster.simulator.calls()
+    assert read["aegish_retries_total", MODEL] == sum(calls.values()) - 40
+    assert read["aegish_wait_seconds_count", MODEL, "service"] == 40
+    assert get(url, "/healthz") == (200, "ok\n")
+
+    worker.terminate()
+    worker.wait(DEADLINE_S)
+    assert "Traceback" not in cluster.log()

@@ -1,0 +1,34 @@
+"""The catalogue of measures, and the page that lists it."""
+
+import re
+from pathlib import Path
+
+from aegish_dist.telemetry.measures import EXPORTER, WORKER, FleetMeasure, MeasureKind
+
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+
+
+def row(measure: FleetMeasure) -> str:
+    labels = ", ".join(f"`{label}`" for label in measure.labels) or "-"
+    return f"| `{measure.name}` | {measure.kind} | {labels} | {measure.help} |"
+
+
+def test_the_page_lists_the_catalogue() -> None:
+    """Row by row, in its order, and nothing else."""
+    rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `aegish_")]
+    assert rows == [row(measure) for measure in (*WORKER, *EXPORTER)]
+
+
+def test_names_follow_the_conventions() -> None:
+    """Counters end in `_total`, nothing else does; base units; no name and no label is twice."""
+    names = [measure.name for measure in (*WORKER, *EXPORTER)]
+    assert len(set(names)) == len(names)
+    for measure in (*WORKER, *EXPORTER):
+        assert re.fullmatch(r"aegish_[a-z_]+", measure.name)
+        assert (measure.kind is MeasureKind.COUNTER) == measure.name.endswith("_total")
+        assert not re.search(r"_(ms|milliseconds|minutes|kb|mb|percent)(_|$)", measure.name)
+        assert len(set(measure.labels)) == len(measure.labels)
+        assert list(measure.buckets) == sorted(set(measure.buckets))
+        assert bool(measure.buckets) == (measure.kind is MeasureKind.HISTOGRAM)
+        assert measure.help.endswith(".")
+        assert not set(measure.help) & {"\n", "\\"}

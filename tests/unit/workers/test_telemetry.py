@@ -1,0 +1,131 @@
+"""Pages of a worker, read from a thread beside its event loop."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from aegish_dist import __version__
+from aegish_dist.core.status import Blocked
+from aegish_dist.telemetry.measures import WORKER
+from workers import readiness, telemetry
+from workers.readiness import Readiness
+from workers.telemetry import WorkerTelemetry
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A running event loop in a thread."""
+    made = asyncio.new_event_loop()
+    thread = threading.Thread(target=made.run_forever)
+    thread.start()
+    yield made
+    if not made.is_closed():
+        made.call_soon_threadsafe(made.stop)
+        thread.join()
+        made.close()
+
+
+def parts() -> Any:
+    """The parts of a worker with one model, two verdicts on their way and one in a file."""
+    limiter = SimpleNamespace(
+        calls=3, permits=2, parked=False, waiting={"r1": 4, "r2": 1}, blocked_by=Blocked.SLOTS
+    )
+    old = datetime.now(UTC) - timedelta(seconds=30)
+    pending = [SimpleNamespace(verdict=SimpleNamespace(created_at=at)) for at in (None, old)]
+    return SimpleNamespace(
+        name="host:1:ab",
+        evaluator=SimpleNamespace(
+            in_flight=Counter({("r1", "lab/a"): 7, ("r2", "lab/a"): 2}),
+            failing=SimpleNamespace(backing_off=Counter({("r1", "lab/a"): 1})),
+            takes_items=True,
+        ),
+        limiters=SimpleNamespace(by_model={"lab/a": limiter}),
+        writer=SimpleNamespace(pending=pending, spooled=1),
+    )
+
+
+def of_a_worker(loop: asyncio.AbstractEventLoop) -> tuple[WorkerTelemetry, Readiness]:
+    ready = Readiness(broker_connected=True)
+    pool: Any = SimpleNamespace(readiness=ready, messages=9)
+    made = WorkerTelemetry(loop, pool)
+    return made, ready
+
+
+def test_states_are_read_when_asked_for(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs of a model add up; each reason of waiting has a series."""
+    made, _ = of_a_worker(loop)
+    made.follow(parts())
+
+    page = made.pages["/metrics"]()
+    read = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(page.text)
+        for sample in family.samples
+    }
+    assert read["aegish_items_in_flight", "lab/a"] == 9
+    assert read["aegish_calls_in_flight", "lab/a"] == 3
+    assert read["aegish_limiter_permits", "lab/a"] == 2
+    assert read["aegish_message_leases",] == 9
+    assert read["aegish_store_waiting_verdicts",] == 2
+    assert 30 <= read["aegish_store_lag_seconds",] < 40
+    assert read["aegish_verdicts_spooled_total",] == 1
+    assert read["aegish_worker_ready",] == 1
+    waits = {key[2]: value for key, value in read.items() if key[0] == "aegish_items_waiting"}
+    assert waits == {"rate": 0, "slots": 5, "circuit": 0, "backoff": 1}
+    assert set(read) >= {("aegish_worker_info", __version__, "host:1:ab")}
+    known = {measure.name for measure in WORKER}
+    assert {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name, *_ in read} <= known  # fmt: skip
+
+
+def test_a_starting_worker_is_healthy_and_not_ready(loop: asyncio.AbstractEventLoop) -> None:
+    """It has nothing to show yet."""
+    made, _ = of_a_worker(loop)
+    good = {path: page().good for path, page in made.pages.items()}
+    assert good == {"/metrics": False, "/healthz": True, "/readyz": False}
+
+
+def test_reasons_not_to_be_ready(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a line; health does not depend on them."""
+    made, ready = of_a_worker(loop)
+    broken = parts()
+    made.follow(broken)
+    assert made.pages["/readyz"]().text == "ready\n"
+
+    ready.stopping, ready.broker_connected = True, False
+    broken.evaluator.takes_items = False
+    ready.database_seen()
+    monkeypatch.setattr(readiness, "SILENT_S", -1.0)
+    page = made.pages["/readyz"]()
+    assert not page.good
+    assert len(page.text.splitlines()) == 4
+    assert made.pages["/healthz"]().good
+    assert "aegish_worker_ready 0" in made.pages["/metrics"]().text
+
+
+def test_a_loop_that_hangs_is_not_healthy(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is one that has ended; no request waits for it without end."""
+    monkeypatch.setattr(telemetry, "LOOP_ANSWERS_S", 0.01)
+    made, _ = of_a_worker(loop)
+    made.follow(parts())
+    loop.call_soon_threadsafe(time.sleep, 0.3)
+
+    assert not made.pages["/healthz"]().good
+    assert not made.pages["/metrics"]().good
+
+    ended = asyncio.new_event_loop()
+    ended.close()
+    made, _ = of_a_worker(ended)
+    made.follow(parts())
+    assert not made.pages["/healthz"]().good
