@@ -17,6 +17,7 @@ from aegish_dist.core.model import Destination
 from aegish_dist.core.run import Held
 from aegish_dist.db.batch_tables import BatchRow
 from aegish_dist.db.statements import statement
+from aegish_dist.db.tables import RunModelRow
 from aegish_dist.db.text import encode_text
 from aegish_dist.errors import BatchTakenError
 
@@ -230,6 +231,18 @@ def known_names(session: Session, names: Sequence[str]) -> frozenset[str]:
     """Return those of some names of a provider that are of batches in the store."""
     named = select(BatchRow.provider_name).where(BatchRow.provider_name.in_(names))
     return frozenset(name for name in session.scalars(named) if name is not None)
+
+
+def batches_at_providers(session: Session, run_id: str) -> int:
+    """Return how many open batches of a run a provider knows, or may know: they are paid for."""
+    known = (BatchState.CREATING, BatchState.IN_PROGRESS, BatchState.COLLECTING)
+    batches = (
+        select(func.count())
+        .select_from(BatchRow)
+        .join(RunModelRow, RunModelRow.id == BatchRow.run_model_id)
+        .where(RunModelRow.run_id == run_id, BatchRow.state.in_(known))
+    )
+    return session.scalar(batches) or 0
 
 
 def batch_work_left(session: Session, run_id: str) -> bool:

@@ -24,6 +24,7 @@ from aegish_dist.db.held import hold
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.pipeline.batches.settle_here import at_providers
 from aegish_dist.pipeline.hold import drop_messages
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.resume import await_calls
@@ -59,6 +60,9 @@ def look_at(engine: Engine, run_id: str) -> Doomed:
 
 def _busy(engine: Engine, run: Run) -> str | None:
     """Return why a run cannot be deleted: workers ask its models, or would soon."""
+    if run.held is not Held.CANCELLED and at_providers(engine, run.run_id):
+        cancel = f"`aegish-dist cancel --run-id {run.run_id}`"
+        return f"batches of run {run.run_id} are at a provider and paid for: {cancel} ends them"
     if run.prompt is None or run.held is not None:
         return None
     with transaction(engine) as session:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Held, Run
 from aegish_dist.core.status import RunStatus
+from aegish_dist.core.words import counted
 from aegish_dist.db.batches import hurry
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import hold
 from aegish_dist.errors import QueueError, StoreError
+from aegish_dist.pipeline.batches.settle_here import at_providers, end_batches_here
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import run_status
@@ -59,10 +61,38 @@ def hold_run(
     with transaction(workspace.engine) as session:
         before = hold(session, run_id, reason)
         hurry(session, run_id)
-    if reason is Held.CANCELLED and not workspace.settings.embedded_broker:
+    embedded = workspace.settings.embedded_broker
+    if reason is Held.CANCELLED and not embedded:
         drop_messages(workspace, run, observer)
+    settle_batches(workspace, run, reason, observer)
     held = load_submitted_run(workspace.engine, run_id).held
     return Holding(before, held, run_status(workspace.engine, run_id))
+
+
+def settle_batches(workspace: Workspace, run: Run, reason: Held, observer: Observer) -> None:
+    """Say that batches of a held run are paid for; without a broker, cancel those of a cancelled.
+
+    Args:
+        workspace: The store and the queue.
+        run: The run.
+        reason: Why it is held.
+        observer: Gets the note.
+    """
+    engine, embedded = workspace.engine, workspace.settings.embedded_broker
+    cancels = reason is Held.CANCELLED
+    number = at_providers(engine, run.run_id)
+    if number and embedded and cancels:
+        number = end_batches_here(engine, workspace.app, run)
+    if not number:
+        return
+    what = f"{counted(number, 'batch', 'es')} at the provider"
+    if not cancels:
+        observer.note(f"{what} end by themselves and are paid for; their answers are kept")
+    elif embedded:
+        again = f"`aegish-dist cancel --run-id {run.run_id}`"
+        observer.note(f"{what} have not ended yet: {again} once more stores what they answered")
+    else:
+        observer.note(f"{what}: workers cancel them, and store what they answered, which is paid")
 
 
 def require_not_held(run: Run) -> None:

@@ -26,7 +26,7 @@ from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
-from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.status import has_batches_to_do, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ def resume_run(
         release_run(workspace.engine, run, reopen=reopen)
         enqueued = enqueue_missing(workspace.engine, workspace.app, run_id, published)
         probe_parked(run, workspace.settings.shared_limiter_url)
+    if has_batches_to_do(workspace.engine, run_id):
+        observer.note("the rest is asked in batches, which workers plan and follow by themselves")
     return Resumed(run_status(workspace.engine, run_id), enqueued)
 
 

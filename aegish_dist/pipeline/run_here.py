@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.25
 """Seconds between two looks at the worker or the queues."""
+SETTLING = (State.CANCELLED, State.DECIDED)
+"""States in which batches are cancelled at their providers, and their answers still collected."""
 PATIENCE_S = 60.0
 """Seconds to wait for a worker that takes items."""
 
@@ -71,11 +73,12 @@ def run_embedded(
         while True:
             if ruled:
                 read_rules(engine)
-            idle = worker.idle and not has_batches_to_do(engine, run.run_id)
+            batches = has_batches_to_do(engine, run.run_id)
+            idle = worker.idle and not batches
             status = counts.look(quiet=idle)
             if status is not None:
                 on_status(status)
-                if status.ended or idle:
+                if idle or (status.ended and not (batches and status.state in SETTLING)):
                     return status
             if not worker.alive:
                 raise QueueError(
