@@ -42,7 +42,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "pause": "Stop asking a run's models for a while.",
         "cancel": "Stop asking a run's models.",
         "reparse": "Read stored completions again with today's parser.",
-        "runs": "List, rename and delete runs.",
+        "runs": "List, rename, archive and delete runs.",
     },
     "Results": {
         "aggregate": "Score a run's verdicts and store a snapshot of the metrics.",

@@ -1,6 +1,7 @@
 """`aegish-dist runs prune`: delete old runs, or their completions alone."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -10,6 +11,12 @@ from aegish_dist.cli.printing import confirmed, note, say
 from aegish_dist.cli.progress import Shown
 from aegish_dist.cli.tables import TextTable, print_table
 from aegish_dist.core.words import counted
+from aegish_dist.pipeline.archive_runs import (
+    archive_run,
+    delete_archived,
+    read_manifest,
+    require_unchanged,
+)
 from aegish_dist.pipeline.delete_runs import Doomed, delete_runs, old_runs, parsed_age
 from aegish_dist.pipeline.prune_completions import Prunable, prunable, prune_completions
 from aegish_dist.pipeline.workspace import Workspace
@@ -33,9 +40,23 @@ yes = click.option("--yes", is_flag=True, help="Do not ask.")
     metavar="N",
     help="Keep the N newest runs, however old they are.",
 )
+@click.option(
+    "--archive-to",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Archive each run there first, read that back and compare it; `runs restore` undoes.",
+)
 @click.option("--dry-run", is_flag=True, help="List them, then stop.")
 @yes
-def prune(older_than: str, *, completions: bool, keep: int, dry_run: bool, yes: bool) -> None:
+def prune(
+    older_than: str,
+    *,
+    completions: bool,
+    keep: int,
+    archive_to: Path | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     """Delete the runs that are older than an age, imported ones too.
 
     With --completions the runs stay, with outcome, reason, tokens, cost, times and every metric;
@@ -50,12 +71,13 @@ def prune(older_than: str, *, completions: bool, keep: int, dry_run: bool, yes: 
     if not old:
         say("no run is that old")
     elif completions:
-        _prune(workspace, prunable(workspace.engine, old), dry_run=dry_run, yes=yes)
+        runs = prunable(workspace.engine, old)
+        _prune(workspace, runs, archive_to, dry_run=dry_run, yes=yes)
     else:
         numbers = ("Models", "Verdicts", "Snapshots")
         print_table(TextTable(_OF_RUN, map(_doomed_row, old), numbers))
         if not dry_run:
-            delete(workspace, old, yes=yes)
+            delete(workspace, old, archive_to, yes=yes)
 
 
 def _doomed_row(each: Doomed) -> tuple[str, ...]:
@@ -68,12 +90,15 @@ def _of_run(each: Doomed | Prunable) -> tuple[str, str, str]:
     return each.run.run_id, f"{each.run.created_at:%Y-%m-%d %H:%M}", each.run.name
 
 
-def delete(workspace: Workspace, doomed: Sequence[Doomed], *, yes: bool) -> None:
+def delete(
+    workspace: Workspace, doomed: Sequence[Doomed], archive_to: Path | None = None, *, yes: bool
+) -> None:
     """Delete runs after a question.
 
     Args:
         workspace: The store and the queue.
         doomed: What to delete.
+        archive_to: Folder to archive them to before; None: not at all.
         yes: Whether not to ask.
     """
     verdicts = sum(each.size.verdicts for each in doomed)
@@ -83,11 +108,33 @@ def delete(workspace: Workspace, doomed: Sequence[Doomed], *, yes: bool) -> None
     if not (yes or confirmed(f"Delete {what}?")):
         note("nothing was deleted")
         return
-    delete_runs(workspace, doomed, Shown())
+    if archive_to is None:
+        delete_runs(workspace, doomed, Shown())
+    else:
+        places = _archived(workspace, doomed, archive_to)
+        delete_archived(workspace, list(zip(doomed, places, strict=True)), Shown())
     say(f"deleted {what}")
 
 
-def _prune(workspace: Workspace, runs: Sequence[Prunable], *, dry_run: bool, yes: bool) -> None:
+def _archived(
+    workspace: Workspace, runs: Sequence[Doomed | Prunable], archive_to: Path
+) -> list[Path]:
+    """Archive runs, and return the folders."""
+    places = []
+    for each in runs:
+        places.append(archive_run(workspace.engine, each.run.run_id, archive_to, Shown()))
+        say(f"{places[-1]}: read back and compared")
+    return places
+
+
+def _prune(
+    workspace: Workspace,
+    runs: Sequence[Prunable],
+    archive_to: Path | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     if not runs:
         say("no run that old has completions to delete")
         return
@@ -99,6 +146,9 @@ def _prune(workspace: Workspace, runs: Sequence[Prunable], *, dry_run: bool, yes
     if not (yes or confirmed(f"Delete {what}?")):
         note("nothing was deleted")
         return
+    if archive_to is not None:
+        for place in _archived(workspace, runs, archive_to):
+            require_unchanged(workspace.engine, read_manifest(place))
     pruned = prune_completions(workspace.engine, runs, Shown())
     say(f"deleted {counted(pruned, 'completion')} of {_named(runs)}; all numbers stay")
 

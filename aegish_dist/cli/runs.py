@@ -1,10 +1,11 @@
-"""`aegish-dist runs`: list, rename and delete runs."""
+"""`aegish-dist runs`: list, rename, archive and delete runs."""
 
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from aegish_dist.cli.archive import archive, restore
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json
 from aegish_dist.cli.printing import say, say_json
@@ -29,7 +30,7 @@ _limit = click.option(
 @as_json
 @click.pass_context
 def runs(context: click.Context, /, **options: Any) -> None:
-    """List, rename and delete runs; `runs` alone lists them."""
+    """List, rename, archive and delete runs; `runs` alone lists them."""
     if context.invoked_subcommand is None:
         context.invoke(list_, **options)
 
@@ -82,4 +83,5 @@ def delete_(run: str, *, yes: bool) -> None:
     delete(workspace, [doomed], yes=yes)
 
 
-runs.add_command(prune)
+for command in (prune, archive, restore):
+    runs.add_command(command)

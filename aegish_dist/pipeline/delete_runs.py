@@ -10,7 +10,7 @@ Celery takes 0.1 s to import: what needs it does so itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -101,7 +101,10 @@ def parsed_age(text: str) -> timedelta:
 
 
 def delete_runs(
-    workspace: Workspace, doomed: Sequence[Doomed], observer: Observer = SILENT
+    workspace: Workspace,
+    doomed: Sequence[Doomed],
+    observer: Observer = SILENT,
+    last_look: Callable[[Run], object] = lambda run: None,
 ) -> None:
     """Delete runs with all that belongs to them.
 
@@ -109,6 +112,7 @@ def delete_runs(
         workspace: The store and the queue.
         doomed: What to delete.
         observer: Gets the number of verdicts deleted so far.
+        last_look: Called with each run when nothing is added to it any more; its error keeps it.
 
     Raises:
         StoreError: Workers are at one of them.
@@ -119,12 +123,14 @@ def delete_runs(
         for each in doomed:
             if each.busy is not None:
                 raise StoreError(each.busy)
-            for deleted in _delete(workspace, each.run, observer):
+            for deleted in _delete(workspace, each.run, observer, last_look):
                 done += deleted
                 show(done)
 
 
-def _delete(workspace: Workspace, run: Run, observer: Observer) -> Iterator[int]:
+def _delete(
+    workspace: Workspace, run: Run, observer: Observer, last_look: Callable[[Run], object]
+) -> Iterator[int]:
     """Delete a run, and yield how many verdicts went with each transaction."""
     engine = workspace.engine
     with transaction(engine) as session:
@@ -132,6 +138,7 @@ def _delete(workspace: Workspace, run: Run, observer: Observer) -> Iterator[int]
     if run.prompt is not None:
         await_calls(engine, run, observer)
         drop_messages(workspace, run, observer)
+    last_look(run)
     with transaction(engine) as session:
         models = deletion.model_keys(session, run.run_id)
     for model in models:

@@ -1,0 +1,249 @@
+"""Archiving runs: every row of a run to a folder, read back and compared before anything goes.
+
+The archive is read from the disk by the code that restores, back into tables of PostgreSQL that end
+with the transaction; what it then has of each table is compared with what the store has. Whole or
+nothing: the folder takes its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist import __version__
+from aegish_dist.core.run import Run
+from aegish_dist.db import archive
+from aegish_dist.db.archive import TABLES, Content
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.schema import head
+from aegish_dist.errors import DatasetError, OutputError, StoreError
+from aegish_dist.files import replacing
+from aegish_dist.inputs.parquet import load_pyarrow
+from aegish_dist.pipeline.delete_runs import Doomed, delete_runs
+from aegish_dist.pipeline.observer import SILENT, Observer
+from aegish_dist.recordings.archive_tables import copy_lines, write_table
+
+if TYPE_CHECKING:
+    from aegish_dist.pipeline.workspace import Workspace
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 2**20
+CHANGES_WITH_HOLDING = ("runs",)
+"""Tables that holding a run writes to."""
+_RUN_ID = re.compile(r"[0-9a-z]{9}")
+
+
+def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = SILENT) -> Path:
+    """Write a run to a folder of its own, read that back and compare it with the store.
+
+    Args:
+        engine: The store.
+        run_id: A full run id.
+        folder: Where the folder shall be; made where it is missing.
+        observer: Gets the number of tables done so far.
+
+    Returns:
+        The folder, named after the run.
+
+    Raises:
+        StoreError: A provider still works on batches of the run, or what was read back differs.
+        OutputError: The folder is there already, or cannot be written.
+        ConfigError: pyarrow is not installed.
+    """
+    load_pyarrow()
+    place = folder / run_id
+    if place.exists():
+        raise OutputError(f"{place} is there already: name another folder with --to")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part = Path(mkdtemp(prefix=f".{run_id}-", suffix=".part", dir=folder))
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written: {error.strerror or error}") from error
+    try:
+        manifest = _write(engine, run_id, part, observer)
+        compare_archive(engine, part, manifest, observer)
+        part.chmod(0o755)
+        part.rename(place)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return place
+
+
+def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> dict[str, Any]:
+    contents: dict[str, Any] = {}
+    with (
+        transaction(engine, isolation_level="REPEATABLE READ") as session,
+        observer.counting("tables written", len(TABLES)) as show,
+    ):
+        archive.prepare(session)
+        run = load_run(session, run_id)
+        archive.require_settled(session, run_id)
+        for table in TABLES:
+            columns = archive.columns_of(session, table)
+            with (
+                replacing(part / f"{table}.parquet") as stream,
+                archive.rows_as_csv(session, table, list(columns), run_id) as rows,
+            ):
+                write_table(rows, columns, stream)
+            found = archive.content(session, table, list(columns), run_id)
+            contents[table] = {"columns": list(columns), **asdict(found)}
+            show(len(contents))
+    manifest = _manifest(run, contents)
+    with replacing(part / MANIFEST) as stream:
+        stream.write(json.dumps(manifest, indent=1).encode() + b"\n")
+    return manifest
+
+
+def _manifest(run: Run, contents: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "aegish_dist": __version__,
+        "schema": head(),
+        "run_id": run.run_id,
+        "run_name": run.name,
+        "run_created_at": run.created_at.isoformat(),
+        "archived_at": datetime.now(UTC).isoformat(),
+        "tables": contents,
+    }
+
+
+def compare_archive(
+    engine: Engine, folder: Path, manifest: dict[str, Any], observer: Observer = SILENT
+) -> None:
+    """Read an archive as `runs restore` does, and compare each table with what was archived.
+
+    Args:
+        engine: The store, in which nothing changes.
+        folder: The archive.
+        manifest: Its manifest.
+        observer: Gets the number of tables done so far.
+
+    Raises:
+        StoreError: A table is not what was archived.
+        DatasetError: A file cannot be read.
+    """
+    with (
+        transaction(engine) as session,
+        observer.counting("tables read back", len(TABLES)) as show,
+    ):
+        archive.prepare(session)
+        for number, table in enumerate(TABLES, 1):
+            staged(session, folder, table, manifest, lambda: None)
+            show(number)
+        session.rollback()
+
+
+def staged(
+    session: Session,
+    folder: Path,
+    table: str,
+    manifest: dict[str, Any],
+    use: Callable[[], object] | None,
+) -> None:
+    """Read a table of an archive into the transaction, and compare it with the manifest.
+
+    Args:
+        session: Transaction of the caller, prepared.
+        folder: The archive.
+        table: The table.
+        manifest: As `read_manifest` gives it.
+        use: Called with each part in place, which is then taken out; None leaves all in place.
+
+    Raises:
+        StoreError: It is not what was archived, or the store lacks a column of it.
+        DatasetError: The file cannot be read.
+    """
+    archive.open_stage(session, table, manifest["tables"][table]["columns"])
+    parts: list[Content] = []
+    for lines in copy_lines(folder / f"{table}.parquet"):
+        archive.stage(session, table, lines)
+        if use is not None:
+            parts.append(archive.staged_content(session, table))
+            use()
+            archive.clear_stage(session, table)
+    found = archive.staged_content(session, table) if use is None else archive.added(parts)
+    expected = manifest["tables"][table]
+    if (found.rows, found.digest) != (expected["rows"], expected["digest"]):
+        raise StoreError(
+            f"{folder / table}.parquet is not what was archived: {found.rows:,} rows, of"
+            f" {expected['rows']:,} expected; nothing was changed"
+        )
+
+
+def delete_archived(
+    workspace: Workspace, archived: Sequence[tuple[Doomed, Path]], observer: Observer = SILENT
+) -> None:
+    """Delete runs of which the store has nothing that their archives lack.
+
+    Args:
+        workspace: The store and the queue.
+        archived: Each run with its archive.
+        observer: Gets the number of verdicts deleted so far.
+
+    Raises:
+        StoreError: A run was changed after it was archived, or workers are at it; it stays whole.
+    """
+    manifests = {each.run.run_id: read_manifest(place) for each, place in archived}
+    delete_runs(
+        workspace,
+        [each for each, _ in archived],
+        observer,
+        lambda run: require_unchanged(workspace.engine, manifests[run.run_id]),
+    )
+
+
+def require_unchanged(engine: Engine, manifest: dict[str, Any]) -> None:
+    """Refuse to go on where the store has another content of a run than its archive.
+
+    Raises:
+        StoreError: It has.
+    """
+    run_id = manifest["run_id"]
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        archive.prepare(session)
+        for table, expected in manifest["tables"].items():
+            if table not in CHANGES_WITH_HOLDING:
+                found = archive.content(session, table, expected["columns"], run_id)
+                if found.digest != expected["digest"]:
+                    raise StoreError(
+                        f"run {run_id} was changed after it was archived ({table}): archive it"
+                        " again; nothing was deleted"
+                    )
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of an archive.
+
+    Raises:
+        DatasetError: The folder is no archive of a format that is known here.
+    """
+    path = folder / MANIFEST
+    try:
+        with path.open("rb") as stream:
+            manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise DatasetError(f"is no archive of format {FORMAT}", source=str(path))
+        tables = {
+            table: (list[str](map(str, each["columns"])), int(each["rows"]), str(each["digest"]))
+            for table, each in manifest["tables"].items()
+        }
+        if tables.keys() != TABLES.keys() or not _RUN_ID.fullmatch(manifest["run_id"]):
+            raise DatasetError("names other tables or no run", source=str(path))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DatasetError(f"cannot be read: {reason}", source=str(path)) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DatasetError("is no manifest of an archive", source=str(path)) from error
+    return manifest

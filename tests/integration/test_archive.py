@@ -1,0 +1,209 @@
+"""Runs to an archive and back: every row as it was, or nothing at all."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.verdict import CallError, ErrorClass, Outcome
+from aegish_dist.db.base import Base
+from aegish_dist.db.retries import save_retry
+from aegish_dist.pipeline import archive_runs
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import (
+    BLOCKED,
+    COMMANDS,
+    CURL,
+    DETAILED,
+    LS,
+    NOON,
+    TAR,
+    a_model,
+    a_run,
+    answer,
+    row_counts,
+    store,
+)
+
+FIRST, SECOND = "0abcdefgh", "0bbcdefgh"
+ODD = 'a\tb\\n"c",\r\n\\.\n\\N\n{"action": "warn", "reason": ""} \x00 \ud800 \ue000 é'
+
+
+@pytest.fixture
+def stored(engine: Engine, aegish: CommandLine) -> Engine:
+    """Store a run with rows in every table that a run has without batches."""
+    failed = CallError(1, ErrorClass.RATE_LIMIT, 429, 2.5, ODD, NOON)
+    with Session(engine) as session, session.begin():
+        run = store(session, a_run(FIRST, models=(a_model("test/a"), a_model("test/b"))))
+        verdicts = {
+            run.item(TAR): replace(DETAILED, call_errors=(failed,), attempts=2),
+            run.item(CURL): judge(Completion(ODD)),
+            run.item(LS): judge(Completion("")),
+            run.item(TAR, model="test/b"): BLOCKED,
+            run.item(LS, model="test/b"): judge(Completion(None)),
+        }
+        answer(session, run, verdicts)
+        save_retry(session, FIRST, [Outcome.BLOCK], ["test/b"])
+        answer(session, run, {run.item(TAR, model="test/b", generation=1): BLOCKED})
+    aegish.ok("aggregate", "--run-id", FIRST)
+    return engine
+
+
+def contents(engine: Engine) -> dict[str, list[Any]]:
+    """Return every row of every table, as JSON."""
+    with engine.connect() as connection:
+        return {
+            table: list(
+                connection.scalars(text(f"SELECT to_jsonb(t)::text FROM {table} AS t ORDER BY 1"))
+            )
+            for table in Base.metadata.tables
+        }
+
+
+def test_there_and_back(aegish: CommandLine, stored: Engine, tmp_path: Path) -> None:
+    """The run goes only after its archive was compared, and is restored with its keys."""
+    before = contents(stored)
+
+    done = aegish.ok("runs", "archive", "a name", "--to", tmp_path, "--delete", "--yes")
+
+    place = tmp_path / FIRST
+    assert done.out == (
+        f"{place}: 6 verdicts, read back and compared\ndeleted run {FIRST} a name\n"
+    )
+    assert row_counts(stored) == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [FIRST]
+    verdicts = pq.read_table(place / "verdicts.parquet")
+    assert (len(verdicts), str(verdicts.schema.field("stored_at").type)) == (
+        6,
+        "timestamp[us, tz=UTC]",
+    )
+    restored = aegish.ok("runs", "restore", place)
+    assert restored.out == f"restored run {FIRST} a name with 6 verdicts\n"
+    assert contents(stored) == before
+    again = aegish("runs", "restore", place)
+    assert (again.code, again.err) == (
+        1,
+        f"error: run {FIRST} is in this store, with all its completions\n",
+    )
+    assert aegish("runs", "archive", FIRST, "--to", tmp_path).code == 1  # the folder is there
+    assert contents(stored) == before
+
+
+def test_into_a_store_that_gave_the_keys_away(
+    aegish: CommandLine, stored: Engine, tmp_path: Path
+) -> None:
+    """Rows get other keys, samples that are there are used, and every number is the same."""
+    report = ("report", "--run-id", FIRST, "--format", "json")
+    before = aegish.ok(*report).json
+    lines = ("verdicts", "export", "--run-id", FIRST, "-o")
+    aegish.ok(*lines, tmp_path / "before.jsonl")
+    aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
+    with Session(stored) as session, session.begin():
+        tables = ", ".join(Base.metadata.tables)
+        session.execute(text(f"TRUNCATE {tables} RESTART IDENTITY CASCADE"))
+        other = store(session, replace(a_run(SECOND), name="other"))
+        answer(session, other, {other.item(s): BLOCKED for s in COMMANDS.samples})
+    aegish.ok("aggregate", "--run-id", SECOND)
+
+    aegish.ok("runs", "restore", tmp_path / FIRST)
+
+    aegish.ok(*lines, tmp_path / "after.jsonl")
+    assert (tmp_path / "after.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
+    after = aegish.ok(*report).json
+    assert after["models"] == before["models"]
+    assert after["snapshot"]["verdicts_hash"] == before["snapshot"]["verdicts_hash"]
+    counts = row_counts(stored)
+    assert (counts["datasets"], counts["samples"], counts["prompts"]) == (1, 3, 1)
+    assert (counts["verdicts"], counts["retried_items"], counts["call_errors"]) == (9, 1, 1)
+    assert aegish.ok("report", "--run-id", SECOND, "--format", "json").json["snapshot"]["id"] == 1
+
+
+def test_a_damaged_archive_is_refused(aegish: CommandLine, stored: Engine, tmp_path: Path) -> None:
+    """One letter of one completion, a cut file, a missing one, a foreign manifest: nothing is kept."""
+    aegish.ok("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    place = tmp_path / FIRST
+    path = place / "verdicts.parquet"
+    whole, manifest = path.read_bytes(), (place / "manifest.json").read_bytes()
+
+    def refusal() -> str:
+        refused = aegish("runs", "restore", place)
+        assert (refused.code, refused.err.count("\n"), row_counts(stored)) == (1, 1, {})
+        return refused.err
+
+    table = pq.read_table(path)
+    column = table.schema.get_field_index("completion")
+    texts = [each and each.replace("warn", "wArn") for each in table["completion"].to_pylist()]
+    pq.write_table(table.set_column(column, "completion", pa.array(texts, pa.string())), path)
+    assert "is not what was archived" in refusal()
+    pq.write_table(table.slice(1), path)
+    assert "5 rows, of 6 expected" in refusal()
+    path.write_bytes(whole[:-9])
+    assert "cannot be read as Parquet" in refusal()
+    path.write_bytes(whole)
+    for text_ in (b"", b"[]", b'{"format": 2}', b'{"format": 1, "tables": {"verdicts": 1}}'):
+        (place / "manifest.json").write_bytes(text_)
+        assert "manifest.json" in refusal()
+    later = json.loads(manifest)
+    later["tables"]["verdicts"]["columns"].append("later")
+    (place / "manifest.json").write_text(json.dumps(later))
+    assert "it was made by a later version" in refusal()
+    (place / "manifest.json").write_bytes(manifest)
+    (place / "samples.parquet").unlink()
+    assert "samples.parquet" in refusal()
+
+
+def test_nothing_goes_unless_the_archive_is_whole(
+    aegish: CommandLine, stored: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that does not say what the store says, and a run that was changed, keep the run."""
+    before = contents(stored)
+    with monkeypatch.context() as patched:
+        patched.setattr(archive_runs, "copy_lines", lambda path: iter(()))
+        refused = aegish("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    assert (refused.code, "is not what was archived" in refused.err) == (1, True)
+    assert (contents(stored), list(tmp_path.iterdir())) == (before, [])
+
+    read = archive_runs.read_manifest
+
+    def changed_meanwhile(place: Path) -> dict[str, Any]:
+        with Session(stored) as session, session.begin():
+            session.execute(text("UPDATE verdicts SET reason = 'x' WHERE generation = 1"))
+        return read(place)
+
+    monkeypatch.setattr(archive_runs, "read_manifest", changed_meanwhile)
+    refused = aegish("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    assert (refused.code, "was changed after it was archived (verdicts)" in refused.err) == (
+        1,
+        True,
+    )
+    assert row_counts(stored)["verdicts"] == 6
+
+
+def test_old_runs_are_archived_before_they_are_pruned(
+    aegish: CommandLine, stored: Engine, tmp_path: Path
+) -> None:
+    """Completions are put back into the run that lacks them; a deleted run is restored whole."""
+    before = contents(stored)
+    old = ("runs", "prune", "--older-than", "1d", "--yes")
+
+    aegish.ok(*old, "--completions", "--archive-to", tmp_path / "a")
+    assert contents(stored)["verdicts"] != before["verdicts"]
+    back = aegish.ok("runs", "restore", tmp_path / "a" / FIRST)
+    assert back.out == f"restored 4 completions of run {FIRST} a name\n"
+    assert contents(stored) == before
+
+    aegish.ok(*old, "--completions")
+    aegish.ok(*old, "--archive-to", tmp_path / "b")
+    assert row_counts(stored) == {}
+    restored = aegish.ok("runs", "restore", tmp_path / "b" / FIRST)
+    assert "4 completions of it had been pruned before" in restored.err
+    aegish.ok("runs", "restore", tmp_path / "a" / FIRST)
+    assert contents(stored) == before
