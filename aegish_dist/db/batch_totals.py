@@ -14,7 +14,7 @@ from aegish_dist.db.tables import RunModelRow
 
 MOST_ANSWERS = 1000
 """Answers whose tokens are averaged at most."""
-FEWEST_ANSWERS = 10
+FEWEST_ANSWERS = 4
 """Answers below which the average says nothing."""
 
 _ADD_UP = statement("add_up_batches")

@@ -61,7 +61,8 @@ def _batched(run: Run) -> Iterator[Fact]:
             f"{s.batch_share:.0%}" for s in run.models if s.id in run.batched and s.batch_share
         }
         price = " or ".join(sorted(shares))
-        everything = "" if len(run.batched) == len(run.models) else " of some models"
+        called = {spec.id for spec in run.models if spec.wire.http is not None}
+        everything = "" if called <= set(run.batched) else " of some models"
         live = "" if asked_in_batches_only(run) else ", after a while of single calls"
         yield Fact(
             "Batches",
