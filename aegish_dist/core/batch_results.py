@@ -48,7 +48,7 @@ class ResultReader:
     token: str
     """Token of the batch."""
     asked: Collection[BatchItem]
-    """Its items."""
+    """Its items that have no verdict yet."""
     counts: Counter[ResultKind] = field(default_factory=Counter)
     """Lines so far by kind; items without one after `finish`."""
     refused: dict[BatchItem, ProviderError] = field(default_factory=dict)
@@ -56,6 +56,8 @@ class ResultReader:
     problems: dict[BatchItem, str] = field(default_factory=dict)
     """Why items got no answer."""
     _seen: set[BatchItem] = field(default_factory=set)
+    _settled: set[BatchItem] = field(default_factory=set)
+    """Answered items with the batch's own names that were settled before a break."""
 
     def read(self, result: BatchResult) -> tuple[BatchItem, Completion] | None:
         """Take a line; return the item and its completion, None when it holds none to store."""
@@ -65,6 +67,8 @@ class ResultReader:
         item = read_name(result.name, self.token)
         if item is None or item not in self.asked:
             self.counts[ResultKind.FOREIGN] += 1
+            if item is not None and isinstance(result.answer, Completion):
+                self._settled.add(item)
             return None
         if item in self._seen:
             self.counts[ResultKind.DUPLICATE] += 1
@@ -99,12 +103,13 @@ class ResultReader:
         Args:
             succeeded: That count; None when it gives none.
         """
-        return self.counts[ResultKind.SUCCEEDED] < (succeeded or 0)
+        return self.counts[ResultKind.SUCCEEDED] + len(self._settled) < (succeeded or 0)
 
     @property
     def is_foreign(self) -> bool:
         """Whether the lines are those of another batch."""
-        return not self._seen and self.counts[ResultKind.FOREIGN] > 0
+        own = self._seen or self._settled
+        return not own and self.counts[ResultKind.FOREIGN] > 0
 
     @property
     def is_empty(self) -> bool:

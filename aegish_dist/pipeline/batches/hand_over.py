@@ -34,6 +34,9 @@ async def hand_over(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
         await desk.ask(lambda session: _dissolve(session, desk, batch))
         return
     requests = await desk.ask(lambda session: _begin(session, desk, batch))
+    if not requests:
+        await desk.ask(lambda session: _dissolve(session, desk, batch))
+        return
     try:
         name = await client.create(batch.token, requests)
     except ProviderError as error:

@@ -59,3 +59,12 @@ def test_results_may_lack_answers_that_the_provider_counts() -> None:
     """A second line of one name is no second answer; without a count nothing is lacking."""
     reader = read(BatchResult(FIRST, Completion("a")), BatchResult(FIRST, Completion("a")), CUT)
     assert [reader.lacks_answers(count) for count in (None, 0, 1, 2)] == [False, False, False, True]
+
+
+def test_a_batch_whose_items_were_settled_before_a_break_is_the_right_one() -> None:
+    """Else it would be looked for again, not be found, and be created without requests."""
+    reader = ResultReader(TOKEN, frozenset())
+    assert reader.read(BatchResult(FIRST, Completion("a"))) is None
+    assert not reader.is_foreign
+    assert not reader.lacks_answers(1)
+    assert reader.lacks_answers(2)
