@@ -103,6 +103,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Port for Prometheus and for health probes of a worker; 0: a free one; unset: none."""
     metrics_host: str = "127.0.0.1"
     """Address of this machine that the port is opened on; 0.0.0.0: on all of them."""
+    trace_items: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    """Share of the items that have spans where OTEL_* variables ask for traces."""
     log_format: Literal["console", "json"] = "console"
     """`console` for people, `json` for collectors."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import psutil
 from measuring import cpu_s, ended_cpu_s, memory_mb
@@ -111,6 +111,13 @@ class Simulators(Parts):
         return {"requests": dict(requests), **sums}
 
 
+class Served(Protocol):
+    """Whatever stands where workers look for the provider."""
+
+    urls: list[str]
+    """Its addresses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Stored verdicts of one model of a run."""
@@ -126,7 +133,7 @@ class Cluster(Parts):
 
     def __init__(
         self,
-        simulators: Simulators,
+        simulators: Served,
         *,
         in_flight: int,
         concurrency: int | None = None,

@@ -14,6 +14,7 @@ from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, is_pin
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging, get_logger
 from aegish_dist.settings import load_settings
+from aegish_dist.telemetry.tracing import start_tracing
 from workers.completions import Completions
 from workers.discovery import QueueDiscovery
 from workers.prefetch import PrefetchPerWorker
@@ -61,6 +62,7 @@ def _build() -> Celery:
             "without them `aegish-dist submit` runs everything itself"
         )
     configure_logging(settings.log_level or "INFO", settings.log_format)
+    start_tracing(os.environ, settings.trace_items)
     worker_app = create_app(
         settings.broker_url.get_secret_value(),
         database_url=settings.database_url.get_secret_value(),

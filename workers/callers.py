@@ -10,6 +10,7 @@ from aegish_dist.db.runs import Assignment
 from aegish_dist.errors import StoreError
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.caller import Caller, UsageEstimator
+from aegish_dist.pipeline.traced_calls import traced
 from aegish_dist.providers.session import ProviderSession
 from aegish_dist.ratelimit.limiters import Limiters
 from workers.store import budget_of
@@ -74,4 +75,4 @@ class CallerFactory:
         )
         budget = budget_of(parameters)
         estimator = UsageEstimator(prompt, spec.price, budget)
-        return Caller(client, limiter, estimator, spec.price, budget)
+        return Caller(traced(client, spec, parameters), limiter, estimator, spec.price, budget)

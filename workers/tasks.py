@@ -20,6 +20,8 @@ from aegish_dist.broker.messages import (
 from aegish_dist.errors import OverBudgetError, RequeueError, StoreAwayError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
+from aegish_dist.telemetry.attributes import TRACEPARENT
+from aegish_dist.telemetry.tracing import item_span
 from workers.aggregator import Aggregator
 
 log = get_logger(__name__)
@@ -78,6 +80,7 @@ def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Non
                     "args": arguments,
                     "delivery_info": message.delivery_info,
                     ENQUEUED_AT: message.headers.get(ENQUEUED_AT),
+                    TRACEPARENT: message.headers.get(TRACEPARENT),
                     IS_HELD: partial(_is_open, message.channel),
                 }
             case _:
@@ -98,7 +101,8 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
         log.warning("foreign_message", queue=request.get("delivery_info", {}).get("routing_key"))
         raise Reject(str(error), requeue=False) from error
     try:
-        await evaluator.evaluate(item, request.get(ENQUEUED_AT), request[IS_HELD])
+        with item_span(item, request.get(TRACEPARENT)):
+            await evaluator.evaluate(item, request.get(ENQUEUED_AT), request[IS_HELD])
     except RequeueError as error:
         raise Reject("requeued", requeue=True) from error
     except OverBudgetError as error:

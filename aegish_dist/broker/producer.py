@@ -4,8 +4,9 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from celery import Celery
@@ -26,10 +27,14 @@ from aegish_dist.core.verdict import Item
 
 BATCH = 500
 """Messages per round trip to the broker."""
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def publish(
-    app: Celery, items: Iterable[Item], on_progress: Callable[[int], None] = lambda _: None
+    app: Celery,
+    items: Iterable[Item],
+    on_progress: Callable[[int], None] = lambda _: None,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> int:
     """Publish items to the queues of their models and runs.
 
@@ -39,6 +44,7 @@ def publish(
         app: The application whose broker is used.
         items: Read as a stream; at most one batch is in memory.
         on_progress: Called after each batch with the number of items published so far.
+        headers: Further headers of each message: identifiers, which workers may ignore.
 
     Returns:
         How many items were published.
@@ -51,7 +57,7 @@ def publish(
     with connected(app) as connection:
         channel = connection.default_channel
         lists = is_redis(connection) and kombu_problem("redis") is None
-        publisher = (_ListPublisher if lists else _Publisher)(app, channel)
+        publisher = (_ListPublisher if lists else _Publisher)(app, channel, headers)
         remaining = iter(items)
         while batch := list(islice(remaining, BATCH)):
             publisher.publish(batch)
@@ -75,21 +81,28 @@ def publish_aggregations(app: Celery, keys: Sequence[int]) -> None:
         run_queue(app, AGGREGATION_QUEUE)(channel).declare()
         producer = app.amqp.Producer(channel, auto_declare=False)
         for key in keys:
-            _send(app, producer, AGGREGATION_QUEUE, [key])
+            _send(app, producer, AGGREGATION_QUEUE, [key], NO_HEADERS)
 
 
-def send(app: Celery, producer: Any, item: Item) -> None:
+def send(app: Celery, producer: Any, item: Item, headers: Mapping[str, str] = NO_HEADERS) -> None:
     """Publish one item to its queue.
 
     Args:
         app: The application, which makes the message.
         producer: A producer of kombu.
         item: The item that the message names.
+        headers: Further headers of the message.
     """
-    _send(app, producer, queue_name(item.model, item.run_id), encode(item))
+    _send(app, producer, queue_name(item.model, item.run_id), encode(item), headers)
 
 
-def _send(app: Celery, producer: Any, queue: str, arguments: Sequence[str | int]) -> None:
+def _send(
+    app: Celery,
+    producer: Any,
+    queue: str,
+    arguments: Sequence[str | int],
+    headers: Mapping[str, str],
+) -> None:
     message = app.amqp.as_task_v2(
         str(uuid.uuid4()),
         task_of(queue),
@@ -104,7 +117,7 @@ def _send(app: Celery, producer: Any, queue: str, arguments: Sequence[str | int]
         exchange="",
         routing_key=queue,
         serializer="json",
-        headers={**message.headers, ENQUEUED_AT: time.time()},
+        headers={**message.headers, **headers, ENQUEUED_AT: time.time()},
         delivery_mode=2,
         **message.properties,
     )
@@ -113,16 +126,17 @@ def _send(app: Celery, producer: Any, queue: str, arguments: Sequence[str | int]
 class _Publisher:
     """Publishes through kombu, message by message; works with every broker."""
 
-    def __init__(self, app: Celery, channel: Any) -> None:
+    def __init__(self, app: Celery, channel: Any, headers: Mapping[str, str]) -> None:
         self._app = app
         self._channel = channel
+        self._headers = headers
         self._producer = app.amqp.Producer(channel, auto_declare=False)
         self._declared: set[str] = set()
 
     def publish(self, batch: Sequence[Item]) -> None:
         for item in batch:
             self._declare(queue_name(item.model, item.run_id))
-            send(self._app, self._producer, item)
+            send(self._app, self._producer, item, self._headers)
 
     def _declare(self, queue: str) -> None:
         if queue not in self._declared:
@@ -133,8 +147,8 @@ class _Publisher:
 class _ListPublisher(_Publisher):
     """Publishes to Redis, one LPUSH per queue and batch: ten times as many messages a second."""
 
-    def __init__(self, app: Celery, channel: Any) -> None:
-        super().__init__(app, channel)
+    def __init__(self, app: Celery, channel: Any, headers: Mapping[str, str]) -> None:
+        super().__init__(app, channel, headers)
         self._templates: dict[str, _Template] = {}
 
     def publish(self, batch: Sequence[Item]) -> None:
@@ -154,7 +168,9 @@ class _ListPublisher(_Publisher):
         template = self._templates.get(queue)
         if template is None:
             self._declare(queue)
-            template = self._templates[queue] = _Template(self._app, self._channel, item)
+            template = self._templates[queue] = _Template(
+                self._app, self._channel, item, self._headers
+            )
         return template
 
 
@@ -164,16 +180,17 @@ class _Template:
     Celery and kombu make one message per queue; the others differ in the slots only.
     """
 
-    def __init__(self, app: Celery, channel: Any, sample: Item) -> None:
+    def __init__(self, app: Celery, channel: Any, sample: Item, headers: Mapping[str, str]) -> None:
         """Make a message and replace its variable parts by slots.
 
         Args:
             app: The application.
             channel: A channel of a virtual transport, which decides the format of a message.
             sample: Any item of the queue.
+            headers: Further headers of each message.
         """
         draft = _Draft(channel)
-        send(app, Producer(draft), sample)
+        send(app, Producer(draft), sample, headers)
         message = draft.message
         task_id = message["headers"]["id"]
         body, enqueued_at = str(uuid.uuid4()), str(uuid.uuid4())

@@ -22,6 +22,7 @@ from aegish_dist.db.tally import count_models
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.rank_models import p_of_pairs
+from aegish_dist.telemetry.tracing import span
 
 ONE_VIEW: IsolationLevel = "REPEATABLE READ"
 """Isolation level of a transaction all of whose counts are of the same moment."""
@@ -52,7 +53,7 @@ def aggregate(
         OpinionError: An overlay does not fit the datasets of the run.
     """
     own = transaction(engine, isolation_level=ONE_VIEW) if within is None else nullcontext(within)
-    with own as session:
+    with span("aggregate", run_id), own as session:
         run = load_run(session, run_id)
         overlays = [overlay_of(session, run, each) for each in opinions]
         earlier = [
@@ -78,23 +79,24 @@ def aggregate(
             )
         rules = [(each.rule, place) for each, place in zip(opinions, places, strict=True)]
         pairs = p_of_pairs(session, run, rules, distinct, cells) if cells else [None] * len(rules)
-        return [
-            save_snapshot(
-                session,
-                run_id=run_id,
-                opinion=opinion,
-                metrics_version=METRICS_VERSION,
-                parser_versions=joint.parser_versions,
-                verdicts=joint.verdicts,
-                verdicts_hash=joint.verdicts_hash,
-                code_version=__version__,
-                document=snapshot_document(models, before, p_adjusted),
-                identities=identities,
-            )
-            for opinion, models, before, p_adjusted in zip(
-                opinions, measured, earlier, pairs, strict=True
-            )
-        ]
+        with span("snapshot", run_id):
+            return [
+                save_snapshot(
+                    session,
+                    run_id=run_id,
+                    opinion=opinion,
+                    metrics_version=METRICS_VERSION,
+                    parser_versions=joint.parser_versions,
+                    verdicts=joint.verdicts,
+                    verdicts_hash=joint.verdicts_hash,
+                    code_version=__version__,
+                    document=snapshot_document(models, before, p_adjusted),
+                    identities=identities,
+                )
+                for opinion, models, before, p_adjusted in zip(
+                    opinions, measured, earlier, pairs, strict=True
+                )
+            ]
 
 
 def _earlier(

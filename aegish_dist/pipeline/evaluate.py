@@ -26,7 +26,9 @@ from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.attempts import HELD_AFTER_FAILURE_S, Attempt, Attempts
 from aegish_dist.pipeline.caller import Caller
 from aegish_dist.pipeline.failing_items import FailingItems
+from aegish_dist.pipeline.traced_calls import note_verdict
 from aegish_dist.pipeline.waiting import Health, ItemClock, Uncalled, Waits
+from aegish_dist.telemetry.tracing import part_span
 
 log = get_logger(__name__)
 
@@ -154,7 +156,8 @@ class Evaluator:
         await asyncio.shield(copies)
 
     async def _settle(self, item: Item, clock: ItemClock, is_held: Callable[[], bool]) -> None:
-        found = await self._look_up(item)
+        with part_span("look up"):
+            found = await self._look_up(item)
         clock.looked_up = time.monotonic()
         if found is None:
             log.warning("unknown_item", run=item.run_id, model=item.model, sample=item.sample_key)
@@ -177,7 +180,9 @@ class Evaluator:
             await self._waits.pause(HELD_AFTER_FAILURE_S, clock)
             raise
         if verdict is not None:
-            await self._record(Evaluated(item, found.key, verdict))
+            note_verdict(verdict)
+            with part_span("store"):
+                await self._record(Evaluated(item, found.key, verdict))
 
     async def _serving(self, item: Item, clock: ItemClock) -> Caller:
         try:

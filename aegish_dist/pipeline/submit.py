@@ -22,6 +22,8 @@ from aegish_dist.db.runs import require_free_name, save_run
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import Submission
+from aegish_dist.telemetry.attributes import Attributes
+from aegish_dist.telemetry.tracing import first_span, message_headers, note, span
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -46,7 +48,7 @@ def create_run(engine: Engine, submission: Submission) -> Run:
         datasets=tuple(map(describe, submission.datasets)),
         models=submission.models,
     )
-    with transaction(engine) as session:
+    with first_span(run.run_id, _facts(run)), transaction(engine) as session:
         require_free_name(session, run.name)
         ids = [save_dataset(session, d, selectable=False) for d in submission.datasets]
         save_run(
@@ -58,6 +60,14 @@ def create_run(engine: Engine, submission: Submission) -> Run:
             batch_after_s=submission.batch_after_s,
         )
     return run
+
+
+def _facts(run: Run) -> Attributes:
+    return {
+        "aegish_dist.models": [spec.id for spec in run.models],
+        "aegish_dist.datasets": [dataset.name for dataset in run.datasets],
+        "aegish_dist.epochs": run.epochs,
+    }
 
 
 def submit(
@@ -132,5 +142,8 @@ def enqueue_missing(
     with (
         transaction(engine) as session,
         closing(missing_items(session, run_id, generation, beyond)) as items,
+        span("publish", run_id),
     ):
-        return publish(app, items, on_progress)
+        published = publish(app, items, on_progress, message_headers())
+        note({"messaging.batch.message_count": published})
+        return published

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from aegish_dist.errors import AegishError
 from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
+from aegish_dist.telemetry.tracing import finish_tracing, start_tracing
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -97,16 +98,22 @@ class Workspace:
 
     def __enter__(self) -> Self:
         """Return the workspace; nothing is opened yet."""
+        self.start_tracing()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Disconnect from the store."""
         self.close()
 
+    def start_tracing(self) -> None:
+        """Trace what this process does, if its environment asks for that."""
+        start_tracing(self.environ, self.settings.trace_items)
+
     def close(self) -> None:
-        """Disconnect from the store."""
+        """Disconnect from the store, and send the last spans."""
         if "raw_engine" in vars(self):
             self.raw_engine.dispose()
+        finish_tracing()
 
 
 def store_failure(error: Exception) -> AegishError | None:

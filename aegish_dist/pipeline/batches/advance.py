@@ -19,8 +19,18 @@ from aegish_dist.pipeline.batches.find import find
 from aegish_dist.pipeline.batches.follow import follow
 from aegish_dist.pipeline.batches.hand_over import hand_over
 from aegish_dist.providers.batches.contract import BatchClient
+from aegish_dist.telemetry.attributes import Attributes, known
+from aegish_dist.telemetry.tracing import span
 
 log = get_logger(__name__)
+
+STEPS = {
+    BatchState.PLANNED: "create batch",
+    BatchState.CREATING: "find batch",
+    BatchState.IN_PROGRESS: "poll batch",
+    BatchState.COLLECTING: "collect batch",
+}
+"""Names of the steps' spans."""
 
 
 async def advance(desk: Desk, batch: TakenBatch, client: BatchClient, spec: ModelSpec) -> None:
@@ -46,7 +56,8 @@ async def advance(desk: Desk, batch: TakenBatch, client: BatchClient, spec: Mode
 
 async def _settled(desk: Desk, batch: TakenBatch, client: BatchClient, spec: ModelSpec) -> None:
     try:
-        await _step(desk, batch, client, spec)
+        with span(STEPS[batch.state], batch.run_id, _facts(batch)):
+            await _step(desk, batch, client, spec)
     except BatchTakenError:
         log.warning("batch_lost_to_another_worker", batch=batch.id, model=batch.model)
     except StoreUnusableError:
@@ -57,6 +68,17 @@ async def _settled(desk: Desk, batch: TakenBatch, client: BatchClient, spec: Mod
         asked_s = error.retry_after_s if isinstance(error, ProviderError) else None
         with suppress(BatchTakenError):
             await desk.failed(batch, error, asked_s)
+
+
+def _facts(batch: TakenBatch) -> Attributes:
+    return known(
+        {
+            "aegish_dist.model": batch.model,
+            "aegish_dist.batch.token": batch.token,
+            "aegish_dist.batch.name": batch.provider_name,
+            "aegish_dist.batch.requests": batch.requests,
+        }
+    )
 
 
 async def _step(desk: Desk, batch: TakenBatch, client: BatchClient, spec: ModelSpec) -> None:

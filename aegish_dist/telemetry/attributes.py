@@ -1,0 +1,15 @@
+"""Facts of spans."""
+
+from collections.abc import Mapping
+
+Value = str | int | float | bool | list[str]
+Attributes = Mapping[str, Value]
+"""Facts of a span by their names."""
+
+TRACEPARENT = "traceparent"
+"""Header of a message with the span that published it: W3C Trace Context, level 1."""
+
+
+def known(facts: Mapping[str, Value | None]) -> Attributes:
+    """Return the facts that are known."""
+    return {name: value for name, value in facts.items() if value is not None}

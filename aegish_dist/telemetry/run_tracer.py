@@ -1,0 +1,239 @@
+"""Spans of runs. Imports OpenTelemetry, and so is imported only where traces are wanted.
+
+A run is one trace, and the ids of the trace and of its first span follow from the id of the run. So
+every process of a fleet adds to the same trace without asking for it, whether a message, a row of
+the store or a user brought it to the run; and a broker that loses its content loses no trace.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import NamedTuple, Self
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, TraceFlags
+
+from aegish_dist import __version__
+from aegish_dist.core.verdict import Item
+from aegish_dist.errors import RequeueError
+from aegish_dist.telemetry.attributes import TRACEPARENT, Attributes
+
+FLUSH_MS = 5_000
+"""Milliseconds that an ending process gives the last spans to be sent."""
+RUN, MODEL, SAMPLE = "aegish_dist.run.id", "aegish_dist.model", "aegish_dist.sample.key"
+EPOCH, GENERATION = "aegish_dist.epoch", "aegish_dist.generation"
+REQUEUED = "aegish_dist.requeued"
+"""Why an item went back to its queue."""
+_TRACEPARENT = re.compile(r"[0-9a-e][0-9a-f]-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_SHARES = 2**32
+
+
+class TraceIds(NamedTuple):
+    """The ids of a run's trace and of the first span in it."""
+
+    trace_id: int
+    """128 bits."""
+    span_id: int
+    """64 bits."""
+
+
+def trace_ids(run_id: str) -> TraceIds:
+    """Return the ids that belong to a run."""
+    digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).digest()
+    return TraceIds(int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big"))
+
+
+class _Ids(RandomIdGenerator):
+    """Random ids, but for the first span of a run."""
+
+    def __init__(self) -> None:
+        self.next: ContextVar[TraceIds | None] = ContextVar("aegish_dist_trace_ids", default=None)
+
+    def generate_trace_id(self) -> int:
+        given = self.next.get()
+        return super().generate_trace_id() if given is None else given.trace_id
+
+    def generate_span_id(self) -> int:
+        given = self.next.get()
+        return super().generate_span_id() if given is None else given.span_id
+
+
+class RunTracer:
+    """Makes the spans of a process."""
+
+    def __init__(
+        self, processor: SpanProcessor, item_share: float, resource: Resource | None = None
+    ) -> None:
+        """Begin to trace.
+
+        Args:
+            processor: Takes the spans that have ended.
+            item_share: Share of the items, 0 to 1, that have spans.
+            resource: Facts of this process; None: those of the environment.
+        """
+        self._ids = _Ids()
+        self._share = item_share
+        self._provider = TracerProvider(id_generator=self._ids, resource=resource)
+        self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("aegish_dist", __version__)
+
+    @classmethod
+    def open(cls, item_share: float) -> Self:
+        """Begin to trace as the environment says; `item_share` is the share of items with spans."""
+        return cls(BatchSpanProcessor(OTLPSpanExporter()), item_share, _resource())
+
+    def close(self) -> None:
+        """Send the last spans."""
+        self._provider.force_flush(FLUSH_MS)
+        self._provider.shutdown()
+
+    @contextmanager
+    def first(self, run_id: str, attributes: Attributes) -> Iterator[Span]:
+        """Trace the beginning of a run; linked to the span of the caller, if there is one."""
+        caller = trace.get_current_span().get_span_context()
+        token = self._ids.next.set(trace_ids(run_id))
+        try:
+            begun = self._tracer.start_span(
+                "submit",
+                Context(),
+                SpanKind.PRODUCER,
+                {RUN: run_id, **attributes},
+                [trace.Link(caller)] if caller.is_valid else None,
+            )
+        finally:
+            self._ids.next.reset(token)
+        with trace.use_span(begun, end_on_exit=True, record_exception=False):
+            yield begun
+
+    def span(self, name: str, run_id: str, attributes: Attributes) -> AbstractContextManager[Span]:
+        """Trace work on a run, below the current span if that belongs to the run.
+
+        Args:
+            name: Name of the span.
+            run_id: The run.
+            attributes: Facts of the span.
+        """
+        current = trace.get_current_span().get_span_context()
+        inside = current.trace_id == trace_ids(run_id).trace_id
+        return self._tracer.start_as_current_span(
+            name,
+            None if inside else self._beginning(run_id),
+            attributes={RUN: run_id, **attributes},
+            record_exception=False,
+        )
+
+    def item(self, item: Item, traceparent: object) -> AbstractContextManager[object]:
+        """Trace work on an item, if it is chosen."""
+        return self._item(item, traceparent) if self._chosen(item) else nullcontext()
+
+    @contextmanager
+    def _item(self, item: Item, traceparent: object) -> Iterator[Span]:
+        with self._tracer.start_as_current_span(
+            "evaluate",
+            self._publisher(item.run_id, traceparent),
+            SpanKind.CONSUMER,
+            {
+                RUN: item.run_id,
+                MODEL: item.model,
+                SAMPLE: item.sample_key,
+                EPOCH: item.epoch,
+                GENERATION: item.generation,
+            },
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as made:
+            try:
+                yield made
+            except RequeueError as error:
+                made.set_attribute(REQUEUED, type(error).__name__)
+                raise
+            except BaseException as error:
+                made.set_attribute("error.type", type(error).__name__)
+                made.set_status(trace.StatusCode.ERROR)
+                raise
+
+    def _chosen(self, item: Item) -> bool:
+        """Whether an item has spans: always the same ones, whichever worker takes them."""
+        if self._share >= 1:
+            return True
+        key = f"{item.run_id}\n{item.model}\n{item.sample_key}\n{item.epoch}".encode(
+            "utf-8", "surrogatepass"
+        )
+        part = int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
+        return part < self._share * _SHARES
+
+    def part(
+        self, name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL
+    ) -> AbstractContextManager[Span | None]:
+        """Trace a part of the work on an item, None for an item without a span.
+
+        Args:
+            name: Name of the span.
+            attributes: Facts of the span.
+            kind: Whether it is a call of another service.
+        """
+        if not trace.get_current_span().is_recording():
+            return nullcontext()
+        return self._tracer.start_as_current_span(
+            name, None, kind, attributes, record_exception=False
+        )
+
+    def call(self, name: str, attributes: Attributes) -> AbstractContextManager[Span | None]:
+        """Trace a call of a model, as a part."""
+        return self.part(name, attributes, SpanKind.CLIENT)
+
+    def note(self, attributes: Attributes) -> None:
+        """Add facts to the current span."""
+        trace.get_current_span().set_attributes(attributes)
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of messages that are published within the current span."""
+        current = trace.get_current_span().get_span_context()
+        if not current.is_valid:
+            return {}
+        ids = f"{current.trace_id:032x}-{current.span_id:016x}"
+        return {TRACEPARENT: f"00-{ids}-{current.trace_flags:02x}"}
+
+    def _publisher(self, run_id: str, traceparent: object) -> Context:
+        """Return the span that published a message, or the first one of the run.
+
+        A header is believed as far as it names a span of the run's own trace.
+        """
+        found = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
+        if (
+            found is None
+            or int(found[1], 16) != trace_ids(run_id).trace_id
+            or not int(found[2], 16)
+        ):
+            return self._beginning(run_id)
+        return _below(TraceIds(int(found[1], 16), int(found[2], 16)), int(found[3], 16))
+
+    def _beginning(self, run_id: str) -> Context:
+        """Return the first span of a run, sampled as this process would have sampled it."""
+        ids = trace_ids(run_id)
+        sampled = self._provider.sampler.should_sample(None, ids.trace_id, "submit")
+        taken = sampled.decision is Decision.RECORD_AND_SAMPLE
+        return _below(ids, TraceFlags.SAMPLED if taken else TraceFlags.DEFAULT)
+
+
+def _below(ids: TraceIds, flags: int) -> Context:
+    context = SpanContext(ids.trace_id, ids.span_id, is_remote=True, trace_flags=TraceFlags(flags))
+    return trace.set_span_in_context(NonRecordingSpan(context), Context())
+
+
+def _resource() -> Resource:
+    """Return the facts of this process; a name that the environment gives stands above ours."""
+    given = Resource.create({"process.pid": os.getpid(), "host.name": os.uname().nodename})
+    named = not str(given.attributes.get("service.name", "")).startswith("unknown_service")
+    ours = {"service.version": __version__} | ({} if named else {"service.name": "aegish-dist"})
+    return given.merge(Resource(ours))

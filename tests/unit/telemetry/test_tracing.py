@@ -1,0 +1,79 @@
+"""When there are traces, and that there is nothing where there are none."""
+
+import subprocess
+import sys
+
+import pytest
+
+from aegish_dist.core.verdict import Item
+from aegish_dist.telemetry import tracing
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, False),
+        ({"OTEL_SERVICE_NAME": "x"}, False),
+        (ENDPOINT, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, False),
+        (ENDPOINT | {"OTEL_SDK_DISABLED": "True"}, False),
+        (ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"}, False),
+        (ENDPOINT | {"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        (ENDPOINT | {"OTEL_TRACES_EXPORTER": "zipkin"}, False),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_TRACES_EXPORTER": "console"}, False),
+        (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
+        (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, False),
+        (
+            ENDPOINT
+            | {
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+            },
+            True,
+        ),
+    ],
+)
+def test_the_variables_of_opentelemetry_ask_for_traces(
+    environ: dict[str, str], wanted: bool
+) -> None:
+    assert tracing.wanted(environ) is wanted
+
+
+def test_without_traces_nothing_is_made() -> None:
+    """Every span is the same object, which does nothing."""
+    tracing.start_tracing({})
+    assert tracing.run_tracer() is None
+    item = Item("r", "m", 1)
+    spans = [
+        tracing.first_span("r", {}),
+        tracing.span("x", "r"),
+        tracing.item_span(item, None),
+        tracing.part_span("x"),
+    ]
+    assert all(each is spans[0] for each in spans)
+    assert tracing.message_headers() == {}
+    tracing.note({"x": 1})
+    tracing.finish_tracing()
+
+
+@pytest.mark.parametrize("module", ["aegish_dist.pipeline.submit", "workers.tasks"])
+def test_without_traces_opentelemetry_is_not_imported(module: str) -> None:
+    script = f"import sys, {module}; sys.exit('opentelemetry' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_without_the_extra_there_is_a_warning_and_no_trace() -> None:
+    """A fleet may set the variables for other programs."""
+    script = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "from aegish_dist.telemetry import tracing\n"
+        f"tracing.start_tracing({ENDPOINT!r}); assert tracing.run_tracer() is None"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert "tracing_is_off" in done.stderr + done.stdout
