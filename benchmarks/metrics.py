@@ -3,7 +3,7 @@
 Run with `python benchmarks/metrics.py [scrape] [worker] [exporter]`. `worker` needs redis-server.
 
 scrape:    CPU milliseconds of a worker's page with 30 models, every series present: made, then
-           compressed as Prometheus asks for it.
+           compressed as Prometheus asks for it; and microseconds of counting a verdict.
 worker:    CPU milliseconds per verdict of one worker that is called at 0 s latency, without a port
            for metrics and with one that is scraped every second, in turn.
 exporter:  CPU milliseconds and duration of one reading of the database, with 300,000 verdicts of
@@ -54,20 +54,23 @@ VERDICTS = 300_000
 def worked() -> Work:
     """Return the counts of a worker that has met everything, with every model."""
     work = Work()
-    usage = Usage(1_000, 50, 20, 500, 10)
     for place in range(MODELS):
         model = f"vendor/a-model-of-some-length-{place}"
         for kind in ErrorClass:
             work.failed(model, CallError(2, kind, 500, None, "", None))  # type: ignore[arg-type]
         for outcome in Outcome:
-            verdict = Verdict(
-                outcome,
-                Completion("", usage=usage),
-                cost_usd=Decimal("0.00123"),
-                timing=Timing(12_345.678, 0.5, 0.0, 987.654, 13_333.832),
-            )
-            work.stored([(model, verdict)] * 100, 0.02)
+            work.stored([(model, a_verdict(outcome))] * 100, 0.02)
     return work
+
+
+def a_verdict(outcome: Outcome) -> Verdict:
+    """Return a verdict with everything that is counted."""
+    return Verdict(
+        outcome,
+        Completion("", usage=Usage(1_000, 50, 20, 500, 10)),
+        cost_usd=Decimal("0.00123"),
+        timing=Timing(12_345.678, 0.5, 0.0, 987.654, 13_333.832),
+    )
 
 
 def parts_of(work: Work) -> Any:
@@ -83,6 +86,12 @@ def parts_of(work: Work) -> Any:
         ),
         limiters=SimpleNamespace(by_model=dict.fromkeys(models, limiter)),
     )
+
+
+def counting_us() -> float:
+    """Return the CPU microseconds of counting one verdict, in a group of 100."""
+    work, group = Work(), [("vendor/a", a_verdict(Outcome.BLOCK))] * 100
+    return 10 * cpu_ms(lambda: work.stored(group, 0.02))
 
 
 def cpu_ms(call: Callable[[], object]) -> float:
@@ -108,6 +117,7 @@ def measure_scrape() -> None:
         "made, ms": number(cpu_ms(page)),
         "compressed, ms": number(cpu_ms(lambda: gzip.compress(body, 1))),
         "KB sent": number(len(gzip.compress(body, 1)) / 1000),
+        "counting a verdict, us": number(counting_us()),
     }
     print_table(f"CPU of one scrape of a worker with {MODELS} models", [row])
 
