@@ -6,7 +6,6 @@ Pure: `pipeline/batches` asks the store and the provider, and does what is decid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 
 from aegish_dist.core.batch import BATCH_WINDOW_S, BatchItem, BatchLimits
 from aegish_dist.core.failures import KINDS
@@ -81,20 +80,6 @@ def is_permanent(error_class: ErrorClass) -> bool:
     or belong to the key, the account or the host, and the item is asked again.
     """
     return KINDS[error_class] == KINDS[ErrorClass.BAD_REQUEST]
-
-
-class NextTry(StrEnum):
-    """How an item without a verdict is asked again."""
-
-    BATCH = "batch"
-    """In the next batch."""
-    LIVE = "live"
-    """By a live call: batches have had their chance."""
-
-
-def next_try(tries: int) -> NextTry:
-    """Return how an item is asked again that was in so many batches without a verdict."""
-    return NextTry.BATCH if tries < MAX_TRIES else NextTry.LIVE
 
 
 @dataclass(frozen=True, slots=True)
