@@ -26,6 +26,9 @@ class HttpApi:
     version."""
     simulated_model: str
     """Persona of the simulator that `demo` asks in this format."""
+    batches: bool = False
+    """Whether it has batches: then `providers/batches/NAME.py` and `simulator/batches/NAME.py`
+    speak them."""
 
 
 class WireFormat(StrEnum):
@@ -50,6 +53,7 @@ class WireFormat(StrEnum):
             output_limit_fields=("max_completion_tokens", "max_tokens"),
             simulated_root="/v1",
             simulated_model="careful",
+            batches=True,
         ),
     )
     """Also spoken by vLLM, Ollama, Groq, OpenRouter, ..."""
@@ -61,6 +65,7 @@ class WireFormat(StrEnum):
             output_limit_fields=("max_tokens",),
             simulated_root="",
             simulated_model="lenient",
+            batches=True,
         ),
     )
     GOOGLE = (
@@ -71,6 +76,7 @@ class WireFormat(StrEnum):
             output_limit_fields=("maxOutputTokens",),
             simulated_root="/v1beta",
             simulated_model="hasty",
+            batches=True,
         ),
     )
     BASELINE = ("baseline", None)

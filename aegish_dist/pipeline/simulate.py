@@ -88,8 +88,12 @@ def _simulated_id(persona: str, wire: WireFormat) -> str:
 def _provider(url: str, name: str, wire: WireFormat) -> str:
     return (
         f'[providers.{_quoted(name)}]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
-        f'key_variable = ""\nbatch_share = {BATCH_SHARE}\n'
+        f'key_variable = ""\n{_batch_share(wire)}'
     )
+
+
+def _batch_share(wire: WireFormat) -> str:
+    return f"batch_share = {BATCH_SHARE}\n" if wire.http and wire.http.batches else ""
 
 
 def _entry(url: str, model: str, wire: WireFormat) -> str:

@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from aegish_dist.core.model import ModelSpec
+from aegish_dist.errors import CatalogError
 from aegish_dist.providers.batches.contract import BatchClient
 from aegish_dist.providers.batches.transfer import Transfer
 from aegish_dist.providers.contract import Codec, RequestTemplate
@@ -35,6 +36,11 @@ def batch_client(
         codec: Its wire format, which reads the answers.
         template_of: Returns the request of an epoch that lacks only the command.
         transfer: The way to its provider.
+
+    Raises:
+        CatalogError: The wire format has no batches.
     """
+    if spec.wire.http is None or not spec.wire.http.batches:
+        raise CatalogError(f"model '{spec.id}': wire format '{spec.wire}' has no batches")
     module = cast(_Module, import_module(f"aegish_dist.providers.batches.{spec.wire}"))
     return module.batches(spec, codec, template_of, transfer)

@@ -24,7 +24,8 @@ _ROUTES: dict[WireFormat, tuple[BatchRoute, ...]] = {
     wire: cast(
         tuple[BatchRoute, ...], import_module(f"aegish_dist.simulator.batches.{wire}").ROUTES
     )
-    for wire in HTTP_FORMATS
+    for wire, api in HTTP_FORMATS.items()
+    if api.batches
 }
 
 
