@@ -40,6 +40,7 @@ def save_extension(
     dataset_ids: Sequence[int],
     *,
     epochs: int,
+    in_batches: bool = False,
 ) -> None:
     """Add to what a run asks, and have workers listen to all its queues again.
 
@@ -50,11 +51,13 @@ def save_extension(
         queues: The queue of each.
         dataset_ids: Keys of new datasets.
         epochs: Repeats of every sample from now on.
+        in_batches: Whether the new models are asked in batches, where their providers take them.
     """
     session.execute(update(RunRow).where(RunRow.id == run_id).values(epochs=epochs))
     if dataset_ids:
         added = [{"run_id": run_id, "dataset_id": key} for key in dataset_ids]
         session.execute(insert(RunDatasetRow), added)
     if models:
-        save_models(session, run_id, models, queues)
+        after_s = 0.0 if in_batches else None
+        save_models(session, run_id, models, queues, batch_after_s=after_s)
     open_models(session, run_id)

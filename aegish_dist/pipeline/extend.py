@@ -103,7 +103,15 @@ def store_extension(engine: Engine, extension: Extension) -> Extent:
         save_parameters(session, run.run_id, extension.parameters)
         ids = [save_dataset(session, each, selectable=False) for each in extension.datasets]
         queues = [queue_name(spec.id, run.run_id) for spec in extension.models]
-        save_extension(session, run.run_id, extension.models, queues, ids, epochs=extension.epochs)
+        save_extension(
+            session,
+            run.run_id,
+            extension.models,
+            queues,
+            ids,
+            epochs=extension.epochs,
+            in_batches=bool(run.batched),
+        )
         drop_stop_rule(session, run.run_id)  # it was about what the run asked before
     return before
 

@@ -16,6 +16,7 @@ from aegish_dist.db.datasets import load_run_dataset
 from aegish_dist.db.engine import transaction
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.models import RunEstimate, estimate
+from aegish_dist.pipeline.batch_prices import at_batch_price
 from aegish_dist.pipeline.datasets import choose_dataset
 from aegish_dist.pipeline.hold import require_not_held
 from aegish_dist.pipeline.plan import Request, Submission, cost_summary
@@ -175,9 +176,16 @@ def _estimate(
     before = [len(sample.command) for each in found if each for sample in each.samples]
     added = [len(sample.command) for each in datasets for sample in each.samples]
     prompt, _ = _texts(run)
-    of_old = estimate(run.models, prompt, added * epochs + before * (epochs - run.epochs))
+    if run.batched:  # new models are asked as the others are, where their providers allow it
+        models = at_batch_price(models)
+    old = [_as_asked(run, spec) for spec in run.models]
+    of_old = estimate(old, prompt, added * epochs + before * (epochs - run.epochs))
     of_new = estimate(models, prompt, (before + added) * epochs)
     return RunEstimate(tuple(each for each in (*of_old.models, *of_new.models) if each.calls))
+
+
+def _as_asked(run: Run, spec: ModelSpec) -> ModelSpec:
+    return at_batch_price([spec])[0] if spec.id in run.batched else spec
 
 
 def extension_summary(extension: Extension, calls: int) -> tuple[str, str]:

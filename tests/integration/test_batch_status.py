@@ -8,11 +8,16 @@ import pytest
 from sqlalchemy import Engine, insert
 from sqlalchemy.orm import Session
 
+from aegish_dist import api
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.status import ModelStatus, State
 from aegish_dist.db.batch_tables import BatchedItemRow, BatchRow
+from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import report_worker
+from aegish_dist.pipeline.extend import store_extension
+from aegish_dist.pipeline.extension import Addition, plan_extension
 from aegish_dist.pipeline.status import run_status
+from tests.defined import defined
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import COMMANDS, a_run, store
 from tests.integration.test_batch_budget import MODELS, add_batches
@@ -132,3 +137,25 @@ def test_status_shows_batches(batched: Engine, aegish: CommandLine) -> None:
         "live": 0,
     }
     assert model["cost_at_end_usd"] == 0.06
+
+
+def test_an_extension_asks_as_the_run_does(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
+    """New epochs and new models of a run in batches are batched, and estimated at half the price."""
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
+    addition = Addition(models=("openai/gpt-5.1", "groq/x"), epochs=2)
+    for run_id, after_s in (("0live", None), ("0batched", 0.0)):
+        with Session(engine) as session, session.begin():
+            store(session, a_run(run_id, models=MODELS[:1]), batch_after_s=after_s)
+    with api.Workspace(api.load_settings()) as workspace:
+        live, batched = (
+            plan_extension(workspace, run_id, addition) for run_id in ("0live", "0batched")
+        )
+    costs = [[each.cost_usd for each in one.estimate.models] for one in (live, batched)]
+    assert costs[1] == [defined(costs[0][0]) / 2, defined(costs[0][1]) / 2, costs[0][2]]
+
+    store_extension(engine, batched)
+    with Session(engine) as session:
+        assert set(load_run(session, "0batched").batched) == {"test/a", "openai/gpt-5.1"}
+        assert not load_run(session, "0live").batched
