@@ -9,8 +9,11 @@ from aegish_dist.pipeline.examine import Check, examine
 
 
 @click.command()
+@click.option(
+    "--fleet", is_flag=True, help="Also versions of workers, clocks, and limits of the servers."
+)
 @as_json
-def doctor(as_json: bool) -> int:
+def doctor(*, fleet: bool, as_json: bool) -> int:
     """Tell what is configured, reachable and wrong, each with its remedy.
 
     The exit code is 1 when something has to be mended.
@@ -24,6 +27,12 @@ def doctor(as_json: bool) -> int:
         environ=workspace.environ,
         embedded_database=workspace.settings.embedded_database,
     )
+    if fleet:
+        from aegish_dist.pipeline.examine_fleet import examine_fleet  # noqa: PLC0415
+
+        app = None if workspace.settings.embedded_broker else workspace.app
+        url = workspace.settings.shared_limiter_url
+        checks += examine_fleet(workspace.raw_engine, app, url)
     if as_json:
         say_json([{"what": c.part, "ok": c.ok, "detail": c.detail} for c in checks])
     else:
@@ -33,4 +42,4 @@ def doctor(as_json: bool) -> int:
 
 
 def _line(check: Check) -> str:
-    return f"{'ok ' if check.ok else 'BAD'}  {check.part:10} {check.detail}"
+    return f"{'ok ' if check.ok else 'BAD'}  {check.part:12} {check.detail}"

@@ -1,9 +1,17 @@
 """Facts that workers and servers report of themselves: versions, clocks, limits."""
 
+from dataclasses import dataclass
 from datetime import datetime
+
+from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.db.schema import head
+from aegish_dist.db.statements import statement
+from aegish_dist.db.workers import ALIVE_S
+
+_WORKERS = statement("reported_workers")
+_DATABASE = statement("database_facts")
 
 
 def about_worker(now: datetime) -> dict[str, str]:
@@ -13,3 +21,66 @@ def about_worker(now: datetime) -> dict[str, str]:
         now: Its clock.
     """
     return {"version": __version__, "schema": head(), "clock": now.isoformat()}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedWorker:
+    """A living worker as it described itself last."""
+
+    name: str
+    """Its name."""
+    version: str | None
+    """Its version; None where it is older than this report."""
+    schema: str | None
+    """The schema that it was written for; None likewise."""
+    ahead_s: float | None
+    """Seconds by which its clock was ahead of the database's; None likewise."""
+
+
+def reported_workers(session: Session) -> list[ReportedWorker]:
+    """Return the living workers by name."""
+    rows = session.execute(_WORKERS, {"alive_s": ALIVE_S}).mappings()
+    return [ReportedWorker(**row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFacts:
+    """Limits and state of the database's server."""
+
+    clock: datetime
+    """Its clock."""
+    version: str
+    """PostgreSQL's version."""
+    max_connections: int
+    """Sessions that it takes."""
+    connections: int
+    """Sessions that it has."""
+    shared_buffers: int
+    """Bytes of its own cache."""
+    max_wal_size: int
+    """Bytes of write-ahead log between checkpoints."""
+    size: int
+    """Bytes of this database."""
+    verdicts_size: int
+    """Bytes of verdicts and their index."""
+    autovacuum: bool
+    """Whether it vacuums by itself."""
+    durable: bool
+    """Whether what is committed survives a loss of power."""
+    transactions: int
+    """Age of the oldest transaction id that is not frozen; PostgreSQL stops writing at 2 * 10^9."""
+    row_locks: int
+    """The same of ids of shared row locks."""
+    oldest_s: float
+    """Seconds since the oldest transaction began."""
+    archiving_fails: bool
+    """Whether the last segment of its log could not be archived."""
+    kept_wal: int
+    """Bytes of log that a replication slot keeps which nothing reads."""
+    dead_share: float
+    """Share of dead rows in `verdicts`."""
+
+
+def database_facts(session: Session) -> DatabaseFacts:
+    """Return limits and state of the database's server."""
+    return DatabaseFacts(**session.execute(_DATABASE).mappings().one())

@@ -7,7 +7,8 @@ process' own.
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Self
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
 
 import msgspec
 import redis
@@ -24,6 +25,10 @@ PREFIX = "aegish:limiter:"
 TIMEOUT_S = 5.0
 """Seconds that Redis may take to answer."""
 GRANT_LEASE = ("state", "buckets", "leases", "pacing", "breaker", "budget", "grant_lease")
+FACTS = (
+    *("redis_version", "maxmemory", "maxmemory_policy", "used_memory", "connected_clients"),
+    *("rdb_last_bgsave_status", "aof_last_write_status"),
+)
 PROBE_NOW = ("state", "breaker", "probe_now")
 
 
@@ -58,6 +63,20 @@ def limiter_memory(url: str) -> tuple[int, int]:
     with _connected(url) as client:
         memory = client.info("memory")
     return int(memory["used_memory"]), int(memory["maxmemory"])
+
+
+def server_facts(url: str) -> dict[str, Any]:
+    """Return the clock, the limits and the state of a Redis, by the names of its `INFO`.
+
+    Raises:
+        QueueError: It cannot be reached.
+    """
+    with _connected(url) as client:
+        seconds, micros = client.time()
+        found = client.info()
+    clock = datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=micros)
+    facts = {name: found.get(name) for name in FACTS}
+    return facts | {"clock": clock, "maxclients": found.get("maxclients", 10_000)}
 
 
 def probe_now(url: str, models: Collection[str]) -> None:

@@ -1,0 +1,36 @@
+-- The state of the database's server and of the workers, for `doctor --fleet`: `db.fleet` reads
+-- these. Each takes milliseconds however large the tables are.
+
+-- name: reported_workers
+-- The living workers with their versions, and by how many seconds their clocks were ahead of this
+-- server's when they reported; null where they did not say.
+SELECT name, about ->> 'version' AS version, about ->> 'schema' AS schema,
+       extract(epoch FROM CAST(about ->> 'clock' AS timestamptz) - seen_at)::float8 AS ahead_s
+FROM workers
+WHERE seen_at > now() - make_interval(secs => :alive_s)
+ORDER BY name
+
+-- name: database_facts
+-- One row: the clock, limits and settings of the server, and the state of this database.
+SELECT now() AS clock, current_setting('server_version') AS version,
+       current_setting('max_connections')::int AS max_connections,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+       pg_size_bytes(current_setting('shared_buffers')) AS shared_buffers,
+       pg_size_bytes(current_setting('max_wal_size')) AS max_wal_size,
+       pg_database_size(current_database()) AS size,
+       pg_total_relation_size('verdicts') AS verdicts_size,
+       current_setting('autovacuum')::bool AS autovacuum,
+       current_setting('fsync')::bool AND current_setting('full_page_writes')::bool
+         AND current_setting('synchronous_commit') <> 'off' AS durable,
+       age(datfrozenxid) AS transactions, mxid_age(datminmxid) AS row_locks,
+       coalesce((SELECT extract(epoch FROM now() - min(xact_start))::float8 FROM pg_stat_activity
+                 WHERE datname = current_database()), 0) AS oldest_s,
+       (SELECT last_failed_time > coalesce(last_archived_time, '-infinity')
+        FROM pg_stat_archiver) IS TRUE AS archiving_fails,
+       CASE WHEN pg_is_in_recovery() THEN 0 ELSE coalesce((
+           SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn))::bigint
+           FROM pg_replication_slots WHERE NOT active), 0) END AS kept_wal,
+       coalesce((SELECT n_dead_tup::float8 / greatest(n_live_tup + n_dead_tup, 1)
+                 FROM pg_stat_user_tables WHERE relid = 'verdicts'::regclass), 0) AS dead_share
+FROM pg_database
+WHERE datname = current_database()

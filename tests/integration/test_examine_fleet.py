@@ -1,0 +1,102 @@
+"""`doctor --fleet`: versions, clocks and limits, each judged against values by hand."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist import __version__
+from aegish_dist.db.fleet import DatabaseFacts, ReportedWorker, about_worker, reported_workers
+from aegish_dist.db.held import database_time
+from aegish_dist.db.schema import head
+from aegish_dist.db.workers import report_worker
+from aegish_dist.pipeline.examine_fleet import (
+    examine_fleet,
+    judge_database,
+    judge_redis,
+    judge_workers,
+)
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import NOON
+
+FINE = DatabaseFacts(
+    clock=NOON, version="18.1", max_connections=100, connections=79, shared_buffers=2**27,
+    max_wal_size=2**30, size=2**30, verdicts_size=2**29, autovacuum=True, durable=True,
+    transactions=10**8, row_locks=10, oldest_s=1.0, archiving_fails=False, kept_wal=0,
+    dead_share=0.1,
+)  # fmt: skip
+REDIS = {
+    "redis_version": "7.2", "maxmemory": 1_000, "maxmemory_policy": "noeviction",
+    "used_memory": 799, "connected_clients": 1, "maxclients": 100,
+    "rdb_last_bgsave_status": "ok", "aof_last_write_status": "ok",
+}  # fmt: skip
+
+
+def test_a_worker_says_its_version_and_its_clock(session: Session) -> None:
+    """The clock is compared with the database's; a worker of an earlier version says nothing."""
+    now = database_time(session)
+    report_worker(session, "a", {}, about=about_worker(now + timedelta(seconds=3)))
+    report_worker(session, "b", {})
+
+    ahead, older = reported_workers(session)
+
+    assert (ahead.name, ahead.version, ahead.schema) == ("a", __version__, head())
+    assert ahead.ahead_s == pytest.approx(3, abs=0.001)
+    assert older == ReportedWorker("b", None, None, None)
+    versions, clocks = judge_workers([ahead, older], 0.0)
+    assert not versions.ok
+    assert "1 of an older version" in versions.detail
+    assert (clocks.ok, "a +3.0 s" in clocks.detail) == (False, True)
+    versions, clocks = judge_workers([replace(ahead, ahead_s=1.9)], 0.0)
+    assert (versions.ok, clocks.ok) == (True, True)
+    assert not list(judge_workers([], 2.1))[1].ok
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("sessions", {"connections": 80}),
+        ("memory", {"size": 2**33}),
+        ("durability", {"durable": False}),
+        ("wal", {"kept_wal": 2**30}),
+        ("wal", {"archiving_fails": True}),
+        ("vacuum", {"autovacuum": False}),
+        ("vacuum", {"row_locks": 10**9}),
+        ("vacuum", {"dead_share": 0.2}),
+        ("transactions", {"oldest_s": 3600.0}),
+    ],
+)
+def test_a_limit_of_the_database_that_is_met(part: str, change: dict[str, object]) -> None:
+    """It alone is bad, with a remedy; a step below, all is well."""
+    assert all(check.ok for check in judge_database(FINE))
+    bad = [check for check in judge_database(replace(FINE, **change)) if not check.ok]  # type: ignore[arg-type]
+    assert [check.part for check in bad] == [part]
+    assert ": " in bad[0].detail or ";" in bad[0].detail
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"used_memory": 800},
+        {"maxmemory_policy": "allkeys-lru"},
+        {"connected_clients": 80},
+        {"rdb_last_bgsave_status": "err"},
+    ],
+)
+def test_a_limit_of_redis_that_is_met(change: dict[str, object]) -> None:
+    """It alone is bad; a Redis without a limit of memory is not."""
+    assert all(check.ok for check in judge_redis("broker", REDIS, 2.0))
+    assert all(check.ok for check in judge_redis("broker", REDIS | {"maxmemory": 0}, 0.0))
+    assert [c.ok for c in judge_redis("broker", REDIS | change, 0.0)].count(False) == 1
+    assert not next(judge_redis("broker", REDIS, -2.1)).ok
+
+
+def test_the_servers_of_a_fleet(engine: Engine, redis_url: str, aegish: CommandLine) -> None:
+    """Real servers answer every question; a settings file of a fresh server is no fault."""
+    checks = examine_fleet(engine, None, redis_url)
+    assert {each.part for each in checks if not each.ok} <= {"durability"}  # of the tests' server
+    assert sum(each.part == "limits" for each in checks) == 4
+    out = aegish("doctor", "--fleet").out
+    assert "versions     no worker runs" in out
