@@ -61,16 +61,21 @@ def _rows_refused(stand: Stand) -> Iterator[None]:
 
 @contextmanager
 def _vacuum_held_up(stand: Stand) -> Iterator[None]:
-    stand.submit("--limit", "5")
+    copies = (
+        "INSERT INTO samples (dataset_id, sample_id, command, target, category, cluster, details)"
+        " SELECT dataset_id, sample_id || '-drill-' || number, command, target, category, cluster,"
+        " details FROM samples, generate_series(1, 60) AS number"
+    )
+    stand.sql(copies)
+    rows = int(stand.sql("SELECT count(*) FROM samples")[0][0])
     with stand.postgres.connect() as idle:
         idle.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         idle.execute("SELECT count(*) FROM samples")
-        rewrite = "UPDATE samples SET category = category"
-        rows = int(stand.sql("SELECT count(*) FROM samples")[0][0])
         for _ in range(1_100_000 // rows + 1):
-            stand.sql(rewrite, "SELECT pg_stat_force_next_flush()")
+            stand.sql("UPDATE samples SET category = category")
         yield
         idle.execute("ROLLBACK")
+    stand.sql("DELETE FROM samples WHERE sample_id LIKE '%-drill-%'")
     stand.sql("VACUUM samples")
 
 

@@ -59,12 +59,12 @@ id = "simulated-google/hasty"
 price = {{input = 0.3, output = 2.5}}
 """
 SCENARIO = """
-latency = "lognormal:1.0,0.4"
+latency = "lognormal:0.7,0.4"
 
-[models."simulated-google/hasty".rate_limit]
-requests_per_minute = 1200
+[models.hasty.rate_limit]
+requests_per_minute = 900
 
-[models."simulated-anthropic/lenient".faults]
+[models.lenient.faults]
 server_error = 0.03
 
 [batches]
@@ -85,7 +85,7 @@ POINTS = 150
 
 def run(stand: Stand) -> tuple[float, float]:
     """Submit the runs and wait for all of their verdicts; return when that began and ended."""
-    stand.simulate("--latency", "lognormal:1.0,0.4", scenario=SCENARIO)
+    stand.simulate("--latency", "lognormal:0.7,0.4", scenario=SCENARIO)
     began = time.time()
     for options in RUNS:
         stand.command("submit", "--skip-preflight", *options)

@@ -28,8 +28,11 @@ def of_database(state: FleetState) -> Readings:
         "aegish_run_items_planned": {
             (run.run_id,): run.planned_per_model * len(run.models) for run in state.runs[:MOST_RUNS]
         },
+        # A run that is held spends nothing more: no alert on its cap has to stay until it is gone.
         "aegish_run_cost_cap_usd": {
-            (run.run_id,): run.cap_usd for run in state.runs[:MOST_RUNS] if run.cap_usd is not None
+            (run.run_id,): run.cap_usd
+            for run in state.runs[:MOST_RUNS]
+            if run.cap_usd is not None and not run.held
         },
         "aegish_aggregations_due": {(): state.aggregations_due},
         "aegish_aggregation_oldest_seconds": {(): state.aggregation_oldest_s or 0.0},

@@ -224,7 +224,7 @@ EXPORTER = (
     FleetMeasure(
         "aegish_run_cost_cap_usd",
         MeasureKind.GAUGE,
-        "Cap on the cost of an open run; absent without one.",
+        "Cap on the cost of an open run that is not held; absent without one.",
         ("run",),
     ),
     FleetMeasure(

@@ -19,6 +19,7 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 SHORT = {"MODELS": 'model=~"$model"', "RATE": "$__rate_interval"}
 """Words of panels.toml, and Grafana's."""
 LAST = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+LINEAR = {"type": "linear"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "timeseries": {
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
@@ -30,7 +31,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "graphMode": "area",
         "textMode": "value",
     },
-    "bargauge": {"reduceOptions": LAST, "displayMode": "basic", "orientation": "horizontal"},
+    "bargauge": {
+        "reduceOptions": LAST,
+        "displayMode": "basic",
+        "orientation": "horizontal",
+        "text": {"titleSize": 14, "valueSize": 18},
+    },
 }
 """Options of the kinds of panels."""
 
@@ -111,7 +117,8 @@ def _defaults(panel: dict[str, Any], kind: str) -> dict[str, Any]:
     # The first step has no lower end.
     steps = panel.get("steps", [])
     steps = steps if steps and steps[0][0] == 0 else [[0, "green"], *steps]
-    found: dict[str, Any] = {"unit": panel.get("unit", "short"), "min": 0}
+    found: dict[str, Any] = {"unit": panel.get("unit", "short")}
+    found |= {} if "log" in panel else {"min": 0}
     found |= {"max": panel["top"]} if "top" in panel else {}
     found |= {"decimals": panel["decimals"]} if "decimals" in panel else {}
     found["thresholds"] = {
@@ -128,7 +135,10 @@ def _defaults(panel: dict[str, Any], kind: str) -> dict[str, Any]:
             "fillOpacity": 30 if stacked else 5,
             "showPoints": "never",
             "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
-        },
+            "scaleDistribution": {"type": "log", "log": 10} if "log" in panel else LINEAR,
+        }
+        # A line of zeros lies at the bottom of a scale from 0 to 1, and not from 0 to 100.
+        | ({"axisSoftMax": 1} if panel.get("decimals") == 0 else {}),
     }
 
 

@@ -28,7 +28,7 @@ from aegish_dist.telemetry.measures import EXPORTER
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 A, B = (OpenRunModel(key, f"lab/{name}", queue_name(f"lab/{name}", "r1")) for key, name in ((1, "a"), (2, "b")))  # fmt: skip
 RUN = OpenRun("r1", False, NOON, 100, 5.0, (1, 2, 3), (A, B))
-HELD = OpenRun("r0", True, NOON, 10, None, (7,), (OpenRunModel(7, "lab/c", "aegish.lab/c#r0"),))
+HELD = OpenRun("r0", True, NOON, 10, 9.0, (7,), (OpenRunModel(7, "lab/c", "aegish.lab/c#r0"),))
 FLEET = Fleet(
     workers=2,
     in_flight={("r1", "lab/a"): 4, ("r0", "lab/c"): 2},
