@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 SILENT_S = 10.0
 """Seconds without an answer of the database after which the worker does not count as ready. It is
@@ -14,6 +15,8 @@ class Readiness:
 
     broker_connected: bool = False
     """Whether the consumer listens to the broker."""
+    channel: Any = None
+    """The channel that fetches; ours knows for how long the broker owes it an answer."""
     stopping: bool = False
     """Whether the worker begins no further call."""
     _seen_at: float | None = None
@@ -21,6 +24,10 @@ class Readiness:
     def database_seen(self) -> None:
         """Note that the database has answered."""
         self._seen_at = monotonic()
+
+    @property
+    def _broker_silent_s(self) -> float:
+        return float(getattr(self.channel, "silent_s", 0.0))
 
     def problems(self, *, takes_verdicts: bool) -> list[str]:
         """Return why no items are taken; empty when they are.
@@ -35,5 +42,6 @@ class Readiness:
             "the database takes no verdicts": not takes_verdicts,
             f"the database has not answered for {SILENT_S:g} s": silent,
             "there is no connection to the broker": not self.broker_connected,
+            f"the broker has not answered for {SILENT_S:g} s": self._broker_silent_s > SILENT_S,
         }
         return [problem for problem, holds in found.items() if holds]

@@ -88,6 +88,11 @@ class Channel(redis.Channel):
         """
         return self.visibility_timeout - self.lease_s
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds for which Redis has owed the answer to a fetch; may be read from any thread."""
+        return monotonic() - self._brpop_sent_at if self._in_poll else 0.0
+
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run a Lua script.
 
