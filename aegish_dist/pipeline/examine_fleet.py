@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from aegish_dist import __version__
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import DatabaseFacts, ReportedWorker, database_facts, reported_workers
-from aegish_dist.db.schema import head
+from aegish_dist.db.schema import head, require_current
 from aegish_dist.errors import AegishError
 from aegish_dist.pipeline.examine import Check
 from aegish_dist.ratelimit.shared_limiter import server_facts
@@ -42,6 +42,7 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
         limiter_url: The Redis that holds the fleet's rate limits, if there is one.
     """
     try:
+        require_current(engine)  # what is asked needs the tables
         here = datetime.now(UTC)
         with transaction(engine) as session:
             facts = database_facts(session)

@@ -93,6 +93,12 @@ def test_a_limit_of_redis_that_is_met(change: dict[str, object]) -> None:
     assert not next(judge_redis("broker", REDIS, -2.1)).ok
 
 
+def test_a_store_without_tables(unmigrated_engine: Engine) -> None:
+    """One line says what to do, and nothing else is asked."""
+    (check,) = examine_fleet(unmigrated_engine, None, None)
+    assert (check.ok, "aegish-dist db upgrade" in check.detail) == (False, True)
+
+
 def test_the_servers_of_a_fleet(engine: Engine, redis_url: str, aegish: CommandLine) -> None:
     """Real servers answer every question; a settings file of a fresh server is no fault."""
     checks = examine_fleet(engine, None, redis_url)
