@@ -46,7 +46,3 @@ FROM (
     WHERE run_model_id = :model
       AND input_tokens IS NOT NULL AND output_tokens IS NOT NULL
     LIMIT :limit) AS answered
-
--- name: lock_run
--- Has other transactions that plan batches of the run `:run` wait until this one ends.
-SELECT FROM runs WHERE id = :run FOR NO KEY UPDATE

@@ -16,7 +16,8 @@ FROM verdicts AS verdict JOIN run_models AS model ON model.id = verdict.run_mode
 WHERE model.run_id = :run AND {prunable}
 
 -- name: lock_run
--- Locks the run `:run`, as deleting it does before it touches verdicts; no row when it is gone.
+-- Locks the run `:run`, as deleting it does before it touches verdicts, and has others that plan its
+-- batches wait; no row when it is gone.
 SELECT id FROM runs WHERE id = :run FOR NO KEY UPDATE
 
 -- name: prune_completions
