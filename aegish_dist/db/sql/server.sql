@@ -11,7 +11,8 @@ WHERE seen_at > now() - make_interval(secs => :alive_s)
 ORDER BY name
 
 -- name: database_facts
--- One row: the clock, limits and settings of the server, and the state of this database.
+-- One row: the clock, limits and settings of the server, and the state of this database. A few rows
+-- that are to be vacuumed do not matter.
 SELECT now() AS clock, current_setting('server_version') AS version,
        current_setting('max_connections')::int AS max_connections,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
@@ -31,6 +32,7 @@ SELECT now() AS clock, current_setting('server_version') AS version,
            SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn))::bigint
            FROM pg_replication_slots WHERE NOT active), 0) END AS kept_wal,
        coalesce((SELECT n_dead_tup::float8 / greatest(n_live_tup + n_dead_tup, 1)
-                 FROM pg_stat_user_tables WHERE relid = 'verdicts'::regclass), 0) AS dead_share
+                 FROM pg_stat_user_tables
+                 WHERE relid = 'verdicts'::regclass AND n_dead_tup > 100000), 0) AS dead_share
 FROM pg_database
 WHERE datname = current_database()
