@@ -61,21 +61,23 @@ def _rows_refused(stand: Stand) -> Iterator[None]:
 
 @contextmanager
 def _vacuum_held_up(stand: Stand) -> Iterator[None]:
-    copies = (
-        "INSERT INTO samples (dataset_id, sample_id, command, target, category, cluster, details)"
-        " SELECT dataset_id, sample_id || '-drill-' || number, command, target, category, cluster,"
-        " details FROM samples, generate_series(1, 60) AS number"
+    own = (
+        "INSERT INTO datasets (name, fingerprint, source, licence, samples, malicious, selectable)"
+        " VALUES ('drill', 'drill', '', '', 0, 0, false) RETURNING id"
     )
-    stand.sql(copies)
-    rows = int(stand.sql("SELECT count(*) FROM samples")[0][0])
+    dataset = int(stand.sql(own)[0][0])
+    stand.sql(
+        "INSERT INTO samples (dataset_id, sample_id, command, target, details)"
+        f" SELECT {dataset}, n, n, 'harmless', '{{}}' FROM generate_series(1, 50000) AS n"
+    )
     with stand.postgres.connect() as idle:
         idle.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        idle.execute("SELECT count(*) FROM samples")
-        for _ in range(1_100_000 // rows + 1):
-            stand.sql("UPDATE samples SET category = category")
+        idle.execute("SELECT 1")
+        for _ in range(22):
+            stand.sql(f"UPDATE samples SET details = details WHERE dataset_id = {dataset}")
         yield
         idle.execute("ROLLBACK")
-    stand.sql("DELETE FROM samples WHERE sample_id LIKE '%-drill-%'")
+    stand.sql(f"DELETE FROM datasets WHERE id = {dataset}")
     stand.sql("VACUUM samples")
 
 
