@@ -85,7 +85,8 @@ def _vacuum_held_up(stand: Stand) -> Iterator[None]:
 def _connections_used(stand: Stand) -> Iterator[None]:
     most = int(stand.sql("SHOW max_connections")[0][0])
     with ExitStack() as stack:
-        used = int(stand.sql("SELECT count(*) FROM pg_stat_activity")[0][0])
+        clients = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        used = int(stand.sql(clients)[0][0])
         for _ in range(int(most * 0.92) - used):
             stack.enter_context(psycopg.connect(stand.postgres.url))
         yield
