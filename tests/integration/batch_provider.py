@@ -82,6 +82,8 @@ class FakeProvider:
     made: dict[str, tuple[str, list[BatchRequest]]] = field(default_factory=dict)
     """Token and requests by name."""
     cancelled: list[str] = field(default_factory=list)
+    cancel_refusal: ProviderError | None = None
+    """Answer to each request to cancel; a 404 answers looks as well."""
 
     @property
     def asked(self) -> list[BatchRequest]:
@@ -113,6 +115,8 @@ class FakeProvider:
         ]
 
     async def poll(self, name: str) -> BatchReport:
+        if self.cancel_refusal is not None and self.cancel_refusal.status == 404:
+            raise self.cancel_refusal
         return self.report
 
     async def results(self, name: str) -> AsyncIterator[BatchResult]:
@@ -129,6 +133,8 @@ class FakeProvider:
             yield line
 
     async def cancel(self, name: str) -> None:
+        if self.cancel_refusal is not None:
+            raise self.cancel_refusal
         self.cancelled.append(name)
 
     async def discard(self, name: str) -> None:

@@ -273,6 +273,27 @@ def test_a_cancelled_run_cancels_and_collects(engine: Engine) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "verdicts"),
+    [(400, ErrorClass.BAD_REQUEST, 2), (404, ErrorClass.NOT_FOUND, 0)],
+)
+def test_a_cancelled_run_whose_batch_cannot_be_cancelled(
+    engine: Engine, status: int, kind: ErrorClass, verdicts: int
+) -> None:
+    """One that has ended meanwhile is collected, as it is paid for; one that is gone ends."""
+    batched_run(engine, 2)
+    provider = FakeProvider(report=BatchReport(False, "in_progress"))
+    bench = Bench(engine, provider)
+    bench.keep(lambda: bench.states() == ["in_progress"])
+    with transaction(engine) as session:
+        hold(session, RUN, Held.CANCELLED)
+    provider.report = ENDED
+    provider.cancel_refusal = refused(status, kind)
+    bench.keep(lambda: bench.states() == ["ended"])
+
+    assert bench.verdicts() == verdicts
+
+
 def test_a_retry_is_asked_in_batches_too(engine: Engine) -> None:
     """Its items are of a generation of their own."""
     batched_run(engine, 2)

@@ -24,17 +24,16 @@ async def follow(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
         client: Speaks to its provider.
     """
     name = str(batch.provider_name)
-    if _is_to_be_cancelled(batch):
-        await client.cancel(name)
-        await desk.write(batch, cancelled_at=func.now())
-        log.info("batch_cancelled", batch=batch.id, model=batch.model)
+    refusal = await _cancel(desk, batch, client) if _is_to_be_cancelled(batch) else None
     try:
         report = await client.poll(name)
     except ProviderError as error:
-        if not _is_gone(batch, error):
+        if not _is_gone(desk, batch, error):
             raise
         await desk.give_back(batch, 0, state=BatchState.COLLECTING.value, counts={GONE: True})
         return
+    if refusal is not None and not report.ended:
+        raise refusal
     due_in_s = 0.0 if report.ended else desk.pace.next_poll_s(batch.submitted_s)
     state = BatchState.COLLECTING if report.ended else BatchState.IN_PROGRESS
     await desk.give_back(
@@ -47,16 +46,29 @@ async def follow(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
     )
 
 
+async def _cancel(desk: Desk, batch: TakenBatch, client: BatchClient) -> ProviderError | None:
+    """Have a batch cancelled; return why the provider does not: perhaps the batch has ended."""
+    try:
+        await client.cancel(str(batch.provider_name))
+    except ProviderError as error:
+        return error
+    await desk.write(batch, cancelled_at=func.now())
+    log.info("batch_cancelled", batch=batch.id, model=batch.model)
+    return None
+
+
 def _is_to_be_cancelled(batch: TakenBatch) -> bool:
     """Return whether to cancel it; an adopted one may turn out to be another's, and is not."""
     stopped = batch.held in (Held.CANCELLED, Held.DECIDED)
     return stopped and not batch.cancel_asked and not batch.adopted
 
 
-def _is_gone(batch: TakenBatch, error: ProviderError) -> bool:
+def _is_gone(desk: Desk, batch: TakenBatch, error: ProviderError) -> bool:
     """Return whether a provider has forgotten a batch that nothing more can come of."""
     unknown = error.error_class == ErrorClass.NOT_FOUND
-    return unknown and (batch.cancel_asked or batch.submitted_s > UNKNOWN_AFTER_S)
+    known_by_now = batch.submitted_s > desk.pace.certain_s
+    stopped = batch.cancel_asked or (_is_to_be_cancelled(batch) and known_by_now)
+    return unknown and (stopped or batch.submitted_s > UNKNOWN_AFTER_S)
 
 
 def _counts(report: BatchReport) -> dict[str, object]:
