@@ -29,6 +29,7 @@ VALUES: dict[str, object] = {
     "lately_s": 60.0,
     "messages": 8,
     "after": 0,
+    "alive_s": 10.0,
     "batch": 1,
     "bins": 10,
     "categories": ["none"],
@@ -39,6 +40,7 @@ VALUES: dict[str, object] = {
     "codes": [31],
     "commands": ["none"],
     "compared": [1],
+    "completions": 1,
     "dataset": 1,
     "dataset_name": "none",
     "datasets": [1],
@@ -69,6 +71,7 @@ VALUES: dict[str, object] = {
     "names": ["none"],
     "number": 1,
     "outcomes": [1],
+    "pages": 8,
     "pattern": "none",
     "problems": ["none"],
     "ranks": [0.5],
@@ -80,6 +83,7 @@ VALUES: dict[str, object] = {
     "since": None,
     "start": "none",
     "step": 1,
+    "table": "runs",
     "targets": ["none"],
     "through": 1,
     "tries": 3,
@@ -91,8 +95,17 @@ VALUES: dict[str, object] = {
 """A value of the right type for every name that a statement binds."""
 
 
+def make_tables_of_archive(session: Session, sql: str) -> None:
+    """Make the temporary tables that restoring an archive makes before a statement."""
+    if "INTO new_keys" in sql:
+        session.execute(statement("create_new_keys"))
+    for name in set(re.findall(r"(?:FROM|JOIN) archived_(\w+)", sql)):
+        session.execute(text(f"CREATE TEMP TABLE archived_{name} (LIKE {name}) ON COMMIT DROP"))
+
+
 def execute(session: Session, sql: str) -> None:
     """Execute a statement of the store with values that match no row."""
+    make_tables_of_archive(session, sql)
     bound = re.findall(r"(?<![:\w]):(\w+)", sql)
     values = {name: VALUES[name] for name in bound}
     if "CAST(:epochs AS smallint[])" in sql:
