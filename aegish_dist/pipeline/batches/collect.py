@@ -31,8 +31,8 @@ log = get_logger(__name__)
 
 READINGS = 4
 """Readings of results that lack answers after which these are given up."""
-GROUP = 500
-"""Verdicts per insert."""
+GROUP = 100
+"""Verdicts per insert: live calls are stored beside it, and wait as long as one takes."""
 
 
 @dataclass(frozen=True, slots=True)
