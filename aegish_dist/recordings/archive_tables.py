@@ -79,9 +79,10 @@ def copy_lines(path: Path) -> Iterator[bytes]:
     """
     arrow = load_pyarrow()
     with open_parquet(path, LIMITS) as file:
-        groups = range(file.num_row_groups)
-        for batch in bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH, groups):
-            yield _lines(arrow, batch)
+        # One group at a time: a batch over several holds all of them, however long their texts are.
+        for group in range(file.num_row_groups):
+            for batch in bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH, [group]):
+                yield _lines(arrow, batch)
 
 
 def _lines(arrow: Any, batch: Any) -> bytes:
