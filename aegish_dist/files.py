@@ -133,7 +133,7 @@ def _part_of(path: Path, private: bool) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(descriptor)
         part.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         with suppress(OSError):
             part.unlink()
@@ -171,7 +171,7 @@ def _take_permissions(descriptor: int, replaced: os.stat_result) -> None:
     os.fchmod(descriptor, mode)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the new name survive a power cut, where the file system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -211,10 +212,10 @@ def delete_s(store: Store) -> tuple[float, float]:
 
 def prune_s(store: Store) -> tuple[float, float]:
     """Prune the oldest run; return the seconds, and those of the vacuum after it."""
-    run = store.runs[0]
+    run, before = store.runs[0], datetime.now(UTC)
 
     def batch(session: Session, model: int, after: int) -> int | None:
-        pruned = prune_batch(session, run, model, after, BATCH)
+        pruned = prune_batch(session, run, model, after, BATCH, before=before)
         return None if pruned is None else pruned.through
 
     return _batches(store, run, batch), store.vacuum()

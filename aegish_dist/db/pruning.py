@@ -1,6 +1,7 @@
 """Deleting completions while their verdicts stay: what was read in them, tokens, cost and times."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
@@ -21,12 +22,14 @@ class CompletionsSize:
     """How many."""
     bytes: int
     """Their size on disk, compressed where PostgreSQL does so."""
+    counted_at: datetime
+    """When they were counted, by the server's clock; later ones are not among them."""
 
 
 def size_of_completions(session: Session, run_id: str) -> CompletionsSize:
     """Return how many completions of a run there are to delete, and their size; reads them all."""
     row = session.execute(_SIZE, {"run": run_id}).one()
-    return CompletionsSize(row.completions, row.bytes)
+    return CompletionsSize(row.completions, row.bytes, row.counted_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class PrunedBatch:
 
 
 def prune_batch(
-    session: Session, run_id: str, run_model_id: int, after: int, limit: int
+    session: Session, run_id: str, run_model_id: int, after: int, limit: int, *, before: datetime
 ) -> PrunedBatch | None:
     """Delete the completions of the next verdicts of a model of a run.
 
@@ -50,6 +53,7 @@ def prune_batch(
         run_model_id: Key of the model.
         after: Key of the sample behind which they are searched.
         limit: About how many verdicts to look at; all of a sample go together.
+        before: Those stored then or later keep their completions.
 
     Returns:
         None when there are no more verdicts.
@@ -58,7 +62,7 @@ def prune_batch(
     through = last_of_batch(session, run_model_id, after, limit)
     if through is None:
         return None
-    values = {"model": run_model_id, "after": after, "through": through}
+    values = {"model": run_model_id, "after": after, "through": through, "before": before}
     pruned = session.connection().execute(_PRUNE, values).rowcount
     if pruned:
         session.execute(_COUNT, {"run": run_id, "completions": pruned})

@@ -13,9 +13,10 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.db.archive import quoted
 from aegish_dist.db.datasets import one_at_a_time
+from aegish_dist.db.runs import require_free_name
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import RunRow
-from aegish_dist.errors import StoreError
+from aegish_dist.errors import ConfigError, StoreError
 
 OWN_KEYS: Mapping[str, str] = {
     "datasets": "id",
@@ -58,6 +59,23 @@ def require_absent(session: Session, run_id: str) -> None:
     one_at_a_time(session)
     if session.get(RunRow, run_id) is not None:
         raise StoreError(f"run {run_id} is in this store, with all its completions")
+
+
+def require_own_name(session: Session, run_id: str) -> None:
+    """Refuse a submitted run whose name stands for another run by now.
+
+    Raises:
+        StoreError: It does.
+    """
+    run = session.get(RunRow, run_id)
+    if run is None:
+        raise StoreError(f"the archive has another run than {run_id}: nothing was changed")
+    try:
+        if run.origin == "submit":
+            require_free_name(session, run.name, run_id)
+    except ConfigError as error:
+        taken = f"another run has the name '{run.name}' by now"
+        raise StoreError(f"{taken}: `aegish-dist runs rename` that one first") from error
 
 
 def open_keys(session: Session) -> None:

@@ -28,7 +28,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.schema import head
 from aegish_dist.errors import DatasetError, OutputError, StoreError
-from aegish_dist.files import replacing
+from aegish_dist.files import replacing, sync_folder
 from aegish_dist.inputs.parquet import load_pyarrow
 from aegish_dist.pipeline.delete_runs import Doomed, delete_runs
 from aegish_dist.pipeline.observer import SILENT, Observer
@@ -74,11 +74,20 @@ def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = 
     try:
         manifest = _write(engine, run_id, part, observer)
         compare_archive(engine, part, manifest, observer)
-        part.chmod(0o755)
-        part.rename(place)
+        _give_name(part, place)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return place
+
+
+def _give_name(part: Path, place: Path) -> None:
+    try:
+        part.chmod(0o755)
+        part.rename(place)
+        sync_folder(place.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"{place} cannot be made: {reason}; the store is as it was") from error
 
 
 def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> dict[str, Any]:

@@ -7,6 +7,7 @@ goes on.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Engine
 
@@ -55,13 +56,13 @@ def prune_completions(engine: Engine, runs: Sequence[Prunable], observer: Observ
     done = 0
     with observer.counting("completions deleted", sum(e.size.completions for e in runs)) as show:
         for each in runs:
-            for deleted in _prune(engine, each.run.run_id):
+            for deleted in _prune(engine, each.run.run_id, each.size.counted_at):
                 done += deleted
                 show(done)
     return done
 
 
-def _prune(engine: Engine, run_id: str) -> Iterator[int]:
+def _prune(engine: Engine, run_id: str, before: datetime) -> Iterator[int]:
     """Prune a run, and yield how many completions went with each transaction."""
     with transaction(engine) as session:
         models = model_keys(session, run_id)
@@ -71,7 +72,7 @@ def _prune(engine: Engine, run_id: str) -> Iterator[int]:
         after = -1
         while True:
             with transaction(engine) as session:
-                batch = prune_batch(session, run_id, model, after, BATCH)
+                batch = prune_batch(session, run_id, model, after, BATCH, before=before)
             if batch is None:
                 break
             after = batch.through

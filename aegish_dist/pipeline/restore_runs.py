@@ -87,6 +87,8 @@ def _add(session: Session, folder: Path, manifest: dict[str, Any], observer: Obs
                 if table in restoring.OWN_KEYS:
                     restoring.give_keys(session, table)
                 add()
+            if table == "runs":
+                restoring.require_own_name(session, manifest["run_id"])
             show(number)
 
 

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from aegish_dist.cli import prune
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome
@@ -207,3 +208,57 @@ def test_old_runs_are_archived_before_they_are_pruned(
     assert "4 completions of it had been pruned before" in restored.err
     aegish.ok("runs", "restore", tmp_path / "a" / FIRST)
     assert contents(stored) == before
+
+
+def test_completions_come_back_after_a_reparse_and_late_ones_stay(
+    aegish: CommandLine, stored: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text is put back whatever was read in it since; an answer that no archive has is kept."""
+    archive_all = archive_runs.require_unchanged
+
+    def late(engine: Engine, manifest: dict[str, Any]) -> None:
+        archive_all(engine, manifest)
+        with Session(stored) as session, session.begin():
+            late_one = (
+                "INSERT INTO verdicts (run_model_id, sample_key, epoch, generation, outcome,"
+                " completion, parser_version, attempts) SELECT run_model_id, sample_key, epoch, 7,"
+                " outcome, 'late', parser_version, attempts FROM verdicts WHERE generation = 1"
+            )
+            session.execute(text(late_one))
+
+    monkeypatch.setattr(prune, "require_unchanged", late)
+    old = ("runs", "prune", "--older-than", "1d", "--yes", "--completions", "--archive-to")
+    assert "deleted 4 completions" in aegish.ok(*old, tmp_path).out
+    with Session(stored) as session, session.begin():
+        query = "SELECT completion FROM verdicts WHERE generation = 7"
+        assert session.scalar(text(query)) == "late"
+        session.execute(text("UPDATE verdicts SET parser_version = parser_version + 1"))
+
+    assert "restored 4 completions" in aegish.ok("runs", "restore", tmp_path / FIRST).out
+
+
+def test_a_name_and_a_folder_that_were_taken_meanwhile(
+    aegish: CommandLine, stored: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is refused in a line; the store and the other archive stay."""
+    aegish.ok("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    with Session(stored) as session, session.begin():
+        store(session, a_run(SECOND))
+    before = contents(stored)
+    refused = aegish("runs", "restore", tmp_path / FIRST)
+    assert (refused.code, refused.err) == (
+        1,
+        "error: another run has the name 'a name' by now: `aegish-dist runs rename` that one first\n",
+    )
+    assert contents(stored) == before
+
+    compare = archive_runs.compare_archive
+
+    def second(*arguments: Any) -> None:
+        (tmp_path / SECOND / "of another").mkdir(parents=True)
+        compare(*arguments)
+
+    monkeypatch.setattr(archive_runs, "compare_archive", second)
+    refused = aegish("runs", "archive", SECOND, "--to", tmp_path)
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [FIRST, SECOND]

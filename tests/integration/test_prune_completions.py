@@ -117,7 +117,9 @@ def test_interrupted_and_busy(
     prune = prune_batch
     calls = iter(range(9))
     monkeypatch.setattr(
-        prune_completions, "prune_batch", lambda *a: prune(*a) if next(calls) < 1 else 1 / 0
+        prune_completions,
+        "prune_batch",
+        lambda *a, **k: prune(*a, **k) if next(calls) < 1 else 1 / 0,
     )
     assert aegish(*OLD, "--completions", "--yes").code == 3
     assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 1

@@ -55,14 +55,13 @@ JOIN new_keys AS dataset ON dataset.kind = 'datasets' AND dataset.old = old.data
 JOIN samples AS known ON known.dataset_id = dataset.new AND known.sample_id = old.sample_id
 
 -- name: completions_to_restore
--- Puts completions of the archived verdicts back where they were deleted, and where the verdict is
--- otherwise as it was.
+-- Puts completions of the archived verdicts back where they were deleted and the answer is the same
+-- one. What `reparse` read in it since then may be another: the text is not.
 UPDATE verdicts AS verdict SET completion = old.completion
 FROM archived_verdicts AS old
 WHERE old.completion IS NOT NULL AND {pruned}
   AND verdict.run_model_id = old.run_model_id AND verdict.sample_key = old.sample_key
   AND verdict.epoch = old.epoch AND verdict.generation = old.generation
-  AND verdict.outcome = old.outcome AND verdict.parser_version = old.parser_version
   AND verdict.request_id IS NOT DISTINCT FROM old.request_id
   AND verdict.stored_at = old.stored_at
 

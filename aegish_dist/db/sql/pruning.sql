@@ -10,8 +10,10 @@ verdict.completion IS NULL AND verdict.outcome IN ('ALLOW', 'WARN', 'BLOCK', 'FO
 verdict.completion IS NOT NULL AND verdict.outcome IN ('ALLOW', 'WARN', 'BLOCK', 'FORMAT_ERROR')
 
 -- name: size_of_completions
--- One row: the completions of the run `:run` that can be deleted, and their bytes on disk.
-SELECT count(*) AS completions, coalesce(sum(pg_column_size(completion)), 0)::bigint AS bytes
+-- One row: the completions of the run `:run` that can be deleted, their bytes on disk, and when that
+-- was counted.
+SELECT count(*) AS completions, coalesce(sum(pg_column_size(completion)), 0)::bigint AS bytes,
+       now() AS counted_at
 FROM verdicts AS verdict JOIN run_models AS model ON model.id = verdict.run_model_id
 WHERE model.run_id = :run AND {prunable}
 
@@ -22,10 +24,12 @@ SELECT id FROM runs WHERE id = :run FOR NO KEY UPDATE
 
 -- name: prune_completions
 -- Deletes the completions of the model `:model` about samples behind the key `:after` up to the key
--- `:through`. `code` is computed from columns that stay.
+-- `:through`, where they were stored before `:before`: what came later was neither counted nor
+-- archived. `code` is computed from columns that stay.
 UPDATE verdicts AS verdict SET completion = NULL
 WHERE verdict.run_model_id = :model
-  AND verdict.sample_key > :after AND verdict.sample_key <= :through AND {prunable}
+  AND verdict.sample_key > :after AND verdict.sample_key <= :through
+  AND verdict.stored_at < :before AND {prunable}
 
 -- name: count_pruned
 -- Writes down that `:completions` more of the run `:run` were deleted.
