@@ -5,9 +5,11 @@ every process of a fleet adds to the same trace without asking for it, whether a
 the store or a user brought it to the run; and a broker that loses its content loses no trace.
 """
 
+import atexit
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -28,8 +30,8 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.errors import RequeueError
 from aegish_dist.telemetry.attributes import TRACEPARENT, Attributes
 
-FLUSH_MS = 5_000
-"""Milliseconds that an ending process gives the last spans to be sent."""
+FLUSH_S = 5.0
+"""Seconds that an ending process gives the last spans to be sent."""
 RUN, MODEL, SAMPLE = "aegish_dist.run.id", "aegish_dist.model", "aegish_dist.sample.key"
 EPOCH, GENERATION = "aegish_dist.epoch", "aegish_dist.generation"
 REQUEUED = "aegish_dist.requeued"
@@ -83,9 +85,12 @@ class RunTracer:
         """
         self._ids = _Ids()
         self._share = item_share
-        self._provider = TracerProvider(id_generator=self._ids, resource=resource)
+        self._provider = TracerProvider(
+            id_generator=self._ids, resource=resource, shutdown_on_exit=False
+        )
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("aegish_dist", __version__)
+        atexit.register(self.close)
 
     @classmethod
     def open(cls, item_share: float) -> Self:
@@ -93,9 +98,12 @@ class RunTracer:
         return cls(BatchSpanProcessor(OTLPSpanExporter()), item_share, _resource())
 
     def close(self) -> None:
-        """Send the last spans."""
-        self._provider.force_flush(FLUSH_MS)
-        self._provider.shutdown()
+        """Send the last spans, and leave those that a silent collector does not take in time."""
+        atexit.unregister(self.close)
+        # OpenTelemetry's own limits are not kept: each group of spans is tried for 10 s.
+        sender = threading.Thread(target=self._provider.shutdown, daemon=True)
+        sender.start()
+        sender.join(FLUSH_S)
 
     @contextmanager
     def first(self, run_id: str, attributes: Attributes) -> Iterator[Span]:

@@ -1,7 +1,9 @@
 """Spans of runs, read back from OpenTelemetry's own exporter to memory."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -53,6 +55,22 @@ def test_the_ids_of_a_trace_follow_from_the_run() -> None:
     ids = trace_ids(RUN)
     assert f"{ids.trace_id:032x}" == "2f92336946d0d66001a05e905ee7b290"
     assert f"{ids.span_id:016x}" == "f8e3dad1987b697e"
+
+
+def test_a_collector_that_takes_no_spans_does_not_hold_a_process_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It accepts connections and answers nothing."""
+    monkeypatch.setattr("aegish_dist.telemetry.run_tracer.FLUSH_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        tracer = RunTracer.open(1.0)
+        with tracer.span("a", RUN, {}):
+            pass
+        began = monotonic()
+        tracer.close()
+        assert monotonic() - began < 2
 
 
 def test_the_first_span_has_the_ids_of_the_run_and_the_others_their_own(traced: Traced) -> None:
