@@ -1,11 +1,13 @@
 """A small HTTP server for scrapers and probes, in threads of its own; it answers GET alone."""
 
 import gzip
+import io
 import socket
 import socketserver
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
 from typing import Any, NamedTuple
 
 from aegish_dist.errors import ConfigError
@@ -14,7 +16,7 @@ from aegish_dist.logs import get_logger
 log = get_logger(__name__)
 
 PATIENCE_S = 5.0
-"""Seconds of silence after which a connection is closed."""
+"""Seconds that a client may take to ask, and again to read the answer."""
 MOST_CONNECTIONS = 32
 """Connections at once; others are closed unanswered."""
 PLAIN_TEXT = "text/plain; charset=utf-8"
@@ -49,7 +51,7 @@ class TelemetryServer:
         """
         try:
             self._server = _Server((host, port), pages)
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, TypeError) as error:
             problem = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
                 f"metrics cannot be served on {host}:{port} ({problem}): give each process of a"
@@ -70,6 +72,7 @@ class TelemetryServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = MOST_CONNECTIONS
     block_on_close = False
 
     def __init__(
@@ -102,10 +105,31 @@ class _Server(ThreadingHTTPServer):
         """Leave a connection that its client broke off."""
 
 
+class _Asked(io.RawIOBase):
+    """The bytes of a client, up to a moment: sending one now and then holds no place."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._ends_at = monotonic() + PATIENCE_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(max(0.001, self._ends_at - monotonic()))
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(PATIENCE_S)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = PATIENCE_S
     server_version, sys_version = "aegish-dist", ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(_Asked(self.connection))
 
     def do_GET(self) -> None:
         make = self.server.pages.get(self.path.partition("?")[0])

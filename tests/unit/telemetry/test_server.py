@@ -3,8 +3,9 @@
 import gzip
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPResponse
+from time import monotonic
 from urllib.parse import urlsplit
 
 import pytest
@@ -84,7 +85,23 @@ def test_other_methods_and_noise_are_refused(port: int) -> None:
     assert get(port, "/good")[0].status == 200
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1", "no-such-host.invalid"])
+def test_a_client_that_sends_a_byte_now_and_then_is_left(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a few of them would keep probes out, and a worker with calls in flight be restarted."""
+    monkeypatch.setattr("aegish_dist.telemetry.server.PATIENCE_S", 0.3)
+    began = monotonic()
+    connection = socket.create_connection(("127.0.0.1", port), 0.1)
+    with closing(connection), suppress(ConnectionError):
+        while monotonic() - began < 3:
+            connection.sendall(b"G")
+            with suppress(TimeoutError):
+                if not connection.recv(1):
+                    break
+    assert 0.3 <= monotonic() - began < 2
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1", "no-such-host.invalid", "\xe9" * 64])
 def test_a_place_that_cannot_be_listened_on_is_one_line(port: int, host: str) -> None:
     """A taken port, a foreign address, an unknown name: each names the options to change."""
     with pytest.raises(ConfigError) as raised:
