@@ -18,7 +18,8 @@ from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import Extent, missing_items, open_models
-from aegish_dist.db.runs import require_free_name, save_run
+from aegish_dist.db.run_names import require_free_name
+from aegish_dist.db.runs import save_run
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import Submission

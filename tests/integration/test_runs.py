@@ -27,7 +27,8 @@ from aegish_dist.db.missing import (
     open_models,
     open_queues,
 )
-from aegish_dist.db.runs import list_runs, load_assignment, load_run, resolve_run_id
+from aegish_dist.db.run_names import resolve_run_id
+from aegish_dist.db.runs import list_runs, load_assignment, load_run
 from aegish_dist.errors import StoreError
 from tests.integration.stored_runs import (
     ALLOWED,
