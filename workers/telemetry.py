@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from operator import add
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from aegish_dist import __version__
@@ -29,6 +30,7 @@ log = get_logger(__name__)
 LOOP_ANSWERS_S = 5.0
 """Seconds within which the event loop has to take a call; it never blocks for longer than a group
 of items takes. Probes have to wait for longer."""
+PARKED = "aegish_model_parked"
 STARTING = "the worker is starting"
 SILENT = f"the event loop has not answered for {LOOP_ANSWERS_S:g} s\n"
 
@@ -125,12 +127,15 @@ class WorkerTelemetry:
             "aegish_worker_info": {(__version__, parts.name): 1},
             "aegish_worker_ready": _one(not self._problems()),
             "aegish_message_leases": _one(self._pool.messages),
-            **of_models(parts),
+            **{
+                name: self.work.bounded(series, max if name == PARKED else add)
+                for name, series in of_models(parts).items()
+            },
             **_of_store(parts),
         }
 
 
-def of_models(parts: Parts) -> Readings:
+def of_models(parts: Parts) -> dict[str, Mapping[tuple[str, ...], float]]:
     """Return what the evaluator and the limiters hold, by model."""
     evaluator, limiters = parts.evaluator, parts.limiters.by_model
     held: Counter[tuple[str, ...]] = Counter()
@@ -152,7 +157,7 @@ def of_models(parts: Parts) -> Readings:
             for model, each in limiters.items()
             if (permits := each.permits) is not None
         },
-        "aegish_model_parked": {(model,): int(each.parked) for model, each in limiters.items()},
+        PARKED: {(model,): int(each.parked) for model, each in limiters.items()},
     }
 
 

@@ -8,7 +8,7 @@ as stored.
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aegish_dist.core.completion import Usage
 from aegish_dist.core.verdict import CallError, Timing, Verdict
@@ -79,6 +79,24 @@ class Work:
             self._calls[label, call.error_class.value] += 1
             if call.attempt > 1:
                 self._retries[label,] += 1
+
+    def bounded(
+        self,
+        series: Mapping[tuple[str, ...], float],
+        join: Callable[[float, float], float],
+    ) -> dict[tuple[str, ...], float]:
+        """Return gauges of which the first label is a model, with as many series as counters have.
+
+        Args:
+            series: Their values, by all models.
+            join: Makes one value of two, for models that share a series.
+        """
+        found: dict[tuple[str, ...], float] = {}
+        with self._lock:
+            for (model, *rest), value in series.items():
+                key = (self._label(model), *rest)
+                found[key] = join(found[key], value) if key in found else value
+        return found
 
     @property
     def readings(self) -> Readings:

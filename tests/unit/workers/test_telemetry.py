@@ -59,6 +59,24 @@ def of_a_worker(loop: asyncio.AbstractEventLoop) -> tuple[WorkerTelemetry, Readi
     return made, ready
 
 
+def test_gauges_of_late_models_share_a_series(loop: asyncio.AbstractEventLoop) -> None:
+    """Of 205 models, five: their calls add up, and they are parked as soon as one is."""
+    made, _ = of_a_worker(loop)
+    many = parts()
+    one = vars(many.limiters.by_model["lab/a"])
+    many.limiters.by_model = {
+        f"lab/{number}": SimpleNamespace(**{**one, "parked": number >= 203})
+        for number in range(205)
+    }
+    many.evaluator.in_flight = many.evaluator.failing.backing_off = Counter()
+    made.follow(many)
+
+    page = made.pages["/metrics"]().text.splitlines()
+    parked = [line for line in page if line.startswith("aegish_model_parked{")]
+    assert (len(parked), parked[-1]) == (201, 'aegish_model_parked{model="other"} 1')
+    assert 'aegish_calls_in_flight{model="other"} 15' in page
+
+
 def test_states_are_read_when_asked_for(loop: asyncio.AbstractEventLoop) -> None:
     """Runs of a model add up; each reason of waiting has a series."""
     made, _ = of_a_worker(loop)
