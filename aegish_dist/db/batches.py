@@ -227,10 +227,21 @@ def hurry(session: Session, run_id: str) -> None:
     session.execute(_HURRY, {"run": run_id})
 
 
-def known_names(session: Session, names: Sequence[str]) -> frozenset[str]:
-    """Return those of some names of a provider that are of batches in the store."""
-    named = select(BatchRow.provider_name).where(BatchRow.provider_name.in_(names))
-    return frozenset(name for name in session.scalars(named) if name is not None)
+def known_names(session: Session, names: Sequence[str]) -> dict[str, bool]:
+    """Return those of some names of a provider that batches in the store have.
+
+    Args:
+        session: Transaction of the caller.
+        names: Names of batches of a provider.
+
+    Returns:
+        By name whether it is certain: a name that was found is not until its batch has ended.
+    """
+    row = BatchRow
+    certain = func.bool_or(~row.adopted | (row.state == BatchState.ENDED.value))
+    named = select(row.provider_name, certain).where(row.provider_name.in_(names))
+    found = session.execute(named.group_by(row.provider_name))
+    return {name: certain for name, certain in found if name is not None}
 
 
 def batches_at_providers(session: Session, run_id: str) -> int:

@@ -200,6 +200,31 @@ def test_another_users_batch_of_the_same_size(engine: Engine) -> None:
     ]
 
 
+def test_two_batches_that_take_each_other_for_their_own(engine: Engine) -> None:
+    """One that finds out first waits until the other one leaves its batch, and pays no second."""
+    batched_run(engine, 4)
+    waits = BatchReport(False, "in_progress")
+    provider = FakeProvider(
+        limits=BatchLimits(2, 1_000), keeps_token=False, create_faults=[(True, BROKEN)] * 2,
+        report=waits,
+    )  # fmt: skip
+    bench = Bench(engine, provider)
+    bench.keep(lambda: bench.states() == ["in_progress"] * 2)
+    for name, (token, _) in provider.made.items():
+        bench.execute(
+            "UPDATE batches SET adopted = true, due_at = now() + interval '1 hour',"
+            f" provider_name = '{name}' WHERE token <> '{token}'"
+        )
+    provider.report = ENDED
+    bench.execute("UPDATE batches SET due_at = now() WHERE id = 1")
+    bench.keep_and_kill(1.0, "w1")
+    assert (bench.states(), len(provider.made)) == (["creating", "in_progress"], 2)
+
+    bench.execute("UPDATE batches SET due_at = now()")
+    bench.keep(bench.has_verdicts(4))
+    assert len(provider.made) == 2
+
+
 def test_a_worker_without_the_key_leaves_batches_to_others(engine: Engine) -> None:
     """It neither plans nor takes them."""
     batched_run(engine, 3)

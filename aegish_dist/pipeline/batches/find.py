@@ -21,11 +21,15 @@ async def find(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
         client: Speaks to its provider.
     """
     found = await client.find(batch.token, batch.requests, batch.begun_at)
-    others = batch.refused_names | await desk.ask(lambda session: known_names(session, found))
-    names = [name for name in found if name not in others]
+    wanted = [name for name in found if name not in batch.refused_names]
+    known = await desk.ask(lambda session: known_names(session, wanted))
+    names = [name for name in wanted if name not in known]
     if names:
         log.info("batch_adopted", batch=batch.id, model=batch.model, candidates=len(names))
         await desk.give_back(batch, 0, adopted=True, **named(names[0]))
+    elif not all(known.values()):
+        # Another batch of ours took one of them for its own: it may be this one, and is left then.
+        await desk.give_back(batch, desk.pace.next_poll_s(batch.creating_s), failures=0)
     elif batch.creating_s >= desk.pace.certain_s:
         log.info("batch_not_found", batch=batch.id, model=batch.model)
         await desk.give_back(
