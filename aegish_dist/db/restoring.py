@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.db.archive import quoted
 from aegish_dist.db.datasets import one_at_a_time
+from aegish_dist.db.deletion import size_of
 from aegish_dist.db.run_names import require_free_name
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import RunRow
@@ -50,14 +51,25 @@ _PUT_BACK = statement("completions_to_restore")
 _COUNT = statement("count_restored")
 
 
-def require_absent(session: Session, run_id: str) -> None:
+def require_absent(session: Session, run_id: str, archived: int) -> None:
     """Refuse a run that is in the store.
+
+    Args:
+        session: Transaction of the caller.
+        run_id: The run.
+        archived: Verdicts that its archive has.
 
     Raises:
         StoreError: It is.
     """
     one_at_a_time(session)
     if session.get(RunRow, run_id) is not None:
+        stored = size_of(session, run_id).verdicts
+        if stored < archived:  # deleting it was interrupted, say
+            raise StoreError(
+                f"run {run_id} is in this store with {stored:,} of {archived:,} archived verdicts:"
+                f" `aegish-dist runs delete {run_id}` and restore it whole"
+            )
         raise StoreError(f"run {run_id} is in this store, with all its completions")
 
 

@@ -63,7 +63,8 @@ def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Re
             restored = _put_back(session, folder, manifest)
             session.expire_all()
         else:
-            restoring.require_absent(session, run_id)
+            archived = manifest["tables"]["verdicts"]["rows"]
+            restoring.require_absent(session, run_id, int(archived))
             _add(session, folder, manifest, observer)
             restored = None
         row = session.get_one(RunRow, run_id)

@@ -237,11 +237,16 @@ def test_completions_come_back_after_a_reparse_and_late_ones_stay(
     assert "restored 4 completions" in aegish.ok("runs", "restore", tmp_path / FIRST).out
 
 
-def test_a_name_and_a_folder_that_were_taken_meanwhile(
+def test_a_half_deleted_run_and_a_taken_name_or_folder(
     aegish: CommandLine, stored: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is refused in a line; the store and the other archive stay."""
-    aegish.ok("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
+    with Session(stored) as session, session.begin():  # as a deletion that was interrupted
+        session.execute(text("DELETE FROM verdicts WHERE generation = 0"))
+    half = aegish("runs", "restore", tmp_path / FIRST).err
+    assert f"with 1 of 6 archived verdicts: `aegish-dist runs delete {FIRST}`" in half
+    aegish.ok("runs", "delete", FIRST, "--yes")
     with Session(stored) as session, session.begin():
         store(session, a_run(SECOND))
     before = contents(stored)
