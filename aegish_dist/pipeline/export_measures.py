@@ -39,6 +39,8 @@ log = get_logger(__name__)
 
 REPLY_TIMEOUT_S = 10.0
 """Seconds that the database may take to answer a statement that counts nothing."""
+COUNT_TIMEOUT_S = 3600.0
+"""The same of one that counts: a connection that has gone silent is given up some time."""
 COUNTING_SHARE = 0.02
 """Share of the time that counting the verdicts of open runs may take: large ones are counted less
 often."""
@@ -211,7 +213,7 @@ def export_measures(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     engine = open_engine(database_url, pool_size=1, reply_timeout_s=REPLY_TIMEOUT_S)
-    counting = open_engine(database_url, pool_size=1)
+    counting = open_engine(database_url, pool_size=1, reply_timeout_s=COUNT_TIMEOUT_S)
     exporter = Exporter(engine, counting, app, limiter_url)
     with closing(TelemetryServer(host, port, exporter.pages)) as server:
         on_ready(server.url)

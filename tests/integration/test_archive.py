@@ -267,3 +267,32 @@ def test_a_half_deleted_run_and_a_taken_name_or_folder(
     refused = aegish("runs", "archive", SECOND, "--to", tmp_path)
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [FIRST, SECOND]
+
+
+def test_an_unfinished_batched_run_is_restored_closed(
+    aegish: CommandLine, stored: Engine, tmp_path: Path
+) -> None:
+    """The rows of its batches are those of before; no worker plans further ones by itself."""
+    with stored.begin() as connection:
+        connection.execute(
+            text(
+                "UPDATE run_models SET batch_from = now(), open = true;"
+                " INSERT INTO batches (run_model_id, token, state, requests, counts, ended_at)"
+                " SELECT id, repeat('a', 15) || id, 'ended', 3, '{\"succeeded\": 2}', now()"
+                " FROM run_models;"
+                " INSERT INTO batched_items (run_model_id, sample_key, epoch, generation, problem)"
+                " SELECT min(model.id), max(sample.key), 1, 0, 'expired'"
+                " FROM run_models AS model, samples AS sample"
+            )
+        )
+    before = contents(stored)
+
+    aegish.ok("runs", "archive", "a name", "--to", tmp_path, "--delete", "--yes")
+    aegish.ok("runs", "restore", tmp_path / FIRST)
+
+    after = contents(stored)
+    assert len(after["batches"]) == 2
+    assert (after["batches"], after["batched_items"]) == (
+        before["batches"], before["batched_items"],
+    )  # fmt: skip
+    assert [json.loads(row)["open"] for row in after["run_models"]] == [False, False]

@@ -31,6 +31,7 @@ VALUES: dict[str, object] = {
     "after": 0,
     "alive_s": 10.0,
     "batch": 1,
+    "before": None,
     "bins": 10,
     "categories": ["none"],
     "chars": 10,

@@ -2,8 +2,9 @@
 -- verdicts, except the last pages of their table and `count_open_model`.
 
 -- name: fleet_models
--- Open models of the `:limit` newest runs that have one: queue, whether the run is held, when it was
--- made, the items of the model and of the run, the cap on the cost of the run.
+-- Open models of the `:limit` newest runs that have one, held runs after all others: queue, whether
+-- the run is held, when it was made, the items of the model and of the run, the cap on the cost of
+-- the run.
 WITH asked AS (
     SELECT run.id, run.held IS NOT NULL AS held, run.created_at,
            run.parameters ->> 'max_cost_usd' AS cap,
@@ -15,7 +16,7 @@ WITH asked AS (
             WHERE each.run_id = run.id) AS models
     FROM runs AS run
     WHERE run.id IN (SELECT run_id FROM run_models WHERE open)
-    ORDER BY run.created_at DESC
+    ORDER BY run.held IS NOT NULL, run.created_at DESC
     LIMIT :limit)
 SELECT model.id, model.run_id, model.model, model.queue, asked.held, asked.created_at,
        asked.cap::float8 AS cap_usd, asked.planned, asked.models
