@@ -295,6 +295,7 @@ def test_a_run_is_named_by_id_prefix_or_latest(aegish: CommandLine, run_id: str)
             "epochs": 1,
             "verdicts": 8,
             "held": None,
+            "pruned_completions": 0,
         }
     ]
     assert run_id in aegish.ok("runs").out

@@ -93,6 +93,11 @@ class BatchKeeper:
         planning = [] if self._planning is None else [self._planning]
         return [*self._steps.values(), *planning]
 
+    @property
+    def busy(self) -> bool:
+        """Whether steps of batches are under way."""
+        return bool(self._steps)
+
     def cancel(self) -> None:
         """End what is under way at once; its leases end by themselves."""
         for task in self._under_way():
