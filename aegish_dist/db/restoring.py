@@ -6,9 +6,11 @@ drawn; prompts, datasets and samples that are there already are not added again.
 
 # ruff: noqa: S608  statements are put together from nothing but this module and names of columns
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from sqlalchemy import text
+import psycopg
+from sqlalchemy import exc, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.archive import quoted
@@ -49,6 +51,31 @@ _CREATE = statement("create_new_keys")
 _SAME = statement("same_keys")
 _PUT_BACK = statement("completions_to_restore")
 _COUNT = statement("count_restored")
+_UNFIT = (
+    *(exc.DataError, exc.IntegrityError, exc.ProgrammingError),
+    # Errors of COPY are psycopg's own: SQLAlchemy does not wrap them.
+    *(psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError),
+)
+
+
+@contextmanager
+def unfit_rows_in_one_line(archive: object) -> Iterator[None]:
+    """Turn the errors of rows and columns that this store does not take into one line.
+
+    Args:
+        archive: Where they come from.
+
+    Raises:
+        StoreError: The body raised one of them.
+    """
+    try:
+        yield
+    except _UNFIT as error:
+        cause = error.orig if isinstance(error, exc.DBAPIError) else error
+        what = str(cause).partition("\n")[0][:200]
+        raise StoreError(
+            f"{archive} does not fit this store ({what}); nothing was changed"
+        ) from error
 
 
 def require_absent(session: Session, run_id: str, archived: int) -> None:

@@ -244,15 +244,26 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise DatasetError(f"is no archive of format {FORMAT}", source=str(path))
-        tables = {
-            table: (list[str](map(str, each["columns"])), int(each["rows"]), str(each["digest"]))
+        manifest["tables"] = {
+            table: {
+                "columns": list(map(str, each["columns"])),
+                "rows": int(each["rows"]),
+                "digest": str(each["digest"]),
+            }
             for table, each in manifest["tables"].items()
         }
-        if tables.keys() != TABLES.keys() or not _RUN_ID.fullmatch(manifest["run_id"]):
+        if manifest["tables"].keys() != TABLES.keys() or not _RUN_ID.fullmatch(manifest["run_id"]):
             raise DatasetError("names other tables or no run", source=str(path))
     except OSError as error:
         reason = error.strerror or str(error)
         raise DatasetError(f"cannot be read: {reason}", source=str(path)) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise DatasetError("is no manifest of an archive", source=str(path)) from error
     return manifest

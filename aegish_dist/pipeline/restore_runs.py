@@ -56,19 +56,19 @@ def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Re
     """
     manifest = read_manifest(folder)
     run_id = manifest["run_id"]
-    with transaction(engine) as session:
+    archived: int = manifest["tables"]["verdicts"]["rows"]
+    with restoring.unfit_rows_in_one_line(folder), transaction(engine) as session:
         archive.prepare(session)
         run = session.get(RunRow, run_id)
         if run is not None and run.pruned_completions:
             restored = _put_back(session, folder, manifest)
             session.expire_all()
         else:
-            archived = manifest["tables"]["verdicts"]["rows"]
-            restoring.require_absent(session, run_id, int(archived))
+            restoring.require_absent(session, run_id, archived)
             _add(session, folder, manifest, observer)
             restored = None
         row = session.get_one(RunRow, run_id)
-        verdicts = 0 if restored is not None else manifest["tables"]["verdicts"]["rows"]
+        verdicts = 0 if restored is not None else archived
         result = Restored(run_id, row.name, verdicts, restored, row.pruned_completions)
     if verdicts >= SETTLE_FROM:
         settle(engine)

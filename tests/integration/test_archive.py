@@ -149,7 +149,11 @@ def test_a_damaged_archive_is_refused(aegish: CommandLine, stored: Engine, tmp_p
     path.write_bytes(whole[:-9])
     assert "cannot be read as Parquet" in refusal()
     path.write_bytes(whole)
-    for text_ in (b"", b"[]", b'{"format": 2}', b'{"format": 1, "tables": {"verdicts": 1}}'):
+    endless = manifest.replace(b'"rows": 6', b'"rows": Infinity')
+    for text_ in (
+        *(b"", b"[]", b"[" * 100_000, endless),
+        *(b'{"format": 2}', b'{"format": 1, "tables": {"verdicts": 1}}'),
+    ):
         (place / "manifest.json").write_bytes(text_)
         assert "manifest.json" in refusal()
     later = json.loads(manifest)
@@ -159,6 +163,31 @@ def test_a_damaged_archive_is_refused(aegish: CommandLine, stored: Engine, tmp_p
     (place / "manifest.json").write_bytes(manifest)
     (place / "samples.parquet").unlink()
     assert "samples.parquet" in refusal()
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        (["id"], "extra data after last expected column"),
+        (["id", "id"], 'column "id" specified more than once'),
+        ([], "does not fit this store"),
+    ],
+)
+def test_an_archive_that_does_not_fit_the_store_is_refused(
+    aegish: CommandLine, stored: Engine, tmp_path: Path, columns: list[str], problem: str
+) -> None:
+    """The columns that a forged manifest names are not those of the file: one line, nothing kept."""
+    aegish.ok("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    manifest = tmp_path / FIRST / "manifest.json"
+    forged = json.loads(manifest.read_text())
+    forged["tables"]["datasets"]["columns"] = columns
+    manifest.write_text(json.dumps(forged))
+
+    refused = aegish("runs", "restore", tmp_path / FIRST)
+
+    assert (refused.code, refused.err.count("\n"), row_counts(stored)) == (1, 1, {})
+    assert "does not fit this store" in refused.err
+    assert problem in refused.err
 
 
 def test_nothing_goes_unless_the_archive_is_whole(
