@@ -59,17 +59,6 @@ def write_table(source: Any, columns: Mapping[str, str], stream: IO[bytes]) -> N
                 writer.write_batch(batch)
 
 
-def columns_of_table(path: Path) -> list[str]:
-    """Return the names of the columns of a file.
-
-    Raises:
-        DatasetError: It cannot be read as Parquet.
-        ConfigError: pyarrow is not installed.
-    """
-    with open_parquet(path, LIMITS) as file:
-        return list(file.schema_arrow.names)
-
-
 def copy_lines(path: Path) -> Iterator[bytes]:
     """Yield the rows of a file as lines of COPY, some thousand at a time.
 
