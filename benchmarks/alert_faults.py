@@ -223,7 +223,7 @@ DRILLS = (
     AlertDrill("AegishQueueNotDraining", "the provider answers nothing; goes on", _provider_silent),
     AlertDrill(
         "AegishSpendOverCap",
-        "answers cost a hundred times what is expected; a higher cap",
+        "answers several times as long as expected; a higher cap",
         _cap_passed,
     ),
     AlertDrill("AegishModelParked", "the provider is killed; started, `resume`", _provider_away),
