@@ -16,7 +16,8 @@ from aegish_dist.core.completion import Completion
 from aegish_dist.errors import ProviderError
 
 BATCH_WINDOW_S = 86_400
-"""Seconds after which all three vendors end a batch, finished or not."""
+"""Seconds within which all three vendors mean to answer a batch. OpenAI and Anthropic then end it,
+finished or not; Gemini ends it after twice as long."""
 TOKEN_CHARACTERS = 16
 """Characters of a batch's token: lower-case letters and digits."""
 _ALPHABET = string.ascii_lowercase + string.digits

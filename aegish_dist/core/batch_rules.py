@@ -17,7 +17,7 @@ POLL_SHARE = 0.1
 """A batch is looked at again after this share of its age."""
 MAX_DOUBLINGS = 16
 UNKNOWN_AFTER_S = BATCH_WINDOW_S + 7_200
-"""Seconds after which a batch that its provider does not know has ended: its window has."""
+"""Seconds after which a batch that its provider does not know is taken to have ended."""
 
 
 @dataclass(frozen=True, slots=True)
