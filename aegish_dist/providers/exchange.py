@@ -127,14 +127,10 @@ async def exchange(
             _request(session, route, method, body) as response,
         ):
             return Reply(response.status, response.headers, await _read_capped(response, cap))
-    except aiohttp.ClientError as error:
-        failure = _connection_error(error, time.monotonic() - began_s)
-    except TimeoutError:
-        failure = _late(route.time_limit_s)
-    except OSError as error:
-        failure = _connection_error(error, time.monotonic() - began_s)
+    except (aiohttp.ClientError, OSError) as error:
+        failure = _failure(error, route, began_s)
     # Raised out here because aiohttp's errors hold the request's headers, the key among them:
-    # inside the handlers they would hang on as context.
+    # inside the handler they would hang on as context.
     raise failure
 
 
@@ -167,13 +163,9 @@ async def stream(session: aiohttp.ClientSession, route: Route) -> AsyncGenerator
                 if not piece:
                     return
                 yield Reply(response.status, response.headers, piece)
-    except aiohttp.ClientError as error:
-        failure = _connection_error(error, time.monotonic() - began_s)
-    except TimeoutError:
-        failure = _late(route.time_limit_s)
-    except OSError as error:
-        failure = _connection_error(error, time.monotonic() - began_s)
-    raise failure
+    except (aiohttp.ClientError, OSError) as error:
+        failure = _failure(error, route, began_s)
+    raise failure  # out here, as in `exchange`
 
 
 def _request(
@@ -203,16 +195,16 @@ async def _read_capped(response: aiohttp.ClientResponse, cap: int) -> bytes | No
     return b"".join(chunks)
 
 
-def _late(time_limit_s: float) -> ProviderError:
-    return ProviderError(f"no answer within {time_limit_s:g} s", error_class=ErrorClass.DEADLINE)
-
-
-def _connection_error(error: Exception, waited_s: float) -> ProviderError:
+def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:
+    # aiohttp's own timeouts, of which only that of connecting is set, are both kinds of error.
+    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
+        words = f"no answer within {route.time_limit_s:g} s"
+        return ProviderError(words, error_class=ErrorClass.DEADLINE)
     # Only a connector's own words are safe to repeat: others may quote a URL or a header.
     words = str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
     unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
     return ProviderError(
         f"connection failed: {words}",
         error_class=ErrorClass.CONNECTION,
-        cut=waited_s >= LONG_WAIT_S and not unsent,
+        cut=time.monotonic() - began_s >= LONG_WAIT_S and not unsent,
     )
