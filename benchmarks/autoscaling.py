@@ -17,7 +17,6 @@ import json
 import subprocess
 import sys
 import time
-import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,10 +28,11 @@ from typing import Any, NamedTuple
 import click
 from cluster import Cluster, Simulators, product
 from measuring import laid_out, number, print_table
+from monitored import Prometheus
 
 from tests.services import START_TIMEOUT_S, accepts_connections, free_port, wait_until
 from tests.unit.deploy.autoscaler import TICK_S, Autoscaler, ScalingRule
-from tests.unit.deploy.charts import VALUES, Rendered, environment
+from tests.unit.deploy.charts import NAMESPACE, VALUES, Rendered, environment
 
 SPEED = 15
 """Times as fast as the rule's clock runs."""
@@ -133,41 +133,20 @@ def measured(port: int, name: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
-def reading(prometheus: str, query: str) -> float | None:
+def reading(prometheus: Prometheus, query: str) -> float | None:
     """Ask Prometheus as KEDA does; an empty answer is none, and so is a failure."""
-    url = f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            found = json.load(answer)["data"]["result"]
+        found = prometheus.query(query)
     except OSError:
         return None
     return float(found[0]["value"][1]) if found else None
-
-
-def start_prometheus(cluster: Cluster, exporter: int) -> str:
-    """Start a Prometheus that scrapes the exporter twice a second; return its URL."""
-    port, home = free_port(), cluster.home / "prometheus"
-    home.mkdir()
-    labels = {"namespace": "bench"}
-    job = {
-        "job_name": "exporter",
-        "static_configs": [{"targets": [f"127.0.0.1:{exporter}"], "labels": labels}],
-    }
-    config = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}}
-    (home / "prometheus.yml").write_text(json.dumps(config | {"scrape_configs": [job]}))
-    cluster.start(
-        "prometheus", f"--config.file={home}/prometheus.yml", f"--storage.tsdb.path={home}/data",
-        f"--web.listen-address=127.0.0.1:{port}",
-    )  # fmt: skip
-    wait_until(lambda: accepts_connections(port), "Prometheus", START_TIMEOUT_S)
-    return f"http://127.0.0.1:{port}"
 
 
 def follow(
     cluster: Cluster,
     workers: Workers,
     spec: Mapping[str, Any],
-    prometheus: str,
+    prometheus: Prometheus,
     aside: ThreadPoolExecutor,
 ) -> tuple[str, list[Row]]:
     """Submit a run once the fleet rests, and apply the rule until it rests again.
@@ -176,7 +155,7 @@ def follow(
         cluster: Everything but workers.
         workers: The workers, of which there are none.
         spec: Of the scaled object.
-        prometheus: URL of the Prometheus that answers its query.
+        prometheus: Answers its query.
         aside: Runs `submit` meanwhile.
 
     Returns:
@@ -250,7 +229,10 @@ def drill(rendered: Rendered) -> Drilled:
         cluster.start(*product("worker", "--aggregate-only"), environ=environ)
         wait_until(lambda: accepts_connections(port), "the exporter", START_TIMEOUT_S)
         aside = stack.enter_context(ThreadPoolExecutor(1))
-        run_id, tape = follow(cluster, workers, spec, start_prometheus(cluster, port), aside)
+        (home := cluster.home / "prometheus").mkdir()
+        watched = Prometheus(home, {"exporter": [port]}, {}, "500ms", {"namespace": NAMESPACE})
+        prometheus = stack.enter_context(watched)
+        run_id, tape = follow(cluster, workers, spec, prometheus, aside)
         planned = json.loads(cluster.run("status", "--run-id", run_id, "--json"))["planned"]
         answered = sum(simulators.stats()["requests"].values())
         stored = cluster.stored(run_id)

@@ -19,7 +19,6 @@ import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import aiohttp
 import click
@@ -27,9 +26,7 @@ import psutil
 from aiohttp import web
 from cluster import Cluster, Simulators
 from measuring import laid_out
-from sqlalchemy import text
 
-from aegish_dist.db.engine import open_engine
 from tests.services import free_port, wait_until
 
 KILLS = 50
@@ -207,14 +204,6 @@ class BatchCluster(Cluster):
     def _catalog(self) -> str:
         entries = "".join(ENTRY.format(model=model) for model in MODELS)
         return CATALOG.format(url=self._simulators.urls[0]) + entries
-
-    def rows(self, query: str, **values: object) -> list[Any]:
-        """Return the rows of a query."""
-        engine = open_engine(self.environ["AEGISH_DIST_DATABASE_URL"])
-        with engine.connect() as connection:
-            rows = list(connection.execute(text(query), values))
-        engine.dispose()
-        return rows
 
 
 def drill(cluster: BatchCluster, killer: Killer, runs: int) -> None:

@@ -18,8 +18,11 @@ than one was created: none.
 
 import json
 import sys
+import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -28,8 +31,6 @@ from typing import Any
 import click
 from cluster import Cluster, Simulators
 from measuring import laid_out
-from sqlalchemy import text
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.pipeline.simulate import one_of_each_format
@@ -120,11 +121,6 @@ class Vendors(Cluster):
             for model, wire in one_of_each_format().items()
         )
 
-    def rows(self, query: str) -> list[Any]:
-        """Return the rows of a query."""
-        with Session(self._engine) as session:
-            return list(session.execute(text(query)).all())
-
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -159,13 +155,16 @@ class Compared:
         return whole and self.apart <= ALLOWED
 
 
-def scenario() -> str:
-    """Return the scenario of a provider that does everything wrong now and then."""
+@contextmanager
+def scenario_file() -> Iterator[Path]:
+    """Give the scenario of a provider that does everything wrong now and then."""
     calls = (
         f"[batches.calls.{endpoint}]\n" + "".join(f"{fault} = {CALL_FAULT}\n" for fault in faults)
         for endpoint, faults in CALL_FAULTS.items()
     )
-    return SCENARIO + "\n" + "\n".join(calls)
+    with tempfile.TemporaryDirectory(prefix="batches") as folder:
+        (path := Path(folder, "scenario.toml")).write_text(SCENARIO + "\n" + "\n".join(calls))
+        yield path
 
 
 def write_commands(path: Path, number: int) -> None:
@@ -236,13 +235,11 @@ def show(found: list[Compared]) -> None:
 @click.option("--keep", type=click.Path(path_type=Path), help="Write the simulator's counters.")
 def main(*, items: int, keep: Path | None) -> None:
     """Ask, wait, compare."""
-    scenario_path = Path(f"/tmp/batches-{time.monotonic_ns()}.toml")
-    scenario_path.write_text(scenario())
     with (
-        Simulators(latency="constant:0.05", scenario=scenario_path) as simulators,
+        scenario_file() as path,
+        Simulators(latency="constant:0.05", scenario=path) as simulators,
         Vendors(simulators) as cluster,
     ):
-        scenario_path.unlink()
         cluster.environ["AEGISH_DIST_BATCH_POLL_S"] = POLL_S
         cluster.start_workers(WORKERS)
         cluster.wait_for_workers()

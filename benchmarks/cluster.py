@@ -256,6 +256,11 @@ class Cluster(Parts):
         """Return the memory of the largest worker process."""
         return memory_mb(self.workers)
 
+    def rows(self, query: str, **values: object) -> list[Any]:
+        """Return the rows of a query."""
+        with Session(self._engine) as session:
+            return list(session.execute(text(query), values).all())
+
     def progress(self, run_id: str) -> dict[str, Progress]:
         """Return what is stored of a run, by model name; models without a verdict are absent."""
         query = text(

@@ -54,6 +54,7 @@ class Prometheus:
         jobs: Mapping[str, Sequence[int]],
         rules: Mapping[str, str],
         interval: str = "1s",
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Write its configuration.
 
@@ -62,16 +63,21 @@ class Prometheus:
             jobs: Ports by name of the job.
             rules: Contents of rule files by name.
             interval: Between scrapes, and between evaluations of the rules.
+            labels: Of every series, as a cluster would add them.
         """
         self._home = home
         for name, content in rules.items():
             (home / name).write_text(content)
+        found = {"labels": dict(labels or {})}
         config = {
             "global": {"scrape_interval": interval, "evaluation_interval": interval}
             | {"scrape_timeout": interval},
             "rule_files": [str(home / name) for name in rules],
             "scrape_configs": [
-                {"job_name": job, "static_configs": [{"targets": [f"{HOST}:{p}" for p in ports]}]}
+                {
+                    "job_name": job,
+                    "static_configs": [{"targets": [f"{HOST}:{p}" for p in ports]} | found],
+                }
                 for job, ports in jobs.items()
             ],
         }

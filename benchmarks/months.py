@@ -137,7 +137,6 @@ def upgrade(simulators: Simulators, old: Path) -> dict[str, str]:
         found = result(cluster, simulators, url)
         print(*(line for line in doctor.splitlines() if "versions" in line), sep="\n")
         when = f"migrated at {migrated_at}, both at {both}"
-        print(found, when, flush=True)
         return {"drill": "upgrade", **found, "schema": " -> ".join(schemas), "verdicts": when}
 
 
