@@ -87,12 +87,12 @@ def settle_batches(workspace: Workspace, run: Run, reason: Held, observer: Obser
         return
     what = f"{counted(number, 'batch', 'es')} at the provider"
     if not cancels:
-        observer.note(f"{what} end by themselves and are paid for; their answers are kept")
+        observer.note(f"{what} will go on to the end and be paid for; all answers are kept")
     elif embedded:
         again = f"`aegish-dist cancel --run-id {run.run_id}`"
-        observer.note(f"{what} have not ended yet: {again} once more stores what they answered")
+        observer.note(f"{what} did not end in time: {again} once more stores the answers")
     else:
-        observer.note(f"{what}: workers cancel them, and store what they answered, which is paid")
+        observer.note(f"workers cancel {what}, and store the answers, which are paid for")
 
 
 def require_not_held(run: Run) -> None:

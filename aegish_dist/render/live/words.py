@@ -110,7 +110,7 @@ def _batches_of_all(status: RunStatus) -> list[str]:
     batches, answered, requests = (
         sum(getattr(each, name) for each in opened) for name in ("open", "answered", "requests")
     )
-    return [f"{_counted_batches(batches)} open, {answered:,} of {requests:,} answered"]
+    return [f"{counted(batches, 'batch', 'es')} open, {answered:,} of {requests:,} answered"]
 
 
 def why(model: ModelStatus) -> str:
@@ -142,13 +142,9 @@ def _open_batches(batches: BatchTotals) -> str:
         for state, number in batches.states.items()
         if state is not BatchState.ENDED
     )
-    words = f"{_counted_batches(batches.open)} ({states})"
+    words = f"{counted(batches.open, 'batch', 'es')} ({states})"
     words += f": {batches.answered:,} of {batches.requests:,} answered"
     return words if batches.oldest_s is None else f"{words}, oldest {duration(batches.oldest_s)}"
-
-
-def _counted_batches(number: int) -> str:
-    return f"{number:,} batch" if number == 1 else f"{number:,} batches"
 
 
 _STATES = {
