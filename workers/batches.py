@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.desk import Desk
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
 from aegish_dist.providers.session import provider_session
+from workers.lifecycle import new_worker_name
 from workers.store import DaemonThread
 
 log = get_logger(__name__)
@@ -84,7 +84,6 @@ class Batches(bootsteps.StartStopStep):
         )
         thread = DaemonThread("aegish-batch-store")
         broker = DaemonThread("aegish-batch-broker")
-        name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
         pins: frozenset[str] = getattr(worker, "pins", frozenset())
 
         async def publish_live(items: Sequence[Item]) -> None:
@@ -94,7 +93,7 @@ class Batches(bootsteps.StartStopStep):
             for end in (engine.dispose, thread.shutdown, broker.shutdown):
                 stack.callback(end)
             pace = BatchPace(conf.aegish_batch_poll_s)
-            desk = Desk(engine, thread, publish_live, name, pace, worker.pool.work)
+            desk = Desk(engine, thread, publish_live, new_worker_name(), pace, worker.pool.work)
             async with provider_session() as providers:
                 self._keeper = BatchKeeper(
                     desk,

@@ -146,6 +146,12 @@ class Parts:
     """Makes aggregations."""
 
 
+def new_worker_name() -> str:
+    """Return a name of this process for the store."""
+    # Containers on one host may have the same host name and process ids.
+    return f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
+
+
 @asynccontextmanager
 async def open_evaluator(app: Any, calls: int, work: Work | None = None) -> AsyncIterator[Parts]:
     """Open all parts that evaluating and aggregating need, and close them in reverse order.
@@ -158,8 +164,7 @@ async def open_evaluator(app: Any, calls: int, work: Work | None = None) -> Asyn
     Raises:
         AegishError: The database is unreachable or not migrated.
     """
-    # Containers on one host may have the same host name and process ids.
-    name = f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
+    name = new_worker_name()
     credentials = CatalogCredentials(app.conf.aegish_catalog, os.environ)
     url = app.conf.aegish_database_url
     with (

@@ -61,6 +61,11 @@ def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Pro
         return dict(zip(models.keys, found, strict=True))
 
 
+def costs_of(progress: Mapping[str, Progress]) -> dict[str, Decimal]:
+    """Return the cost of each model so far, in USD; 0 where it is unknown."""
+    return {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
+
+
 def _progress(
     newest: Sequence[Any], replaced: Sequence[Any], awaiting_retry: int, window_s: float
 ) -> Progress:

@@ -16,12 +16,8 @@ from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.run import Run
-from aegish_dist.db.batch_totals import (
-    batch_totals,
-    lock_run,
-    usage_of_answers,
-)
-from aegish_dist.db.progress import model_progress
+from aegish_dist.db.batch_totals import batch_totals, lock_run, usage_of_answers
+from aegish_dist.db.progress import costs_of, model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
 from aegish_dist.models.estimate import ANSWER_TOKENS, fixed_characters, input_tokens
@@ -64,12 +60,9 @@ def batch_budget(session: Session, run: Run, spec: ModelSpec) -> BatchBudget:
         run: A run that was submitted.
         spec: One of its models that is asked in batches.
     """
-    capped = _caps(run) != (None, None)
-    room = None
-    if capped:
+    if _is_capped(run):
         lock_run(session, run.run_id)
-        room = _room(run, spec.id, _spent(session, run), batch_totals(session, run.run_id))
-    return _budget(session, run, spec, room)
+    return _budget(session, run, spec, _room_now(session, run, spec.id))
 
 
 def has_money_left(session: Session, run_id: str, model: str) -> bool:
@@ -80,10 +73,7 @@ def has_money_left(session: Session, run_id: str, model: str) -> bool:
         run_id: A full run id.
         model: One of its models.
     """
-    run = load_run(session, run_id)
-    if _caps(run) == (None, None):
-        return True
-    room = _room(run, model, _spent(session, run), batch_totals(session, run_id))
+    room = _room_now(session, load_run(session, run_id), model)
     return room is None or room > 0
 
 
@@ -139,6 +129,17 @@ def _caps(run: Run) -> tuple[Decimal | None, Decimal | None]:
     return parameters.max_cost_usd, parameters.max_cost_per_model_usd
 
 
+def _is_capped(run: Run) -> bool:
+    return _caps(run) != (None, None)
+
+
+def _room_now(session: Session, run: Run, model: str) -> Decimal | None:
+    """Return what the caps leave; without one, verdicts are not summed."""
+    if not _is_capped(run):
+        return None
+    return _room(run, model, _spent(session, run), batch_totals(session, run.run_id))
+
+
 def _room(
     run: Run, model: str, spent: Mapping[str, Decimal], totals: Mapping[str, BatchTotals]
 ) -> Decimal | None:
@@ -151,8 +152,7 @@ def _room(
 
 
 def _spent(session: Session, run: Run) -> dict[str, Decimal]:
-    progress = model_progress(session, run, WINDOW_S)
-    return {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
+    return costs_of(model_progress(session, run, WINDOW_S))
 
 
 def _committed(

@@ -10,7 +10,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls, ModelStatus, State
 from aegish_dist.core.stop_rule import Decision
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.db.progress import Progress
+from aegish_dist.db.progress import Progress, costs_of
 from aegish_dist.db.workers import Fleet, Halt
 
 
@@ -38,11 +38,6 @@ def model_statuses(facts: RunFacts) -> tuple[ModelStatus, ...]:
     """Return how far each model of a run is, in the order of the run."""
     over = over_budget(facts.run, costs_of(facts.progress)) | set(facts.out_of_money)
     return tuple(_status(facts, spec.id, over=spec.id in over) for spec in facts.run.models)
-
-
-def costs_of(progress: Mapping[str, Progress]) -> dict[str, Decimal]:
-    """Return the cost of each model so far, in USD; 0 where it is unknown."""
-    return {model: each.cost_usd or Decimal(0) for model, each in progress.items()}
 
 
 def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:

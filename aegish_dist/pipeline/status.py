@@ -18,12 +18,12 @@ from aegish_dist.db.batch_totals import batch_totals
 from aegish_dist.db.batches import batch_work_left
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import failed_kinds
-from aegish_dist.db.progress import model_progress
+from aegish_dist.db.progress import costs_of, model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.stop_rules import load_decision
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.pipeline.batch_budget import is_out_of_money
-from aegish_dist.pipeline.model_status import RunFacts, all_failures, costs_of, model_statuses
+from aegish_dist.pipeline.model_status import RunFacts, all_failures, model_statuses
 
 RATE_WINDOW_S = 15.0
 """Seconds over which verdicts per second are taken."""

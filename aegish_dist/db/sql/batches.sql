@@ -1,19 +1,21 @@
 -- The life of batches: `db.batches` and `db.batch_items` read and write these.
 
+-- fragment: batching_model
+-- Columns of `model`, with where its calls go.
+model.id AS run_model_id, model.run_id, model.model, model.queue,
+model.batch_from, model.spec ->> 'wire' AS wire, model.spec ->> 'base_url' AS base_url,
+model.spec ->> 'key_variable' AS key_variable
+
 -- name: models_to_plan
 -- The models of runs that are asked in batches now and lack something, with where their calls go.
-SELECT model.id AS run_model_id, model.run_id, model.model, model.queue,
-       model.batch_from, model.spec ->> 'wire' AS wire, model.spec ->> 'base_url' AS base_url,
-       model.spec ->> 'key_variable' AS key_variable
+SELECT {batching_model}
 FROM run_models AS model JOIN runs AS run ON run.id = model.run_id
 WHERE model.open AND model.batch_from <= now() AND run.held IS NULL
 ORDER BY model.id
 
 -- name: models_of_due_batches
 -- The models of runs that have a batch which is due, with where their calls go.
-SELECT model.id AS run_model_id, model.run_id, model.model, model.queue,
-       model.batch_from, model.spec ->> 'wire' AS wire, model.spec ->> 'base_url' AS base_url,
-       model.spec ->> 'key_variable' AS key_variable
+SELECT {batching_model}
 FROM run_models AS model
 WHERE model.id IN (SELECT run_model_id FROM batches WHERE state <> 'ended' AND due_at <= now())
 ORDER BY model.id
@@ -69,7 +71,8 @@ WHERE NOT EXISTS (
 ORDER BY item.generation, item.epoch, item.sample_key
 
 -- name: put_items_in_batch
--- Puts items of its model into the batch `:batch`: one more try of those that were in others. One that is in an open batch, or is asked live, is left out.
+-- Puts items of its model into the batch `:batch`: one more try of those that were in others. One that
+-- is in an open batch, or is asked live, is left out.
 INSERT INTO batched_items AS batched (run_model_id, sample_key, epoch, generation, batch_id)
 SELECT batch.run_model_id, item.sample_key, item.epoch, item.generation, batch.id
 FROM batches AS batch

@@ -30,10 +30,9 @@ async def hand_over(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
     if batch.held is Held.PAUSED:
         await desk.give_back(batch, desk.pace.longest_s)
         return
-    if batch.held is not None:
-        await desk.ask(lambda session: _dissolve(session, desk, batch))
-        return
-    requests = await desk.ask(lambda session: _begin(session, desk, batch))
+    requests: list[BatchRequest] = []
+    if batch.held is None:
+        requests = await desk.ask(lambda session: _begin(session, desk, batch))
     if not requests:
         await desk.ask(lambda session: _dissolve(session, desk, batch))
         return
