@@ -31,6 +31,11 @@ LARGE = 8 * 2**30
 SMALL_CACHE = 512 * 2**20
 KEPT_WAL = 2**30
 DEAD_SHARE = 0.2
+_NAMES = {
+    "broker": ("AEGISH_DIST_BROKER_URL", "the broker's Redis"),
+    "limits": ("AEGISH_DIST_LIMITER_URL", "the limiter's Redis"),
+}
+"""Setting and name of a Redis, by its part."""
 
 
 def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -> list[Check]:
@@ -53,7 +58,7 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
     for part, url in _servers(app, limiter_url).items():
         try:
             before = datetime.now(UTC)
-            found = server_facts(url)
+            found = server_facts(url, *_NAMES[part])
             behind_s = (found.pop("clock") - before).total_seconds()
             behind_s -= (facts.clock - here).total_seconds()
             checks += judge_redis(part, found, behind_s)

@@ -65,13 +65,18 @@ def limiter_memory(url: str) -> tuple[int, int]:
     return int(memory["used_memory"]), int(memory["maxmemory"])
 
 
-def server_facts(url: str) -> dict[str, Any]:
+def server_facts(url: str, setting: str, server: str) -> dict[str, Any]:
     """Return the clock, the limits and the state of a Redis, by the names of its `INFO`.
+
+    Args:
+        url: Its URL.
+        setting: Setting that gives the URL.
+        server: Its name in an error.
 
     Raises:
         QueueError: It cannot be reached.
     """
-    with _connected(url) as client:
+    with _connected(url, setting, server) as client:
         seconds, micros = client.time()
         found = client.info()
     clock = datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=micros)
@@ -95,7 +100,9 @@ def probe_now(url: str, models: Collection[str]) -> None:
 
 
 @contextmanager
-def _connected(url: str) -> Iterator[redis.Redis]:
+def _connected(
+    url: str, setting: str = "AEGISH_DIST_LIMITER_URL", server: str = "the limiter's Redis"
+) -> Iterator[redis.Redis]:
     try:
         with redis.Redis.from_url(
             url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
@@ -104,8 +111,7 @@ def _connected(url: str) -> Iterator[redis.Redis]:
     except (exceptions.RedisError, OSError) as error:
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise QueueError(
-            f"the limiter's Redis cannot be used ({problem}):"
-            " check AEGISH_DIST_LIMITER_URL and that the server is running"
+            f"{server} cannot be used ({problem}): check {setting} and that the server is running"
         ) from error
 
 

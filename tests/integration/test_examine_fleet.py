@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from celery import Celery
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -106,3 +107,12 @@ def test_the_servers_of_a_fleet(engine: Engine, redis_url: str, aegish: CommandL
     assert sum(each.part == "limits" for each in checks) == 4
     out = aegish("doctor", "--fleet").out
     assert "versions     no worker runs" in out
+
+
+def test_an_unreachable_broker_is_named_with_its_own_setting(engine: Engine) -> None:
+    """The remedy is not that of the limiter's Redis, which may be another one."""
+    app = Celery(broker="redis://127.0.0.1:1/0")
+    bad = [check for check in examine_fleet(engine, app, None) if check.part == "broker"]
+    assert [check.ok for check in bad] == [False]
+    assert bad[0].detail.startswith("the broker's Redis cannot be used")
+    assert "check AEGISH_DIST_BROKER_URL" in bad[0].detail
