@@ -16,8 +16,9 @@ MAX_TRIES = 3
 POLL_SHARE = 0.1
 """A batch is looked at again after this share of its age."""
 MAX_DOUBLINGS = 16
-UNKNOWN_AFTER_S = BATCH_WINDOW_S + 7_200
-"""Seconds after which a batch that its provider does not know is taken to have ended."""
+UNKNOWN_AFTER_S = 2 * BATCH_WINDOW_S + 7_200
+"""Seconds after which a batch that its provider does not know is taken to have ended: Gemini's end
+last, after two windows."""
 
 
 @dataclass(frozen=True, slots=True)
