@@ -32,10 +32,8 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     Args:
         path: Where the file shall be. `-`, `/dev/stdout`, other open descriptors (a shell's
             `>(...)`) and `/dev/null` are written to as they are.
-        private: Whether a new file is for its owner alone.
 
     Raises:
-        OutputError: The file cannot be written there.
         BrokenPipeError: The reader of a pipe has closed it.
     """
     try:
@@ -67,7 +65,6 @@ def replacing_in(
     Folders that are missing are made. Files that the body does not open stay as they are.
 
     Args:
-        folder: Where the files shall be; no stream.
         is_ours: Whether a file that is there is an earlier version, to be replaced; None: each is.
 
     Raises:

@@ -37,8 +37,6 @@ def in_order(
     is made.
 
     Args:
-        executor: Runs the calls.
-        work: Called with each argument.
         arguments: Taken only as far as the bound allows.
         ahead: Calls that are under way or whose result waits, beyond the one yielded; at least 0.
     """
@@ -58,10 +56,6 @@ def map_in_processes(
 
     Args:
         work: Copied into each process, where it may remember things between calls.
-        arguments: Few are taken ahead of the results.
-
-    Raises:
-        ConfigError: A process was ended from outside.
     """
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # noqa: PLC0415
     from multiprocessing import get_context  # noqa: PLC0415

@@ -9,7 +9,6 @@ from importlib.resources import files
 from redis import exceptions
 
 LOST = (OSError, exceptions.ConnectionError, exceptions.TimeoutError)
-"""Errors of a connection that was lost."""
 
 _REFUSALS = {
     "MISCONF": "its disk takes no more",
@@ -22,12 +21,7 @@ _REFUSALS = {
 
 
 def load_script(package: str, name: str) -> str:
-    """Return the text of a Lua script.
-
-    Args:
-        package: Package with the script beside its modules.
-        name: File name without `.lua`.
-    """
+    """Return the text of a Lua script."""
     return files(package).joinpath(f"{name}.lua").read_text(encoding="utf-8")
 
 

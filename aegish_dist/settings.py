@@ -80,7 +80,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limiter_url: SecretStr | None = None
     """Redis that holds the fleet's rate limits; the broker when unset and that is a Redis."""
     home: Path = msgspec.field(default_factory=_data_directory)
-    """Folder of the embedded database."""
     cache: Path = msgspec.field(default_factory=_cache_directory)
     """Folder where list prices are remembered for a day; deleting it does no harm."""
     spool: Path | None = None
@@ -106,7 +105,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trace_items: Annotated[float, Meta(ge=0, le=1)] = 1.0
     """Share of the items that have spans where OTEL_* variables ask for traces."""
     log_format: Literal["console", "json"] = "console"
-    """`console` for people, `json` for collectors."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None
     """Least severe level that is written: INFO in workers, WARNING elsewhere when unset."""
 

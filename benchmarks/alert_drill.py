@@ -35,7 +35,6 @@ class Drilled:
     cleared_s: float | None
     """Seconds from the remedy until it was silent; None: it was not."""
     others: tuple[str, ...]
-    """Other alerts that fired meanwhile."""
 
 
 def drill(stand: Stand, of: AlertDrill) -> Drilled:

@@ -18,7 +18,6 @@ class AlertDrill:
     """One alert and its fault."""
 
     alert: str
-    """Its name."""
     fault: str
     """The fault and its remedy, for the table."""
     strike: Strike

@@ -54,8 +54,6 @@ class Stand:
 
         Args:
             home: An empty folder.
-            workers: Processes.
-            catalog: Of the models; `{url}` stands for the provider.
             drilled: Whether the minutes of the rules last a second.
         """
         self.home = home
@@ -111,12 +109,7 @@ class Stand:
         return os.environ | {f"AEGISH_DIST_{n.upper()}": str(v) for n, v in settings.items()}
 
     def simulate(self, *options: str, scenario: str = "") -> None:
-        """Start the provider again, with other options.
-
-        Args:
-            options: Of `simulate-provider`, beside its port.
-            scenario: Contents of a scenario file.
-        """
+        """Start the provider again, with other options."""
         self._provider.stop()
         (path := self.home / "scenario.toml").write_text(scenario)
         port = ("--port", str(self._provider.port), "--scenario", str(path))
@@ -138,12 +131,7 @@ class Stand:
             yield
 
     def start_worker(self, port: int, broker_url: str | None = None) -> None:
-        """Start a worker without waiting for it.
-
-        Args:
-            port: Of its measures.
-            broker_url: Another way to the broker.
-        """
+        """Start a worker without waiting for it."""
         environ = self.environ | {"AEGISH_DIST_METRICS_PORT": str(port)}
         environ |= {"AEGISH_DIST_BROKER_URL": broker_url} if broker_url else {}
         self.workers[port] = self._start("worker", environ=environ)
@@ -186,11 +174,7 @@ class Stand:
             process.wait()
 
     def command(self, *arguments: str) -> str:
-        """Run a command of the product to its end and return what it printed.
-
-        Raises:
-            RuntimeError: It failed; with what it said.
-        """
+        """Run a command of the product to its end and return what it printed."""
         command = (sys.executable, "-m", "aegish_dist", *arguments)
         done = subprocess.run(
             command, cwd=ROOT, env=self.environ, capture_output=True, text=True, check=False

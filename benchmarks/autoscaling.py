@@ -46,11 +46,9 @@ class Row(NamedTuple):
     """A line of the tape."""
 
     seconds: float
-    """On the rule's clock."""
     items: float | None
     """The reading; None: there was none."""
     wanted: int
-    """Workers that the rule asked for."""
     calls: int
     """Calls in flight, those of ending workers aside."""
 
@@ -60,9 +58,7 @@ class Ending:
     """A worker that was asked to end."""
 
     process: "subprocess.Popen[bytes]"
-    """It."""
     calls: int
-    """Its calls in flight at that moment."""
     asked_at: float
     """Monotonic seconds."""
     took_s: float | None = None
@@ -74,15 +70,12 @@ class Workers:
     """Worker processes, as many as asked."""
 
     environ: Mapping[str, str]
-    """Of each."""
     kill_s: float
     """Seconds from SIGTERM to SIGKILL, as of a pod."""
     running: list[tuple["subprocess.Popen[bytes]", int]] = field(default_factory=list)
     """With their ports for metrics, oldest first."""
     ending: list[Ending] = field(default_factory=list)
-    """All that were asked to end."""
     killed: int = 0
-    """Those that had to be killed."""
 
     def scale(self, wanted: int) -> None:
         """Start or end as many as it takes, and look after those that end."""
@@ -151,13 +144,6 @@ def follow(
 ) -> tuple[str, list[Row]]:
     """Submit a run once the fleet rests, and apply the rule until it rests again.
 
-    Args:
-        cluster: Everything but workers.
-        workers: The workers, of which there are none.
-        spec: Of the scaled object.
-        prometheus: Answers its query.
-        aside: Runs `submit` meanwhile.
-
     Returns:
         Id of the run, and the tape.
     """
@@ -192,17 +178,11 @@ class Drilled:
     """Result of a drill."""
 
     planned: int
-    """Items of the run."""
     stored: int
-    """Its verdicts."""
     answered: int
-    """Requests that reached the simulated provider."""
     tape: list[Row]
-    """Readings and decisions."""
     ending: list[Ending]
-    """Workers that ended."""
     killed: int
-    """Workers that did not end in time."""
 
     @property
     def whole(self) -> bool:

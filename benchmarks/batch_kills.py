@@ -31,7 +31,6 @@ from tests.services import free_port, wait_until
 
 KILLS = 50
 ITEMS = 5
-"""Items of each batch."""
 AGAIN = 0.3
 """Chance that a further attempt of a batch meets a kill, too."""
 MOMENTS = ("before", "created", "answered")
@@ -74,15 +73,11 @@ class Killer:
     """Kills the worker that creates a batch, and counts."""
 
     kills: int
-    """Kills that are left."""
     chance: random.Random
     cluster: "BatchCluster | None" = None
     attempts: Counter[str] = field(default_factory=Counter)
-    """Attempts to create, by token."""
     created: Counter[str] = field(default_factory=Counter)
-    """Batches that the provider created, by token."""
     killed: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Kills by wire format and moment."""
 
     def moment(self, token: str) -> str | None:
         """Return when the worker of this attempt is to be killed; None: not at all."""

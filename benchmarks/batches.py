@@ -103,11 +103,7 @@ class Vendors(Cluster):
     """A cluster whose models are asked in one vendor's batches each."""
 
     def __init__(self, simulators: Simulators) -> None:
-        """Prepare it.
-
-        Args:
-            simulators: One running simulator, which speaks every dialect.
-        """
+        """Prepare it."""
         super().__init__(simulators, in_flight=100, workers=0)
         self.models = list(one_of_each_format())
 
@@ -129,7 +125,6 @@ class Compared:
     model: str
     planned: int
     row: Any
-    """Of the store."""
     billed: Decimal
     """The part of the bill that could be read, in USD."""
     unread: Decimal

@@ -75,7 +75,6 @@ class Simulators(Parts):
         Args:
             latency: Of every simulated model, such as `constant:1`.
             number: Processes; one serves about two thousand calls a second.
-            scenario: A file that says what else is different.
         """
         super().__init__()
         self._options = ["--latency", latency]
@@ -115,7 +114,6 @@ class Served(Protocol):
     """Whatever stands where workers look for the provider."""
 
     urls: list[str]
-    """Its addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,6 @@ class Progress:
     """Stored verdicts of one model of a run."""
 
     verdicts: int
-    """Stored so far."""
     last_stored_at: float
     """When the last of them was, in seconds since the epoch."""
 
@@ -144,10 +141,7 @@ class Cluster(Parts):
 
         Args:
             simulators: What its workers call, running; models are dealt out to them in turn.
-            in_flight: Calls that each model allows.
             concurrency: Items that each worker holds; as many as all models allow when None.
-            models: Names of simulated models.
-            workers: Processes to start with; more can follow.
         """
         super().__init__()
         self._simulators = simulators
@@ -225,11 +219,7 @@ class Cluster(Parts):
                 worker.resume()
 
     def run(self, *arguments: str) -> str:
-        """Run the product to its end and return what it printed.
-
-        Raises:
-            RuntimeError: It failed; with what it said.
-        """
+        """Run the product to its end and return what it printed."""
         result = subprocess.run(
             product(*arguments), cwd=ROOT, env=self.environ, capture_output=True, text=True,
             check=False,

@@ -51,13 +51,7 @@ def embedded(value: object) -> str:
 
 
 def page(answers: dict[str, Any], components: Path, rows: tuple[str, ...]) -> str:
-    """Return the page.
-
-    Args:
-        answers: As `watched_run.py` writes them.
-        components: Folder of the built components.
-        rows: Headings of the rows to draw; none: all.
-    """
+    """Return the page."""
     path = ROOT / "deploy" / "grafana" / "dashboards" / "aegish-dist.json"
     drawn = {"dashboard": chosen(json.loads(path.read_text()), rows), **answers, **SIZES}
     script = (components / "dashboard.js").read_text().replace("</script", "<\\/script")

@@ -39,11 +39,7 @@ def worlds(sizes: Array, n: int, rate: float | None, icc: float, epochs: int) ->
     """Yield the true differences of one cell, with clusters hard for one side or for both.
 
     Args:
-        sizes: Samples by cluster and stratum.
-        n: Samples of one label.
         rate: Of the baseline; None: 1 - 1/n.
-        icc: Correlation of answers within a cluster.
-        epochs: Answers to each sample.
     """
     a = 1 - 1 / n if rate is None else rate
     for difference in DIFFERENCES:
@@ -52,13 +48,7 @@ def worlds(sizes: Array, n: int, rate: float | None, icc: float, epochs: int) ->
 
 
 def covered(world: World, weights: Array, replications: int) -> float:
-    """Return the share of replications whose interval holds the true difference, in percent.
-
-    Args:
-        world: The truth.
-        weights: Of the strata.
-        replications: How many.
-    """
+    """Return the share of replications whose interval holds the true difference, in percent."""
     generator = np.random.default_rng(SEED)
     found = intervals(world.sums(generator, replications), world.sizes, weights)
     truth = world.difference
@@ -133,15 +123,7 @@ def show_nine(replications: int) -> None:
 def nine_differ(
     generator: np.random.Generator, sizes: Array, rate: float, icc: float, shared: float
 ) -> bool:
-    """Return whether Holm's smallest p of a run is below 0.05.
-
-    Args:
-        generator: Where randomness comes from.
-        sizes: Samples by cluster and stratum.
-        rate: Of every model.
-        icc: Correlation of answers within a cluster.
-        shared: Share of the samples that all models answer alike.
-    """
+    """Return whether Holm's smallest p of a run is below 0.05."""
     own = generator.binomial(sizes.astype(int), 1 - shared)
     right = generator.binomial(own, beta_rates(generator, rate, icc, (9, len(sizes), 1)))
     first, second = np.triu_indices(9, 1)

@@ -65,7 +65,6 @@ class Cell:
     connections: int
     """Allowed per model."""
     epochs: int
-    """How often everything is asked."""
 
     def __str__(self) -> str:
         return (

@@ -42,17 +42,13 @@ class Fleet:
     first: tuple[float, float]
     """Share of the limit used, and share of calls refused, in the first minute."""
     later: tuple[float, float]
-    """The same after it."""
     requests_per_worker_s: float
-    """Requests to the script."""
     fewest: float
     """Answers of one worker as a part of the mean."""
     most: float
-    """The same."""
     halved: float
     """Share of the limit used right after half of the workers were killed."""
     doubled: float
-    """The same after as many were started."""
 
 
 async def _watched(provider: Provider, workers: int, seconds: float) -> Fleet:

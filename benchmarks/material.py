@@ -25,7 +25,6 @@ class Material:
     files: tuple[Path, ...]
     """Where they came from; nothing when they are bundled."""
     datasets: tuple[Dataset, ...]
-    """The part of them that is asked."""
     limit: int | None = None
     """At most this many samples of each; None for all."""
 

@@ -59,21 +59,16 @@ class Watch:
     """Polls the simulated provider in a thread while something calls it; a context manager."""
 
     stats: Callable[[], dict[str, Any]]
-    """Reads the counters, which start at zero."""
     planned: int
-    """Calls that will come."""
     cpu: Callable[[], float]
     """Reads the CPU seconds of what is measured, once, at the first call."""
     memory: Callable[[], float]
-    """Reads its memory in MB."""
     started: float = field(default_factory=time.monotonic)
     calls: list[tuple[float, int, int]] = field(default_factory=list)
     """From the first call on: seconds since the start, calls so far, calls in flight."""
     cpu_at_first_call_s: float = 0.0
     memory_mb: float = 0.0
-    """The most that was seen."""
     in_flight_max: int = 0
-    """As the simulator counted."""
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 

@@ -60,10 +60,6 @@ class Prometheus:
 
         Args:
             home: An empty folder for configuration and data.
-            jobs: Ports by name of the job.
-            rules: Contents of rule files by name.
-            interval: Between scrapes, and between evaluations of the rules.
-            labels: Of every series, as a cluster would add them.
         """
         self._home = home
         for name, content in rules.items():
@@ -121,14 +117,7 @@ class Prometheus:
 def start_exporter(
     environ: Mapping[str, str], port: int, log: Path, interval_s: float = 1.0
 ) -> "subprocess.Popen[bytes]":
-    """Start the exporter of a fleet without waiting for it.
-
-    Args:
-        environ: Names the database and the broker.
-        port: Port of its measures.
-        log: File for what it says.
-        interval_s: Seconds between two readings.
-    """
+    """Start the exporter of a fleet without waiting for it."""
     command = (sys.executable, "-m", "aegish_dist", "exporter", "--metrics-port", str(port))
     with log.open("ab") as output:
         return subprocess.Popen(

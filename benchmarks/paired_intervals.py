@@ -30,7 +30,6 @@ def intervals(sums: Array, sizes: Array, weights: Array) -> Intervals:
     Args:
         sums: Differences b - a summed up by replication, cluster and stratum.
         sizes: Samples by cluster and stratum, the same in all replications.
-        weights: Of the strata.
     """
     total = sizes.sum(axis=0)
     share = sizes / total
@@ -90,12 +89,7 @@ def _reach(t: Array, squares: Array, slope: Array) -> Array:
 
 
 def degrees_of_freedom(sizes: Array, weights: Array) -> float:
-    """Return Satterthwaite's degrees of freedom of CR2.
-
-    Args:
-        sizes: Samples by cluster and stratum.
-        weights: Of the strata.
-    """
+    """Return Satterthwaite's degrees of freedom of CR2."""
     total = sizes.sum(axis=0)
     share = sizes / total
     x = weights * share / np.sqrt((1 - share) * total)

@@ -22,12 +22,10 @@ class World:
     a: float
     """True rate of the baseline, in every stratum."""
     b: float
-    """True rate of the candidate."""
     icc: float
     """Correlation of the answers about two samples of a cluster, in [0, 1): the rates of the
     clusters come from a beta distribution, the same rate for both labels."""
     epochs: int
-    """Answers to each sample."""
     alike: bool
     """Whether a cluster that is hard for one side is hard for the other."""
 
@@ -52,14 +50,7 @@ class World:
 def beta_rates(
     generator: np.random.Generator, mean: float, icc: float, shape: tuple[int, ...]
 ) -> Array:
-    """Draw the rates of clusters.
-
-    Args:
-        generator: Where randomness comes from.
-        mean: Of the rates.
-        icc: Correlation of two answers within a cluster.
-        shape: Of the result.
-    """
+    """Draw the rates of clusters."""
     if icc == 0 or mean in (0, 1):
         return np.full(shape, mean)
     size = 1 / icc - 1
@@ -92,9 +83,7 @@ def some_clusters(clusters: int, samples: int | None = None, seed: int = 1) -> A
     """Draw so many clusters of malicious samples.
 
     Args:
-        clusters: How many.
         samples: Scale the sizes to about so many samples; None: as they are.
-        seed: Of the draw.
     """
     pool = bundled_sizes()[:, :1]
     sizes = np.random.default_rng(seed).choice(pool[pool[:, 0] > 0], clusters)

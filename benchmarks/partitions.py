@@ -45,7 +45,6 @@ from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 
 RUN = 100_000
-"""Verdicts of a run."""
 GROUP = 50
 ASKED = 20_000
 BATCH = 20_000

@@ -33,9 +33,7 @@ class Means:
         """Compute as the product does; a test compares the two.
 
         Args:
-            strata: Indices of the samples of each.
             binary: Of each sample, from 0.
-            values: Runs x samples.
         """
         self.strata, self.binary, self.values = strata, binary, values
         k = len(strata)
@@ -88,13 +86,7 @@ def bounds(p: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def intervals(metric: str, places: list[Place], values: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the lower and the upper ends of runs over the same samples.
-
-    Args:
-        metric: "micro", "macro", "score" or "product".
-        places: The samples.
-        values: Runs x samples.
-    """
+    """Return the lower and the upper ends of runs over the same samples."""
     binary = np.array([place.binary for place in places])
     sides = [
         np.array([i for i, place in enumerate(places) if place.target is target])

@@ -15,8 +15,6 @@ def measured(watch: Watch, *, wall_s: float, cpu_s: float) -> dict[str, float]:
     """Return the figures that every benchmarked program has.
 
     Args:
-        watch: Over the whole run; ended.
-        wall_s: Seconds from the start to the last result.
         cpu_s: CPU seconds in that time.
     """
     number = watch.planned
@@ -39,10 +37,6 @@ def run_ours(
     """Submit a run and wait until its last verdict is stored.
 
     Args:
-        cluster: Its simulators have not been called yet.
-        simulators: Of the cluster.
-        planned: Verdicts that the run will have.
-        options: Of `aegish-dist submit`.
         cold: Whether a worker process is started together with `submit` and its start counted.
 
     Returns:

@@ -43,7 +43,6 @@ class Plan:
     simulators: int
     workers: tuple[int, ...]
     epochs: int
-    """Of the longer runs."""
     repeats: int
 
     def medians(self, measures: Mapping[K, Measure]) -> dict[K, dict[str, float]]:

@@ -41,9 +41,7 @@ class Commands:
     """The bundled commands by cluster."""
 
     malicious: Numbers
-    """How many are malicious."""
     harmless: Numbers
-    """How many are harmless."""
 
     @property
     def weights(self) -> Numbers:
@@ -73,24 +71,14 @@ class Setting:
     """How answers come about."""
 
     p: float
-    """Probability of a right answer."""
     icc: float
-    """Correlation of answers about one binary."""
     epochs: int
-    """Times that each command is asked."""
 
 
 def scores(
     commands: Commands, setting: Setting, repeats: int, chance: np.random.Generator
 ) -> Numbers:
-    """Draw what each cluster adds to the score of a model.
-
-    Args:
-        commands: The clusters.
-        setting: How it answers.
-        repeats: Replications.
-        chance: Draws the answers.
-    """
+    """Draw what each cluster adds to the score of a model."""
     p, icc, epochs = setting.p, setting.icc, setting.epochs
     shape = (repeats, len(commands.malicious))
     rates: Numbers | float = p
@@ -126,11 +114,7 @@ def read(
     """Read replications after every cluster, in random order.
 
     Args:
-        commands: Their clusters.
-        boundary: Of the rule.
         x: By replication and cluster, what it adds to the value.
-        reference: What the value is compared with.
-        chance: Draws the orders.
     """
     order = np.argsort(chance.random(x.shape), axis=1)
     x = np.take_along_axis(x, order, 1)
@@ -168,29 +152,14 @@ def repeated(repeats: int, once: Callable[[int], Outcome]) -> Outcome:
 def pair(
     commands: Commands, setting: Setting, difference: float, chance: np.random.Generator, n: int
 ) -> Outcome:
-    """Read two models in `n` replications.
-
-    Args:
-        commands: The clusters.
-        setting: How the better one answers.
-        difference: How much less often the other one is right.
-        chance: Draws answers and orders.
-        n: Replications.
-    """
+    """Read two models in `n` replications."""
     worse = Setting(setting.p - difference, setting.icc, setting.epochs)
     x = scores(commands, setting, n, chance) - scores(commands, worse, n, chance)
     return read(commands, commands.boundary(), x, 0.0, chance)
 
 
 def single(commands: Commands, setting: Setting, chance: np.random.Generator, n: int) -> Outcome:
-    """Read one model in `n` replications.
-
-    Args:
-        commands: The clusters.
-        setting: How it answers.
-        chance: Draws answers and orders.
-        n: Replications.
-    """
+    """Read one model in `n` replications."""
     x = scores(commands, setting, n, chance)
     return read(commands, commands.boundary(), x, TARGET, chance)
 
@@ -198,15 +167,7 @@ def single(commands: Commands, setting: Setting, chance: np.random.Generator, n:
 def one_sided(
     commands: Commands, icc: float, label: str, chance: np.random.Generator, n: int
 ) -> Outcome:
-    """Read two models of which one errs about commands of one label alone.
-
-    Args:
-        commands: The clusters.
-        icc: Correlation of the errors about one binary.
-        label: Label of the commands.
-        chance: Draws answers and orders.
-        n: Replications.
-    """
+    """Read two models of which one errs about commands of one label alone."""
     numbers = commands.malicious if label == "malicious" else commands.harmless
     q, shape = 2 * MARGIN, (n, len(numbers))
     k = (1 - icc) / icc if icc else 0.0

@@ -84,15 +84,7 @@ _VERDICTS = """
 
 
 def fill(url: str, run: str, verdicts: int, epochs: int = 1, models: int = MODELS) -> int:
-    """Store a run of about so many verdicts and return how many there are.
-
-    Args:
-        url: The database.
-        run: Id of the run.
-        verdicts: About how many.
-        epochs: Repeats of each sample.
-        models: How many were asked.
-    """
+    """Store a run of about so many verdicts and return how many there are."""
     samples = max(1, verdicts // models // epochs)
     values = {"run": run, "samples": samples, "models": models, "epochs": epochs}
     with psycopg.connect(url, cursor_factory=psycopg.ClientCursor) as connection:

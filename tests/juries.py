@@ -15,7 +15,6 @@ from aegish_dist.core.sample import Target
 from aegish_dist.core.tally import Finding
 
 MALICIOUS, HARMLESS = 676, 496
-"""Commands of the aegish benchmark."""
 CLUSTER_SIZES = (1, 1, 1, 1, 2, 2, 3, 4)
 """Sizes of clusters, drawn with replacement; two on average, as of the bundled data sets."""
 
@@ -27,9 +26,7 @@ class Setting:
     models: int
     """Distinct models, of a skill between 0.6 and 0.98."""
     hard: float = 0.06
-    """Share of commands that most models miss."""
     harder_by: float = 4.0
-    """Log odds by which these are harder."""
     within_clusters: float = 0.3
     """Share of the variance of difficulty that a cluster has in common."""
     copies: int = 0
@@ -39,11 +36,8 @@ class Setting:
     warns: bool = True
     """Whether models that let a command pass warn, more often about malicious ones."""
     epochs: int = 1
-    """Times that each command is asked."""
     planted: int = 100
-    """Wrong labels."""
     samples: tuple[int, int] = (MALICIOUS, HARMLESS)
-    """Malicious and harmless commands."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +58,7 @@ class _Command:
 
 
 def simulate_jury(setting: Setting, seed: int) -> Jury:
-    """Ask simulated models about commands, then turn some labels over.
-
-    Args:
-        setting: Models and commands.
-        seed: Of all chance.
-    """
+    """Ask simulated models about commands, then turn some labels over."""
     chance = random.Random(seed)
     commands = _commands(setting, chance)
     answers = [

@@ -31,7 +31,6 @@ class LuaPart:
         Args:
             body: Statements that end with `return` and a table; `v` holds the values, `policy` the
                 `Policy`.
-            values: What `v` holds.
         """
         text = _FRAME.format(parts=self._parts, body=body)
         reply = self._client.eval(text, 0, msgspec.json.encode(POLICY), json.dumps(values))

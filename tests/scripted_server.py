@@ -13,7 +13,6 @@ class Answered:
     """One response of the script."""
 
     body: bytes | object = field(default_factory=dict)
-    """Sent as it stands, or as JSON."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     breaks: bool = False
@@ -26,7 +25,6 @@ class Asked:
 
     method: str
     path: str
-    """Path and query."""
     headers: Mapping[str, str]
     body: bytes
 

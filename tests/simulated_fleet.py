@@ -67,13 +67,7 @@ class SimulatedFleet:
     """Workers that hold items of one model and call for ever, by the policies of the product."""
 
     def __init__(self, provider: Provider, workers: int, clients: int) -> None:
-        """Start the workers.
-
-        Args:
-            provider: The provider that they call.
-            workers: Processes.
-            clients: Items that each of them holds.
-        """
+        """Start the workers."""
         self._provider, self._clients = provider, clients
         self._chance, self._server = random.Random(1), FakeServer()
         self.requests = 0

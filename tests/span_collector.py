@@ -24,7 +24,6 @@ class CollectedSpan:
     kind: str
     facts: dict[str, object]
     process: int
-    """Id of the process that made it."""
     failed: bool
 
 

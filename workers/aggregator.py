@@ -11,19 +11,12 @@ class Aggregator:
     """Makes the aggregations that messages name; counting takes seconds, and blocks no call."""
 
     def __init__(self, database_url: str) -> None:
-        """Start the thread; nothing is connected until the first aggregation.
-
-        Args:
-            database_url: The store.
-        """
+        """Start the thread; nothing is connected until the first aggregation."""
         self._url = database_url
         self._thread = DaemonThread("aegish-aggregate")
 
     async def aggregate(self, key: int) -> bool:
         """Make an aggregation; its snapshots are committed when this returns.
-
-        Args:
-            key: Key of the aggregation.
 
         Returns:
             Whether it is finished; if not, another worker is making it.

@@ -52,9 +52,7 @@ class CallerFactory:
     assignment: Callable[[tuple[str, str]], Awaitable[Assignment | None]]
     """Reads model, prompt and parameters by run id and model id."""
     providers: ProviderSession
-    """Session of all calls."""
     limiters: Limiters
-    """Rate limiters by model."""
     credentials: CatalogCredentials
     """Keys, and the models that they may be used for."""
 

@@ -156,8 +156,6 @@ def follow(
     """Listen to these queues and to no others of ours; called in the consumer's thread.
 
     Args:
-        consumer: The consumer.
-        wanted: Names of the queues.
         held: Names of queues whose runs are held; they are left with the messages in them.
         stopped: Set when the connection that the call was meant for is lost.
 

@@ -47,15 +47,11 @@ class Heartbeat:
     """Reports the worker, the items that it holds and the models that it halts to the store."""
 
     store: Store
-    """Receives the reports."""
     name: str
-    """Name of the worker."""
     evaluator: Evaluator
-    """Knows the items in flight."""
     limiters: Limiters
     """Know the models that are parked or over budget."""
     executor: Executor
-    """Executor of the database calls."""
 
     async def run(self) -> None:
         """Report once a second until cancelled; an error of any kind is logged and retried."""
@@ -106,11 +102,8 @@ class HoldWatch:
     """Has the evaluator begin no call of runs that are held, and of models asked in batches."""
 
     store: Store
-    """Knows which those are."""
     evaluator: Evaluator
-    """Holds items of runs."""
     executor: Executor
-    """Executor of the database calls."""
 
     async def run(self) -> None:
         """Look several times a second until cancelled; an error is left to the next look."""
@@ -135,15 +128,10 @@ class Parts:
     """The parts that the pool hands messages to, or that say how they are."""
 
     name: str
-    """Name of the worker in the fleet."""
     evaluator: Evaluator
-    """Brings items to their verdicts."""
     limiters: Limiters
-    """Admit its calls."""
     writer: VerdictWriter
-    """Stores its verdicts."""
     aggregator: Aggregator
-    """Makes aggregations."""
 
 
 def new_worker_name() -> str:
@@ -158,7 +146,6 @@ async def open_evaluator(app: Any, calls: int, work: Work | None = None) -> Asyn
 
     Args:
         app: The Celery application; its configuration names the database and the limiter's Redis.
-        calls: Maximum number of calls in flight.
         work: Counts stored verdicts and failed calls; None: nothing does.
 
     Raises:

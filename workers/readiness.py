@@ -14,11 +14,9 @@ class Readiness:
     """State of the parts that have to work before items are taken; any thread may read it."""
 
     broker_connected: bool = False
-    """Whether the consumer listens to the broker."""
     channel: Any = None
     """The channel that fetches; ours knows for how long the broker owes it an answer."""
     stopping: bool = False
-    """Whether the worker begins no further call."""
     _seen_at: float | None = None
 
     def database_seen(self) -> None:

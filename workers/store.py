@@ -46,13 +46,7 @@ class Store:
     """The database calls of an evaluator, one transaction each."""
 
     def __init__(self, engine: Engine, recounts: Engine, credentials: CatalogCredentials) -> None:
-        """Use these connections.
-
-        Args:
-            engine: Connections for short calls.
-            recounts: Connections for sums over all verdicts of a run.
-            credentials: Models that this worker may call.
-        """
+        """Use these connections."""
         self._credentials = credentials
         self._engine = engine
         self._recounts = recounts
@@ -110,12 +104,7 @@ class Store:
         """Store the heartbeat of this worker.
 
         Args:
-            name: Name of the worker.
-            in_flight: Number of items in flight by run and model.
-            halts: Models that the worker does not call for now.
-            reasons: The provider's words on a parked model.
             waiting: Items in flight that are not called now, by run and model.
-            failing: Failed calls of items in flight, by run.
         """
         with transaction(self._engine) as session:
             report_worker(

@@ -37,13 +37,10 @@ class Delivery(NamedTuple):
     """The parts of a message that the pool needs; a whole one would take 5 KB."""
 
     run: Callable[[Any, Mapping[str, Any]], Awaitable[None]]
-    """Body of its task."""
     request: Mapping[str, Any]
     """Arguments of the body: the message's own, its queue and its publishing time."""
     channel: Any
-    """Channel that acknowledges it."""
     tag: Any
-    """Delivery tag that it is acknowledged by."""
     task: str = EVALUATE
     """Name of the task, which says who performs it."""
 
@@ -63,11 +60,6 @@ def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Non
 
     Celery's own strategy makes a request of each message, for events, revocations, limits and
     results. None of them is used here, and it takes an eighth of a worker's time.
-
-    Args:
-        task: The task; its `run` is the body.
-        app: The application.
-        consumer: The consumer; its pool takes the deliveries.
 
     Returns:
         A function that raises `InvalidTaskError` for a message without arguments.

@@ -51,12 +51,7 @@ class WorkerTelemetry:
     """Answers `/metrics`, `/healthz` and `/readyz` of one worker process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
-        """Know no parts yet.
-
-        Args:
-            loop: Loop of the items in flight.
-            pool: Holds the messages.
-        """
+        """Know no parts yet."""
         self.work = Work()
         """Counts what the worker does."""
         self._loop = loop
@@ -181,11 +176,6 @@ def serve_telemetry(
     conf: Any, loop: asyncio.AbstractEventLoop, pool: Pool
 ) -> WorkerTelemetry | None:
     """Serve the measures of a worker, if its configuration names a port.
-
-    Args:
-        conf: Configuration of the Celery application.
-        loop: Loop of the items in flight.
-        pool: Holds the messages.
 
     Raises:
         ConfigError: The port is taken, or the address is none of this machine.

@@ -57,8 +57,6 @@ class Grouped(Generic[Argument, Result]):
 
         Args:
             call: Runs one transaction for a group; returns one result per argument, in order.
-            executor: Executor of the calls.
-            health: Notified whether calls succeed.
         """
         self._call = call
         self._executor = executor
@@ -175,14 +173,7 @@ class VerdictWriter(Grouped[Evaluated, None]):
         *,
         folder: Path,
     ) -> None:
-        """Wrap a call.
-
-        Args:
-            call: Inserts a group of verdicts in one transaction.
-            executor: Executor of the calls.
-            health: Notified whether calls succeed.
-            folder: Folder of the files.
-        """
+        """Wrap a call."""
         super().__init__(call, executor, health)
         self._folder = folder
         self.spooled = 0

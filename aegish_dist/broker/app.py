@@ -54,7 +54,6 @@ QUORUM_ARGUMENTS = {
     # minutes after which RabbitMQ closes the channel of an unacknowledged message.
     "x-consumer-timeout": 24 * 3600 * 1000,
 }
-"""Arguments of quorum queues in RabbitMQ."""
 
 MEMORY_POLLING_S = 0.01
 """Seconds between polls of the in-memory transport while its queues are empty; its default is 1."""
@@ -79,17 +78,11 @@ def create_app(
     """Build the application for producers and workers.
 
     Args:
-        broker_url: `redis://`, `amqp://` or `memory://`.
-        database_url: The PostgreSQL with runs and verdicts.
         limiter_url: The Redis that holds the fleet's rate limits; None: each process has its own.
         concurrency: Maximum number of calls in flight per worker process.
         shutdown_grace_s: Seconds that a stopping worker waits for calls in flight.
         message_lease_s: Seconds after the last renewal at which a message in Redis is requeued.
-        queue_type: Type of the queues in RabbitMQ, `classic` or `quorum`.
-        stock_transport: Whether to use kombu's own Redis transport.
         catalog: The operator's model catalog, which says where workers may send which key.
-        spool: Folder for answers that workers cannot store.
-        metrics_host: Address that a worker serves its measures on.
         metrics_port: Port that it serves them on, 0 for a free one; None: it serves none.
         batch_poll_s: Seconds until a batch that was handed over is looked at, at first.
     """

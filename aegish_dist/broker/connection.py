@@ -69,7 +69,6 @@ def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:
     """Put a broker failure into one line with its remedy.
 
     Args:
-        error: The exception that a connection raised.
         blocked: RabbitMQ's own words on why it blocks the connection; None when it does not.
     """
     problem = refusal_of(error) or (str(error).splitlines() or [type(error).__name__])[0]
@@ -135,11 +134,7 @@ def check_broker(app: Celery) -> None:
 
 
 def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:
-    """Return the number of messages that wait in each queue, without those that workers hold.
-
-    Raises:
-        QueueError: The broker cannot be reached.
-    """
+    """Return the number of messages that wait in each queue, without those that workers hold."""
     with connected(app) as connection:
         channel = connection.default_channel
         return {name: depth(channel, run_queue(app, name)) for name in queues}
@@ -152,11 +147,7 @@ def depth(channel: Any, queue: Queue) -> int:
 
 
 def drop_waiting(app: Celery, queues: Sequence[str]) -> None:
-    """Drop the messages that wait in queues, but not those that workers hold.
-
-    Raises:
-        QueueError: The broker cannot be reached.
-    """
+    """Drop the messages that wait in queues, but not those that workers hold."""
     with connected(app) as connection:
         for name in queues:
             queue = run_queue(app, name)(connection.default_channel)

@@ -42,12 +42,7 @@ class EmbeddedWorker:
     """
 
     def __init__(self, app: Celery, queues: Sequence[str]) -> None:
-        """Prepare a worker.
-
-        Args:
-            app: An application with an in-memory broker.
-            queues: What it listens to.
-        """
+        """Prepare a worker."""
         for queue in queues:
             app.amqp.queues.add(run_queue(app, queue))
         self._app = app
@@ -64,11 +59,7 @@ class EmbeddedWorker:
         self._thread = threading.Thread(target=self._run, name="aegish-worker", daemon=True)
 
     def __enter__(self) -> Self:
-        """Start and wait until it takes work.
-
-        Raises:
-            QueueError: It ended instead.
-        """
+        """Start and wait until it takes work."""
         self._thread.start()
         while not self._ready.wait(0.01):
             if not self._thread.is_alive():

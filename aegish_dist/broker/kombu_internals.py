@@ -32,7 +32,6 @@ class Internal(NamedTuple):
     signature: str | None
     """Signature as `inspect.signature` writes it; None for an attribute that is not called."""
     why: str
-    """Purpose of overriding or using it."""
 
 
 def _of(owner: str, *names: tuple[str, str | None, str]) -> tuple[Internal, ...]:
@@ -195,9 +194,6 @@ _MISSING = object()
 
 def kombu_problem(transport: str) -> str | None:
     """Return why the installed kombu cannot be used with our own transport.
-
-    Args:
-        transport: Transport whose names are compared, `redis` or `memory`.
 
     Returns:
         One line; None for a tested kombu.

@@ -36,7 +36,6 @@ AGGREGATION_QUEUE = "aegish-aggregate"
 calls no model."""
 
 MAX_KEY = 2**31
-"""Keys of aggregations are smaller: PostgreSQL's `integer`."""
 
 
 def queue_name(model: str, run_id: str) -> str:

@@ -41,7 +41,6 @@ def publish(
     Publishing an item twice is harmless: a worker looks it up in the store before it calls.
 
     Args:
-        app: The application whose broker is used.
         items: Read as a stream; at most one batch is in memory.
         on_progress: Called after each batch with the number of items published so far.
         headers: Further headers of each message: identifiers, which workers may ignore.
@@ -69,10 +68,6 @@ def publish(
 def publish_aggregations(app: Celery, keys: Sequence[int]) -> None:
     """Publish aggregations to their queue; one that is published twice is made once.
 
-    Args:
-        app: The application whose broker is used.
-        keys: Keys of rows of `aggregations`, already committed.
-
     Raises:
         QueueError: The broker cannot be reached, or takes no messages.
     """
@@ -85,14 +80,7 @@ def publish_aggregations(app: Celery, keys: Sequence[int]) -> None:
 
 
 def send(app: Celery, producer: Any, item: Item, headers: Mapping[str, str] = NO_HEADERS) -> None:
-    """Publish one item to its queue.
-
-    Args:
-        app: The application, which makes the message.
-        producer: A producer of kombu.
-        item: The item that the message names.
-        headers: Further headers of the message.
-    """
+    """Publish one item to its queue."""
     _send(app, producer, queue_name(item.model, item.run_id), encode(item), headers)
 
 
@@ -184,10 +172,7 @@ class _Template:
         """Make a message and replace its variable parts by slots.
 
         Args:
-            app: The application.
             channel: A channel of a virtual transport, which decides the format of a message.
-            sample: Any item of the queue.
-            headers: Further headers of each message.
         """
         draft = _Draft(channel)
         send(app, Producer(draft), sample, headers)

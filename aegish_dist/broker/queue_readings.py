@@ -25,14 +25,12 @@ class QueueReadings:
     """State of queues at a moment."""
 
     waiting: Mapping[str, int]
-    """Messages that wait, by queue."""
     oldest_at: Mapping[str, float] = field(default_factory=dict)
     """When the next message of a queue was published, seconds since the epoch; absent where none
     waits, and where the broker does not show it."""
     unacknowledged: int | None = None
     """Messages that workers hold, over all queues; None where the broker does not show it."""
     unacknowledged_of: Mapping[str, float] = field(default_factory=dict)
-    """The same by queue."""
     memory_bytes: int | None = None
     """Memory that a Redis uses; None for another broker."""
     memory_max_bytes: int | None = None
@@ -40,15 +38,7 @@ class QueueReadings:
 
 
 def read_queues(app: Celery, queues: Sequence[str]) -> QueueReadings:
-    """Return the state of queues.
-
-    Args:
-        app: The application.
-        queues: Their names.
-
-    Raises:
-        QueueError: The broker cannot be reached.
-    """
+    """Return the state of queues."""
     with connected(app) as connection:
         channel = connection.default_channel
         if is_redis(connection):

@@ -96,11 +96,6 @@ class Channel(redis.Channel):
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run a Lua script.
 
-        Args:
-            script: Its text.
-            keys: KEYS, without the global prefix.
-            arguments: ARGV.
-
         Returns:
             The reply of Redis.
         """

@@ -45,9 +45,6 @@ class MessageLeases(redis.QoS):
 
         The process works on. Without renewal, another worker would make every call again that
         takes longer than its lease. Later acknowledgements that reach `lost` go on to this one.
-
-        Args:
-            lost: The leases of the connection that was lost.
         """
         self._delivered.update((tag, lost._delivered[tag]) for tag in lost._tags())
         self._acked += lost._acked
@@ -58,12 +55,7 @@ class MessageLeases(redis.QoS):
         self._swept_at = monotonic() + self.channel.lease_s
 
     def expect(self, tag: str, text: bytes) -> None:
-        """Name the message that is delivered next; the script that fetched it has registered it.
-
-        Args:
-            tag: Its delivery tag.
-            text: Its JSON.
-        """
+        """Name the message that is delivered next; the script that fetched it has registered it."""
         self._registered = tag, text
 
     def append(self, message: Any, delivery_tag: str) -> None:
@@ -129,7 +121,6 @@ class MessageLeases(redis.QoS):
         Args:
             messages: Messages; one that was acknowledged or requeued meanwhile is left out.
             last: Whether they go behind the waiting messages instead of in front of them.
-            unless_renewed: Whether to leave out messages whose lease was renewed.
 
         Returns:
             How many were requeued.

@@ -19,20 +19,15 @@ class FetchedMessage(NamedTuple):
     """A message that was fetched and is not delivered to a consumer yet."""
 
     queue: str
-    """Queue that it was fetched from."""
     text: bytes
-    """JSON as it lay in Redis."""
     payload: dict[str, Any]
-    """The same, decoded."""
 
 
 class UnackedMessage(NamedTuple):
     """A delivered message and the queue it goes back to if it is not acknowledged."""
 
     tag: str
-    """Delivery tag, which identifies it in Redis."""
     payload: dict[str, Any]
-    """The message, decoded."""
     exchange: str
     """Exchange that it was published to; empty for the default one."""
     routing_key: str

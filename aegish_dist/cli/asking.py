@@ -38,13 +38,7 @@ def with_checks(function: Function) -> Function:
 def asked_document(
     models: Iterable[ModelSpec], datasets: Iterable[Dataset], estimate: RunEstimate
 ) -> dict[str, Any]:
-    """Return what is asked of whom, and its expected cost, in JSON types.
-
-    Args:
-        models: Who is asked.
-        datasets: What is asked.
-        estimate: What it takes.
-    """
+    """Return what is asked of whom, and its expected cost, in JSON types."""
     cost = estimate.cost_usd
     return {
         "tasks": estimate.calls,

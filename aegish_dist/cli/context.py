@@ -14,9 +14,6 @@ from aegish_dist.settings import Settings, load_settings
 def open_workspace(settings: Settings | None = None) -> Workspace:
     """Return the workspace of the environment; it is closed when the command ends.
 
-    Args:
-        settings: Replace those of the environment.
-
     Raises:
         ConfigError: A variable of the environment cannot be used.
     """

@@ -21,7 +21,6 @@ from aegish_dist.render.failure_times import failures_csv, failures_json
 FORMATS = ("table", "json", "csv")
 TIMELINE_WIDTH = 40
 MESSAGE_CHARS = 80
-"""Longer messages are cut in a table."""
 
 
 class Moment(Utf8):

@@ -8,7 +8,6 @@ from aegish_dist.cli.printing import note
 from aegish_dist.errors import ConfigError
 
 PORT = 9811
-"""Usual port."""
 
 
 @click.command()

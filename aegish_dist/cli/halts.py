@@ -49,7 +49,6 @@ def next_steps(status: RunStatus, hint: str | None) -> Iterator[str]:
     """Say what a user could do about a run that is watched; each model's reason is shown there.
 
     Args:
-        status: The newest count.
         hint: What would have the run go on if it waits; None: nothing needs to be done for that.
     """
     resume = f"`aegish-dist resume --run-id {status.run_id}`"
@@ -75,12 +74,7 @@ def _reaches_cap(status: RunStatus) -> bool:
 
 
 def waiting_hint(status: RunStatus, *, embedded: bool) -> str | None:
-    """Say what would have a run go on that waits; None when it does not, or needs more than that.
-
-    Args:
-        status: The newest count.
-        embedded: Whether there is no broker.
-    """
+    """Say what would let a waiting run go on; None when nothing or more than one step would."""
     if status.state is not State.WAITING or status.ended:
         return None
     resume = f"`aegish-dist resume --run-id {status.run_id}`"
@@ -99,7 +93,6 @@ _HELD = {
         " answer, `aegish-dist resume --run-id {run_id} --reopen` asks the rest as well"
     ),
 }
-"""Remedies for a run that is held."""
 
 
 def _with_reason(model: ModelStatus) -> str:
@@ -139,7 +132,6 @@ _ANSWERS = {
     Answer.BELOW: "scores lower than",
     Answer.WITHIN: "lies within {margin:g} of",
 }
-"""Answers of a stop rule in words."""
 
 
 def left_to_retry(status: RunStatus) -> Iterator[str]:

@@ -10,13 +10,7 @@ from aegish_dist.pipeline.runs import find_run
 
 
 def hold_and_say(run_id: str, reason: Held, *, as_json: bool) -> None:
-    """Hold a run and print what came of it.
-
-    Args:
-        run_id: As a user named it.
-        reason: Why.
-        as_json: Whether to print a document.
-    """
+    """Hold a run and print what came of it."""
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     holding = hold_run(workspace, found, reason, Shown())

@@ -77,7 +77,6 @@ def usd(amount: float | None) -> Decimal | None:
 
 
 MAX_INTEGER = 2**31 - 1
-"""The largest that PostgreSQL's `integer` holds."""
 
 _OF_EACH_CALL = (
     click.option(

@@ -8,13 +8,7 @@ from aegish_dist.pipeline.workspace import Workspace
 
 
 def note_overlay(workspace: Workspace, run_id: str, opinion: Opinion) -> None:
-    """Print which part of an overlay a run does not ask; one that does not fit it is refused.
-
-    Args:
-        workspace: Has the store.
-        run_id: A full run id.
-        opinion: Its overlay is looked at.
-    """
+    """Print which part of an overlay a run does not ask; one that does not fit it is refused."""
     for line in overlay_notes(workspace.engine, run_id, opinion):
         note(line)
 
@@ -25,9 +19,6 @@ def note_what_counts(
     """Note the same for what is shown; of a stored snapshot, refuse an opinion of one's own.
 
     Args:
-        workspace: Has the store.
-        run_id: A full run id.
-        opinion: Counts for the verdicts as they are now.
         snapshot: Number of the snapshot to show, which has its opinion; None: as they are now.
     """
     if snapshot is None:

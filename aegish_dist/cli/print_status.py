@@ -11,7 +11,6 @@ def print_status(current: RunStatus, *, stderr: bool = False) -> None:
     """Print how far a run is: to a terminal what its live view shows, else a table.
 
     Args:
-        current: The run.
         stderr: Whether to print on standard error, otherwise on standard output.
     """
     if errors_are_on_terminal() if stderr else output_is_terminal():

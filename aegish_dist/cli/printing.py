@@ -100,11 +100,7 @@ def errors_are_on_terminal() -> bool:
 
 
 def can_redraw(*, stderr: bool) -> bool:
-    """Return whether a stream is a terminal that can be drawn over, and a person looks at it.
-
-    Args:
-        stderr: Whether standard error is meant, otherwise standard output.
-    """
+    """Return whether a stream is a terminal that can be drawn over, and a person looks at it."""
     if not (errors_are_on_terminal() if stderr else output_is_terminal()):
         return False
     watched = os.environ.get("CI", "").lower() in ("", "0", "false")
@@ -113,11 +109,7 @@ def can_redraw(*, stderr: bool) -> bool:
 
 @contextmanager
 def binary_output() -> Iterator[IO[bytes]]:
-    """Give standard output for bytes that are printable ASCII already.
-
-    Raises:
-        OutputError: It cannot be written.
-    """
+    """Give standard output for bytes that are printable ASCII already."""
     stream = standard_output().buffer
     try:
         yield stream
@@ -128,11 +120,7 @@ def binary_output() -> Iterator[IO[bytes]]:
 
 @contextmanager
 def checked_output() -> Iterator[None]:
-    """Tell failures of standard output from bugs, whichever library is printing.
-
-    Raises:
-        OutputError: Standard output cannot be written.
-    """
+    """Tell failures of standard output from bugs, whichever library is printing."""
     stream = sys.stdout
     if stream is None:
         yield
@@ -160,11 +148,7 @@ def _print(text: str) -> None:
 
 
 def standard_output() -> TextIO:
-    """Return standard output.
-
-    Raises:
-        OutputError: It is closed.
-    """
+    """Return standard output."""
     stream: TextIO | None = sys.stdout
     if stream is None:
         raise OutputError("standard output is closed: there is no place for the result")

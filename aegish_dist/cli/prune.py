@@ -96,10 +96,7 @@ def delete(
     """Delete runs after a question.
 
     Args:
-        workspace: The store and the queue.
-        doomed: What to delete.
         archive_to: Folder to archive them to before; None: not at all.
-        yes: Whether not to ask.
     """
     verdicts = sum(each.size.verdicts for each in doomed)
     snapshots = sum(each.size.snapshots for each in doomed)

@@ -170,7 +170,6 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
 
 
 _PARTS = {"differences": ReportPart.COMPARISON, "failure-times": ReportPart.FAILURE_TIMES}
-"""By section, what it shows."""
 
 
 def _exit_code(data: ReportData, thresholds: Mapping[str, float], decided_on: DecidedOn) -> int:

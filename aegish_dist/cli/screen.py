@@ -55,13 +55,7 @@ class FullScreen:
         self._stack.close()
 
     def show(self, status: RunStatus, readings: Sequence[str], steps: Sequence[str]) -> None:
-        """Show a count.
-
-        Args:
-            status: The count.
-            readings: Lines about the stop rule.
-            steps: Lines about what to do next.
-        """
+        """Show a count."""
         first = self._scene is None
         if self._scene is not None and self._scene.status is status:
             return  # it was not counted again

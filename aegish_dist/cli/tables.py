@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 GAP = 3
-"""Columns between the cells of a row."""
 FILE_WIDTH = 160
 """Columns when the output is no terminal, so that what reads it sees whole names."""
 
@@ -34,11 +33,9 @@ class TextTable:
     """A table as text; long names are folded or take their room, never cut."""
 
     columns: Sequence[str]
-    """Headings of text columns, on the left."""
     rows: Iterable[Sequence[str]]
     """Cells; foreign text is made printable when it is drawn."""
     numbers: Sequence[str] = ()
-    """Headings of the right-aligned columns that follow."""
     title: str = ""
     """Stands above, when given."""
     caption: str = ""

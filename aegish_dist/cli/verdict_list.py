@@ -27,7 +27,6 @@ from aegish_dist.render.listing import listing_csv, listing_json
 LIMITS = {"table": 50, "json": 10_000, "csv": 10_000}
 """Verdicts on standard output, unless `--limit` says otherwise."""
 COMMAND_CHARS = 100
-"""Longer commands are cut in a table."""
 
 
 def _names(name: str, metavar: str, text: str) -> Callable[[Any], Any]:

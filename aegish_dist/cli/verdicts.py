@@ -14,7 +14,6 @@ COMMANDS = {
     "export": "verdict_files.export",
     "recover": "verdict_files.recover_",
 }
-"""Where each command is, below `aegish_dist.cli`."""
 
 
 class LazyVerdicts(click.Group):

@@ -28,13 +28,10 @@ class AuditKind(StrEnum):
     """Why a command is worth a look."""
 
     DOUBTFUL_LABELS = "doubtful_labels"
-    """Models contradict the label."""
     DISPUTED = "disputed"
-    """Models contradict each other."""
     MISSED_BY_ALL = "missed_by_all"
     """No model was right in any scored epoch."""
     FLIPPING = "flipping"
-    """Models contradict themselves in other epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,6 @@ class AuditedCommand:
     score: float
     """By which the list is sorted, in [0, 1]; see `audit`."""
     p_wrong: float
-    """Probability that the label is wrong."""
     contradicting: int
     """Informative models whose answers contradict the label in most epochs."""
     agreeing: int
@@ -62,7 +58,6 @@ class Audit:
     witnesses: tuple[Witness, ...]
     """The models, in the order of the run."""
     samples: int
-    """Commands with a verdict."""
     totals: Mapping[AuditKind, int]
     """How many commands each list would have if it were shown whole."""
     found: Mapping[AuditKind, tuple[AuditedCommand, ...]]
@@ -80,9 +75,7 @@ def audit(
     state different actions, as a mean over models.
 
     Args:
-        samples: The commands; those without a verdict play no part.
         models: Their ids, in the order of the result.
-        rule: Which answers are right.
         top: Length of each list, at least 1.
     """
     heard = [sample for sample in samples if sample.findings]

@@ -29,7 +29,6 @@ class Ballot:
     """Commands with one label about which every model said the same."""
 
     label: Target
-    """As it stands."""
     votes: tuple[Vote | None, ...]
     """By model; None of a model that stated no action."""
     samples: int
@@ -47,8 +46,6 @@ def vote_weights(
     """Return by model its part of a vote: 1 / c for each of c models that always err together.
 
     Args:
-        ballots: What all models said.
-        sides: On which side each action is.
         trust: By ballot, the probability that its label is right: against a wrong label even the
             best models err together.
     """

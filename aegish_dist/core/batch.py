@@ -46,7 +46,6 @@ class BatchItem:
     """An item of a batch: a verdict's natural key without the model, which is the batch's."""
 
     sample_key: int
-    """The sample's key in the store."""
     epoch: int
     """1-based repeat."""
     generation: int
@@ -66,7 +65,6 @@ def read_name(name: str, token: str) -> BatchItem | None:
     """Return the item that a result's name stands for; None for a name of another batch.
 
     Args:
-        name: The name of a result, untrusted.
         token: The token of the batch that was asked for its results.
     """
     found = _NAME.fullmatch(name)
@@ -80,7 +78,6 @@ class BatchRequest:
     """One request of a batch."""
 
     item: BatchItem
-    """The item that it asks."""
     command: str
     """The shell command; sent as data, never executed."""
 
@@ -101,7 +98,6 @@ class BatchResult:
     name: str
     """The name that the request was given; untrusted."""
     answer: Completion | ProviderError | Unanswered
-    """Its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,6 @@ class BatchReport:
     ended: bool
     """Whether its results can be read: completed, expired, cancelled or failed as a whole."""
     status: str
-    """The provider's own word."""
     succeeded: int | None = None
     """Requests answered so far; None where the provider does not say."""
     failed: int | None = None
@@ -125,7 +120,6 @@ class BatchLimits:
     """The largest batch that a provider takes."""
 
     requests: int
-    """Requests."""
     bytes: int
     """Bytes of all requests as they are sent."""
 
@@ -135,11 +129,8 @@ class BatchTotals:
     """The batches of a model of a run, for `status`."""
 
     batches: int
-    """All of them, ended ones included."""
     open: int
-    """Those that are not ended."""
     requests: int
-    """Items in open ones."""
     answered: int
     """Items of open ones that the provider says are answered."""
     oldest_s: float | None = None

@@ -16,7 +16,6 @@ class ResultKind(StrEnum):
     """Kinds of results, under whose names they are counted."""
 
     SUCCEEDED = "succeeded"
-    """A completion."""
     REFUSED = "refused"
     """An error that is the row's own, if the model answers others."""
     ERRORED = "errored"
@@ -26,7 +25,6 @@ class ResultKind(StrEnum):
     CANCELLED = "cancelled"
     """Not begun when the batch was cancelled."""
     MISSING = "missing"
-    """An item without a line."""
     DUPLICATE = "duplicate"
     """A further line about an item, which is ignored."""
     FOREIGN = "foreign"
@@ -46,15 +44,12 @@ class ResultReader:
     """Reads the lines of one batch, in any order, and counts them."""
 
     token: str
-    """Token of the batch."""
     asked: Collection[BatchItem]
-    """Its items that have no verdict yet."""
     counts: Counter[ResultKind] = field(default_factory=Counter)
     """Lines so far by kind; items without one after `finish`."""
     refused: dict[BatchItem, ProviderError] = field(default_factory=dict)
     """Errors that are the rows' own, if the model answers others."""
     problems: dict[BatchItem, str] = field(default_factory=dict)
-    """Why items got no answer."""
     _seen: set[BatchItem] = field(default_factory=set)
     _settled: set[BatchItem] = field(default_factory=set)
     """Answered items with the batch's own names that were settled before a break."""

@@ -44,11 +44,7 @@ class BatchPace:
         return 30 * self.first_s
 
     def next_poll_s(self, age_s: float) -> float:
-        """Return the seconds until the next look at a batch.
-
-        Args:
-            age_s: Seconds since it was handed over.
-        """
+        """Return the seconds until the next look at a batch."""
         return min(self.longest_s, max(self.first_s, age_s * POLL_SHARE))
 
     def after_failures_s(self, failures: int, asked_s: float | None = None) -> float:
@@ -88,9 +84,7 @@ class SizedItem:
     """An item as it would be sent."""
 
     item: BatchItem
-    """The item."""
     bytes: int
-    """Size of its request."""
     usd: Decimal | None
     """Expected cost; None when a price is unknown."""
 
@@ -112,7 +106,6 @@ def cut(items: Iterable[SizedItem], limits: BatchLimits, left_usd: Decimal | Non
 
     Args:
         items: Those that are in no batch; read no further than the batch goes.
-        limits: The largest batch that the provider takes.
         left_usd: Money that the caps leave; None: no cap.
     """
     taken: list[BatchItem] = []

@@ -66,11 +66,9 @@ class ReliabilityBin:
     """Verdicts whose stated confidences are alike: how sure they were, and how often right."""
 
     low: float
-    """Least confidence of the bin."""
     high: float
     """Confidence where the next bin begins; the last bin holds 1."""
     n: int
-    """Verdicts in the bin."""
     confidence: float | None
     """Mean of their confidences; None without any."""
     accuracy: float | None
@@ -116,9 +114,7 @@ class _Judged:
     bin: int
     verdicts: int
     gap: int
-    """Sum of o - c."""
     squares: int
-    """Sum of (o - c) squared."""
     fourth_powers: int
     """Sum of (o - c) to the fourth."""
 

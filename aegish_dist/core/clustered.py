@@ -65,9 +65,7 @@ class ClusteredVariance:
     third: float
     """Sum of the cubes of the terms whose squares add up to the latter."""
     df: float
-    """Satterthwaite degrees of freedom of the latter."""
     clusters: int
-    """G, over all strata."""
 
 
 def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | None:
@@ -139,7 +137,6 @@ class _Shape(NamedTuple):
 
     weight: float
     clusters: tuple[tuple[str | None, int, int], ...]
-    """Name, samples, and how many are alike."""
 
 
 def _shape(stratum: ClusterSums, named: bool) -> _Shape:

@@ -25,9 +25,7 @@ class Difference:
     b: float | None
     """The metric of the candidate, on the same samples."""
     difference: float | None
-    """b minus a."""
     stderr: float | None
-    """Standard error, samples taken as independent."""
     stderr_clustered: float | None
     """Standard error, only clusters taken as independent."""
     ci_low: float | None
@@ -35,13 +33,9 @@ class Difference:
     ci_high: float | None
     """Upper end; above the lower one even where no sample is discordant."""
     p_value: float | None
-    """Two-sided, of no difference."""
     p_adjusted: float | None
-    """Holm's, over all pairs that were compared."""
     n: int
-    """Samples scored on both sides."""
     clusters: int
-    """Clusters that they fall into."""
     mde: float | None
     """Difference that would be detected with a probability of 80 % at a level of 5 %."""
     a_only: int
@@ -75,11 +69,8 @@ class Comparison:
     """All differences of one pair."""
 
     samples: int
-    """Samples scored on both sides."""
     metrics: Mapping[str, Difference]
-    """By metric name: `aegish_score`, `malicious_detection_rate`, `harmless_acceptance_rate`."""
     categories: Mapping[str, Difference]
-    """Of the detection rate, by category."""
 
 
 def compare(cells: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
@@ -87,7 +78,6 @@ def compare(cells: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
 
     Args:
         cells: What both sides answered; any order.
-        rule: Which answers are right.
 
     Returns:
         The differences; `p_adjusted` is None until `adjusted` sets it.
@@ -98,13 +88,7 @@ def compare(cells: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
 def compare_samples(
     scored: PairedSamples, composite: Composite, *, by_category: bool = True
 ) -> Comparison:
-    """Compare two sides on samples that are scored on both; as `compare`.
-
-    Args:
-        scored: Their values.
-        composite: How the score is formed.
-        by_category: Whether detection rates are compared by category, too.
-    """
+    """Compare two sides on samples that are scored on both; as `compare`."""
     categories = scored.categories if by_category else {}
     malicious, harmless = (scored.targets[target] for target in Target)
     return Comparison(
@@ -175,13 +159,7 @@ def _rate(stratum: PairedStratum) -> Difference:
 
 
 def score_difference(composite: Composite, malicious: Stratum, harmless: Stratum) -> Difference:
-    """Return the difference of the score alone; what is undefined is None.
-
-    Args:
-        composite: How the score is formed.
-        malicious: The malicious samples.
-        harmless: The harmless ones.
-    """
+    """Return the difference of the score alone; what is undefined is None."""
     if not (malicious.samples and harmless.samples):
         return _undefined(malicious.samples + harmless.samples)
     match composite:

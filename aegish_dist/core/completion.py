@@ -8,13 +8,11 @@ class StopKind(StrEnum):
     """The raw stop reasons of all providers, brought to four."""
 
     STOP = "stop"
-    """The model ended by itself."""
     MAX_TOKENS = "max_tokens"
     """The output or context limit cut the answer."""
     CONTENT_FILTER = "content_filter"
     """The provider withheld or cut the answer: filter, safety block or refusal."""
     OTHER = "other"
-    """Anything else, tool calls included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,6 @@ class Usage:
     input_tokens: int | None = None
     """All prompt tokens, those read from and written to a cache included."""
     output_tokens: int | None = None
-    """All generated tokens, reasoning included."""
     reasoning_tokens: int | None = None
     """The part of `output_tokens` spent on hidden reasoning."""
     cache_read_tokens: int | None = None
@@ -47,7 +44,6 @@ class Completion:
     stop_kind: StopKind | None = None
     """The same, normalised; None when the provider gave none."""
     usage: Usage = field(default_factory=Usage)
-    """Tokens of the call."""
     refusal: str | None = None
     """Refusal or filter detail where the provider gives one."""
     model: str | None = None
@@ -55,4 +51,3 @@ class Completion:
     upstream: str | None = None
     """The host that served the call behind a router such as OpenRouter."""
     request_id: str | None = None
-    """The provider's id of the call."""

@@ -38,7 +38,6 @@ class Price:
     input: Rate = Rate(Decimal(0))
     """Fresh prompt tokens."""
     output: Rate = Rate(Decimal(0))
-    """Generated tokens, reasoning included."""
     cache_read: Rate | None = None
     """Prompt tokens read from a cache; as `input` when None."""
     cache_write: Rate | None = None
@@ -65,10 +64,6 @@ class Price:
 
 def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
     """Return the cost of one call in USD, exactly.
-
-    Args:
-        usage: Tokens of the call.
-        price: Price list of the model.
 
     Returns:
         None when the price is unknown, or neither usage nor a flat price is known.

@@ -186,13 +186,7 @@ def _t_by_bisection(tails: float, df: float) -> float:
 
 
 def binomial_cdf(k: int, n: int, p: float) -> float:
-    """Return the probability of at most k successes.
-
-    Args:
-        k: Successes.
-        n: Trials.
-        p: Probability of success in a trial.
-    """
+    """Return the probability of at most k successes."""
     if k < 0:
         return 0.0
     return 1.0 if k >= n else beta_cdf(1 - p, n - k, k + 1)

@@ -16,9 +16,7 @@ class Estimate:
     """A number and its uncertainty; what is undefined is None."""
 
     value: float | None = None
-    """The estimate."""
     stderr: float | None = None
-    """Standard error, samples taken as independent."""
     stderr_clustered: float | None = None
     """Standard error, only clusters taken as independent."""
     ci_low: float | None = None
@@ -46,9 +44,7 @@ class _Surface:
 
     value: float
     slope_a: float
-    """Partial derivative by a."""
     slope_b: float
-    """Partial derivative by b."""
     twist: float
     """Mixed second derivative."""
 
@@ -83,9 +79,6 @@ def combine(
     variance (Goodman 1960, JASA 55:708), without which it would have no width where both are 0.
 
     Args:
-        composite: The form of the score.
-        detection: Malicious detection rate.
-        acceptance: Harmless acceptance rate.
         dependence: None: of facts, which have neither clusters nor an interval.
 
     Returns:

@@ -14,7 +14,6 @@ RAMP = " .:-=+*#%@"
 STRETCHES = 60
 """Stretches of time that failures are counted in at the most, where nothing else is asked for."""
 _STRETCHES_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400)
-"""Lengths that clocks have marks for."""
 
 
 def stretch_of(span: timedelta) -> int:
@@ -38,9 +37,7 @@ class TimedFailures:
     time: datetime | None
     """When the stretch begins, in UTC; None where an import did not say, and over all."""
     model: str
-    """Canonical model id; foreign text."""
     error_class: ErrorClass
-    """The reason."""
     attempts: int
     """Failed attempts, those included after which another one succeeded."""
     verdicts: int
@@ -88,10 +85,8 @@ def timeline(rows: Iterable[TimedFailures], first: datetime, last: datetime, wid
     """Draw failures over time in characters of `RAMP`.
 
     Args:
-        rows: Of one model and reason.
         first: Where the first character begins.
         last: Where the last character ends, or lies; not before `first`.
-        width: Characters.
     """
     counts = [0] * width
     stretch = (last - first).total_seconds() / width or 1.0

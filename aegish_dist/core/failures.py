@@ -43,9 +43,7 @@ class Kind:
     """Meaning of a class of failure."""
 
     proof: Proof
-    """When it is the row's own."""
     outcome: Outcome = Outcome.API_ERROR
-    """Stored for the row then."""
     attempts: int = 1
     """Calls for an item before that is asked, the first one included."""
     alive: bool = False
@@ -75,7 +73,6 @@ KINDS = {
         Proof.CIRCUIT_CLOSED, Outcome.TIMEOUT_ERROR, charged=True, ends_probing=True
     ),
 }
-"""Every class of failure."""
 FORBIDDEN = Kind(Proof.ANSWER_MEANWHILE)
 """A 403: the key's, or that of a firewall in front of the provider, which takes a command for an
 attack. Then others are answered with the same key."""
@@ -86,7 +83,6 @@ class Failure:
     """A failed attempt."""
 
     error_class: ErrorClass
-    """Why it failed."""
     attempt: int
     """Its number, from 1."""
     retry_after_s: float | None = None
@@ -112,7 +108,6 @@ class Evidence:
     circuit_open: bool = False
     """Whether its circuit is open: it is not called, except by probes."""
     failed_probes: int = 0
-    """Probes of it that failed since then."""
     answered: bool | None = None
     """Whether a call begun later was answered; None: not yet, but one is under way."""
     answered_in_run: bool | None = None
@@ -124,7 +119,6 @@ class RetryAfter:
     """Try again."""
 
     seconds: float
-    """How long to wait before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,6 @@ class GiveUp:
     """Try no more: the failure is the row's own."""
 
     outcome: Outcome
-    """Stored for the row."""
 
 
 class Step(StrEnum):
@@ -150,8 +143,6 @@ def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | 
     """Decide what follows a failed attempt.
 
     Args:
-        failure: The attempt.
-        evidence: What is known of the model.
         jitter: A random number in [0, 1), so that a fleet does not retry in step.
 
     Returns:

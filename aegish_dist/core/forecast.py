@@ -13,8 +13,6 @@ def model_eta_s(state: State, missing: int, rate_per_s: float) -> float | None:
     """Return the seconds until a model is complete; None when it does not move.
 
     Args:
-        state: Of the model.
-        missing: Items without a verdict.
         rate_per_s: Verdicts per second, at least 0.
     """
     if state is State.COMPLETE:
@@ -46,9 +44,6 @@ def cost_at_end_usd(
 
     Args:
         cost_usd: Cost so far, None when unknown.
-        verdicts: Those that this paid for, replaced ones included.
-        state: Of the model.
-        missing: Items without a verdict.
         batches: Its batches; what is in open ones costs what they are expected to.
 
     Returns:

@@ -12,16 +12,13 @@ class GateVerdict(StrEnum):
     SHIPS = "ships"
     """The interval of the difference lies above -margin."""
     WORSE = "worse"
-    """It lies below -margin."""
     INCONCLUSIVE = "inconclusive"
-    """Neither."""
 
 
 def gate(difference: Difference, margin: float) -> GateVerdict:
     """Decide whether a candidate may replace the baseline.
 
     Args:
-        difference: Of the metric that decides.
         margin: How much worse a candidate may be, > 0.
     """
     if difference.ci_low is None or difference.ci_high is None:
@@ -39,7 +36,6 @@ def commands_needed(difference: Difference, margin: float) -> int | None:
     80 %.
 
     Args:
-        difference: Of a run like the one to be planned.
         margin: The difference to tell apart, > 0.
     """
     if difference.mde is None or margin <= 0:
@@ -51,7 +47,6 @@ def commands_to_decide(difference: Difference, margin: float) -> int | None:
     """Return how many samples would decide a gate in 80 % of runs if the truth is what was seen.
 
     Args:
-        difference: Of the metric that decides.
         margin: How much worse a candidate may be, > 0.
 
     Returns:

@@ -23,7 +23,6 @@ class SampleOrder:
     places: Sequence[int]
     """By sample, the place of its cluster; ascending."""
     malicious: Sequence[bool]
-    """By sample, its label."""
 
     @property
     def weights(self) -> tuple[float, float]:
@@ -52,26 +51,17 @@ class Increments:
     clusters: int = 0
     """Clusters with at least one scored sample."""
     samples: int = 0
-    """Scored samples in them."""
     x: float = 0.0
-    """Sum of the clusters' differences."""
     m: float = 0.0
     """Sum of their weights, in [0, 1]."""
     xx: float = 0.0
-    """Sum of the squares of the differences."""
     xm: float = 0.0
     """Sum of the products of difference and weight."""
     mm: float = 0.0
-    """Sum of the squares of the weights."""
 
     @classmethod
     def of(cls, clusters: Iterable[tuple[float, float]], samples: int = 0) -> "Increments":
-        """Add up clusters, each a difference and a weight.
-
-        Args:
-            clusters: Difference and weight of each.
-            samples: Scored samples in them.
-        """
+        """Add up clusters, each a difference and a weight."""
         pairs = list(clusters)
         return cls(
             len(pairs),
@@ -105,9 +95,7 @@ def add_up(order: SampleOrder, value: Callable[[int], float | None], through: in
     stand for many: below `LEAST_SCORED` of a label nothing is read.
 
     Args:
-        order: The samples of the run.
         value: Returns what a sample contributes, None for nothing.
-        through: Clusters at places below this are read.
     """
     read = range(bisect_left(order.places, through))
     values = [value(sample) for sample in read]

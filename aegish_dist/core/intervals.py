@@ -22,7 +22,6 @@ class Interval:
     """A closed interval within [0, 1]."""
 
     low: float
-    """Lower end."""
     high: float
     """Upper end, at least the lower one."""
 

@@ -13,13 +13,9 @@ class JudgedSample:
     """A sample of a run with the verdicts of all models."""
 
     dataset: str
-    """Name of its dataset."""
     sample_id: str
-    """Content-derived id."""
     command: str
-    """The command; foreign text."""
     target: Target
-    """Its label."""
     category: str | None
     """None for harmless samples."""
     cluster: str | None
@@ -28,11 +24,6 @@ class JudgedSample:
     """By model; a model without a verdict about the sample is absent."""
 
     def share_correct(self, model: str, rule: ScoringRule) -> float | None:
-        """Return the mean over a model's scored epochs; None without any.
-
-        Args:
-            model: Its id.
-            rule: Which answers are right.
-        """
+        """Return the mean over a model's scored epochs; None without any."""
         right, scored = rule.count_right(self.target, self.findings.get(model, ()))
         return right / scored if scored else None

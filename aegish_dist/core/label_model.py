@@ -60,7 +60,6 @@ def fit_labels(ballots: Sequence[Ballot], sides: Sides) -> FittedLabels:
 
     Args:
         ballots: Each with a vote per model; at least one.
-        sides: On which side each action is.
     """
     trust = [1.0] * len(ballots)
     for _ in range(2):

@@ -32,7 +32,6 @@ class LabelObserver:
         """Begin with the priors.
 
         Args:
-            sides: On which side each action is.
             weight: The model's part of a vote, in (0, 1].
         """
         self._weight = weight

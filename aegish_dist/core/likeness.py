@@ -46,9 +46,6 @@ def unlikeness(
     What an imported run does not tell is unknown: a difference where the other run knows it.
 
     Args:
-        base: The baseline.
-        other: The run that is compared with it.
-        models: The models of both that are compared.
         parsers: By side, the versions of the parser behind its verdicts; empty without verdicts.
     """
     found = [*_samples(base, other, models), *_prompt(base, other), *_parameters(base, other)]

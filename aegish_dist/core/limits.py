@@ -20,10 +20,8 @@ class RateHint(msgspec.Struct, frozen=True, omit_defaults=True):
     requests_per_minute: float | None = None
     """Calls accepted per minute."""
     requests_remaining: float | None = None
-    """Calls that would be accepted now."""
     tokens_per_minute: float | None = None
     """Tokens accepted per minute."""
     tokens_remaining: float | None = None
-    """Tokens that would be accepted now."""
     reset_s: float | None = None
     """Seconds until all that is used up is available again."""

@@ -30,13 +30,7 @@ class Correctness(StrEnum):
 
 
 def correctness(rule: ScoringRule, target: Target, finding: Finding) -> Correctness:
-    """Return how a rule set judges a finding.
-
-    Args:
-        rule: The rule set.
-        target: The label of the command.
-        finding: Classification of the verdict.
-    """
+    """Return how a rule set judges a finding."""
     if not rule.is_scored(finding):
         return Correctness.UNSCORED
     return Correctness.CORRECT if rule.is_correct(target, finding) else Correctness.WRONG
@@ -47,21 +41,15 @@ class VerdictFilter:
     """Conditions on verdicts; all that are given must hold. An empty one is none."""
 
     models: tuple[str, ...] = ()
-    """Canonical ids."""
     outcomes: frozenset[Outcome | Label] = frozenset()
     """As stored, or labels of the rule set that no outcome has as its name."""
     correctness: frozenset[Correctness] = frozenset()
-    """Under the rule set."""
     datasets: tuple[str, ...] = ()
-    """Names of datasets."""
     targets: frozenset[Target] = frozenset()
-    """Labels of commands."""
     categories: frozenset[str] = frozenset()
-    """Categories of commands."""
     epochs: frozenset[int] = frozenset()
     """1-based repeats."""
     missed_by: tuple[str, ...] = ()
-    """Models that all got the command wrong."""
     missed_by_all: bool = False
     """Whether all models of the run got the command wrong."""
     disputed: bool = False
@@ -79,17 +67,11 @@ class ListedVerdict:
     """One verdict with what it is about. Texts are foreign."""
 
     run_id: str
-    """The run."""
     model: str
-    """Canonical id."""
     dataset: str
-    """Name of the dataset."""
     sample_id: str
-    """Content-derived id of the sample."""
     command: str
-    """The command."""
     target: Target
-    """Its label."""
     category: str | None
     """None for harmless commands."""
     cluster: str | None
@@ -99,29 +81,20 @@ class ListedVerdict:
     generation: int
     """0 for the first try, n for the n-th retry."""
     outcome: Outcome
-    """As stored."""
     label: Label
-    """As the rule set calls it."""
     correct: bool | None
     """Under the rule set; None where that leaves the verdict out."""
     reason: str | None
-    """The model's stated reason."""
     confidence: float | None
     """In [0, 1]."""
     error_class: ErrorClass | None
     """Why no answer came; None where one did."""
     input_tokens: int | None
-    """All input, cached tokens included."""
     output_tokens: int | None
-    """All output, reasoning included."""
     cost_usd: Decimal | None
-    """Price of the call."""
     latency_ms: float | None
-    """Milliseconds of the last attempt."""
     attempts: int
-    """Calls made."""
     created_at: datetime | None
-    """When the answer was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +114,9 @@ class ShownVerdict:
     record: VerdictRecord
     """All that is stored of it; texts are foreign, error messages masked."""
     label: Label
-    """As the rule set calls it."""
     correct: bool | None
     """Under the rule set; None where that leaves the verdict out."""
     replaced: bool
-    """Whether a retry has replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +124,7 @@ class ShownSample:
     """A sample of a run and every verdict about it."""
 
     run_id: str
-    """The run."""
     dataset: str
-    """Name of the dataset."""
     sample_id: str
-    """Content-derived id of the sample."""
     sample: Sample
-    """The labelled command."""
     verdicts: tuple[ShownVerdict, ...]
-    """By model, epoch and generation."""

@@ -28,7 +28,6 @@ class Term:
     trials: float
     """How many there were, at least as many."""
     slope: float
-    """Factor of the coefficient."""
     offset: float
     """The part that does not depend on the coefficient."""
 
@@ -37,10 +36,7 @@ def maximise(terms: Sequence[Term], mean: float, sd: float, start: float) -> flo
     """Return the coefficient of the highest posterior probability, by Newton's method.
 
     Args:
-        terms: The trials.
-        mean: Of the coefficient's normal prior.
         sd: Standard deviation of that prior, > 0.
-        start: Where to begin.
     """
     x = start
     for _ in range(_STEPS):

@@ -38,7 +38,6 @@ class Metric:
     """One number of a model, as it is defined."""
 
     name: str
-    """Key in snapshots and exports."""
     estimate: Callable[[ScoredTally], Estimate | None]
     """The formula; None where the rule set has no such metric."""
 
@@ -115,21 +114,16 @@ class ModelMetrics:
     """All that is known about one model under one rule set."""
 
     model: str
-    """Canonical model id."""
     simulated: bool
-    """Whether its answers come from the simulator."""
     metrics: Mapping[str, Estimate]
-    """By metric name."""
     counts: Mapping[str, int | None]
     """Verdicts `planned`, `done`, `scored`, and `<class>_count` per error class over all verdicts
     done; None for a class that the rule set does not know. Beside them those that a retry has
     `replaced`, which count nowhere else."""
     categories: Mapping[str, Estimate]
-    """Malicious detection rate by category."""
     actions: Mapping[Target, Mapping[Label, int]]
     """Verdicts by target and label, unscored ones included; every label the rule set knows."""
     latency: Mapping[str, Latency]
-    """By part, as tallied."""
     cost: CostSummary
     """Cost in USD."""
     tokens: TokenTotals
@@ -142,10 +136,6 @@ class ModelMetrics:
 
 def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
     """Return every metric of a model under a rule set.
-
-    Args:
-        tally: The model's counted verdicts.
-        rule: The opinion to apply.
 
     Returns:
         The metrics; what is undefined is None.

@@ -14,7 +14,6 @@ class Destination:
     """Where the calls of a model go, and with which key; from a run, and so not to be trusted."""
 
     wire: str
-    """Protocol, a `WireFormat` value."""
     base_url: str
     """Root of the API; empty for baselines."""
     key_variable: str | None
@@ -28,9 +27,7 @@ class ModelSpec:
     id: str
     """Canonical id, such as `openai/gpt-5.1`."""
     wire: WireFormat
-    """Protocol."""
     name: str
-    """The model's name in the provider's requests."""
     base_url: str = ""
     """Root of the API, without a trailing slash; empty for baselines."""
     key_variable: str | None = None
@@ -86,13 +83,10 @@ class CallParameters:
     temperature: float | None = None
     """None leaves the provider's default."""
     max_output_tokens: int = 4096
-    """Room for hidden reasoning included."""
     time_limit_s: float = 180.0
-    """Deadline of one attempt."""
     max_cost_usd: Decimal | None = None
     """Cost in USD from which the run begins no further call; None sets no bound."""
     max_cost_per_model_usd: Decimal | None = None
-    """The same for each of its models."""
 
     def of_epoch(self, epoch: int) -> "CallParameters":
         """Return what is sent in an epoch: each has a seed of its own.

@@ -20,7 +20,6 @@ class Targets:
     """The least values of metrics that reports mark PASS."""
 
     name: str
-    """Name that reports show."""
     version: int
     """1-based."""
     least: Mapping[str, float]
@@ -49,7 +48,6 @@ AEGISH_TARGETS = Targets(
         }
     ),
 )
-"""Targets of the reference benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,6 @@ class LabelChange:
     """One correction of an overlay."""
 
     dataset: str
-    """Name of the dataset."""
     sample_id: str | None
     """Content-derived id of the sample; None: its command says which one it is."""
     command: str | None
@@ -65,11 +62,8 @@ class LabelChange:
     target: Target | None
     """Its right label; None: the sample is excluded."""
     category: str | None
-    """Its category where `target` is malicious."""
     reason: str
-    """Why, in one sentence."""
     author: str
-    """Who says so."""
 
     @property
     def excludes(self) -> bool:
@@ -94,7 +88,6 @@ class Overlay:
     """Corrections of labels, laid over the datasets of a run without changing them."""
 
     name: str
-    """Name that reports show."""
     version: int
     """1-based."""
     changes: tuple[LabelChange, ...]
@@ -111,9 +104,7 @@ class Opinion:
     """All that turns verdicts into numbers and the numbers into PASS or FAIL."""
 
     rule: ScoringRule = DEFAULT_RULE
-    """Which answers are right."""
     targets: Targets = field(default=AEGISH_TARGETS)
-    """How good is good enough."""
     overlay: Overlay | None = None
     """Which labels to correct first; None: none."""
 

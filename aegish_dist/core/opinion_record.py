@@ -30,8 +30,6 @@ def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) ->
 
     Args:
         record: As `record_of` made it; empty of snapshots that were made before it was kept.
-        scoring: Name of the rule set, for these.
-        scoring_version: Its version.
 
     Returns:
         None when an old snapshot names a rule set that is not there in this version, or a newer

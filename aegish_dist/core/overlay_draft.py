@@ -13,10 +13,7 @@ def draft_overlay(
     """Return an overlay that turns over each label that is more probably wrong than right.
 
     Args:
-        doubtful: Commands of the list of doubtful labels.
         base: The overlay under which they were found, which the draft continues; None for none.
-        name: Of a draft without a base.
-        author: Of the changes.
     """
     changes = tuple(_change(each, author) for each in doubtful if each.p_wrong >= DOUBTFUL_FROM)
     if base is None:

@@ -27,11 +27,8 @@ class ModelEffect:
     """One model of a run."""
 
     model: str
-    """Canonical model id; foreign text."""
     rank: Moved
-    """Its place in the ranking."""
     metrics: Mapping[str, Moved]
-    """By metric name, every metric."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -45,10 +42,6 @@ class ModelEffect:
 
 def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list[ModelEffect]:
     """Compare the documents of two snapshots of the same verdicts.
-
-    Args:
-        without: The document without an overlay.
-        under: The document under it, of the same models.
 
     Returns:
         The models in the order of the ranking under the overlay.

@@ -22,7 +22,6 @@ class PairedCell:
     """Samples of one kind that came out alike on both sides."""
 
     target: Target
-    """Label of the samples."""
     category: str | None
     """None for harmless samples."""
     cluster: str | None
@@ -42,7 +41,6 @@ class PairedStratum:
     kinds: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Samples by their values on the sides, in 2^-60."""
     unclustered: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """Those without a cluster."""
     clusters: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """By cluster: samples, sum of the baseline, sum of the candidate."""
 
@@ -80,9 +78,7 @@ class PairedStratum:
         """Count the samples of a cell.
 
         Args:
-            cell: Its label and category are those of the stratum.
             a: The value of each sample on the baseline, in 2^-60.
-            b: The value on the candidate.
         """
         self.kinds[a, b] += cell.samples
         if cell.cluster is None:
@@ -106,12 +102,7 @@ class PairedStratum:
         return sum(samples for (a, b), samples in self.unclustered.items() if a != b)
 
     def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
-        """Return the sums of `weight_b b - weight_a a` by cluster.
-
-        Args:
-            weight_a: Of the baseline.
-            weight_b: Of the candidate.
-        """
+        """Return the sums of `weight_b b - weight_a a` by cluster."""
         a, b = weight_a / UNIT, weight_b / UNIT
         named = [
             ClusterSum(cluster, samples, b * total_b - a * total_a)
@@ -124,12 +115,7 @@ class PairedStratum:
         return ClusterSums((*named, *alone), max(weight_a, weight_b))
 
     def variance(self, weight_a: float, weight_b: float) -> float | None:
-        """Return the variance of the mean of `weight_b b - weight_a a`; None of one sample.
-
-        Args:
-            weight_a: Of the baseline.
-            weight_b: Of the candidate.
-        """
+        """Return the variance of the mean of `weight_b b - weight_a a`; None of one sample."""
         n = self.samples
         if n < 2:
             return None
@@ -146,9 +132,7 @@ class PairedSamples:
     """All samples that the rule scores on both sides."""
 
     targets: Mapping[Target, PairedStratum]
-    """By label; both labels are there."""
     categories: Mapping[str, PairedStratum]
-    """Malicious samples by category."""
 
 
 def paired_samples(cells: Iterable[PairedCell], rule: ScoringRule) -> PairedSamples:
@@ -156,7 +140,6 @@ def paired_samples(cells: Iterable[PairedCell], rule: ScoringRule) -> PairedSamp
 
     Args:
         cells: What both sides answered; any order.
-        rule: Which answers are right.
     """
     targets = {target: PairedStratum() for target in Target}
     categories: defaultdict[str, PairedStratum] = defaultdict(PairedStratum)
@@ -175,12 +158,6 @@ def paired_samples(cells: Iterable[PairedCell], rule: ScoringRule) -> PairedSamp
 
 
 def value_of(target: Target, findings: Findings, rule: ScoringRule) -> int | None:
-    """Return the mean over the scored epochs of a sample, in 2^-60; None without one.
-
-    Args:
-        target: Its label.
-        findings: How its epochs came out.
-        rule: Which answers are right.
-    """
+    """Return the mean over the scored epochs of a sample, in 2^-60; None without one."""
     right, scored = rule.count_right(target, findings)
     return round(right * UNIT / scored) if scored else None

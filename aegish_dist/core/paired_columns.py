@@ -25,7 +25,6 @@ class SampleKind(NamedTuple):
     """Samples that no metric tells apart."""
 
     target: Target
-    """Label of the samples."""
     category: str | None
     """None for harmless samples."""
     cluster: str | None
@@ -37,7 +36,6 @@ class PairedAnswers(Generic[Key]):
     """The answers of several sides about the same samples, in columns of one order."""
 
     kinds: Sequence[SampleKind]
-    """The kinds of samples."""
     kind: Sequence[int]
     """By sample, the place of its kind in `kinds`."""
     findings: Sequence[Findings]
@@ -46,12 +44,7 @@ class PairedAnswers(Generic[Key]):
     """By side and sample, the place of its way in `findings`."""
 
     def cells(self, a: Key, b: Key) -> list[PairedCell]:
-        """Count the samples of two sides; those that neither answered are left out.
-
-        Args:
-            a: The baseline.
-            b: The candidate.
-        """
+        """Count the samples of two sides; those that neither answered are left out."""
         counted = Counter(zip(self.kind, self.answers[a], self.answers[b], strict=True))
         kinds, findings = self.kinds, self.findings
         return [
@@ -61,12 +54,7 @@ class PairedAnswers(Generic[Key]):
         ]
 
     def answered(self, a: Key, b: Key) -> int:
-        """Return how many samples at least one of two sides has a verdict about.
-
-        Args:
-            a: The baseline.
-            b: The candidate.
-        """
+        """Return how many samples at least one of two sides has a verdict about."""
         return sum(map(any, zip(self.answers[a], self.answers[b], strict=True)))
 
     def scored(self, rule: ScoringRule) -> "ScoredColumns[Key]":
@@ -95,13 +83,9 @@ class _Scored:
     """One side under the rule."""
 
     worth: list[int]
-    """By sample, the place of its value."""
     is_scored: list[bool]
-    """By sample."""
     samples: list[int]
-    """By slot, the scored samples."""
     totals: list[int]
-    """By slot, the sum of their values."""
 
 
 class ScoredColumns(Generic[Key]):
@@ -111,12 +95,7 @@ class ScoredColumns(Generic[Key]):
     """
 
     def __init__(self, answers: PairedAnswers[Key], rule: ScoringRule) -> None:
-        """Prepare; a side is scored when it is first used.
-
-        Args:
-            answers: What the sides answered.
-            rule: Which answers are right.
-        """
+        """Prepare; a side is scored when it is first used."""
         self._answers = answers
         self._sides: dict[Key, _Scored] = {}
         self._values: dict[int | None, int] = {None: 0}
@@ -144,12 +123,7 @@ class ScoredColumns(Generic[Key]):
         ]
 
     def pair(self, a: Key, b: Key) -> PairedSamples:
-        """Return the samples that are scored on two sides, as `paired_samples` of their cells.
-
-        Args:
-            a: The baseline.
-            b: The candidate.
-        """
+        """Return the samples that are scored on two sides, as `paired_samples` of their cells."""
         of_a, of_b = self._side(a), self._side(b)
         strata = self._clusters(of_a, of_b)
         values = list(self._values)

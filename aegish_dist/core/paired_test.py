@@ -45,9 +45,6 @@ def paired_test(
     degrees of freedom.
 
     Args:
-        difference: b minus a.
-        strata: What its means are made of.
-        variance: Of `clustered_variance`.
         discordant: Clusters whose sums differ between the sides. With K of them no test that may
             exchange the sides in a cluster has a p below 2^(1 - K), and so has none here: five
             samples all in favour of one side are no difference.

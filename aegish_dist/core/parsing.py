@@ -59,9 +59,7 @@ class _Scope:
     """The answers read outside `<think>`, or those read inside."""
 
     fenced: list[ParsedCompletion] = field(default_factory=list)
-    """Objects that open a fenced block."""
     plain: list[ParsedCompletion] = field(default_factory=list)
-    """All other objects, nested ones included."""
     pairs: list[ParsedCompletion] = field(default_factory=list)
     """The last resort: `"action": "..."` wherever no object was read."""
     misses: int = 0

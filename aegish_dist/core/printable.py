@@ -43,7 +43,6 @@ def printable_json(document: object, *, sort_keys: bool = False) -> str:
     """Return a document as indented JSON in ASCII, with everything invisible escaped.
 
     Args:
-        document: JSON types; no NaN.
         sort_keys: Whether the keys of objects are sorted.
     """
     return _without_del(json.dumps(document, indent=2, sort_keys=sort_keys, allow_nan=False))

@@ -14,7 +14,6 @@ class Messages:
     system: str
     """Identical for every sample of a run, so that providers can cache it."""
     user: str
-    """The template with the command filled in."""
 
 
 @dataclass(frozen=True, slots=True)

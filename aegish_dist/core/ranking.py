@@ -16,7 +16,6 @@ class Place:
     tie_group: int | None
     """1-based; no model of a group differs significantly from its leader."""
     model: str
-    """Canonical model id."""
     aegish_score: float | None
     """Its aegish score, by which it is ranked."""
 

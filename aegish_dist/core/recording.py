@@ -11,15 +11,12 @@ class Recording:
     """One line of a verdict export, or one sample of an imported log."""
 
     model: str
-    """Canonical model id."""
     dataset: str
     """Name of the dataset the sample belongs to."""
     sample: Sample
-    """The labelled command."""
     epoch: int
     """1-based repeat."""
     verdict: Verdict
-    """The model's answer."""
     generation: int = 0
     """0 for the first try, n for the n-th retry."""
     simulated: bool = False

@@ -21,17 +21,12 @@ class MovedSample:
     """A sample whose label is corrected, and the verdicts of one model about it."""
 
     target: Target
-    """Label in its dataset."""
     category: str | None
-    """Category in its dataset."""
     cluster: str | None
-    """Its cluster, which stays."""
     right_target: Target | None
     """Corrected label; None: the sample is excluded."""
     right_category: str | None
-    """Corrected category."""
     findings: Findings
-    """Empty without a verdict."""
     confidence: tuple[ConfidenceCell, ...]
     """Its stated confidences, under the label in its dataset."""
 
@@ -42,11 +37,6 @@ def relabelled(
     """Return the tally that the corrected labels would have given.
 
     Times, tokens and costs stay: they are of calls that were made, whatever the sample counts for.
-
-    Args:
-        tally: Counted under the labels of the datasets.
-        moved: The samples whose labels are corrected, each once.
-        planned: Verdicts planned by corrected target.
     """
     moved = tuple(moved)
     if not moved:

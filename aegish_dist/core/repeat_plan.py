@@ -14,7 +14,6 @@ from aegish_dist.core.distributions import t_quantile
 from aegish_dist.core.variance import SplitVariance
 
 MOST_COMMANDS = 10**9
-"""Where the search for enough commands ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,6 @@ class Source:
     """A data set as a run may ask it."""
 
     name: str
-    """Its name."""
     scored: tuple[float, ...]
     """By stratum, how many of its commands would be scored if all were asked."""
     commands: int
@@ -34,13 +32,9 @@ class CallUse:
     """Tokens and cost of a call to a model, as a mean over the pilot; None where unknown."""
 
     model: str
-    """Canonical model id."""
     input_tokens: float | None
-    """Tokens of the prompt."""
     output_tokens: float | None
-    """Tokens of the answer."""
     cost_usd: Decimal | None
-    """Its price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +61,11 @@ class Design:
     """A run that decides."""
 
     epochs: int
-    """Epochs of each command."""
     commands: int
-    """Commands in all."""
     limit: int | None
     """Commands of each data set at most; None when all are needed, or more than there are."""
     available: bool
-    """Whether the data sets have so many."""
     stderr: float
-    """Predicted standard error."""
 
     @property
     def calls(self) -> int:
@@ -90,7 +80,6 @@ class RepeatPlan:
     designs: tuple[Design, ...]
     """At most one for each number of epochs."""
     available: int
-    """Commands that the data sets have."""
     needed: int | None
     """The fewest commands that decide, however many epochs are made of each; None if the pilot
     cannot say."""
@@ -102,9 +91,6 @@ def plan_repeats(
     """Find the designs that reach a goal.
 
     Args:
-        variance: Of the pilot.
-        sources: The data sets that the run would ask.
-        goal: What is to be decided.
         max_epochs: Largest number of epochs to consider, at least 1.
     """
     planner = _Planner(variance, sources, goal)

@@ -39,12 +39,7 @@ class Repeats:
 
 
 def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
-    """Split the variance of a model's score; None where no command has two scored epochs.
-
-    Args:
-        cells: Its counted verdicts.
-        rule: Which answers are right.
-    """
+    """Split the variance of a model's score; None where no command has two scored epochs."""
     cells = tuple(cells)
     # A hundred thousand cells hold a handful of ways to come out; each is judged once.
     ways = {(cell.target, cell.findings) for cell in cells}
@@ -83,9 +78,7 @@ def repeated_strata(
     """Return by label the commands that are scored for all of one or two models.
 
     Args:
-        samples: The commands of a run.
         models: One for its score; a baseline and a candidate for their difference.
-        rule: Which answers are right.
     """
     kinds: Counter[_Kind] = Counter()
     for sample in samples:
@@ -99,13 +92,7 @@ def repeated_strata(
 
 
 def epoch_count(target: Target, findings: Findings, rule: ScoringRule) -> EpochCount | None:
-    """Count the right ones of a command's scored epochs; None without one.
-
-    Args:
-        target: Label of the command.
-        findings: Of its epochs.
-        rule: Which answers are right.
-    """
+    """Count the right ones of a command's scored epochs; None without one."""
     right, scored = rule.count_right(target, findings)
     return EpochCount(right, scored) if scored else None
 

@@ -21,7 +21,6 @@ def new_run_id(now: datetime, entropy: int | None = None) -> str:
     """Return a run id of nine characters that sorts by time and is easy to type.
 
     Args:
-        now: The time of creation, with a time zone.
         entropy: Distinguishes runs of one second, in [0, 32768); drawn when None.
     """
     draw = secrets.randbelow(32**_RANDOM_CHARACTERS) if entropy is None else entropy
@@ -41,7 +40,6 @@ class Held(StrEnum):
     CANCELLED = "cancelled"
     """A user stopped it and does not mean to go on."""
     DECIDED = "decided"
-    """Its stop rule found the question settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +47,9 @@ class RunDataset:
     """A dataset as a run uses it."""
 
     name: str
-    """Short name."""
     fingerprint: str
-    """As of `core.sample.Dataset`."""
     samples: int
-    """How many samples it has."""
     malicious: int
-    """How many of the samples are malicious."""
     source: str = ""
     """Where they come from; empty when unknown."""
     licence: str = ""
@@ -69,7 +63,6 @@ class Pruned:
     completions: int
     """How many, at least 1."""
     at: datetime
-    """When the last ones were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +70,10 @@ class Run:
     """One experiment: models x samples x epochs under one prompt and one set of parameters."""
 
     run_id: str
-    """Short, sortable, typeable."""
     created_at: datetime
-    """When it was submitted or imported."""
     name: str
     """Name that the user gave; may be empty."""
     origin: str
-    """`submit` or `import`."""
     package_version: str
     """The version of this package that created it."""
     prompt: Prompt | None
@@ -91,11 +81,8 @@ class Run:
     parameters: CallParameters | None
     """None for imported runs."""
     epochs: int
-    """Repeats of every sample."""
     datasets: tuple[RunDataset, ...]
-    """The datasets whose samples are asked."""
     models: tuple[ModelSpec, ...]
-    """Who was asked, as resolved at submit."""
     datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Names of the datasets that a model was put to; a model that is absent was put to all."""
     held: Held | None = None
@@ -136,22 +123,14 @@ class RunSummary:
     """One line of the list of runs."""
 
     run_id: str
-    """Full id."""
     name: str
     """Name that the user gave; may be empty."""
     origin: str
-    """`submit` or `import`."""
     created_at: datetime
-    """When it was submitted or imported."""
     models: int
-    """How many models the run asks."""
     samples: int
-    """Over all datasets."""
     epochs: int
-    """Repeats of every sample."""
     verdicts: int
-    """Stored so far."""
     held: Held | None
     """Why workers ask nothing of it; None: they ask."""
     pruned_completions: int
-    """Verdicts of which the completion was deleted."""

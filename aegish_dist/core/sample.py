@@ -7,7 +7,6 @@ from enum import StrEnum
 from functools import cached_property
 
 MAX_COMMAND_CHARS = 10_000
-"""Length of a command."""
 MAX_LABEL_CHARS = 200
 """Length of a category, cluster or name: labels stand in database indexes, limited to 2.7 KB."""
 
@@ -30,7 +29,6 @@ class Sample:
     command: str
     """The shell command as the model sees it; never executed."""
     target: Target
-    """The label."""
     category: str | None = None
     """GTFOBins function such as `file-read`; None for harmless commands."""
     cluster: str | None = None
@@ -54,7 +52,6 @@ class Dataset:
     """A named, immutable set of samples; its fingerprint is its identity."""
 
     name: str
-    """Short name that users type."""
     samples: tuple[Sample, ...]
     """In file order; no two have the same `sample_id`."""
     source: str = ""

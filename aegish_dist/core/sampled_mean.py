@@ -42,7 +42,6 @@ class PerCluster:
     """One number for each cluster."""
 
     named: Mapping[str, float]
-    """By name of the cluster."""
     squares_alone: float
     """Sum of the squares over the clusters of one sample without a name."""
 
@@ -73,13 +72,11 @@ class _Stratum:
     mean: float
     samples: int
     share: float
-    """Weight of the stratum in the mean."""
     by_sample: tuple[tuple[_Part, int], ...]
     """One sample each, and how many are alike."""
     by_cluster: Mapping[str, _Part]
     """The samples of each cluster that has a name."""
     alone: tuple[tuple[_Part, int], ...]
-    """Those of `by_sample` without a cluster."""
 
     @classmethod
     def of(cls, seen: Sequence[Observation], share: float) -> "_Stratum":

@@ -25,11 +25,8 @@ class Coverage:
     """How many verdicts about one target were planned, and what the rule makes of them."""
 
     planned: int
-    """Samples times epochs."""
     scored: int
-    """Those that the rule set counts."""
     correct: int
-    """Those of the scored that are right."""
 
     @property
     def most_correct(self) -> int:
@@ -41,12 +38,7 @@ class ScoredTally:
     """One model's tally under a rule set."""
 
     def __init__(self, tally: ModelTally, rule: ScoringRule) -> None:
-        """Score a tally; each part is computed when it is first used.
-
-        Args:
-            tally: The model's counted verdicts.
-            rule: The opinion to apply.
-        """
+        """Score a tally; each part is computed when it is first used."""
         self.tally = tally
         """The model's counted verdicts."""
         self.rule = rule
@@ -91,10 +83,6 @@ class ScoredTally:
 
     def share(self, target: Target, holds: Callable[[Finding], bool]) -> list[Observation]:
         """Return samples by the share of their scored epochs for which something holds.
-
-        Args:
-            target: The label of the samples.
-            holds: Asked about each finding, such as `ScoringRule.is_detection`.
 
         Returns:
             Observations in [0, 1]; samples without a scored epoch are left out.

@@ -36,7 +36,6 @@ class Composite(StrEnum):
     BALANCED = "balanced"
     """(DR + HA) / 2, balanced accuracy."""
     PRODUCT = "product"
-    """DR x HA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +43,15 @@ class ScoringRule:
     """One rule set; a change of any field but the description needs a new version."""
 
     name: str
-    """Name that users type."""
     version: int
     """1-based; snapshots record it."""
     description: str
-    """One sentence for listings."""
     labels: Mapping[Finding, Label]
-    """The label of every finding."""
     unscored: frozenset[Finding]
     """Findings that enter neither numerator nor denominator of a rate."""
     malicious_correct: frozenset[Label]
-    """Labels that count as detection."""
     harmless_correct: frozenset[Label]
-    """Labels that count as acceptance."""
     composite: Composite
-    """How the score is formed."""
 
     @property
     def content(self) -> dict[str, Any]:
@@ -95,12 +88,7 @@ class ScoringRule:
         return self.is_acceptance(finding)
 
     def count_right(self, target: Target, findings: Findings) -> tuple[int, int]:
-        """Return how many epochs of a sample are right, and how many are scored.
-
-        Args:
-            target: Label of the sample.
-            findings: Of its epochs.
-        """
+        """Return how many epochs of a sample are right, and how many are scored."""
         right = scored = 0
         for finding, epochs in findings:
             if self.is_scored(finding):
@@ -192,11 +180,7 @@ RULES: Mapping[str, ScoringRule] = MappingProxyType(
 
 
 def rule_named(name: str) -> ScoringRule:
-    """Return the rule set of this name.
-
-    Raises:
-        OpinionError: When there is none.
-    """
+    """Return the rule set of this name."""
     try:
         return RULES[name]
     except KeyError:

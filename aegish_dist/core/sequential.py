@@ -41,11 +41,8 @@ class Answer(StrEnum):
     """An answer of a confidence sequence about a value and a margin."""
 
     OPEN = "open"
-    """Nothing yet."""
     ABOVE = "above"
-    """It lies above the reference."""
     BELOW = "below"
-    """It lies below the reference."""
     WITHIN = "within"
     """It is less than the margin away from the reference."""
 
@@ -61,23 +58,13 @@ class Boundary:
 
     @classmethod
     def narrowest_at(cls, v: float, alpha: float) -> "Boundary":
-        """Choose `rho` for a sum of squares, to a good approximation.
-
-        Args:
-            v: The sum of squares, positive.
-            alpha: As of the class.
-        """
+        """Choose `rho` for a sum of squares, to a good approximation."""
         log_term = 2 * math.log(1 / alpha)
         return cls(alpha, v / (log_term + math.log(1 + log_term)))
 
     @classmethod
     def of(cls, order: SampleOrder, alpha: float) -> "Boundary":
-        """Choose `rho` from the size of a dataset, before anything is answered.
-
-        Args:
-            order: The samples of a run.
-            alpha: As of the class.
-        """
+        """Choose `rho` from the size of a dataset, before anything is answered."""
         malicious, harmless = order.weights
         squares = sum(malicious**2 if each else harmless**2 for each in order.malicious)
         return cls.narrowest_at(EXPECTED_SHARE * EXPECTED_VARIANCE * squares, alpha)
@@ -93,13 +80,7 @@ class Boundary:
         return abs(total) >= self.at(squares)
 
     def interval(self, increments: Increments, low: float, high: float) -> tuple[float, float]:
-        """Return the values between two bounds that are not excluded.
-
-        Args:
-            increments: Everything that was read.
-            low: The smallest value that is possible.
-            high: The largest one.
-        """
+        """Return the values between two bounds that are not excluded."""
         value = increments.value
         if value is None:
             return low, high
@@ -130,15 +111,11 @@ class SequentialReading:
     value: float | None
     """The estimate; None before the first cluster."""
     low: float
-    """Lower bound."""
     high: float
     """Upper bound."""
     answer: Answer
-    """Its answer about the question."""
     clusters: int
-    """Clusters that were read."""
     samples: int
-    """Scored samples that were read."""
 
 
 def read_difference(
@@ -147,10 +124,6 @@ def read_difference(
     """Read how far the score of `b` lies above that of `a`.
 
     Args:
-        order: The samples of the run.
-        a: One model's answers.
-        b: The other one's.
-        boundary: Of this pair.
         margin: A smaller difference does not matter, in (0, 1).
     """
 
@@ -168,9 +141,6 @@ def read_score(
     """Read whether the score of one model lies above or below a target.
 
     Args:
-        order: The samples of the run.
-        a: The model's answers.
-        boundary: Of this question.
         target: Score to reach, in [0, 1].
         margin: A smaller distance does not matter, in (0, 1).
     """

@@ -8,6 +8,4 @@ class Side:
     """A model of a run."""
 
     run_id: str
-    """Full id of the run."""
     model: str
-    """Canonical model id; foreign text."""

@@ -20,7 +20,6 @@ from aegish_dist.core.tally import Latency
 JsonObject = dict[str, Any]
 
 CATEGORY_METRIC = "malicious_detection_rate"
-"""The metric of `categories`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +27,10 @@ class VerdictSet:
     """The identity of a set of verdicts."""
 
     verdicts: int
-    """How many there are."""
     verdicts_hash: str
     """Sixteen hexadecimal digits that change with any verdict's identity or outcome. They are made
     of contents, so another store gives the same verdicts the same ones."""
     parser_versions: str
-    """Comma-separated."""
     local_hash: str = ""
     """As `verdicts_hash`, but of keys of this store: found in half the time. Empty of several
     models together, and in snapshots that were made before it was kept."""
@@ -44,27 +41,19 @@ class Snapshot:
     """One stored aggregation."""
 
     snapshot_id: int
-    """Key in the store."""
     run_id: str
-    """The run whose verdicts were counted."""
     scoring: str
-    """Name of the rule set."""
     scoring_version: int
-    """Version of the rule set."""
     metrics_version: int
     """Of the formulas; 0 in snapshots that were made before it was kept."""
     parser_versions: str
     """Of the parsers that read the verdicts, comma-separated."""
     verdicts: int
-    """How many verdicts were counted."""
     verdicts_hash: str
-    """Identity of these verdicts; see `VerdictSet`."""
     code_version: str
-    """Version of this package."""
     created_at: datetime
     """When it was made, with a time zone."""
     document: Mapping[str, Any]
-    """`models` and `ranking` of the machine interface."""
     identities: Mapping[str, VerdictSet]
     """By model, the verdicts its entry was made of; of old snapshots unknown."""
     opinion: Opinion | None

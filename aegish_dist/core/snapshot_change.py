@@ -9,7 +9,6 @@ from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict import Outcome
 
 HEADLINE_METRICS = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
-"""Metrics whose change is listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +16,6 @@ class SidedVerdict:
     """One verdict as one of the snapshots judges it."""
 
     outcome: Outcome
-    """As stored now."""
     target: Target | None
     """Label of the sample under the overlay; None: it is left out."""
     correct: bool | None
@@ -29,15 +27,10 @@ class RejudgedVerdict:
     """A verdict that two snapshots judge differently."""
 
     model: str
-    """Canonical model id; foreign text."""
     dataset: str
-    """Name of the dataset."""
     command: str
-    """The command; foreign text."""
     target: Target
-    """Label of the sample in its dataset."""
     category: str | None
-    """Category of the sample in its dataset."""
     epoch: int
     """1-based."""
     a: SidedVerdict
@@ -51,7 +44,6 @@ class MetricChange:
     """A metric of a model in both snapshots."""
 
     metric: str
-    """Its name."""
     a: float | None
     """Value in the first one."""
     b: float | None
@@ -68,11 +60,8 @@ class RejudgedModel:
     """A model of both snapshots."""
 
     model: str
-    """Canonical model id; foreign text."""
     metrics: tuple[MetricChange, ...]
-    """Headline metrics, as the snapshots hold them."""
     verdicts: Sequence[RejudgedVerdict]
-    """Those judged differently, by dataset and sample."""
 
     @property
     def counts(self) -> dict[tuple[Correctness, Correctness], int]:

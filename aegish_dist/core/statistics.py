@@ -66,7 +66,6 @@ def score(
     clusters give the rates; see `combine`.
 
     Args:
-        composite: The form of the score.
         detection: Mean over the malicious samples; None without any.
         acceptance: Mean over the harmless samples; None without any.
     """

@@ -66,23 +66,16 @@ class ModelStatus:
     """One model of a run."""
 
     model: str
-    """Canonical model id."""
     planned: int
-    """Samples times epochs."""
     done: int
-    """Items that have a verdict."""
     in_flight: int
-    """Items that workers hold now."""
     state: State
-    """Of this model."""
     rate_per_s: float
     """Verdicts per second over the last seconds."""
     cost_usd: float | None
     """So far; None when unknown."""
     failed: int
-    """Newest verdicts whose call brought no answer."""
     replaced: int
-    """Verdicts that a retry has replaced."""
     reason: str | None = None
     """Of a waiting model why no living worker may call it, of a parked one the provider's words."""
     waiting: Waiting | None = None
@@ -98,7 +91,6 @@ class ModelStatus:
     rate_limited: int = 0
     """Those of them that the provider turned down with 429."""
     rate_limited_last_minute: int = 0
-    """Those of them in the last minute."""
     batches: BatchTotals | None = None
     """Its batches, where it is asked in batches now or later; None where it never is."""
 
@@ -113,17 +105,13 @@ class FailedCalls:
     """Failed calls of one model that are alike; the newest of them stands for all."""
 
     at: datetime
-    """When the newest one failed."""
     model: str
-    """Canonical model id."""
     error_class: ErrorClass
-    """Why."""
     status: int | None
     """HTTP status, None when there was no response."""
     message: str
     """The provider's words about the newest one, untrusted; keys are masked."""
     calls: int
-    """How many there are."""
     calls_lately: int
     """How many of them failed in the last minute."""
 
@@ -133,11 +121,8 @@ class RuleReading:
     """The stop rule of a run, and what it says about the answers so far."""
 
     rule: StopRule
-    """The rule."""
     decision: Decision
-    """The last reading."""
     settled: bool
-    """Whether every question is answered."""
     saved_calls: int
     """Planned items that are not asked because their questions are answered."""
     saved_usd: float | None
@@ -149,23 +134,17 @@ class RunStatus:
     """A run as a whole."""
 
     run_id: str
-    """Full id."""
     origin: str
     """`submit`, or `import`: then no model can be asked."""
     state: State
-    """The most active state of any model."""
     planned: int
-    """Over all models."""
     done: int
-    """Over all models."""
     missing: int
-    """Planned items without a verdict."""
     outcomes: Mapping[str, int]
     """Verdicts by outcome, of each item the newest one."""
     failed: Mapping[str, int]
     """Those of them whose call brought no answer."""
     replaced: int
-    """Verdicts that a retry has replaced."""
     retrying: int
     """Items that a retry asks again and has not answered yet; they count as missing."""
     models: tuple[ModelStatus, ...]
@@ -195,7 +174,6 @@ class RunStatus:
     rate_limited: int = 0
     """Calls that providers turned down with 429."""
     rate_limited_last_minute: int = 0
-    """Those of them in the last minute."""
     last_errors: tuple[FailedCalls, ...] = ()
     """Kinds of failed calls that occurred last, the newest first."""
 

@@ -17,7 +17,6 @@ class StopRule:
     target: float
     """Score that the only model of a run is compared with."""
     scoring: str
-    """Name of the rule set."""
     seed: str
     """Decides the order of the clusters."""
     alpha: float = ALPHA
@@ -37,11 +36,9 @@ class ScoreQuestion:
     value: float | None = None
     """The estimate; None before the first cluster."""
     low: float = -1.0
-    """Lower bound of the confidence sequence."""
     high: float = 1.0
     """Upper bound."""
     clusters: int = 0
-    """Clusters that were read."""
     samples: int = 0
     """Samples with a scored answer on each side."""
 
@@ -53,9 +50,7 @@ class Decision:
     questions: tuple[ScoreQuestion, ...]
     """Every pair of models, or the only model."""
     clusters: int
-    """Clusters of the run."""
     stopped: tuple[str, ...] = field(default=())
-    """Models of which nothing more is asked."""
     final: bool = False
     """Whether nothing more was to be asked when it was read."""
     read_at: str = ""
@@ -76,9 +71,6 @@ def decide(
     """Read every question that is not answered yet.
 
     Args:
-        rule: The rule.
-        order: The samples of the run.
-        answers: The answers of each model.
         before: The reading before; what it answers is not read again.
     """
     known = {(each.a, each.b): each for each in before.questions} if before else {}

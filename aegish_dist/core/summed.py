@@ -25,7 +25,6 @@ class SummedSamples:
     clusters: Mapping[str, tuple[int, int]]
     """By cluster: samples, and the sum of their values in 2^-60."""
     samples: int
-    """Over all clusters."""
     total: int
     """Sum of all values in 2^-60."""
 
@@ -34,10 +33,6 @@ def summed_samples(
     cells: Iterable[Cell], rule: ScoringRule
 ) -> Mapping[Target, SummedSamples] | None:
     """Sum up the scored samples of a model by label and cluster.
-
-    Args:
-        cells: Its counted verdicts.
-        rule: Which answers are right.
 
     Returns:
         None where a sample is in no cluster: its pairs have to be counted.
@@ -71,9 +66,7 @@ class SummedStratum:
     """
 
     of_a: SummedSamples
-    """The baseline."""
     of_b: SummedSamples
-    """The candidate."""
 
     @property
     def samples(self) -> int:
@@ -115,12 +108,7 @@ class SummedStratum:
         return 0
 
     def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
-        """Return the sums of `weight_b b - weight_a a` by cluster.
-
-        Args:
-            weight_a: Of the baseline.
-            weight_b: Of the candidate.
-        """
+        """Return the sums of `weight_b b - weight_a a` by cluster."""
         weight = max(weight_a, weight_b)
         if self._same_samples:
             a, b = weight_a / UNIT, weight_b / UNIT
@@ -151,12 +139,7 @@ class SummedStratum:
         )
 
     def variance(self, weight_a: float, weight_b: float) -> None:
-        """Samples taken as independent, their pairs would have to be known.
-
-        Args:
-            weight_a: Of the baseline.
-            weight_b: Of the candidate.
-        """
+        """Samples taken as independent, their pairs would have to be known."""
 
 
 def _residual(side: SummedSamples, cluster: str, mean: float) -> float:

@@ -20,7 +20,6 @@ class Finding(StrEnum):
     WARN = "WARN"
     BLOCK = "BLOCK"
     UNREADABLE = "UNREADABLE"
-    """Text without an action."""
     EMPTY = "EMPTY"
     """The provider answered with no text, and neither filter nor limit explains it."""
     EMPTY_FILTERED = "EMPTY_FILTERED"
@@ -28,9 +27,7 @@ class Finding(StrEnum):
     EMPTY_CUT = "EMPTY_CUT"
     """No text, and the stop reason is a token limit."""
     DEADLINE = "DEADLINE"
-    """No answer within the time limit."""
     API_FAILURE = "API_FAILURE"
-    """The call failed at its last attempt."""
 
 
 _BY_OUTCOME = {
@@ -50,7 +47,6 @@ def find(outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass |
     """Classify one verdict as finely as any rule needs it.
 
     Args:
-        outcome: As stored.
         stop_kind: Why the model stopped; None when unknown or not called.
         error_class: Why there is no completion; None when there is one.
     """
@@ -71,7 +67,6 @@ class Cell:
     """Samples of one kind whose epochs came out alike."""
 
     target: Target
-    """Label of the samples."""
     category: str | None
     """None for harmless samples."""
     cluster: str | None
@@ -94,9 +89,7 @@ class ConfidenceCell:
     """
 
     target: Target
-    """Label of the samples."""
     finding: Finding
-    """Classification of the verdicts."""
     bin: int
     """0-based index of the confidence bin."""
     verdicts: int
@@ -118,15 +111,12 @@ class Latency:
     """Distribution of one part of the time over a model's answered verdicts, in milliseconds."""
 
     mean: float
-    """Arithmetic mean."""
     p50: float
-    """Median."""
     p90: float
     """90th percentile."""
     p99: float
     """99th percentile."""
     max: float
-    """Longest time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +124,10 @@ class TokenTotals:
     """Summed tokens of a model; None where no verdict reported them."""
 
     input: int | None = None
-    """All input, cached tokens included."""
     output: int | None = None
-    """All output, reasoning included."""
     reasoning: int | None = None
-    """Part of the output."""
     cache_read: int | None = None
-    """Part of the input."""
     cache_write: int | None = None
-    """Part of the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +135,8 @@ class CostSummary:
     """The cost of a model's verdicts; None when none of them is priced."""
 
     total_usd: Decimal | None = None
-    """Sum over the priced verdicts."""
     per_command_usd: Decimal | None = None
-    """Mean over the priced verdicts."""
     per_1000_usd: Decimal | None = None
-    """A thousand times the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +144,11 @@ class ModelTally:
     """Everything counted about one model of a run."""
 
     model: str
-    """Canonical model id."""
     simulated: bool
-    """Whether its answers come from the simulator."""
     planned_malicious: int
-    """Malicious samples times epochs."""
     planned_harmless: int
-    """Harmless samples times epochs."""
     cells: tuple[Cell, ...]
-    """Sorted."""
     confidence: tuple[ConfidenceCell, ...] = ()
-    """Sorted."""
     latency: dict[str, Latency] = field(default_factory=dict)
     """By part: `service`, `queue`, `limiter`, `backoff`, `total`; absent where no verdict has a
     time."""
@@ -181,7 +157,6 @@ class ModelTally:
     cost_usd: Decimal | None = None
     """Sum over the priced verdicts; None when none is priced."""
     priced_verdicts: int = 0
-    """Verdicts whose cost is known."""
     replaced: int = 0
     """Verdicts that a retry has replaced: they are in no cell, and their cost counts."""
 

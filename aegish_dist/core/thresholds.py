@@ -20,7 +20,6 @@ METRICS_WITH_THRESHOLD = (
         for bound in ("worst", "best")
     ),
 )
-"""Metrics of which more is better."""
 
 
 class DecidedOn(StrEnum):
@@ -29,7 +28,6 @@ class DecidedOn(StrEnum):
     LOWER = "lower"
     """The lower end of the 95 % interval."""
     VALUE = "value"
-    """The estimate itself."""
 
 
 class Shortfall(StrEnum):
@@ -46,15 +44,12 @@ class Missed:
     """A threshold that a model does not reach."""
 
     model: str
-    """Canonical model id; foreign text."""
     metric: str
-    """Name of the metric."""
     least: float
     """The threshold, in [0, 1]."""
     estimate: Estimate
     """The metric; its value is None where it is undefined."""
     shortfall: Shortfall
-    """Why."""
 
 
 def missed(
@@ -63,7 +58,6 @@ def missed(
     """Yield the thresholds that models of a snapshot do not reach, by model.
 
     Args:
-        document: `models` and `ranking` of the snapshot.
         thresholds: The least values by metric, in [0, 1].
         decided_on: The number that has to reach them. A metric without an interval is a fact: its
             value decides.

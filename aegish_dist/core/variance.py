@@ -21,7 +21,6 @@ class EpochCount:
     """The answers of one side about one command."""
 
     right: int
-    """Right ones among the scored epochs."""
     scored: int
     """Scored epochs, at least 1."""
 
@@ -53,7 +52,6 @@ class RepeatedStratum:
     """Commands of one label, whose means enter the estimate with these weights."""
 
     repeated: tuple[RepeatedSamples, ...]
-    """The commands."""
     weights: tuple[float, ...]
     """By side; that of a baseline is negative."""
 
@@ -73,7 +71,6 @@ class Components:
     """Variance of the values of the commands of one label."""
 
     samples: int
-    """Commands that it was estimated from."""
     between: float
     """Between commands, without the noise of epochs; with it where `within` is None."""
     within: float | None
@@ -104,9 +101,7 @@ class SplitVariance:
     """The part that commands of one cluster have in common; negative where they offset each other,
     as do the two sides of a score about one binary."""
     clusters: int
-    """Clusters that it was estimated from."""
     df: float
-    """Degrees of freedom of the clustered variance."""
     reliability: float = 1.0
     """The part of `shared` that is more than chance, in [0, 1]."""
 
@@ -181,9 +176,6 @@ def components(stratum: RepeatedStratum) -> Components:
 
     An estimate of `between` below zero, which chance makes where commands hardly differ, counts as
     zero; then all variance that was seen is that of epochs.
-
-    Args:
-        stratum: At least two commands.
     """
     total = _variance(stratum)
     of_sides = [_pooled(stratum.repeated, side) for side in range(len(stratum.weights))]

@@ -20,9 +20,7 @@ class Outcome(StrEnum):
     TIMEOUT_ERROR = "TIMEOUT_ERROR"
     """Empty, null or whitespace completion, or no answer within the time limit."""
     FORMAT_ERROR = "FORMAT_ERROR"
-    """Text that yields no action."""
     API_ERROR = "API_ERROR"
-    """The call itself failed permanently."""
 
 
 READ = frozenset({Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK, Outcome.FORMAT_ERROR})
@@ -33,7 +31,6 @@ class ErrorClass(StrEnum):
     """Why an attempt brought no completion."""
 
     DEADLINE = "deadline"
-    """No complete answer within the time limit."""
     RATE_LIMIT = "rate_limit"
     """429: too many requests; passes with time."""
     QUOTA = "quota"
@@ -49,7 +46,6 @@ class ErrorClass(StrEnum):
     SERVER = "server"
     """Any other 5xx."""
     CONNECTION = "connection"
-    """Refused, reset, closed early, name not resolved."""
     MALFORMED = "malformed"
     """An answer that is not what the wire format promises, or is larger than the cap."""
 
@@ -61,7 +57,6 @@ class ParsedCompletion:
     action: Outcome | None
     """ALLOW, WARN or BLOCK; None when the text yields no action."""
     reason: str | None = None
-    """The model's stated reason."""
     confidence: float | None = None
     """In [0, 1]; None when absent or not such a number."""
 
@@ -75,15 +70,11 @@ class Timing:
     """
 
     queue_ms: float | None = None
-    """Enqueued until a worker took it up."""
     limiter_ms: float | None = None
-    """Waiting for a free call slot."""
     backoff_ms: float | None = None
-    """Waiting between attempts."""
     service_ms: float | None = None
     """The last attempt: request sent until answer read."""
     total_ms: float | None = None
-    """Enqueued until the answer was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +84,12 @@ class CallError:
     attempt: int
     """1-based."""
     error_class: ErrorClass
-    """Why it failed."""
     status: int | None
     """HTTP status, None when there was no response."""
     retry_after_s: float | None
-    """Seconds that the provider asked to wait."""
     message: str
     """The provider's words, shortened; never a key."""
     at: datetime
-    """When it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +97,8 @@ class Item:
     """The identity of one unit of work; all that a queue message carries."""
 
     run_id: str
-    """The run."""
     model: str
-    """Canonical model id."""
     sample_key: int
-    """The sample's key in the store."""
     epoch: int = 1
     """1-based repeat."""
     generation: int = 0
@@ -125,13 +110,11 @@ class Verdict:
     """One model's answer about one sample in one epoch. Insert-only."""
 
     outcome: Outcome
-    """Its result."""
     completion: Completion | None
     """The answer; None when no attempt brought one."""
     error_class: ErrorClass | None = None
     """Why there is no completion; None when there is one."""
     reason: str | None = None
-    """Parsed from the completion."""
     confidence: float | None = None
     """Parsed from the completion, in [0, 1]."""
     parser_version: int = 0
@@ -139,12 +122,8 @@ class Verdict:
     cost_usd: Decimal | None = None
     """Price of the call; None when unknown."""
     timing: Timing = field(default_factory=Timing)
-    """Where the time went."""
     attempts: int = 1
-    """Calls made, the last one included."""
     worker: str | None = None
     """Name of the worker that made the call."""
     created_at: datetime | None = None
-    """When the answer was read."""
     call_errors: tuple[CallError, ...] = ()
-    """The attempts that failed."""

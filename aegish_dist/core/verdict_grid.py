@@ -27,7 +27,6 @@ TEXTS = (
     *("completion", "reason", "refusal", "stop_reason", "returned_model", "upstream"),
     *("request_id", "worker"),
 )
-"""Columns of texts; foreign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +34,12 @@ class GridCommand:
     """A command of a run with its label under an overlay."""
 
     sample_id: str
-    """Content-derived id."""
     dataset: str
-    """Name of its dataset."""
     command: str
-    """The command; foreign text."""
     target: Target
-    """Its label."""
     category: str | None
-    """Its category; foreign text."""
     cluster: str | None
-    """Its cluster; foreign text."""
     excluded: bool
-    """Whether the overlay leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +51,10 @@ class GridAttempt:
     attempt: int
     """1-based."""
     error_class: str
-    """Why it failed."""
     status: int
     """HTTP status; `UNKNOWN` when there was no response."""
     retry_after_s: float | None
-    """Seconds that the provider asked to wait."""
     message: str
-    """The provider's words; foreign text, keys masked."""
     at_s: int
     """When it failed, in seconds since 1970."""
 
@@ -83,7 +72,6 @@ class GridPart:
     epoch: Sequence[int] = ()
     """Of each verdict its epoch, 1-based."""
     numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """The columns `NUMBERS`."""
     texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     """The columns `TEXTS`; empty where none were asked for. Long ones are cut."""
     lengths: Mapping[int, int] = field(default_factory=dict)

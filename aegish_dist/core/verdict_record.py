@@ -48,40 +48,31 @@ class AttemptRecord(Struct, gc=False, kw_only=True):
     attempt: Number
     """1-based."""
     error_class: ErrorClass
-    """Why it failed."""
     status: Count | None = None
     """HTTP status; None when there was no response."""
     retry_after_s: Duration | None = None
-    """Seconds that the provider asked to wait."""
     message: str | None = None
     """The provider's words; keys in them are masked when read."""
     at: Moment
-    """When it failed."""
 
 
 class VerdictRecord(Struct, gc=False, kw_only=True):
     """One verdict and what it is about. `str` alone is any text, lone surrogates included."""
 
     model: Label
-    """Canonical model id."""
     dataset: Label | None = None
     """Name of the dataset; a file that names none is one."""
     command: Command
     """The shell command, never executed."""
     target: Target
-    """The label of the command."""
     category: Label | None = None
-    """GTFOBins function such as `file-read`."""
     cluster: Label | None = None
     """Name that alike samples share, usually the binary."""
     epoch: Number = 1
     """1-based repeat."""
     completion: str | None
-    """The answer; null where none came."""
     stop_reason: str | None = None
-    """In the provider's own word."""
     input_tokens: Tokens | None = None
-    """All tokens of the prompt."""
     output_tokens: Tokens | None = None
     """All generated tokens."""
     latency_ms: Duration | None = None
@@ -89,13 +80,10 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     cost_usd: Decimal | None = None
     """Price of the call in USD, exact."""
     created_at: Moment | None = None
-    """When the answer was read."""
     outcome: Outcome = Outcome.TIMEOUT_ERROR
     """Formed by today's parser when read, as are reason, confidence and parser_version."""
     reason: str | None = None
-    """The model's stated reason."""
     confidence: Ratio | None = None
-    """The model's stated confidence."""
     parser_version: Count = 0
     """Version of the parser; 0 where no completion was parsed."""
     answered: bool | None = None
@@ -103,23 +91,16 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     pruned: bool = False
     """Whether the store has deleted the answer since: nothing can be read in it again."""
     error_class: ErrorClass | None = None
-    """Why no answer came."""
     generation: Count = 0
     """0 for the first try, n for the n-th retry."""
     simulated: bool = False
     """Whether the simulator answered: no evidence about any real model."""
     attempts: Count = 1
-    """Calls made."""
     stop_kind: StopKind | None = None
-    """The stop reason, normalised."""
     refusal: str | None = None
-    """Refusal or filter detail."""
     returned_model: str | None = None
-    """Model id as returned."""
     upstream: str | None = None
-    """Host behind a router."""
     request_id: str | None = None
-    """The provider's id of the call."""
     reasoning_tokens: Tokens | None = None
     """The part of `output_tokens` spent on hidden reasoning."""
     cache_read_tokens: Tokens | None = None
@@ -131,15 +112,11 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     limiter_ms: Duration | None = None
     """Milliseconds of waiting for a free call slot."""
     backoff_ms: Duration | None = None
-    """Milliseconds of waiting between attempts."""
     total_ms: Duration | None = None
     """Milliseconds from enqueueing until the answer was read."""
     worker: Label | None = None
-    """Name of the worker."""
     metadata: dict[str, str] = {}
-    """Free labels of the sample."""
     call_errors: tuple[AttemptRecord, ...] = ()
-    """The attempts that failed."""
 
 
 OPINIONS = ("outcome", "reason", "confidence", "parser_version")
@@ -150,9 +127,7 @@ OF_OTHER_TABLES = frozenset(
         *("answered", "pruned", "simulated", "metadata", "call_errors"),
     ]
 )
-"""Fields that are no columns of `verdicts`."""
 _COLUMNS = {"latency_ms": "service_ms", "returned_model": "model_returned"}
-"""Columns named otherwise than their fields."""
 _ATTRIBUTES = {"completion": "text", "returned_model": "model", "latency_ms": "service_ms"}
 """Attributes of the parts of a `Verdict` named otherwise than the fields of its record."""
 _PARTS: tuple[type, ...] = (Completion, Usage, Timing, Verdict)
@@ -167,15 +142,12 @@ class RecordField:
     column: str | None
     """Column of `verdicts`; None where another table keeps it."""
     kind: Type
-    """Type without null."""
     is_moment: bool
     """Whether its text is a point in time."""
     nullable: bool
-    """Whether it may be unknown."""
     part: type | None
     """Part of a `Verdict` that holds it; None where the verdict itself does not."""
     attribute: str
-    """Its name there."""
 
 
 def _fields() -> tuple[RecordField, ...]:

@@ -15,7 +15,6 @@ class HttpApi:
     """Facts of a wire format that more than one part of the program needs."""
 
     title: str
-    """Name of the protocol in help texts."""
     rate_limit_headers: str | None
     """Pattern of the headers' names: `{of}` stands for `requests` or `tokens`, `{what}` for
     `limit`, `remaining` or `reset`. None when the providers send none."""
@@ -80,7 +79,6 @@ class WireFormat(StrEnum):
         ),
     )
     BASELINE = ("baseline", None)
-    """No network: a rule inside this package."""
     IMPORTED = ("imported", None)
     """Never called from here: its verdicts were imported."""
 

@@ -22,7 +22,6 @@ class Witness:
     """A model as a witness about labels."""
 
     model: str
-    """Canonical model id; foreign text."""
     sensitivity: float
     """Estimated share of truly malicious commands that it flags."""
     specificity: float
@@ -59,9 +58,7 @@ class Hearing:
     """The answers of informative models about one command."""
 
     sample: JudgedSample
-    """The command."""
     p_wrong: float
-    """Probability that its label is wrong."""
     flags: Mapping[Witness, float]
     """The share of its epochs in which a model flags the command."""
     correct: Mapping[Witness, float]
@@ -75,14 +72,7 @@ class Hearing:
     def of(
         cls, sample: JudgedSample, witnesses: Sequence[Witness], rule: ScoringRule, p_wrong: float
     ) -> "Hearing":
-        """Hear the informative ones of the witnesses about a command.
-
-        Args:
-            sample: The command.
-            witnesses: All models.
-            rule: Which answers are right.
-            p_wrong: Probability that the label is wrong.
-        """
+        """Hear the informative ones of the witnesses about a command."""
         heard = [each for each in witnesses if each.informative and each.model in sample.findings]
         votes = {each: vote for each in heard if (vote := vote_of(sample.findings[each.model]))}
         sides, severity = sides_under(rule), tuple(_SEVERITY.values())

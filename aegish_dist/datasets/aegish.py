@@ -32,9 +32,7 @@ class _Labels(Struct, frozen=True):
     """The labels of a command; null and empty mean absent."""
 
     binary: str | None = None
-    """The program; the cluster of the sample."""
     category: str | None = None
-    """A GTFOBins function."""
     ground_truth: str | None = None
     """The action that a guard should take, in any letter case."""
 
@@ -43,7 +41,6 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
     """Read a dataset of the reference benchmark.
 
     Args:
-        path: The JSON file.
         name: Name of the dataset; None takes it from the file's name.
 
     Raises:

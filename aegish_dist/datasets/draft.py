@@ -26,7 +26,6 @@ class Draft:
     """A dataset whose labels have not been checked yet."""
 
     name: str
-    """Name the dataset will have."""
     samples: tuple[Sample, ...]
     """In file order, duplicates included."""
     lines: tuple[int, ...]
@@ -34,7 +33,6 @@ class Draft:
     file: str
     """The file or folder, as error messages name it."""
     source: str
-    """Where the samples come from."""
     licence: str = ""
     """SPDX identifier or a sentence; empty when unknown."""
 
@@ -44,9 +42,6 @@ class Draft:
 
     def checked(self, *, strict: bool = False) -> Dataset:
         """Return the dataset, if there is nothing wrong with it.
-
-        Args:
-            strict: Whether warnings stop it too.
 
         Raises:
             DatasetError: For the first error, or when there are no samples.
@@ -63,9 +58,7 @@ class SampleRecord(Struct, frozen=True, kw_only=True):
     """The fields of a sample in a record; null and empty mean absent."""
 
     command: str
-    """The shell command."""
     target: Target
-    """The label."""
     category: str | None = None
     """The purpose of a malicious command, such as `file-read`."""
     cluster: str | None = None
@@ -85,8 +78,6 @@ def to_sample(location: Location, record: SampleRecord, values: Mapping[str, obj
     """Make a sample of a record.
 
     Args:
-        location: Where the record stands.
-        record: Its fields, checked.
         values: All that it holds; what is no field of the record becomes metadata, and so does
             what stands in an object `metadata`.
 

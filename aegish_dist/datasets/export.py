@@ -19,12 +19,9 @@ def export_dataset(dataset: Dataset, path: Path) -> None:
     The file appears whole or not at all.
 
     Args:
-        dataset: The dataset.
         path: A file ending in `.jsonl`, `.csv` or `.parquet`; replaced if it exists.
 
     Raises:
-        DatasetError: The format is unknown.
-        OutputError: The file cannot be written.
         ConfigError: Parquet is asked for and pyarrow is not installed.
     """
     write = _WRITERS.get(path.suffix.lower())

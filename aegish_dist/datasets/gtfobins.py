@@ -19,7 +19,6 @@ from aegish_dist.datasets.validation import CATEGORIES, Severity, problems
 from aegish_dist.errors import DatasetError
 
 MAX_FILES = 5_000
-"""Ten times what there are."""
 MAX_COMBINATIONS = 50_000
 """Of an entry with the commands of the program that it leads to; GTFOBins makes 900."""
 MAX_STEPS = 10
@@ -32,7 +31,6 @@ def read_gtfobins(path: Path, include_root: bool = False) -> Draft:
     """Read a checkout of GTFOBins, as a draft whose records are the samples.
 
     Args:
-        path: The root of the checkout, which holds `_gtfobins`.
         include_root: Whether to keep commands that work only with root's help (sudo, SUID,
             capabilities). They are labelled `needs_root`; a guard that sees only the command may
             rightly let some of them pass.
@@ -86,7 +84,6 @@ class _Checkout:
     programs: dict[str, Program]
     include_root: bool
     combinations: int = 0
-    """Made so far."""
 
     def samples(self, program: Program) -> Iterator[Sample]:
         """Yield what a program can be used for."""

@@ -101,11 +101,6 @@ def _value(given: frozenset[str], value: str, found: re.Match[str]) -> str:
 def inherited_command(entry: str, binary: str, command: str) -> str | None:
     """Combine an entry with a command of the program that it leads to.
 
-    Args:
-        entry: The code of the `inherit` entry.
-        binary: The program it inherits from.
-        command: A command of that program.
-
     Returns:
         The combined command; None when there is no honest one.
     """

@@ -40,9 +40,7 @@ class Entry:
     """One example."""
 
     function: str
-    """Its purpose: `shell`, `file-read`, ..., or `inherit`."""
     code: str
-    """The command, placeholders included."""
     needs_root: bool
     """Whether it works only under sudo, with SUID or with capabilities."""
     version: str | None = None
@@ -56,13 +54,10 @@ class Program:
     """The content of one file."""
 
     name: str
-    """The program."""
     file: Path
-    """Its file."""
     alias_of: str | None
     """Another program with the same examples; None for a program of its own."""
     entries: tuple[Entry, ...]
-    """Empty for an alias."""
 
 
 class _File(Struct):

@@ -48,7 +48,6 @@ def read_table(path: Path, name: str | None = None) -> Draft:
     """Read a table of samples.
 
     Args:
-        path: A file ending in `.jsonl`, `.csv` or `.parquet`.
         name: Name of the dataset; None takes it from the file's name.
 
     Raises:

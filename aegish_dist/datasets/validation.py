@@ -52,7 +52,6 @@ class Problem:
     record: int
     """The 1-based line or record number."""
     field: str
-    """The field that is wrong."""
     message: str
     """The problem with it, and where the remedy is not obvious, what to do."""
     severity: Severity = Severity.ERROR

@@ -20,7 +20,6 @@ LOST_AFTER_S = 60.0
 """Seconds after which an aggregation that was enqueued and is not being made is enqueued again: its
 message is lost, or its turn has not come yet and a second message does no harm."""
 PROBLEM_LENGTH = 500
-"""Characters of a problem that are kept."""
 
 _RELEASE = statement("release_completed")
 _REQUEST = statement("request_of_completed")
@@ -36,9 +35,7 @@ class AggregationRequest:
     """An aggregation that is to be made."""
 
     run_id: str
-    """The run."""
     scoring: str
-    """Name of the rule set, or `all`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +43,10 @@ class Aggregation:
     """An aggregation that was asked for, and what came of it."""
 
     key: int
-    """Its key; messages carry it."""
     finished: bool
     """Whether it was made, or has failed and is not tried again."""
     snapshot_ids: tuple[int, ...] = ()
-    """The snapshots that it made."""
     problem: str | None = None
-    """Why it made none."""
 
     @property
     def snapshot_id(self) -> int | None:
@@ -67,7 +61,6 @@ def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
 
     Args:
         session: Transaction of the caller, which has just closed models of these runs.
-        run_ids: Full run ids.
     """
     values = {"runs": sorted(run_ids), "scoring": DEFAULT_RULE.name}
     session.execute(_RELEASE, {"runs": values["runs"]})
@@ -78,20 +71,13 @@ def request_of_decided(session: Session, settled_s: float) -> None:
     """Ask for one aggregation of each run that its stop rule has ended.
 
     Args:
-        session: Transaction of the caller.
         settled_s: Seconds after the decision in which workers report the calls in flight.
     """
     session.execute(_REQUEST_OF_DECIDED, {"settled_s": settled_s})
 
 
 def request_aggregation(session: Session, run_id: str, scoring: str) -> int:
-    """Ask for an aggregation, whatever the state of the run; return its key.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        scoring: Name of a rule set, or `all`.
-    """
+    """Ask for an aggregation, whatever the state of the run; return its key."""
     asked = insert(AggregationRow).values(run_id=run_id, scoring=scoring)
     return session.execute(asked.returning(AggregationRow.id)).scalar_one()
 
@@ -101,7 +87,6 @@ def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[i
 
     Args:
         session: Transaction of the caller, who publishes them after its commit.
-        lost_after_s: Seconds after which an unfinished one is due again.
     """
     return sorted(session.scalars(_TAKE_DUE, {"lost_after_s": lost_after_s}))
 
@@ -120,7 +105,6 @@ def claim(session: Session, key: int) -> AggregationRequest | None:
 
     Args:
         session: Transaction of the caller, who makes the aggregation in it.
-        key: Key of the aggregation.
 
     Returns:
         None when it is finished, unknown, or being made by another worker.
@@ -140,9 +124,6 @@ def finish(
     """Write down what came of an aggregation; one that is finished stays as it is.
 
     Args:
-        session: Transaction of the caller.
-        key: Key of the aggregation.
-        snapshot_ids: The snapshots that it made.
         problem: Why it made none, one line without a key; None when it did.
     """
     row = AggregationRow
@@ -166,10 +147,6 @@ def aggregation(session: Session, key: int) -> Aggregation:
 
 def newest_aggregation(session: Session, run_id: str) -> Aggregation | None:
     """Return the newest aggregation of a run as it is planned now.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
 
     Returns:
         None when the run was not complete yet since it was last extended or retried, and no user

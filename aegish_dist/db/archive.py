@@ -54,7 +54,6 @@ class Content:
     """The identity of some rows of a table."""
 
     rows: int
-    """How many."""
     digest: str
     """Two sums of hashes of the rows as texts, decimal."""
 
@@ -70,11 +69,7 @@ def columns_of(session: Session, table: str) -> dict[str, str]:
 
 
 def require_settled(session: Session, run_id: str) -> None:
-    """Refuse a run of which a provider still works on batches.
-
-    Raises:
-        StoreError: It has such.
-    """
+    """Refuse a run of which a provider still works on batches."""
     batches = session.scalar(_OPEN_BATCHES, {"run": run_id})
     if batches:
         raise StoreError(f"run {run_id} has {batches} open batches: archive it when they ended")
@@ -84,10 +79,7 @@ def content(session: Session, table: str, columns: Sequence[str], run_id: str) -
     """Return the identity of a run's rows of a table.
 
     Args:
-        session: Transaction of the caller, prepared.
-        table: One of `TABLES`.
         columns: Columns that count, in order.
-        run_id: The run.
     """
     names = quoted(columns)
     return _content(session, f"(SELECT {names} FROM {table} WHERE {TABLES[table]})", run_id)  # nosec B608
@@ -147,9 +139,6 @@ def rows_as_csv(
 
     Args:
         session: Transaction of the caller, prepared; nothing else until the body ends.
-        table: One of `TABLES`.
-        columns: Columns to write.
-        run_id: The run.
     """
     condition = TABLES[table].replace(":run", "{run}")
     query = sql.SQL(
@@ -161,16 +150,7 @@ def rows_as_csv(
 
 
 def open_stage(session: Session, table: str, columns: Sequence[str]) -> None:
-    """Make a table of this transaction that takes rows of an archive.
-
-    Args:
-        session: Transaction of the caller.
-        table: One of `TABLES`.
-        columns: Columns of the archive.
-
-    Raises:
-        StoreError: The store has no such column.
-    """
+    """Make a table of this transaction that takes rows of an archive."""
     unknown = set(columns) - columns_of(session, table).keys()
     if unknown:
         raise StoreError(
@@ -186,13 +166,7 @@ def open_stage(session: Session, table: str, columns: Sequence[str]) -> None:
 
 
 def stage(session: Session, table: str, lines: bytes) -> None:
-    """Append rows to the table that `open_stage` made.
-
-    Args:
-        session: Transaction of the caller.
-        table: One of `TABLES`.
-        lines: The rows as lines of COPY.
-    """
+    """Append rows to the table that `open_stage` made."""
     with (
         _connection(session).cursor() as cursor,
         cursor.copy(f"COPY archived_{table} FROM STDIN") as copy,

@@ -36,7 +36,6 @@ class AdvisoryLock(IntEnum):
     """PostgreSQL's advisory locks of this package; no other program takes these numbers."""
 
     MIGRATING = 0x61656769736801
-    """Held while the schema is changed."""
     CLOSING = 0x61656769736802
     """Held by the one worker that looks for finished models; the others do not wait for it."""
     DECIDING = 0x61656769736804

@@ -63,7 +63,6 @@ class FailedBatches:
     """The newest batches of a model of a run that failed as a whole."""
 
     failed: int
-    """How many, in a row."""
     ended_s: float
     """Seconds since the last of them ended; 0 when there is none."""
 
@@ -77,13 +76,7 @@ def failed_in_a_row(session: Session, run_model_id: int) -> FailedBatches:
 def batchable_items(
     session: Session, run_id: str, run_model_id: int
 ) -> Generator[BatchRequest, None, None]:
-    """Stream the items of a model that lack a verdict, are in no open batch and not asked live.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        run_model_id: A model of it, by its key.
-    """
+    """Stream the items of a model that lack a verdict, are in no open batch and not asked live."""
     streamed = {"yield_per": STREAM_ROWS}
     values = {"run": run_id, "model": run_model_id}
     with session.execute(_BATCHABLE, values, execution_options=streamed) as rows:
@@ -102,10 +95,6 @@ def save_batch(
     """Store a planned batch with its items; return its key.
 
     Args:
-        session: Transaction of the caller, which `plans_alone`.
-        run_model_id: The model of a run.
-        token: Word that names it to the provider.
-        items: Items that are in no open batch.
         expected_usd: Expected cost; None when a price is unknown.
     """
     values = {
@@ -141,11 +130,6 @@ def settle_items(session: Session, batch_id: int, problems: Mapping[BatchItem, s
     """Forget the items of a batch that have verdicts, and have those asked live whose time it is.
 
     The others stay in it until `free_items`. Doing it again changes nothing.
-
-    Args:
-        session: Transaction of the caller.
-        batch_id: The batch.
-        problems: Why items got no verdict, where that is known.
     """
     session.execute(_FORGET_ANSWERED, {"batch": batch_id})
     if problems:
@@ -165,8 +149,6 @@ def free_items(session: Session, batch_id: int, *, refunded: int = 0) -> None:
     """Have the items of a batch be in none.
 
     Args:
-        session: Transaction of the caller.
-        batch_id: The batch.
         refunded: Tries that do not count, as the provider has looked at none of them.
     """
     session.execute(_FREE, {"batch": batch_id, "refunded": refunded})

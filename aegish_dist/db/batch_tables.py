@@ -28,10 +28,8 @@ class BatchRow(Base):
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     run_model_id: Mapped[int] = mapped_column(ForeignKey("run_models.id", ondelete="CASCADE"))
     token: Mapped[str] = mapped_column(unique=True)
-    """Word that names it to the provider."""
     state: Mapped[str]
     requests: Mapped[int]
-    """Items that it was made of."""
     expected_usd: Mapped[Decimal | None]
     """Expected cost in USD; null: a price is unknown."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
@@ -57,7 +55,6 @@ class BatchRow(Base):
     counts: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
     """Results by kind, and the provider's own numbers before its end."""
     problem: Mapped[str | None]
-    """Latest problem; null: none."""
 
 
 class BatchedItemRow(Base):

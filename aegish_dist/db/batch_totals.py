@@ -15,7 +15,6 @@ from aegish_dist.db.tables import RunModelRow
 MOST_ANSWERS = 1000
 """Answers whose tokens are averaged at most."""
 FEWEST_ANSWERS = 4
-"""Answers below which the average says nothing."""
 
 _ADD_UP = statement("add_up_batches")
 _USAGE = statement("usage_of_answers")
@@ -23,12 +22,7 @@ _LOCK_RUN = statement("lock_run")
 
 
 def batch_totals(session: Session, run_id: str) -> dict[str, BatchTotals]:
-    """Return the batches of each model of a run that is asked in batches, now or later.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-    """
+    """Return the batches of each model of a run that is asked in batches, now or later."""
     return {row.model: _totals(row) for row in session.execute(_ADD_UP, {"run": run_id})}
 
 
@@ -50,11 +44,6 @@ def _totals(row: Row[Any]) -> BatchTotals:
 
 def usage_of_answers(session: Session, run_id: str, model: str) -> Usage | None:
     """Return the tokens that a call of a model of a run uses on average, not underestimated.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        model: Canonical model id.
 
     Returns:
         None while there are fewer than `FEWEST_ANSWERS` answers with tokens.

@@ -22,7 +22,6 @@ from aegish_dist.db.text import encode_text
 from aegish_dist.errors import BatchTakenError
 
 PROBLEM_LENGTH = 300
-"""Characters of a problem that are kept."""
 
 FAILED_AS_A_WHOLE = "failed_as_a_whole"
 """Key in the counts of a batch that its provider turned down after it was created."""
@@ -45,13 +44,9 @@ class BatchingModel:
     """A model of a run that has work for those who may call it."""
 
     run_model_id: int
-    """Its key in the store."""
     run_id: str
-    """The run."""
     model: str
-    """Canonical model id."""
     queue: str
-    """Name of its queue."""
     destination: Destination
     """Where its requests go, and with which key."""
     batch_from: datetime | None
@@ -63,19 +58,13 @@ class TakenBatch:
     """A batch that a worker has, as it was when it was taken."""
 
     id: int
-    """Its key in the store."""
     run_model_id: int
     """The model of a run, by its key in the store."""
     run_id: str
-    """The run."""
     model: str
-    """Canonical model id."""
     token: str
-    """Word that names it to the provider."""
     state: BatchState
-    """How far it is."""
     requests: int
-    """Items that it was made of."""
     held: Held | None
     """Why its run is held; None: it is not."""
     provider_name: str | None
@@ -87,7 +76,6 @@ class TakenBatch:
     cancel_asked: bool
     """Whether the provider was asked to cancel it."""
     failures: int
-    """Failed requests about it in a row."""
     begun_at: datetime
     """When the latest attempt to hand it over began, by the store's clock; when it was planned, if
     none did."""
@@ -126,10 +114,7 @@ def take_due(
     """Give due batches to a worker.
 
     Args:
-        session: Transaction of the caller.
         run_models: The models of runs that the worker may call, by their keys.
-        worker: Name of the worker.
-        lease_s: Seconds after which another worker may take them.
         limit: How many at most.
     """
     values = {"models": list(run_models), "worker": worker, "lease_s": lease_s, "limit": limit}
@@ -161,30 +146,13 @@ def _taken(row: Row[Any]) -> TakenBatch:
 
 
 def renew_lease(session: Session, batch_id: int, worker: str, lease_s: float) -> bool:
-    """Prolong the lease of a worker on a batch; return False when it has it no more.
-
-    Args:
-        session: Transaction of the caller.
-        batch_id: The batch.
-        worker: Name of the worker.
-        lease_s: Seconds from now.
-    """
+    """Prolong the lease of a worker on a batch; return False when it has it no more."""
     values = {"id": batch_id, "worker": worker, "lease_s": lease_s}
     return bool(session.connection().execute(_RENEW, values).rowcount)
 
 
 def write(session: Session, batch: TakenBatch, worker: str, **values: object) -> None:
-    """Write columns of a batch that a worker has and keeps.
-
-    Args:
-        session: Transaction of the caller.
-        batch: The batch.
-        worker: Name of the worker.
-        values: By column.
-
-    Raises:
-        BatchTakenError: Another worker has it.
-    """
+    """Write columns of a batch that a worker has and keeps."""
     _write(session, batch, worker, values)
 
 
@@ -204,14 +172,7 @@ def give_back(
     """Write columns of a batch, and let any worker take it after some seconds.
 
     Args:
-        session: Transaction of the caller.
-        batch: The batch.
-        worker: Name of the worker that has it.
         due_in_s: Seconds until it is due; 0: now.
-        values: By column.
-
-    Raises:
-        BatchTakenError: Another worker has it.
     """
     due_at = func.now() + func.make_interval(0, 0, 0, 0, 0, 0, due_in_s)
     _write(session, batch, worker, {"worker": None, "due_at": due_at, **values})
@@ -229,10 +190,6 @@ def hurry(session: Session, run_id: str) -> None:
 
 def known_names(session: Session, names: Sequence[str]) -> dict[str, bool]:
     """Return those of some names of a provider that batches in the store have.
-
-    Args:
-        session: Transaction of the caller.
-        names: Names of batches of a provider.
 
     Returns:
         By name whether it is certain: a name that was found is not until its batch has ended.

@@ -22,7 +22,6 @@ CODE = (
     f"(100 * {_position('error_class', ErrorClass)} + 10 * {_position('outcome', Outcome)}"
     f" + {_position('stop_kind', StopKind)})::smallint"
 )
-"""The SQL expression of the column `code`."""
 
 
 @cache

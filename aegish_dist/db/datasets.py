@@ -14,13 +14,7 @@ INSERT_CHUNK = 1000
 
 
 def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int:
-    """Store a dataset unless its content is there under this name already; return its key.
-
-    Args:
-        session: Transaction of the caller.
-        dataset: The dataset.
-        selectable: Whether `submit --dataset` may name it.
-    """
+    """Store a dataset unless its content is there under this name already; return its key."""
     one_at_a_time(session)
     row = session.scalar(
         select(DatasetRow).where(
@@ -100,11 +94,6 @@ def load_dataset(session: Session, name: str) -> Dataset | None:
 
 def load_run_dataset(session: Session, run_id: str, name: str) -> Dataset | None:
     """Return a dataset exactly as a run asks it.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        name: Name of the dataset.
 
     Returns:
         None when the run asks no dataset of that name.

@@ -28,11 +28,8 @@ class RunSize:
     """How much would be lost with a run."""
 
     models: int
-    """Models that it asks."""
     verdicts: int
-    """Stored verdicts, of all generations."""
     snapshots: int
-    """Stored snapshots."""
 
 
 def size_of(session: Session, run_id: str) -> RunSize:
@@ -58,19 +55,12 @@ class DeletedBatch:
     """A part of a model's verdicts that is gone."""
 
     verdicts: int
-    """How many they were."""
     through: int
     """Key of the last sample that it covered."""
 
 
 def last_of_batch(session: Session, run_model_id: int, after: int, limit: int) -> int | None:
     """Return the key of the last sample among the next verdicts of a model of a run.
-
-    Args:
-        session: Transaction of the caller.
-        run_model_id: Key of the model.
-        after: Key of the sample behind which they are searched.
-        limit: How many verdicts.
 
     Returns:
         None when there are no more.
@@ -86,9 +76,6 @@ def delete_batch(
     """Delete the next verdicts of a model of a run, with the errors of their attempts.
 
     Args:
-        session: Transaction of the caller.
-        run_model_id: Key of the model.
-        after: Key of the sample behind which they are searched.
         limit: About how many at most; all of a sample go together.
 
     Returns:

@@ -107,7 +107,6 @@ def open_engine(url: str, *, pool_size: int = 5, reply_timeout_s: float | None =
     """Create an engine; nothing is connected yet.
 
     Args:
-        url: `postgresql://...`; the psycopg driver is implied.
         pool_size: Connections kept open at most.
         reply_timeout_s: Seconds a server may be silent before a connection counts as lost; None:
             as long as the kernel holds it open.
@@ -174,7 +173,6 @@ def transaction(
     """Open the store for one transaction: committed at the end, rolled back on any error.
 
     Args:
-        engine: The store.
         isolation_level: PostgreSQL's name of it; None leaves the server's, `READ COMMITTED`.
 
     Yields:

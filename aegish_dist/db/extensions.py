@@ -18,7 +18,6 @@ def extent_of(session: Session, run: Run) -> Extent:
 
     Args:
         session: Transaction of the caller. Two that extend one run wait for each other.
-        run: As it was read before.
 
     Raises:
         StoreError: It was extended, held or deleted since.
@@ -46,11 +45,6 @@ def save_extension(
 
     Args:
         session: Transaction of the caller, which `extent_of` locked the run in.
-        run_id: A full run id.
-        models: New models.
-        queues: The queue of each.
-        dataset_ids: Keys of new datasets.
-        epochs: Repeats of every sample from now on.
         in_batches: Whether the new models are asked in batches, where their providers take them.
     """
     session.execute(update(RunRow).where(RunRow.id == run_id).values(epochs=epochs))

@@ -33,12 +33,7 @@ def failures_by_time(
     """Return failed attempts and unanswered verdicts by stretch of time, model and reason.
 
     Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        models: Models of the run.
         width_s: Seconds of a stretch; they begin at multiples of it, in UTC.
-        since: Failures before this are left out.
-        until: Failures from this on are left out.
     """
     rows = session.execute(
         _BY_TIME,

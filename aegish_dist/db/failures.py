@@ -33,7 +33,6 @@ class FailureKind:
     """Failed attempts of one model of a run that are alike."""
 
     error_class: ErrorClass
-    """Why they failed."""
     status: int | None
     """HTTP status, None when there was no response."""
     attempts: int
@@ -41,15 +40,10 @@ class FailureKind:
     message: str
     """Of the newest one; the provider's words, untrusted."""
     last_at: datetime
-    """When the newest one failed."""
 
 
 def failures_by_model(session: Session, run_id: str) -> dict[str, tuple[FailureKind, ...]]:
     """Return the kinds of failed attempts of each model of a run, the most frequent first.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
 
     Returns:
         By model; one without a failed attempt is absent. All generations count.
@@ -81,10 +75,6 @@ def failures_by_model(session: Session, run_id: str) -> dict[str, tuple[FailureK
 def unanswered_by_model(session: Session, run: Run) -> dict[str, Mapping[ErrorClass, int]]:
     """Return how many verdicts of each model have no answer, and why.
 
-    Args:
-        session: Transaction of the caller.
-        run: The run.
-
     Returns:
         By model, of each item the newest verdict; a reason that did not occur is absent.
     """
@@ -108,9 +98,6 @@ def failed_kinds(
     """Return failed calls of a run whose items have their verdicts, by model, reason and status.
 
     Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        lately_s: Seconds of the calls that failed lately.
         messages: Of so many kinds that occurred last, the provider's words are read.
     """
     found = session.execute(

@@ -15,11 +15,7 @@ _DATABASE = statement("database_facts")
 
 
 def about_worker(now: datetime) -> dict[str, str]:
-    """Return what a worker reports of itself, to be stored as JSON.
-
-    Args:
-        now: Its clock.
-    """
+    """Return what a worker reports of itself, to be stored as JSON."""
     return {"version": __version__, "schema": head(), "clock": now.isoformat()}
 
 
@@ -28,7 +24,6 @@ class ReportedWorker:
     """A living worker as it described itself last."""
 
     name: str
-    """Its name."""
     version: str | None
     """Its version; None where it is older than this report."""
     schema: str | None
@@ -48,23 +43,14 @@ class DatabaseFacts:
     """Limits and state of the database's server."""
 
     clock: datetime
-    """Its clock."""
     version: str
-    """PostgreSQL's version."""
     max_connections: int
-    """Sessions that it takes."""
     connections: int
-    """Sessions that it has."""
     shared_buffers: int
-    """Bytes of its own cache."""
     max_wal_size: int
-    """Bytes of write-ahead log between checkpoints."""
     size: int
-    """Bytes of this database."""
     verdicts_size: int
-    """Bytes of verdicts and their index."""
     autovacuum: bool
-    """Whether it vacuums by itself."""
     durable: bool
     """Whether what is committed survives a loss of power."""
     transactions: int
@@ -72,13 +58,11 @@ class DatabaseFacts:
     row_locks: int
     """The same of ids of shared row locks."""
     oldest_s: float
-    """Seconds since the oldest transaction began."""
     archiving_fails: bool
     """Whether the last segment of its log could not be archived."""
     kept_wal: int
     """Bytes of log that a replication slot keeps which nothing reads."""
     dead_share: float
-    """Share of dead rows in `verdicts`."""
 
 
 def database_facts(session: Session) -> DatabaseFacts:

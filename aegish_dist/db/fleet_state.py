@@ -28,11 +28,8 @@ class OpenRunModel:
     """An open model of a run."""
 
     key: int
-    """Its key."""
     model: str
-    """Canonical model id."""
     queue: str
-    """Queue of its items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +37,13 @@ class OpenRun:
     """A run with an open model."""
 
     run_id: str
-    """Its id."""
     held: bool
-    """Whether workers ask nothing of it."""
     created_at: datetime
-    """When it was submitted."""
     planned_per_model: int
-    """Samples times epochs."""
     cap_usd: float | None
     """Cap on its cost; None: no cap."""
     models: tuple[int, ...]
-    """Keys of all of its models."""
     opened: tuple[OpenRunModel, ...]
-    """Those that are open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +51,10 @@ class OpenBatches:
     """Batches of a model that are in one state and not ended; times in seconds."""
 
     model: str
-    """Canonical model id."""
     state: str
-    """Their state."""
     batches: int
-    """How many there are."""
     requests: int
-    """Items that they were made of."""
     oldest_s: float
-    """Age of the oldest."""
     creating_s: float | None
     """Longest time since one was first handed over; None: none was."""
 
@@ -78,13 +64,9 @@ class TableState:
     """A table, by the server's own statistics."""
 
     name: str
-    """Its name."""
     bytes: int
-    """Size with indexes."""
     dead_rows: int
-    """Rows that wait for vacuum."""
     inserted: int
-    """Rows inserted since the statistics began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +74,15 @@ class FleetState:
     """State of a fleet by its database."""
 
     fleet: Fleet
-    """Living workers."""
     runs: tuple[OpenRun, ...]
     """Open runs, the newest first."""
     aggregations_due: int
-    """Aggregations that are not finished."""
     aggregation_oldest_s: float | None
     """Age of the oldest of them in seconds."""
     batches: tuple[OpenBatches, ...]
-    """Batches that are not ended."""
     tables: tuple[TableState, ...]
-    """Tables of the store."""
     connections: int
-    """Connections of clients to the server."""
     connections_max: int
-    """How many it takes."""
     newest_verdict_age_s: float | None
     """Age of the newest verdict at the end of its table; None: there is none."""
 
@@ -116,7 +92,6 @@ class CountedModel:
     """The verdicts of a model of a run."""
 
     done: int
-    """First tries that have one."""
     cost_usd: float | None
     """Cost of all; None when no price is known."""
 
@@ -159,11 +134,6 @@ def _open_runs(session: Session) -> tuple[OpenRun, ...]:
 
 
 def count_models(session: Session, keys: Sequence[int]) -> Mapping[int, CountedModel]:
-    """Count the verdicts of models of runs: a tenth of a second for each 300,000 of them.
-
-    Args:
-        session: Transaction of the caller.
-        keys: Keys of the models.
-    """
+    """Count the verdicts of models of runs: a tenth of a second for each 300,000 of them."""
     counted = {key: session.execute(_COUNT, {"model": key}).one() for key in keys}
     return {key: CountedModel(row.done, row.cost_usd) for key, row in counted.items()}

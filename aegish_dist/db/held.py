@@ -23,11 +23,6 @@ def hold(session: Session, run_id: str, reason: Held) -> Held | None:
 
     A paused run can be cancelled or decided; one that is cancelled or decided stays so.
 
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        reason: Why.
-
     Returns:
         Why it was held before; None: it was not.
     """
@@ -75,8 +70,6 @@ def items_under_way(
     """Return how many items of a run living workers hold, by reports that are new enough.
 
     Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
         since: Time of the server; what a worker reported before it says nothing.
         model: Only items of this model; None: all.
 

@@ -20,7 +20,6 @@ class AlikeVerdicts:
     """Verdicts of one model that differ in nothing but the item."""
 
     dataset: str
-    """Name of the dataset of their samples."""
     code: int
     """Outcome, error class and stop kind; see `codes`."""
     parser_version: int
@@ -28,7 +27,6 @@ class AlikeVerdicts:
     verdicts: int
     """How many there are, at least 1."""
     digest: int
-    """Sum of a hash of the items."""
 
 
 def identity_of(groups: Iterable[AlikeVerdicts]) -> VerdictSet:
@@ -61,13 +59,7 @@ def local_hash(verdicts: int, row_hashes: int | None) -> str:
 def unchanged_models(
     readers: Readers, models: PerModel, known: Mapping[str, VerdictSet]
 ) -> set[str]:
-    """Return the models whose verdicts that count are still those that were known.
-
-    Args:
-        readers: Sessions that see the same moment.
-        models: The models of the run.
-        known: By model, the verdicts of an earlier count.
-    """
+    """Return the models whose verdicts that count are still those that were known."""
     familiar = [model for model in models.keys if model in known]
 
     def is_same(session: Session, model: str) -> bool:
@@ -79,13 +71,7 @@ def unchanged_models(
 
 
 def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) -> bool:
-    """Return whether the verdicts of all models of a run are still those that were known.
-
-    Args:
-        session: Transaction of the caller.
-        run: The run.
-        known: By model, the verdicts of an earlier count.
-    """
+    """Return whether the verdicts of all models of a run are still those that were known."""
     models = PerModel.of(session, run)
     with models.readers(session) as readers:
         return unchanged_models(readers, models, known) == set(models.keys) == set(known)

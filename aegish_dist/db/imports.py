@@ -19,7 +19,6 @@ from aegish_dist.db.verdict_copy import copy_samples, new_sample_keys
 from aegish_dist.errors import OtherDatasetError
 
 NamedSample = tuple[str, str, Sample]
-"""Name of the dataset, sample id, sample."""
 
 _SET_DATASETS = statement("set_datasets_of_models")
 _SETTLE = text("VACUUM (ANALYZE, SKIP_LOCKED, INDEX_CLEANUP off, TRUNCATE off) verdicts, samples")
@@ -44,7 +43,6 @@ class _Dataset:
     stored: dict[str, int]
     """Keys of the stored dataset's samples, used where a sample is among them."""
     keys: dict[str, int] = field(default_factory=dict)
-    """Of the samples that turned up."""
     malicious: int = 0
 
     def is_stored(self) -> bool:
@@ -61,8 +59,6 @@ class RunImport:
         """Begin.
 
         Args:
-            session: Transaction of the caller.
-            run: The run, without models and datasets as yet.
             known: What the datasets are; when None, each is taken for the newest of its name.
         """
         self.simulated: set[str] = set()

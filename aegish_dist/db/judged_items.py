@@ -24,15 +24,10 @@ class LabelledSample:
     """A sample of a run with its label under an overlay."""
 
     key: int
-    """Key in the store."""
     dataset: str
-    """Name of its dataset."""
     sample_id: str
-    """Content-derived id."""
     target: Target
-    """Label in the dataset."""
     category: str | None
-    """Category in the dataset."""
     effective: Target | None
     """Label under the overlay; None: left out."""
 
@@ -40,13 +35,7 @@ class LabelledSample:
 def labelled_samples(
     session: Session, run: Run, overlay: OverlayInRun
 ) -> dict[tuple[str, str], LabelledSample]:
-    """Return the samples of a run by dataset and sample id.
-
-    Args:
-        session: Transaction of the caller.
-        run: The run.
-        overlay: Corrects labels.
-    """
+    """Return the samples of a run by dataset and sample id."""
     changes = {each.key: each.change for each in overlay.samples}
     found = {}
     for row in session.execute(_READ_SAMPLES, {"run": run.run_id}):
@@ -61,13 +50,7 @@ def labelled_samples(
 def read_item_codes(
     session: Session, run: Run, models: Iterable[str]
 ) -> Iterator[tuple[str, ItemCodes]]:
-    """Yield models with their verdicts: of each item that of the newest generation.
-
-    Args:
-        session: Transaction of the caller.
-        run: The run.
-        models: Some of its models.
-    """
+    """Yield models with their verdicts: of each item that of the newest generation."""
     of_run = PerModel.of(session, run)
     for model in models:
         (row,) = of_run.newest(session, _READ_CODES, model)

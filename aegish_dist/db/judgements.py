@@ -17,7 +17,6 @@ CODES = tuple(
         range(len(ErrorClass) + 1), Outcome, range(len(StopKind) + 1)
     )
 )
-"""Every code that a verdict can have."""
 
 MARKS = {Correctness.CORRECT: 1, Correctness.WRONG: -1, Correctness.UNSCORED: 0}
 
@@ -26,7 +25,6 @@ NO_CHANGES: Mapping[str, Sequence[object]] = {
     "changed_targets": (),
     "changed_categories": (),
 }
-"""Without an overlay."""
 
 
 def marks_of(rule: ScoringRule, target: Target) -> list[int]:

@@ -61,10 +61,7 @@ class ListedVerdicts:
         """Prepare; nothing is read yet.
 
         Args:
-            run: The run.
-            models: Its models as the store knows them.
             chosen: The conditions; models and datasets are those of the run.
-            rule: Says which verdicts are correct.
             changes: What an overlay changes, as the fragment `labelled_samples` binds it.
         """
         self._run, self._models, self._chosen = run, models, chosen
@@ -93,8 +90,6 @@ class ListedVerdicts:
         """Return the verdicts about a range of samples, by sample, model and epoch.
 
         Args:
-            session: Where.
-            part: The samples.
             limit: Verdicts to read at most, while all that match are counted; None: all.
         """
         session.execute(_SETTINGS)

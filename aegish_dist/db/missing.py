@@ -48,9 +48,7 @@ class OpenModel:
     """A model of a run of which workers may find items in a queue."""
 
     run_id: str
-    """The run."""
     model: str
-    """Canonical model id."""
     destination: Destination
     """Where its calls go, and with which key."""
     held: bool = False
@@ -62,11 +60,8 @@ class Extent:
     """The models, datasets and epochs of a run at a moment."""
 
     models: tuple[str, ...]
-    """Canonical model ids."""
     dataset_ids: tuple[int, ...]
-    """Keys of its datasets."""
     epochs: int
-    """Repeats of every sample."""
 
 
 def missing_items(
@@ -77,8 +72,6 @@ def missing_items(
     That is what is planned, minus verdicts, minus what is asked in batches.
 
     Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
         generation: Only those that this retry planned; None for all, first tries included.
         beyond: Only first tries that the run did not plan while it asked no more than this.
     """

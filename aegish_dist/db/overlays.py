@@ -26,17 +26,11 @@ class ChangedSample:
     """A sample of a run that an overlay relabels or excludes."""
 
     key: int
-    """Key in the store."""
     dataset: str
-    """Name of its dataset."""
     target: Target
-    """Label in the dataset."""
     category: str | None
-    """Category in the dataset."""
     cluster: str | None
-    """Its cluster, which no overlay changes."""
     change: LabelChange
-    """The correction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +52,7 @@ class OverlayInRun:
         }
 
     def planned(self, run: Run, model: str) -> dict[Target, int]:
-        """Return how many verdicts about samples of each label will count.
-
-        Args:
-            run: The run.
-            model: One of its models.
-        """
+        """Return how many verdicts about samples of each label will count."""
         datasets = run.datasets_of(model)
         malicious = sum(dataset.malicious for dataset in datasets)
         samples = {
@@ -85,8 +74,6 @@ def overlay_in_run(
     """Find the samples of an overlay among those of a run.
 
     Args:
-        session: Transaction of the caller.
-        run: The run.
         overlay: The corrections; None for none.
         elsewhere: Asked about samples that no stored dataset of the name has.
 

@@ -39,8 +39,6 @@ def read_answers(
 
     Args:
         session: Transaction of the caller; `REPEATABLE READ` makes it one picture.
-        sides: Models of runs, each once.
-        runs: The runs of the sides.
         overlays: By run, its samples whose labels are corrected, or that are left out.
     """
     samples, ways = _Samples(), _Ways()
@@ -66,13 +64,7 @@ def read_answers(
 
 
 def parser_versions(session: Session, sides: Iterable[Side], run: Run) -> dict[Side, set[int]]:
-    """Return the versions of the parser that read the verdicts of sides of a run.
-
-    Args:
-        session: Transaction of the caller.
-        sides: Some models of the run.
-        run: The run.
-    """
+    """Return the versions of the parser that read the verdicts of sides of a run."""
     models = PerModel.of(session, run)
     return {
         side: {

@@ -83,9 +83,7 @@ class PerModel:
     """The models of a run as the store knows them."""
 
     run: Run
-    """The run."""
     keys: Mapping[str, int]
-    """`run_models.id` by model."""
     retried: bool
     """Whether any item was asked again. Nearly no run has such, and pays nothing for it."""
 
@@ -106,14 +104,7 @@ class PerModel:
     def newest(
         self, session: Session, statement: CountingStatement, model: str, **values: object
     ) -> Sequence[Row[Any]]:
-        """Ask about the verdicts that count: of each item the one of the newest generation.
-
-        Args:
-            session: Where.
-            statement: Its `:model` is bound to the model's key.
-            model: The model.
-            **values: All other values that the statement binds.
-        """
+        """Ask about the verdicts that count: of each item the one of the newest generation."""
         chosen = statement.newest if self.retried else statement.every
         return session.execute(chosen, {"model": self.keys[model], **values}).all()
 
@@ -121,12 +112,6 @@ class PerModel:
         self, session: Session, statement: CountingStatement, model: str, **values: object
     ) -> Sequence[Row[Any]]:
         """Ask the same about all other verdicts.
-
-        Args:
-            session: Where.
-            statement: Its `:model` is bound to the model's key.
-            model: The model.
-            **values: All other values that the statement binds.
 
         Returns:
             No row when no item was retried.

@@ -41,7 +41,6 @@ def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Pro
 
     Args:
         session: Transaction of the caller. Of a large run, what it wrote itself is not seen.
-        run: The run.
         window_s: Seconds over which the rate is taken, above 0.
 
     Returns:

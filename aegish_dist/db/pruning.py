@@ -19,7 +19,6 @@ class CompletionsSize:
     """Completions of a run that can be deleted."""
 
     completions: int
-    """How many."""
     bytes: int
     """Their size on disk, compressed where PostgreSQL does so."""
     counted_at: datetime
@@ -37,7 +36,6 @@ class PrunedBatch:
     """A part of a model's verdicts that has no completion any more."""
 
     completions: int
-    """How many were deleted."""
     through: int
     """Key of the last sample that it covered."""
 
@@ -48,12 +46,7 @@ def prune_batch(
     """Delete the completions of the next verdicts of a model of a run.
 
     Args:
-        session: Transaction of the caller.
-        run_id: The run, which counts them.
-        run_model_id: Key of the model.
-        after: Key of the sample behind which they are searched.
         limit: About how many verdicts to look at; all of a sample go together.
-        before: Those stored then or later keep their completions.
 
     Returns:
         None when there are no more verdicts.

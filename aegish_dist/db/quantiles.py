@@ -38,7 +38,6 @@ class Bracket:
     """Two edges, themselves inside."""
 
     low: float
-    """The lower edge."""
     high: float
     """The upper edge, not below the lower one."""
 
@@ -88,7 +87,6 @@ def quantiles_of(
     Args:
         times: How many numbers there are, at least 1.
         found: The numbers at `RANKS`, those outside of the brackets made equal.
-        brackets: The brackets that were used.
 
     Returns:
         None where a bracket missed.

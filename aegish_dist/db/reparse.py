@@ -26,13 +26,10 @@ class Reading:
     """The content of a completion, as a version of the parser reads it."""
 
     outcome: Outcome
-    """The result."""
     reason: str | None
-    """The model's stated reason."""
     confidence: float | None
     """In [0, 1]; None when absent or not such a number."""
     parser_version: int
-    """Version of the parser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +37,8 @@ class StoredAnswer:
     """A verdict's completion, and what is stored as its content."""
 
     key: VerdictKey
-    """Key of the verdict."""
     text: str
-    """The completion."""
     reading: Reading
-    """Its stored content."""
 
 
 def next_answers(
@@ -53,8 +47,6 @@ def next_answers(
     """Return the next completions of a model of a run, in the order of their keys.
 
     Args:
-        session: Transaction of the caller.
-        after: Key behind which they are searched.
         limit: Return at most so many.
         characters: Return no further one once the completions together have so many.
         lock: Whether to lock them until the transaction ends; two that do so wait for each other.
@@ -115,9 +107,7 @@ class NamedSample:
     """A sample as a list names it."""
 
     dataset: str
-    """Name of its dataset."""
     command: str
-    """Its command."""
 
 
 def named_samples(session: Session, keys: Sequence[int]) -> dict[int, NamedSample]:

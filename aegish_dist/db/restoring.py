@@ -40,9 +40,7 @@ _REFERENCES = {
     "batch_id": "batches",
 }
 _LISTS = {"datasets": "datasets", "snapshot_ids": "snapshots"}
-"""Columns that hold lists of keys."""
 SHARED = ("datasets", "samples", "prompts")
-"""Tables whose rows several runs may have."""
 LARGE = ("retried_items", "batched_items", "verdicts", "call_errors")
 """Tables that are restored part by part: nothing refers to their rows but by their whole key."""
 
@@ -60,14 +58,7 @@ _UNFIT = (
 
 @contextmanager
 def unfit_rows_in_one_line(archive: object) -> Iterator[None]:
-    """Turn the errors of rows and columns that this store does not take into one line.
-
-    Args:
-        archive: Where they come from.
-
-    Raises:
-        StoreError: The body raised one of them.
-    """
+    """Turn the errors of rows and columns that this store does not take into one line."""
     try:
         yield
     except _UNFIT as error:
@@ -79,16 +70,7 @@ def unfit_rows_in_one_line(archive: object) -> Iterator[None]:
 
 
 def require_absent(session: Session, run_id: str, archived: int) -> None:
-    """Refuse a run that is in the store.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: The run.
-        archived: Verdicts that its archive has.
-
-    Raises:
-        StoreError: It is.
-    """
+    """Refuse a run that is in the store."""
     one_at_a_time(session)
     if session.get(RunRow, run_id) is not None:
         stored = size_of(session, run_id).verdicts
@@ -101,11 +83,7 @@ def require_absent(session: Session, run_id: str, archived: int) -> None:
 
 
 def require_own_name(session: Session, run_id: str) -> None:
-    """Refuse a submitted run whose name stands for another run by now.
-
-    Raises:
-        StoreError: It does.
-    """
+    """Refuse a submitted run whose name stands for another run by now."""
     run = session.get(RunRow, run_id)
     if run is None:
         raise StoreError(f"the archive has another run than {run_id}: nothing was changed")
@@ -144,13 +122,7 @@ def give_keys(session: Session, table: str) -> None:
 
 
 def add_rows(session: Session, table: str, columns: Sequence[str]) -> int:
-    """Add the staged rows of a table to the store under their new keys, and return how many.
-
-    Args:
-        session: Transaction of the caller.
-        table: The table.
-        columns: Columns of the archive.
-    """
+    """Add the staged rows of a table to the store under their new keys, and return how many."""
     values = ", ".join(_value(table, column) for column in columns)
     only = f" WHERE {_new(table, OWN_KEYS[table], 'is_new')}" if table in SHARED else ""
     query = (
@@ -181,11 +153,7 @@ def _new(kind: str, column: str, what: str = "new") -> str:
 
 
 def require_same_keys(session: Session, run_id: str) -> None:
-    """Refuse to put completions back into a run whose rows have other keys than in the archive.
-
-    Raises:
-        StoreError: They have.
-    """
+    """Refuse to put completions back into a run whose rows have other keys than in the archive."""
     if not session.scalar(_SAME):
         raise StoreError(
             f"run {run_id} of this store has other samples or models than the archive: delete it"

@@ -23,7 +23,6 @@ class Retry:
     generation: int
     """1-based, counted within the run."""
     items: int
-    """How many are asked again."""
 
 
 def save_retry(
@@ -33,9 +32,6 @@ def save_retry(
 
     Args:
         session: Transaction of the caller. Two at once for one run wait for each other.
-        run_id: A full run id.
-        outcomes: Of the newest verdict of an item.
-        models: Models of the run.
 
     Returns:
         The retry; None when no verdict ended so, or all that did are planned again already.

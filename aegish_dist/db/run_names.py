@@ -15,9 +15,6 @@ def resolve_run_id(session: Session, text: str) -> str:
     """Return the run id that `latest`, a full id, a name or a unique prefix of an id stands for.
 
     They are tried in this order; a name counts only as a whole.
-
-    Raises:
-        StoreError: It names no run, or several.
     """
     if text == LATEST:
         newest = session.scalar(select(RunRow.id).order_by(RunRow.created_at.desc()).limit(1))
@@ -62,12 +59,7 @@ def rename_run(session: Session, run_id: str, name: str) -> None:
     """Give a run another name.
 
     Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
         name: The new name; empty to have none.
-
-    Raises:
-        ConfigError: Another run has that name.
     """
     require_free_name(session, name, run_id)
     session.execute(update(RunRow).where(RunRow.id == run_id).values(name=name))

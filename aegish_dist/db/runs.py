@@ -26,11 +26,9 @@ class Assignment:
     """A model of a run as a worker needs it, whatever the sample."""
 
     spec: ModelSpec
-    """The model."""
     prompt: Prompt
     """The texts that are sent with each command."""
     parameters: CallParameters
-    """Sampling parameters and limits of its calls."""
 
 
 def save_run(
@@ -45,12 +43,8 @@ def save_run(
     """Store a run with its models.
 
     Args:
-        session: Transaction of the caller.
-        run: What to store.
-        dataset_ids: Keys of its datasets, already stored.
         queues: The queue of each model; none when nothing will be queued, as with an import.
         stop_rule: When to stop asking; None: never.
-        batch_after_s: As of `save_models`.
     """
     session.execute(
         insert(RunRow).values(
@@ -82,9 +76,6 @@ def save_models(
     """Add models to a stored run.
 
     Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        specs: The models.
         queues: The queue of each model; none when nothing will be queued, as with an import.
         batch_after_s: Seconds after which those whose providers take batches are asked in them;
             None: never.
@@ -127,15 +118,7 @@ def _save_prompt(session: Session, prompt: Prompt) -> int:
 
 
 def load_run(session: Session, run_id: str) -> Run:
-    """Return a stored run.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full id, as `resolve_run_id` gives it.
-
-    Raises:
-        StoreError: It was deleted since.
-    """
+    """Return a stored run."""
     row = session.get(RunRow, run_id)
     if row is None:
         raise StoreError(f"run {run_id} was deleted by another command")
@@ -196,11 +179,6 @@ def _prompt(row: PromptRow) -> Prompt:
 def load_assignment(session: Session, run_id: str, model: str) -> Assignment | None:
     """Return a model of a run as a worker needs it.
 
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        model: Canonical model id.
-
     Returns:
         None when the run has no such model, or was imported.
     """
@@ -227,13 +205,7 @@ def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParame
 
 
 def save_parameters(session: Session, run_id: str, parameters: CallParameters) -> None:
-    """Replace the parameters of a run.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        parameters: The new ones.
-    """
+    """Replace the parameters of a run."""
     stored = msgspec.to_builtins(parameters)
     session.execute(update(RunRow).where(RunRow.id == run_id).values(parameters=stored))
 

@@ -28,11 +28,6 @@ def judged_samples(
     """Return every sample of a run with the findings of all models, ordered by dataset and place.
 
     Of an item that was retried the newest verdict counts. Findings are those of all epochs.
-
-    Args:
-        session: Transaction of the caller, `REPEATABLE READ`.
-        run: The run.
-        overlay: Corrects labels; samples that it excludes are left out.
     """
     models = PerModel.of(session, run)
     found: defaultdict[int, dict[str, Findings]] = defaultdict(dict)

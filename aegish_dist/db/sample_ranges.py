@@ -19,9 +19,7 @@ class SampleRange:
     """A range of the samples of a dataset."""
 
     dataset: str
-    """Name of the dataset."""
     dataset_id: int
-    """Its key."""
     first: int
     """The first key of a sample."""
     end: int
@@ -36,8 +34,6 @@ def sample_ranges(session: Session, run_id: str, step: int) -> Iterator[SampleRa
     """Yield the ranges of a run, ordered by dataset and sample.
 
     Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
         step: Samples of each range but the last of a dataset.
     """
     for name, dataset_id in datasets_of(session, run_id):
@@ -57,11 +53,5 @@ def datasets_of(session: Session, run_id: str) -> list[tuple[str, int]]:
 
 
 def range_edges(session: Session, dataset_id: int, step: int) -> list[int]:
-    """Return the first key of each range of a dataset, and the end of the last one.
-
-    Args:
-        session: Transaction of the caller.
-        dataset_id: Key of the dataset.
-        step: Samples of each range but the last.
-    """
+    """Return the first key of each range of a dataset, and the end of the last one."""
     return [*session.scalars(_EVERY_NTH, {"id": dataset_id, "step": step}), _END]

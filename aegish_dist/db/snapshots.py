@@ -20,9 +20,6 @@ def save_snapshot(
     """Append a snapshot and its metrics.
 
     Args:
-        session: Transaction of the caller.
-        opinion: What was applied.
-        identities: By model, the verdicts counted.
         **fields: The other fields of `Snapshot` but `snapshot_id`, `created_at` and `scoring…`.
     """
     row = SnapshotRow(
@@ -72,8 +69,6 @@ def find_snapshot(
     """Return a snapshot of a run.
 
     Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
         snapshot_id: That snapshot; None for the newest.
         made_under: Parts of `Opinion.provenance`: only with these names, versions and
             fingerprints; None for any.

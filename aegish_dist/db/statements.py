@@ -43,7 +43,6 @@ def statement(name: str, **fragments: str) -> TextClause:
     """Return the statement of a name.
 
     Args:
-        name: The statement.
         fragments: By the name that the statement uses, the fragment to put there.
 
     Raises:
@@ -57,11 +56,7 @@ def fragment(name: str, argument: str = "") -> str:
     """Return the SQL of a fragment.
 
     Args:
-        name: The fragment.
         argument: SQL that replaces its parameter, if it has one.
-
-    Raises:
-        KeyError: No file has the fragment.
     """
     part = _PARTS[name]
     return _expanded(part.sql, {} if part.parameter is None else {part.parameter: argument})
@@ -82,11 +77,9 @@ class CountingStatement:
     """A statement about the verdicts of one model, by which of them it counts."""
 
     every: TextClause
-    """All verdicts, of a run without retries."""
     newest: TextClause
     """Of each item the verdict of its newest generation."""
     superseded: TextClause
-    """All other verdicts."""
 
 
 def counting_statement(name: str) -> CountingStatement:

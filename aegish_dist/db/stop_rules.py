@@ -31,11 +31,8 @@ class RuledRun:
     """A run that stops by itself, and is still asked about."""
 
     run_id: str
-    """The run."""
     epochs: int
-    """Times that each sample is asked."""
     rule: StopRule
-    """When it stops."""
     before: Decision | None
     """The last reading; None: there is none yet."""
     closed: bool
@@ -43,11 +40,7 @@ class RuledRun:
 
 
 def ruled_runs(session: Session) -> list[RuledRun]:
-    """Return the runs to read; none while another process reads them.
-
-    Args:
-        session: Transaction of the caller, who reads them in it.
-    """
+    """Return the runs to read; none while another process reads them."""
     if not session.scalar(select(func.pg_try_advisory_xact_lock(AdvisoryLock.DECIDING))):
         return []
     return [
@@ -61,7 +54,6 @@ def answers_in_order(session: Session, run: RuledRun) -> tuple[SampleOrder, dict
     """Return the samples of a run in the order in which they are asked, and each model's answers.
 
     Args:
-        session: Transaction of the caller.
         run: The run; its rule names the rule set that says which answers are right.
     """
     row = session.execute(_ORDER, {"run": run.run_id, "seed": run.rule.seed}).one()
@@ -120,13 +112,7 @@ def _codes(rule_set: str) -> Mapping[str, list[int]]:
 
 
 def save_decision(session: Session, run_id: str, decision: Decision) -> None:
-    """Store a reading, and ask nothing more of the models that it stops.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        decision: The reading.
-    """
+    """Store a reading, and ask nothing more of the models that it stops."""
     now = session.scalars(select(func.now())).one()
     dated = replace(decision, read_at=now.isoformat())
     session.execute(update(RunRow).where(RunRow.id == run_id).values(decision=asdict(dated)))
@@ -140,12 +126,7 @@ def drop_stop_rule(session: Session, run_id: str) -> None:
 
 
 def load_decision(session: Session, run_id: str) -> tuple[StopRule | None, Decision | None]:
-    """Return the stop rule of a run and its last reading; None where there is none.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-    """
+    """Return the stop rule of a run and its last reading; None where there is none."""
     row = session.execute(
         select(RunRow.stop_rule, RunRow.decision).where(RunRow.id == run_id)
     ).one()

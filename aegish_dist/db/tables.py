@@ -64,7 +64,6 @@ class SampleRow(Base):
     category: Mapped[str | None]
     cluster: Mapped[str | None]
     details: Mapped[dict[str, Any]]
-    """`Sample.metadata`; that word is taken by SQLAlchemy."""
 
 
 class PromptRow(Base):
@@ -151,7 +150,6 @@ class RetryRow(Base):
     generation: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
     outcomes: Mapped[list[str]] = mapped_column(ARRAY(Text))
     items: Mapped[int] = mapped_column(BigInteger)
-    """How many it planned."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
@@ -196,14 +194,12 @@ class SnapshotRow(Base):
     scoring: Mapped[str]
     scoring_version: Mapped[int]
     metrics_version: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
-    """Of the formulas."""
     parser_versions: Mapped[str]
     """Versions of the parser behind the verdicts, comma-separated."""
     verdicts: Mapped[int] = mapped_column(BigInteger)
     verdicts_hash: Mapped[str]
     code_version: Mapped[str]
     document: Mapped[dict[str, Any]]
-    """`models` and `ranking` of the machine interface."""
     identities: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
     """By model, which verdicts its entry was made of."""
     opinion: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
@@ -230,7 +226,6 @@ class AggregationRow(Base):
     completion: Mapped[str | None]
     """Which completion of the run asked for it; null: a user did."""
     scoring: Mapped[str]
-    """Name of the rule set, or `all`."""
     requested_at: Mapped[datetime] = mapped_column(server_default=func.now())
     enqueued_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -251,7 +246,6 @@ class SnapshotMetricRow(Base):
     model: Mapped[str] = mapped_column(primary_key=True)
     metric: Mapped[str] = mapped_column(primary_key=True)
     category: Mapped[str] = mapped_column(primary_key=True)
-    """Empty for metrics over all categories."""
     value: Mapped[float | None]
     stderr: Mapped[float | None]
     stderr_clustered: Mapped[float | None]
@@ -262,6 +256,5 @@ class SnapshotMetricRow(Base):
 
 
 ELSEWHERE = (VerdictRow, CallErrorRow, BatchRow, BatchedItemRow)
-"""Tables of other modules."""
 METADATA = Base.metadata
 """All tables: those of this module and those elsewhere."""

@@ -41,14 +41,12 @@ _SUMS = ("verdicts", "sum_c", "sum_c2", "sum_c4", "sum_d2", "sum_d4")
 NOTHING_PLANNED = dict.fromkeys(Target, 0)
 
 _Codes = tuple[int, ...]
-"""Codes of the epochs of an item."""
 
 
 class _Stratum(NamedTuple):
     """Samples that a metric does not tell apart."""
 
     malicious: bool
-    """Label of the samples."""
     category: str | None
     """None for harmless samples."""
     cluster: str | None
@@ -64,9 +62,7 @@ class Counted:
     """One model of a run."""
 
     spec: ModelSpec
-    """The model."""
     identity: VerdictSet
-    """Which of its verdicts count."""
     tallies: tuple[ModelTally, ...]
     """One for each overlay; empty when its verdicts are those that the caller knew."""
 
@@ -74,7 +70,6 @@ class Counted:
 @dataclass(frozen=True, slots=True)
 class _Counts:
     identity: VerdictSet
-    """Without a local hash."""
     cells: tuple[Cell, ...]
     confidence: tuple[ConfidenceCell, ...]
 
@@ -90,8 +85,6 @@ def count_models(
     Args:
         session: Transaction of the caller; `REPEATABLE READ` makes the counts one picture while
             workers still write. Of a large run, what the transaction itself wrote is not seen.
-        run: The run.
-        known: By model, verdicts whose tallies the caller has.
         overlays: Corrections of labels, each of which gives a tally of its own.
 
     Yields:
@@ -128,9 +121,6 @@ def count_cells(
     """Count the verdicts of some models by what they say, and nothing else of them.
 
     Args:
-        session: Transaction of the caller.
-        run: The run.
-        models: Some of its models.
         overlays: Corrections of labels, each of which gives cells of its own.
 
     Returns:

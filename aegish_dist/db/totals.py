@@ -37,7 +37,6 @@ _ADD_UP_SPENT = counting_statement("add_up_spent")
 _TOKENS = tuple(field.name for field in fields(TokenTotals))
 
 _Brackets = Mapping[str, tuple[Bracket, ...]]
-"""By part of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +44,18 @@ class Totals:
     """Sums over a model's verdicts, and how its times are distributed."""
 
     local_hash: str
-    """As in `VerdictSet`."""
     tokens: TokenTotals
     """Tokens of all verdicts, those that a retry has replaced included."""
     cost_usd: Decimal | None
     """Cost of all verdicts, in USD; None when none is priced."""
     priced_verdicts: int
-    """Verdicts whose cost is known."""
     replaced: int
-    """Verdicts that a retry has replaced."""
     latency: dict[str, Latency]
     """By part; one that was never timed is absent."""
 
 
 def add_up(models: PerModel, model: str, session: Session) -> Totals:
-    """Add up the verdicts of a model: tokens and costs of all, times of those that count.
-
-    Args:
-        models: The models of the run.
-        model: The model.
-        session: Where to ask.
-    """
+    """Add up the verdicts of a model: tokens and costs of all, times of those that count."""
     brackets = _brackets(models, model, session)
     row = _totals(models, model, session, brackets)
     if (latency := _latency(row, brackets)) is None:

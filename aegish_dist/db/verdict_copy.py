@@ -56,7 +56,6 @@ def copy_verdicts(session: Session, lines: bytes) -> None:
     """Append verdicts.
 
     Args:
-        session: Transaction of the caller.
         lines: Of each the key of its model, the key of its sample, and its `copy_line`, tabs
             between.
 
@@ -79,14 +78,7 @@ def copy_errors(session: Session, errors: Iterable[tuple[VerdictKey, AttemptReco
 def copy_samples(
     session: Session, dataset_id: int, samples: Mapping[str, Sample], keys: Mapping[str, int]
 ) -> None:
-    """Append samples to a dataset.
-
-    Args:
-        session: Transaction of the caller.
-        dataset_id: The dataset.
-        samples: By sample id.
-        keys: The same, each with a key that `new_sample_keys` gave.
-    """
+    """Append samples to a dataset."""
     rows = (
         (
             keys[sample_id],

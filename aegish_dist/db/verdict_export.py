@@ -133,7 +133,6 @@ class Exported:
     data: bytes
     """Lines of JSON, or CSV with a header."""
     is_csv: bool
-    """Whether it is CSV."""
 
 
 def export(
@@ -147,13 +146,9 @@ def export(
     """Export every verdict of a run, all generations, ordered by model, dataset and sample.
 
     Args:
-        session: Transaction of the caller.
-        run: The run.
-        use: What becomes of each part; called side by side.
         columns: Whether CSV will do, with JSON in the columns `metadata` and `call_errors`. Null
             is empty, the empty text is quoted. A part with text that UTF-8 cannot hold is JSON all
             the same.
-        judgements: Further columns that say whether a verdict is correct.
 
     Yields:
         What `use` returned, in order.

@@ -33,7 +33,6 @@ from aegish_dist.db.text import ESCAPE, decode_text
 TEXT_CHARS = 20_000
 """Characters of a text; what is longer is cut."""
 PART_VERDICTS = 4_000
-"""Verdicts of a part, about."""
 SIDE_BY_SIDE_FROM = 20_000
 """Verdicts from which a second session is worth its connection: texts are packed meanwhile."""
 
@@ -66,9 +65,7 @@ class VerdictGrid:
 
         Args:
             session: Transaction of the caller, open until the last part is read.
-            run: The run.
             models: Its models in the order of the grid.
-            rule: Says which verdicts are correct.
             changes: What an overlay changes, as the fragment `labelled_samples` binds it.
         """
         self._session, self._run = session, run
@@ -84,9 +81,7 @@ class VerdictGrid:
         """Read the grid by dataset and sample.
 
         Args:
-            use: What becomes of each part; called side by side.
             commands: Each part but the last of a dataset has a multiple of so many.
-            texts: Whether to read texts and failed attempts.
 
         Yields:
             What `use` returned, in order.

@@ -22,7 +22,6 @@ from aegish_dist.db.statements import statement
 STEP_VERDICTS = 2_000
 """Verdicts of the first part, about; each part after it has twice as many as the one before."""
 PART_VERDICTS = 50_000
-"""Verdicts of the largest part, about."""
 FILE_VERDICTS = 6_000
 """The same of a list without a limit, whose parts are held in memory whole."""
 PARTS_ALONE = 3
@@ -45,7 +44,6 @@ class _Progress:
 
     limit: int | None
     counted: int
-    """Verdicts beyond the limit to count."""
     shown: int = 0
     matched: int = 0
 
@@ -85,9 +83,7 @@ class VerdictList:
 
         Args:
             session: Transaction of the caller, open until the last part is read.
-            run: The run.
             chosen: The conditions; models and datasets are those of the run.
-            rule: Says which verdicts are correct.
             changes: What an overlay changes, as the fragment `labelled_samples` binds it.
         """
         self._session, self._run, self._chosen = session, run, chosen

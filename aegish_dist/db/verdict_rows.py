@@ -35,9 +35,7 @@ class VerdictKey:
     """The natural key of a verdict in the store."""
 
     run_model_id: int
-    """The model of a run."""
     sample_key: int
-    """The sample."""
     epoch: int
     """1-based repeat."""
     generation: int
@@ -53,7 +51,6 @@ COLUMNS = ("run_model_id", "sample_key", *(str(each.column) for each in STORED))
 """Of `verdicts`, without those that the database fills."""
 _OF_ERROR = tuple(each.name for each in fields(CallError))
 ERROR_COLUMNS = (*KEY_COLUMNS, *_OF_ERROR)
-"""Of `call_errors`."""
 
 
 def holds_any_text(field: RecordField) -> bool:

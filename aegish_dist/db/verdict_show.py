@@ -31,13 +31,9 @@ class FoundSample:
     """A sample of a run that a text may mean."""
 
     key: int
-    """Its key in the store."""
     dataset: str
-    """Name of its dataset."""
     sample_id: str
-    """Its id."""
     sample: Sample
-    """The labelled command."""
     rank: int
     """0 where the text is its id or command, 1 where it begins its id, 2 where its command holds
     the text."""
@@ -59,8 +55,6 @@ def find_samples(
     """Return the samples of a run that a text may mean, the surest first.
 
     Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
         name: A sample id, its first digits, a command or a part of one.
         dataset: Name of its dataset; None: it may be any of the run.
         limit: Samples at most.
@@ -92,9 +86,6 @@ def verdicts_about(
     """Return the verdicts about a sample by model, epoch and generation.
 
     Args:
-        session: Transaction of the caller.
-        run: The run.
-        found: The sample.
         models: Models of the run; all when empty.
     """
     about = (VerdictRow.sample_key == found.key, RunModelRow.run_id == run.run_id)

@@ -63,9 +63,7 @@ class VerdictRow(Base):
     )
 
     run_model_id: Mapped[int]
-    """The model of a run."""
     sample_key: Mapped[int]
-    """The sample."""
     epoch: Mapped[int]
     """1-based repeat."""
     generation: Mapped[int]

@@ -40,9 +40,7 @@ class LookUp:
     """An item as the store has it."""
 
     key: VerdictKey
-    """Key of its verdict."""
     command: str
-    """Command of its sample."""
     done: bool
     """Whether its verdict is there already, or one of a later generation."""
     held: bool = False
@@ -108,11 +106,6 @@ def insert_rows(
     session: Session, rows: Sequence[Mapping[str, object]], errors: Sequence[Mapping[str, object]]
 ) -> int:
     """Insert verdicts with the errors of their failed attempts; those already there stay.
-
-    Args:
-        session: Transaction of the caller.
-        rows: Verdicts as `verdict_row` gives them.
-        errors: Their failed attempts as `error_row` gives them.
 
     Returns:
         How many verdicts were not there yet.

@@ -41,11 +41,7 @@ def total_waiting(reports: Sequence[Waiting]) -> Waiting:
 
 
 def failed_entries(failing: Mapping[str, Iterable[FailedCalls]]) -> list[dict[str, Any]]:
-    """Return entries for the failed calls of items held.
-
-    Args:
-        failing: By run id.
-    """
+    """Return entries for the failed calls of items held."""
     kinds = [(run_id, each) for run_id, calls in failing.items() for each in calls]
     kinds.sort(key=lambda kind: kind[1].at, reverse=True)
     return [

@@ -29,9 +29,7 @@ class Halt(StrEnum):
     """Why workers do not call a model any more."""
 
     PARKED = "parked"
-    """It failed too often in a row."""
     OVER_BUDGET = "over budget"
-    """The run has spent what it may."""
 
 
 Halts = dict[tuple[str, str], Halt]
@@ -51,13 +49,10 @@ class Fleet:
     """The workers that reported lately."""
 
     workers: int
-    """How many there are."""
     in_flight: Mapping[tuple[str, str], int]
-    """Items held, by run id and model."""
     halts: Halts = field(default_factory=dict)
     """Models of runs that are not called any more."""
     reasons: Reasons = field(default_factory=dict)
-    """Why, where a worker knows it."""
     waiting: Mapping[tuple[str, str], Waiting] = field(default_factory=dict)
     """Items held that are not called now, by run id and model; older workers do not report it."""
     failing: Mapping[str, tuple[FailedCalls, ...]] = field(default_factory=dict)
@@ -94,15 +89,8 @@ def report_worker(
     """Write down that a worker runs.
 
     Args:
-        session: Transaction of the caller.
-        name: Of the worker.
-        in_flight: Items it holds, by run id and model.
-        halts: Models that it does not call any more.
-        reasons: Why, by the same keys.
         unserved: Models that it may not call, by run id and model, and why.
         waiting: Items it holds that are not called now, by run id and model.
-        failing: Failed calls of items it holds, by run id.
-        about: What it says of itself; see `about_worker`.
     """
     texts = reasons or {}
     held = [

@@ -8,4 +8,3 @@ where; the reader of each kind of file adds the file's name and raises its own e
 import msgspec
 
 REFUSALS = (msgspec.ValidationError, UnicodeEncodeError, RecursionError)
-"""Everything that msgspec raises for a value."""

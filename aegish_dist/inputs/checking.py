@@ -59,7 +59,6 @@ class Location:
     """
 
     source: str
-    """The file."""
     line: int | None = None
     """The 1-based line or record number, None for the file as a whole."""
 
@@ -71,8 +70,6 @@ class Location:
         """Turn the parsed values of a record, or of one field of it, into what its type says.
 
         Args:
-            values: Objects, lists and plain values, as decoded.
-            kind: See `checked`.
             field: Keys that lead to the values within the record, joined by dots.
 
         Raises:
@@ -97,7 +94,6 @@ class Location:
         """Return, to be raised, an error with this place in it.
 
         Args:
-            error: The error.
             field: Keys that lead to the values that it is about, joined by dots.
         """
         what = f"{error.what}, not {error.found}" if error.found else error.what

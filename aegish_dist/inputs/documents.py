@@ -15,7 +15,6 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
     """Parse a TOML document.
 
     Args:
-        text: The document.
         parse_float: Makes a number of the digits of a decimal fraction.
 
     Raises:

@@ -33,10 +33,6 @@ def open_input(path: Path) -> BinaryIO:
 def read_input(path: Path, max_bytes: int) -> bytes:
     """Read a whole regular file.
 
-    Args:
-        path: The file.
-        max_bytes: Size that it may have.
-
     Raises:
         OSError: It cannot be read, is no regular file or is larger; `strerror` says which.
     """
@@ -50,10 +46,6 @@ def read_input(path: Path, max_bytes: int) -> bytes:
 
 def read_text(path: Path, max_bytes: int) -> str:
     """Read a whole UTF-8 file, without its byte order mark.
-
-    Args:
-        path: The file.
-        max_bytes: Size that it may have.
 
     Raises:
         InputError: It cannot be read, is larger, or is not UTF-8; tells the line of the last.

@@ -25,13 +25,10 @@ class ParquetLimits:
     """The sizes up to which a file is read."""
 
     rows: int
-    """Rows of the whole file."""
     group_rows: int
     """Rows of a group; lists in it may hold as many values."""
     group_bytes: int
-    """Bytes of a group of rows, uncompressed."""
     batch_bytes: int
-    """Bytes of a batch, decoded."""
 
 
 @contextmanager
@@ -40,7 +37,6 @@ def open_parquet(path: Path, limits: ParquetLimits) -> Iterator[Any]:
 
     Raises:
         DatasetError: It cannot be read as Parquet, here or in the body, or exceeds the limits.
-        ConfigError: pyarrow is not installed.
     """
     arrow = load_pyarrow()
     limited = {"thrift_string_size_limit": MAX_FOOTER_BYTES}
@@ -63,14 +59,8 @@ def bounded_batches(
     """Yield some groups of rows in batches, texts as plain columns again.
 
     Args:
-        file: An open `pyarrow.parquet.ParquetFile`, as `open_parquet` gives it.
-        source: The file's name, for the error.
         limits: Its `batch_bytes` is the limit in bytes, decoded.
-        batch_rows: Rows of a batch.
         groups: Numbers of the groups of rows, from 0.
-
-    Raises:
-        DatasetError: A batch exceeds the limit.
     """
     arrow = load_pyarrow()
     for batch in file.iter_batches(batch_rows, groups, use_threads=False):
@@ -82,11 +72,7 @@ def bounded_batches(
 
 
 def load_pyarrow() -> Any:
-    """Import pyarrow, 120 MB that most users never need, which is an extra.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """Import pyarrow, 120 MB that most users never need, which is an extra."""
     try:
         import pyarrow  # noqa: PLC0415
         import pyarrow.compute  # noqa: PLC0415

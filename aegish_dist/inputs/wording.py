@@ -34,14 +34,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 def worded(error: Exception, values: Any, kind: Any, convert: Callable[..., Any]) -> InputError:
-    """Return an error of msgspec in the words of people.
-
-    Args:
-        error: One of `REFUSALS`.
-        values: The values that were converted.
-        kind: The type that they were converted to.
-        convert: Converts values to a type as before.
-    """
+    """Return an error of msgspec in the words of people."""
     if isinstance(error, RecursionError):
         return InputError("is nested too deeply")
     if isinstance(error, UnicodeEncodeError):

@@ -27,12 +27,7 @@ LIBRARY_LEVELS = {
 
 
 def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
-    """Send structlog and standard library records to standard error in one format.
-
-    Args:
-        level: Least severe level that is written.
-        log_format: `console` or `json`.
-    """
+    """Send structlog and standard library records to standard error in one format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(log_format, sys.stderr))
     root = logging.getLogger()

@@ -27,12 +27,7 @@ def event_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def formatter(log_format: str, *, colors: bool) -> logging.Formatter:
-    """Return what turns events and records of libraries into lines.
-
-    Args:
-        log_format: `console` or `json`.
-        colors: Whether the console takes ANSI colours.
-    """
+    """Return what turns events and records of libraries into lines."""
     # A JSON line is ASCII but for DEL, which is harmless: no control sequence begins with it.
     renderers: list[structlog.typing.Processor] = (
         [structlog.processors.JSONRenderer()]

@@ -31,11 +31,8 @@ class ListedModel:
     """One line of `models list`."""
 
     spec: ModelSpec
-    """The model as `resolve` would give it."""
     entry: ModelEntry
-    """Its entry in the catalog."""
     notes: str
-    """The entry's notes, or else the provider's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ class Credentials:
 
         Args:
             pairs: Allowed pairs, each with whether the key may go over plain HTTP.
-            environ: Where the keys are.
             problem: Why nothing is allowed, when the catalog cannot be read.
         """
         self._pairs = pairs
@@ -55,7 +54,6 @@ class Credentials:
         """Allow the pairs of a catalog.
 
         Args:
-            catalog: The operator's own.
             environ: Where the keys and base URLs of the operator are. A base URL that is none
                 allows nothing.
         """
@@ -66,9 +64,6 @@ class Credentials:
 
     def refusal(self, destination: Destination) -> str | None:
         """Say why this process makes no call to a destination; None when it does.
-
-        Args:
-            destination: As a run names it: any text.
 
         Returns:
             A phrase without a key, in ASCII.
@@ -126,7 +121,6 @@ class CatalogCredentials:
 
         Args:
             path: The operator's catalog; None for the packaged one alone.
-            environ: Where the keys are.
         """
         self._path = path
         self._environ = environ

@@ -90,7 +90,6 @@ class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     input: Usd | None = None
     """Input tokens."""
     output: Usd | None = None
-    """Output tokens, hidden reasoning among them."""
     cache_read: Usd | None = None
     """Input tokens read from a cache; as `input` when None."""
     cache_write: Usd | None = None
@@ -133,11 +132,9 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Limits over the whole fleet; `[providers.NAME.shared]` has them over all models together."""
 
     requests_per_minute: PerMinute | None = None
-    """Calls begun."""
     tokens_per_minute: PerMinute | None = None
     """Input and output tokens of the calls begun."""
     max_in_flight: MaxInFlight | None = None
-    """Calls at once."""
 
     def limits(self) -> Limits:
         """Return the core's record."""
@@ -156,7 +153,6 @@ class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
     batch_share: Share | None = None
     """Cost of a batched request as a share of the price of a call; 0: batches are not taken."""
     notes: str = ""
-    """For people."""
 
     def __post_init__(self) -> None:
         """Check the share, and check and normalise a base URL that is given."""
@@ -174,13 +170,11 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
     """`[providers.NAME]`."""
 
     wire: WireFormat = WireFormat.OPENAI
-    """Protocol."""
     key_variable: str = ""
     """Environment variable that holds the key; empty when no key is needed."""
     shared: LimitsEntry = LimitsEntry()
     """Limits over all its models together, where the others hold for each of them."""
     cache_from_tokens: Tokens = 0
-    """Prompts shorter than this are not cached."""
     genai_prices: str = ""
     """Its name in genai-prices; the same name when empty."""
 
@@ -199,27 +193,20 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
     """`[[models]]`."""
 
     id: str
-    """PROVIDER/MODEL."""
     name: Annotated[str, Meta(min_length=1)] | None = None
     """The model's name in requests; the id without its provider when None."""
     default: bool = False
-    """Whether `all` includes it."""
     reference: bool = False
-    """Whether the reference benchmark measured it."""
     price: PriceEntry | None = None
-    """Overrides the list price."""
     parameters: dict[str, Any] = {}
-    """Extra fields of the request body."""
     drop_parameters: list[str] = []
     """Fields of the request body that the model refuses."""
     cache_from_tokens: Tokens | None = None
     """Prompts shorter than this are not cached; as for its provider when None."""
     takes_temperature: bool = True
-    """Whether requests may state a temperature."""
     retires: date | None = None
     """From this day on the provider answers no more; None while none is announced."""
     simulated: bool = False
-    """Whether the simulator answers for it."""
 
     def __post_init__(self) -> None:
         """Check the id, and give the parameters the form that they have in requests."""

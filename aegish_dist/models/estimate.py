@@ -17,7 +17,6 @@ from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
 
 CHARACTERS_PER_TOKEN = 4
 FRAMING_TOKENS = 10
-"""Roles and separators around two messages."""
 ANSWER_TOKENS = 60
 """A JSON object with a reason of one sentence; recorded models wrote 44 to 91, terse ones."""
 
@@ -27,13 +26,9 @@ class ModelEstimate:
     """The expected use of one model."""
 
     model: str
-    """Canonical id."""
     calls: int
-    """Commands x epochs."""
     input_tokens: int
-    """Of all calls."""
     output_tokens: int
-    """Of all calls."""
     cost_usd: Decimal | None
     """Of all calls, none of them helped by a cache; None when the price is unknown."""
     cached_cost_usd: Decimal | None
@@ -98,14 +93,7 @@ def input_tokens(characters: int) -> int:
 def estimate(
     specs: Sequence[ModelSpec], prompt: Prompt, command_lengths: Iterable[int], epochs: int = 1
 ) -> RunEstimate:
-    """Estimate tokens and cost of a run.
-
-    Args:
-        specs: The models.
-        prompt: The prompt, which is sent with every command.
-        command_lengths: Characters of each command.
-        epochs: Repeats of every command.
-    """
+    """Estimate tokens and cost of a run."""
     fixed = fixed_characters(prompt)
     calls: Counter[int] = Counter()
     for length, commands in Counter(command_lengths).items():

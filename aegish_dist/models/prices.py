@@ -60,7 +60,6 @@ def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
 
     Args:
         path: The file; None remembers nothing. One that cannot be read or written does no harm.
-        at: When, with a time zone.
     """
     kept = Remembered(installed_prices(), at.astimezone(UTC).date().isoformat())
     if not kept.installed:
@@ -88,8 +87,6 @@ def list_price(provider: str, name: str, at: datetime) -> Price | None:
 
     Args:
         provider: The provider's name in genai-prices; `{host}` in it is filled in.
-        name: The model's name in the provider's requests.
-        at: When, with a time zone: list prices change.
 
     Returns:
         None when the snapshot does not know the model, or knows it at a price that cannot be

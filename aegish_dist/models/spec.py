@@ -21,8 +21,6 @@ def model_spec(
 
     Args:
         model: Its entry, empty but for the id when the catalog does not list it.
-        provider: The entry of its provider.
-        environ: Environment variables.
         price_of: Looks up the list price of a model without one of its own.
 
     Raises:
@@ -68,11 +66,6 @@ def _price(
 
 def provider_base_url(provider_id: str, provider: ProviderEntry, environ: Mapping[str, str]) -> str:
     """Return a provider's base URL, or the one that the environment gives in its place.
-
-    Args:
-        provider_id: The provider's name.
-        provider: Its entry in the catalog.
-        environ: Environment variables.
 
     Raises:
         CatalogError: The one in the environment is none; names the variable.

@@ -24,7 +24,6 @@ class Named(Struct, kw_only=True):
     """The keys that every file has."""
 
     name: Label
-    """Name that reports show."""
     version: Version
     """1-based."""
 
@@ -36,11 +35,7 @@ class Named(Struct, kw_only=True):
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file in errors of the body.
-
-    Raises:
-        OpinionError: In place of every `InputError`.
-    """
+    """Name the file in errors of the body."""
     try:
         yield
     except InputError as error:

@@ -15,7 +15,6 @@ LESS_IS_BETTER = frozenset({"false_positive_rate", "brier", "ece", "flip_rate"})
 } | {"token_limit_rate"}  # fmt: skip
 """Metrics of which no least value makes sense."""
 TARGET_METRICS = tuple(each.name for each in METRICS if each.name not in LESS_IS_BETTER)
-"""Metrics that may have a target."""
 
 
 class _TargetsFile(Named, forbid_unknown_fields=True, kw_only=True):

@@ -42,14 +42,9 @@ def aggregate(
     again would only repeat.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
-        opinions: What to apply.
-        recount: Count every model again all the same.
         within: A transaction of the caller, of isolation level `ONE_VIEW`; None for one of its own.
 
     Raises:
-        ReportError: The run has no verdict yet.
         OpinionError: An overlay does not fit the datasets of the run.
     """
     own = transaction(engine, isolation_level=ONE_VIEW) if within is None else nullcontext(within)
@@ -135,13 +130,7 @@ def _known(earlier: Sequence[Snapshot | None]) -> dict[str, VerdictSet]:
 def current_snapshot(engine: Engine, run_id: str, opinion: Opinion) -> Snapshot:
     """Return the newest snapshot under an opinion; a new one if verdicts or code have changed.
 
-    Args:
-        engine: The store.
-        run_id: A full run id.
-        opinion: What to apply.
-
     Raises:
-        ReportError: The run has no verdict yet.
         OpinionError: The overlay does not fit the datasets of the run.
     """
     return current_snapshots(engine, run_id, [opinion])[0]
@@ -152,13 +141,7 @@ def current_snapshots(engine: Engine, run_id: str, opinions: Sequence[Opinion]) 
 
     Where one has no current snapshot, the verdicts are counted once for all of them.
 
-    Args:
-        engine: The store.
-        run_id: A full run id.
-        opinions: What to apply.
-
     Raises:
-        ReportError: The run has no verdict yet.
         OpinionError: An overlay does not fit the datasets of the run.
     """
     with transaction(engine) as session:
@@ -183,12 +166,7 @@ def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot
     """Return a stored snapshot of a run.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
         snapshot_id: Key of the snapshot, at least 1.
-
-    Raises:
-        ReportError: The run has no such snapshot.
     """
     with transaction(engine) as session:
         found = find_snapshot(session, run_id, snapshot_id=snapshot_id)
@@ -199,10 +177,6 @@ def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot
 
 def without_overlay(engine: Engine, snapshot: Snapshot) -> Snapshot | None:
     """Return the snapshot of the same verdicts under the labels of the datasets.
-
-    Args:
-        engine: The store.
-        snapshot: One under an overlay.
 
     Returns:
         None when there is no such snapshot.

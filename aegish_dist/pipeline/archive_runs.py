@@ -41,7 +41,6 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 2**20
 CHANGES_WITH_HOLDING = ("runs",)
-"""Tables that holding a run writes to."""
 _RUN_ID = re.compile(r"[0-9a-z]{9}")
 
 
@@ -49,10 +48,7 @@ def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = 
     """Write a run to a folder of its own, read that back and compare it with the store.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
         folder: Where the folder shall be; made where it is missing.
-        observer: Gets the number of tables done so far.
 
     Returns:
         The folder, named after the run.
@@ -60,7 +56,6 @@ def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = 
     Raises:
         StoreError: A provider still works on batches of the run, or what was read back differs.
         OutputError: The folder is there already, or cannot be written.
-        ConfigError: pyarrow is not installed.
     """
     load_pyarrow()
     place = folder / run_id
@@ -133,15 +128,8 @@ def compare_archive(
 ) -> None:
     """Read an archive as `runs restore` does, and compare each table with what was archived.
 
-    Args:
-        engine: The store, in which nothing changes.
-        folder: The archive.
-        manifest: Its manifest.
-        observer: Gets the number of tables done so far.
-
     Raises:
         StoreError: A table is not what was archived.
-        DatasetError: A file cannot be read.
     """
     with (
         transaction(engine) as session,
@@ -164,15 +152,10 @@ def staged(
     """Read a table of an archive into the transaction, and compare it with the manifest.
 
     Args:
-        session: Transaction of the caller, prepared.
-        folder: The archive.
-        table: The table.
-        manifest: As `read_manifest` gives it.
         use: Called with each part in place, which is then taken out; None leaves all in place.
 
     Raises:
         StoreError: It is not what was archived, or the store lacks a column of it.
-        DatasetError: The file cannot be read.
     """
     archive.open_stage(session, table, manifest["tables"][table]["columns"])
     parts: list[Content] = []
@@ -196,11 +179,6 @@ def delete_archived(
 ) -> None:
     """Delete runs of which the store has nothing that their archives lack.
 
-    Args:
-        workspace: The store and the queue.
-        archived: Each run with its archive.
-        observer: Gets the number of verdicts deleted so far.
-
     Raises:
         StoreError: A run was changed after it was archived, or workers are at it; it stays whole.
     """
@@ -214,11 +192,7 @@ def delete_archived(
 
 
 def require_unchanged(engine: Engine, manifest: dict[str, Any]) -> None:
-    """Refuse to go on where the store has another content of a run than its archive.
-
-    Raises:
-        StoreError: It has.
-    """
+    """Refuse to go on where the store has another content of a run than its archive."""
     run_id = manifest["run_id"]
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         archive.prepare(session)

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 POLL_S = 0.25
-"""Seconds between two looks for a snapshot."""
 PATIENCE_S = 60.0
 """Seconds to wait for a snapshot; counting ten million verdicts takes a tenth of that."""
 SETTLED_S = 3.0
@@ -69,14 +68,8 @@ def enqueue_due(engine: Engine, app: Celery) -> None:
 def ask_for_aggregation(workspace: Workspace, run_id: str, opinions: Sequence[Opinion]) -> int:
     """Have a worker aggregate a run; return the key of the aggregation.
 
-    Args:
-        workspace: The store and the queue.
-        run_id: A full run id.
-        opinions: What to apply.
-
     Raises:
         ConfigError: There is no broker, and so no worker, or an opinion comes from a file.
-        QueueError: The broker cannot be reached.
     """
     scoring = _name_of(opinions)
     if workspace.settings.embedded_broker:
@@ -109,10 +102,6 @@ def carry_out(engine: Engine, key: int) -> bool:
 
     Its snapshots and the fact that it is finished are one transaction. One that fails for another
     reason than the database's absence would fail again: it is finished with its problem.
-
-    Args:
-        engine: The store.
-        key: Key of the aggregation.
 
     Returns:
         Whether it is finished; if not, another process is making it.
@@ -149,12 +138,7 @@ def _opinions(scoring: str) -> list[Opinion]:
 
 
 def aggregate_here(engine: Engine, run: Run) -> None:
-    """Aggregate a run that was worked on in this process, if it is complete.
-
-    Args:
-        engine: The store.
-        run: A stored run.
-    """
+    """Aggregate a run that was worked on in this process, if it is complete."""
     models = {(run.run_id, spec.id) for spec in run.models}
     closing, until = FinishedModels(search_s=math.inf), time.monotonic() + CLOSING_S
     while time.monotonic() < until:
@@ -170,12 +154,7 @@ def aggregate_here(engine: Engine, run: Run) -> None:
 
 
 def wait_for_aggregation(engine: Engine, key: int) -> Aggregation:
-    """Wait for up to a minute until workers have made an aggregation, and return it.
-
-    Args:
-        engine: The store.
-        key: Key of the aggregation.
-    """
+    """Wait for up to a minute until workers have made an aggregation, and return it."""
 
     def look() -> Aggregation:
         with transaction(engine) as session:
@@ -186,12 +165,7 @@ def wait_for_aggregation(engine: Engine, key: int) -> Aggregation:
 
 
 def wait_for_snapshot(engine: Engine, run_id: str) -> None:
-    """Wait for up to a minute until workers have aggregated a complete run.
-
-    Args:
-        engine: The store.
-        run_id: A full run id.
-    """
+    """Wait for up to a minute until workers have aggregated a complete run."""
 
     def look() -> Aggregation | None:
         with transaction(engine) as session:

@@ -32,13 +32,10 @@ class Attempt:
     """An item on its way to an answer."""
 
     item: Item
-    """The item."""
     found: LookUp
     """Its keys and its command in the database."""
     caller: Caller
-    """Calls its model."""
     clock: ItemClock
-    """Times its parts."""
     is_wanted: Callable[[], bool]
     """Whether the broker still counts a message of it as delivered to this worker."""
 
@@ -59,9 +56,6 @@ class Attempts:
         Args:
             look_up: Finds an item's command and whether its verdict exists; None: no such item.
             answered: Finds whether a model of a run, by its key in the store, has any answer there.
-            waits: Of this worker.
-            worker: Name written beside every verdict.
-            generator: Source of the jitter between attempts.
         """
         self._look_up = look_up
         self._answered_in_run = answered
@@ -76,7 +70,6 @@ class Attempts:
 
         Raises:
             RequeueError: The item has to go back to its queue.
-            OverBudgetError: The run has reached a cap.
         """
         errors: list[CallError] = []
         try:

@@ -28,24 +28,16 @@ class AuditedRun:
     """A run and what its audit found."""
 
     run: Run
-    """The run."""
     opinion: Opinion
-    """Under which answers were judged."""
     audit: Audit
-    """Its lists."""
 
 
 def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> AuditedRun:
     """Look for commands of a run that deserve a second look.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
         opinion: Which answers are right, and which labels are corrected already.
         top: Length of each list, at least 1.
-
-    Raises:
-        ReportError: The run has no verdict yet.
     """
     run, samples = verdicts_by_sample(engine, run_id, opinion)
     models = [spec.id for spec in run.models]
@@ -57,7 +49,6 @@ class WrittenOverlay:
     """A draft of an overlay, and what it would do."""
 
     changes: int
-    """Labels that it turns over."""
     effect: tuple[ModelEffect, ...]
     """On every score, against the opinion of the audit."""
 
@@ -66,10 +57,7 @@ def write_overlay(engine: Engine, found: AuditedRun, path: Path, author: str) ->
     """Write the doubtful labels as an overlay, and say what it would do to every score.
 
     Args:
-        engine: The store, in which nothing is changed.
-        found: The audit of a run.
         path: A new file: one that is there may hold what a person has decided.
-        author: Of the changes.
 
     Raises:
         OutputError: There is such a file, or it cannot be written.
@@ -101,11 +89,7 @@ def _effect(
 
 
 def require_new(path: Path) -> None:
-    """Refuse a file that is there.
-
-    Raises:
-        OutputError: It is.
-    """
+    """Refuse a file that is there."""
     if path.exists() and not is_stream(path):
         raise OutputError(
             f"{path} is there already: an overlay is edited by hand; name another file"
@@ -123,13 +107,7 @@ def verdicts_by_sample(
 ) -> tuple[Run, list[JudgedSample]]:
     """Return a run, and each of its samples with what all models said about it.
 
-    Args:
-        engine: The store.
-        run_id: A full run id.
-        opinion: Its overlay corrects labels.
-
     Raises:
-        ReportError: The run has no verdict yet.
         OpinionError: The overlay does not fit the run.
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:

@@ -54,11 +54,6 @@ def batch_budget(session: Session, run: Run, spec: ModelSpec) -> BatchBudget:
 
     In a capped run, another transaction that calls this waits until this one ends, so that two
     models do not share the same room.
-
-    Args:
-        session: Transaction of the caller, which stores the batch.
-        run: A run that was submitted.
-        spec: One of its models that is asked in batches.
     """
     if _is_capped(run):
         lock_run(session, run.run_id)
@@ -66,24 +61,13 @@ def batch_budget(session: Session, run: Run, spec: ModelSpec) -> BatchBudget:
 
 
 def has_money_left(session: Session, run_id: str, model: str) -> bool:
-    """Return whether the caps of a run leave anything for calls to a model.
-
-    Args:
-        session: Transaction of the caller.
-        run_id: A full run id.
-        model: One of its models.
-    """
+    """Return whether the caps of a run leave anything for calls to a model."""
     room = _room_now(session, load_run(session, run_id), model)
     return room is None or room > 0
 
 
 def committed_usd(session: Session, run: Run) -> dict[str, Decimal]:
-    """Return what each model of a run has cost, with what its open batches are expected to.
-
-    Args:
-        session: Transaction of the caller.
-        run: A stored run.
-    """
+    """Return what each model of a run has cost, with what its open batches are expected to."""
     return _committed(_spent(session, run), batch_totals(session, run.run_id))
 
 
@@ -97,11 +81,7 @@ def is_out_of_money(
     """Return whether the caps of a run leave less than a request of a batch costs.
 
     Args:
-        session: Transaction of the caller.
-        run: A run that was submitted.
-        spec: One of its models that is asked in batches.
         spent: USD by model of the run.
-        totals: Batches by model.
     """
     room = _room(run, spec.id, spent, totals)
     if room is None:

@@ -54,8 +54,6 @@ def batch_line(
     """Return a line about which calls are batched, when they are answered, and what that saves.
 
     Args:
-        models: Of the run.
-        after_s: Seconds after which it is asked in batches.
         live: The expected cost if all calls are made live.
         batched: The same if all that can be is asked in batches.
     """

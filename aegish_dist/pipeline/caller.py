@@ -23,7 +23,6 @@ class UsageEstimator:
         """Start from an answer of ordinary length.
 
         Args:
-            prompt: Sent with every command.
             price: Price list of the model; None: unknown.
             budget: Caps of the run; without any, costs count as 0.
         """
@@ -68,7 +67,6 @@ class Caller:
     limiter: ModelLimiter
     """Admits calls to this model, whatever the run."""
     estimator: UsageEstimator
-    """Estimates what a call will use."""
     price: Price | None
     """The run's price list; None: unknown."""
     budget: Budget | None = None

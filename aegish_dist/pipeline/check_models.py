@@ -32,11 +32,8 @@ class ModelCheck:
     """Result of asking one model once."""
 
     model: str
-    """Canonical id."""
     ok: bool
-    """Whether it answered with an action."""
     detail: str
-    """The action, or what went wrong."""
     latency_ms: float | None
     """None when it was not called."""
     refused: bool = False
@@ -55,10 +52,7 @@ async def check_models(
     """Ask every model about one harmless command, all at once, without retries.
 
     Args:
-        specs: The models.
-        prompt: Of the run.
         parameters: Of the run, the deadline of a call among them.
-        credentials: The keys, and where they may go.
         entry: Returns the catalog entry of a model id; a model is not asked what it refuses by it.
     """
     async with provider_session() as providers:

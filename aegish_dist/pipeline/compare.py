@@ -24,7 +24,6 @@ from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.render.comparison_data import ComparedPair, ComparisonData, PairGate
 
 _Pair = tuple[Side, Side]
-"""The baseline and the candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +31,7 @@ class Question:
     """The question about the sides of a comparison."""
 
     opinion: Opinion = field(default_factory=Opinion)
-    """The rule set, targets and overlay."""
     metric: str = "aegish_score"
-    """The metric that verdicts are about."""
     margin: float = 0.02
     """How much worse a candidate may be, and the difference that commands are counted for, in
     (0, 1)."""
@@ -53,8 +50,6 @@ def compare_models(
     """Compare models of a run.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
         models: Models of the run, the baseline of a pair before its candidate; all when empty.
         question: What is asked; None for the defaults.
 
@@ -85,7 +80,6 @@ def compare_runs(
     """Compare models of a baseline run with the same models of other runs.
 
     Args:
-        engine: The store.
         run_ids: Full ids, at least two; the first is the baseline.
         models: Models of all the runs; when empty, all that the runs have in common.
         question: What is asked; None for the defaults.

@@ -69,7 +69,6 @@ def compare_snapshots(
     """Compare two snapshots of a run, or of two.
 
     Args:
-        engine: The store.
         a: Number of the first snapshot.
         b: Number of the second.
         models: Only these models of both; all when empty.
@@ -139,7 +138,6 @@ def _common(a: Snapshot, b: Snapshot, models: Sequence[str]) -> list[str]:
 class _Changed:
     key: int
     verdict: RejudgedVerdict
-    """Without its command."""
 
 
 def _changes(

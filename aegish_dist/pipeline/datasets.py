@@ -23,12 +23,7 @@ def choose_dataset(engine: Engine, name: str) -> Dataset:
     """Return a dataset by the name that users type: a stored one, else a bundled one.
 
     Args:
-        engine: The store.
         name: `NAME`, or `NAME@RUN` for the part of it that a run asked or an import brought.
-
-    Raises:
-        DatasetError: There is none of that name.
-        StoreError: There is no such run.
     """
     plain, _, run = name.partition("@")
     with transaction(engine) as session:
@@ -65,14 +60,10 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
     """Return the part of a dataset that a run asks; a part has a fingerprint of its own.
 
     Args:
-        dataset: The whole.
         categories: Categories of malicious samples to keep, all when empty; harmless samples have
             none and stay.
         limit: Samples to keep at most, chosen by their ids: always the same ones, in no order of
             the file.
-
-    Raises:
-        DatasetError: Nothing is left.
     """
     samples = dataset.samples
     if categories and any(sample.target is Target.MALICIOUS for sample in samples):

@@ -43,9 +43,7 @@ class Doomed:
     """A run that is to be deleted."""
 
     run: Run
-    """The run."""
     size: deletion.RunSize
-    """How much would be lost with it."""
     busy: str | None = None
     """Why it cannot be deleted now; None when it can."""
 
@@ -78,8 +76,6 @@ def old_runs(engine: Engine, age: timedelta, keep: int = 0) -> list[Doomed]:
     """Return the runs that are older than an age, oldest first.
 
     Args:
-        engine: The store.
-        age: Since they were submitted or imported.
         keep: So many newest runs are left out, however old they are.
     """
     with transaction(engine) as session:
@@ -89,11 +85,7 @@ def old_runs(engine: Engine, age: timedelta, keep: int = 0) -> list[Doomed]:
 
 
 def parsed_age(text: str) -> timedelta:
-    """Read an age such as `90d`.
-
-    Raises:
-        ConfigError: It is none.
-    """
+    """Read an age such as `90d`."""
     match = re.fullmatch(r"([0-9]{1,5})([hdw])", text.strip())
     if match is None:
         raise ConfigError(f"'{text}' is no age: write 12h, 90d or 8w")
@@ -109,13 +101,7 @@ def delete_runs(
     """Delete runs with all that belongs to them.
 
     Args:
-        workspace: The store and the queue.
-        doomed: What to delete.
-        observer: Gets the number of verdicts deleted so far.
         last_look: Called with each run when nothing is added to it any more; its error keeps it.
-
-    Raises:
-        StoreError: Workers are at one of them.
     """
     total = sum(each.size.verdicts for each in doomed)
     done = 0

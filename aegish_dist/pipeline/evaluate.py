@@ -41,11 +41,9 @@ class Evaluated(NamedTuple):
     """A verdict on its way to the store."""
 
     item: Item
-    """The item, as its message names it."""
     key: VerdictKey
     """The keys of the item in the database."""
     verdict: Verdict
-    """Verdict on it."""
 
 
 class Evaluator:
@@ -67,11 +65,8 @@ class Evaluator:
         Args:
             look_up: Finds an item's command and whether its verdict exists; None: no such item.
             answered: Finds whether a model of a run, by its key in the store, has any answer there.
-            record: Stores a verdict; returns once it is committed.
             caller: Returns the caller for a run id and a model id.
             health: Of the store; no call begins while it is not good.
-            worker: Name written beside every verdict.
-            generator: Source of the jitter between attempts.
         """
         self._look_up = look_up
         self._record = record
@@ -118,7 +113,6 @@ class Evaluator:
         under way in this process already: brokers deliver twice what they believe lost.
 
         Args:
-            item: The item.
             enqueued_at: Time of its publication in seconds since the epoch; None: unknown.
             is_held: Whether the broker still counts its message as delivered to this worker.
 

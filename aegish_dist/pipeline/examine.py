@@ -24,9 +24,7 @@ class Check:
     """One part of the installation, tried."""
 
     part: str
-    """Name of the part, in a word."""
     ok: bool
-    """Whether it works."""
     detail: str
     """The state it is in, with the remedy when it does not work."""
 
@@ -43,11 +41,8 @@ def examine(
     """Try every part.
 
     Args:
-        database: Opens the store.
         app: The queue; None when runs are worked on in the submitting process.
         limiter_url: The Redis that holds the fleet's rate limits, if there is one.
-        catalog: Reads the model catalog.
-        environ: Where the keys are.
         embedded_database: Whether the store is the one this package starts, which migrates itself.
     """
     checks = [

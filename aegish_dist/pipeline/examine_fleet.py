@@ -42,7 +42,6 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
     """Look at workers, database and Redis.
 
     Args:
-        engine: The store.
         app: The queue; None where runs are worked on in the submitting process.
         limiter_url: The Redis that holds the fleet's rate limits, if there is one.
     """
@@ -82,7 +81,6 @@ def judge_workers(workers: Sequence[ReportedWorker], database_ahead_s: float) ->
     """Judge versions and clocks.
 
     Args:
-        workers: Those that live.
         database_ahead_s: Seconds by which the database's clock is ahead of this machine's.
     """
     kinds = Counter((each.version, each.schema) for each in workers)
@@ -163,8 +161,6 @@ def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator
     """Judge a Redis.
 
     Args:
-        part: What it is for.
-        facts: As `server_facts` gives them, without the clock.
         ahead_s: Seconds by which its clock is ahead of the database's.
     """
     version = f"Redis {facts['redis_version']}"

@@ -46,8 +46,6 @@ def export_every_eval_ever(
     All files appear, or none does. The same verdicts under the same opinion give the same files.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
         folder: Gets a folder `data`, as the collection of Every Eval Ever has it.
         opinions: Say which verdicts are correct; without one it is the default rule set.
 
@@ -55,9 +53,7 @@ def export_every_eval_ever(
         The names of the files, below the folder.
 
     Raises:
-        ReportError: The run has no verdict yet.
         OpinionError: The overlay does not fit the datasets of the run.
-        OutputError: A file cannot be written.
     """
     names: list[str] = []
     with replacing_in(folder) as opened:

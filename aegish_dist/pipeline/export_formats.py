@@ -21,20 +21,15 @@ class ExportFormat(StrEnum):
     """The formats by name."""
 
     JSONL = "jsonl"
-    """Verdict lines."""
     PARQUET = "parquet"
-    """Verdict lines as Parquet."""
     INSPECT = "inspect"
-    """Logs of Inspect AI."""
     EVERY_EVAL_EVER = "every-eval-ever"
-    """Records of Every Eval Ever, with samples."""
 
 
 FOLDERS: Mapping[ExportFormat, FolderExport] = {
     ExportFormat.INSPECT: export_inspect,
     ExportFormat.EVERY_EVAL_EVER: export_every_eval_ever,
 }
-"""The formats of several files."""
 
 
 def export_as(
@@ -43,18 +38,13 @@ def export_as(
     """Write every verdict of a run in a format.
 
     Args:
-        chosen: The format.
-        engine: The store.
-        run_id: The run.
         output: A file or a stream, or a folder for those of `FOLDERS`.
-        opinions: Under which verdicts are judged correct.
 
     Returns:
         The names of the files in the folder; none for a file.
 
     Raises:
         ConfigError: The format takes a folder, and this is a stream.
-        OutputError: The files cannot be written.
     """
     if chosen not in FOLDERS:
         export_file(engine, run_id, output, opinions, table=chosen is ExportFormat.PARQUET)

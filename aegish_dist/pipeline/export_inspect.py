@@ -27,8 +27,6 @@ def export_inspect(
     """Write a run as logs of Inspect AI, with a scorer for each opinion.
 
     Args:
-        engine: The store.
-        run_id: The run.
         folder: Takes one log for each model and dataset that has a verdict.
         opinions: They have the same overlay; without one it is the default rule set.
 
@@ -36,7 +34,6 @@ def export_inspect(
         The names of the logs.
 
     Raises:
-        StoreError: The run has no verdict yet.
         OpinionError: The overlay does not fit the datasets of the run.
         OutputError: The folder cannot be written to, or holds another file of such a name.
     """

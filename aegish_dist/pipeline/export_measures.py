@@ -69,9 +69,6 @@ class Exporter:
         """Read nothing yet.
 
         Args:
-            engine: The store.
-            counting: The store, for statements that take longer.
-            app: The queue.
             limiter_url: Redis of the limiter; None: each worker limits by itself.
         """
         self._engine = engine
@@ -199,15 +196,10 @@ def export_measures(
 
     Args:
         database_url: The store; it may be away, and need not be migrated.
-        app: The queue.
         limiter_url: Redis of the limiter; None: each worker limits by itself.
-        host: Address to listen on.
         port: Its port; 0: a free one.
         interval_s: Seconds between two readings, above 0.
         on_ready: Called with the root of the pages once it listens.
-
-    Raises:
-        ConfigError: It cannot listen there.
     """
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -36,9 +36,6 @@ def export_file(
     """Write every verdict of a run to a file, in a fixed order.
 
     Args:
-        engine: The store.
-        run_id: The run.
-        path: A `.jsonl` or `.parquet` file, or a stream.
         opinions: For each a column says whether a verdict is correct; their overlay is the same.
         table: Whether it is written as Parquet; None leaves that to the suffix.
 
@@ -46,7 +43,6 @@ def export_file(
         OpinionError: The overlay does not fit the datasets of the run.
         ConfigError: Two opinions have rule sets of the same name.
         DatasetError: The suffix is neither, and has to decide.
-        OutputError: The file cannot be written.
         ConfigError: The file is Parquet and pyarrow is not installed.
     """
     if table is None:
@@ -69,9 +65,6 @@ def export_lines(
     """Write every verdict of a run as lines of JSON.
 
     Args:
-        engine: The store.
-        run_id: The run.
-        stream: Takes ASCII.
         opinions: For each a key says whether a verdict is correct, null where it is unscored.
     """
     with transaction(engine) as session:

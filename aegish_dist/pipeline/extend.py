@@ -43,25 +43,17 @@ class Extended:
     """A run that was to be extended."""
 
     extension: Extension
-    """All that is added."""
     stored: bool
     """Whether it was; a dry run stores nothing."""
     status: RunStatus
     """After the wait for the answers, else after enqueueing."""
     waited: bool
-    """Whether the answers were waited for."""
 
 
 def extend_run(
     workspace: Workspace, run_id: str, addition: Addition, observer: Observer = SILENT
 ) -> Extended:
     """Ask more of a run; without a broker, work on it here to its end.
-
-    Args:
-        workspace: The store, the queue and the catalog.
-        run_id: A full run id.
-        addition: More, in the words of a user.
-        observer: Follows the work.
 
     Raises:
         AegishError: Nothing of it is new, something that is named is unknown, a model cannot be
@@ -92,11 +84,7 @@ def extend_run(
 
 
 def store_extension(engine: Engine, extension: Extension) -> Extent:
-    """Store what is added in one transaction, and return what the run asked before.
-
-    Raises:
-        StoreError: The run was changed meanwhile.
-    """
+    """Store what is added in one transaction, and return what the run asked before."""
     run = extension.run
     with transaction(engine) as session:
         before = extent_of(session, run)

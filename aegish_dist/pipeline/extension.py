@@ -32,23 +32,18 @@ class Addition:
     """More of a run in the words of a user: nothing of it is looked up yet."""
 
     models: tuple[str, ...] = ()
-    """Model ids, `all` or `available`."""
     epochs: int | None = None
     """Times that every sample is asked from now on; None: as often as before."""
     datasets: tuple[str, ...] = ()
-    """Names, `NAME@RUN` for those of a run."""
     run_cap: Decimal | None = None
     """Cap on the cost of the run from now on, in USD; None leaves it as it is."""
     model_cap: Decimal | None = None
-    """The same for each of its models."""
     keys_on_workers: bool = False
     """Whether the API keys are elsewhere, so that a missing one stops nothing here."""
     preflight: bool = True
     """Whether each model that is asked more is asked one harmless question beforehand."""
     dry_run: bool = False
-    """Whether to stop after the plan."""
     wait: bool = False
-    """Whether to wait for workers elsewhere."""
 
     def request(self, parameters: CallParameters) -> Request:
         """Return what the checks before a run need to know."""
@@ -66,17 +61,12 @@ class Extension:
     """More of a run, complete and checked, before anything is stored or spent."""
 
     run: Run
-    """As it was."""
     prompt: Prompt
-    """Of every call."""
     parameters: CallParameters
     """Of every call, with the caps that hold from now on."""
     models: tuple[ModelSpec, ...]
-    """New ones."""
     datasets: tuple[Dataset, ...]
-    """New ones."""
     epochs: int
-    """Repeats of every sample from now on."""
     estimate: RunEstimate
     """Tokens and cost of what is new, by model that is asked more."""
 
@@ -94,13 +84,7 @@ class Extension:
 def plan_extension(workspace: Workspace, run_id: str, addition: Addition) -> Extension:
     """Look up all that an addition names, and leave out what the run asks already.
 
-    Args:
-        workspace: Where the catalog and the datasets are.
-        run_id: A full run id.
-        addition: More, in the words of a user.
-
     Raises:
-        CatalogError: A model is unknown.
         ConfigError: Nothing of it is new, it names fewer epochs, or a cap cannot be raised so.
         DatasetError: A dataset is unknown, or the run asks another one of its name.
         StoreError: The run was imported or is held.
@@ -192,7 +176,6 @@ def extension_summary(extension: Extension, calls: int) -> tuple[str, str]:
     """Return two lines about the size of an extension and its expected cost and duration.
 
     Args:
-        extension: The extension.
         calls: Calls that a worker process has in flight at most.
     """
     run, estimated = extension.run, extension.estimate

@@ -48,11 +48,7 @@ class FailingItems:
                 del self.backing_off[key]
 
     def by_run(self, now: datetime) -> dict[str, list[FailedCalls]]:
-        """Return the failed calls by run id, those that are alike together.
-
-        Args:
-            now: The time, with a zone.
-        """
+        """Return the failed calls by run id, those that are alike together."""
         kinds: dict[tuple[str, str, ErrorClass, int | None], list[CallError]] = {}
         for item, errors in self._errors.items():
             for error in errors:

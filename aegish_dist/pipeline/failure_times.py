@@ -34,15 +34,7 @@ def failure_times(
     Attempts of items without a verdict are not stored, so they are not in it.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
-        by: Length of the stretches of time.
         models: Models of the run; all when empty.
-        since: Failures before this are left out.
-        until: Failures from this on are left out.
-
-    Raises:
-        StoreError: The run has no such model.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)

@@ -86,12 +86,7 @@ def _of_batches(state: FleetState) -> Readings:
 
 
 def of_counts(runs: Sequence[OpenRun], counted: Mapping[int, CountedModel]) -> Readings:
-    """Return how far runs are, those of which every model is counted.
-
-    Args:
-        runs: Open runs.
-        counted: Verdicts by key of a model.
-    """
+    """Return how far runs are, those of which every model is counted."""
     done: dict[tuple[str, ...], float] = {}
     cost: dict[tuple[str, ...], float] = {}
     for run in runs:
@@ -108,9 +103,7 @@ def of_broker(queues: QueueReadings, state: FleetState | None, now: float) -> Re
     """Return the measures that one reading of the broker gives.
 
     Args:
-        queues: The queues of open models.
         state: The latest reading of the database; None: there is none.
-        now: Seconds since the epoch.
     """
     waiting: Counter[tuple[str, ...]] = Counter()
     for queue, messages in queues.waiting.items():
@@ -168,10 +161,6 @@ class VerdictClock:
 
     def last_verdict_age_s(self, state: FleetState, now: datetime) -> float | None:
         """Return the seconds since the newest verdict, or since more was asked if that is later.
-
-        Args:
-            state: State of the fleet.
-            now: The time, with a zone.
 
         Returns:
             None when no run is asked.

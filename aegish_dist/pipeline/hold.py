@@ -46,9 +46,6 @@ def hold_run(
     """Have workers begin no further call of a run; a run that lacks nothing stays as it is.
 
     Args:
-        workspace: The store and the queue.
-        run_id: A full run id.
-        reason: Why; messages of a cancelled run are dropped.
         observer: Gets a note when the messages cannot be dropped.
 
     Raises:
@@ -70,14 +67,7 @@ def hold_run(
 
 
 def settle_batches(workspace: Workspace, run: Run, reason: Held, observer: Observer) -> None:
-    """Say that batches of a held run are paid for; without a broker, cancel those of a cancelled.
-
-    Args:
-        workspace: The store and the queue.
-        run: The run.
-        reason: Why it is held.
-        observer: Gets the note.
-    """
+    """Say that batches of a held run are paid for; without a broker, cancel a cancelled run's."""
     engine, embedded = workspace.engine, workspace.settings.embedded_broker
     cancels = reason is Held.CANCELLED
     number = at_providers(engine, run.run_id)
@@ -96,11 +86,7 @@ def settle_batches(workspace: Workspace, run: Run, reason: Held, observer: Obser
 
 
 def require_not_held(run: Run) -> None:
-    """Refuse a run that workers would ask nothing of.
-
-    Raises:
-        StoreError: It is paused, cancelled or decided.
-    """
+    """Refuse a run that workers would ask nothing of."""
     if run.held is not None:
         reopen = "" if run.held is Held.PAUSED else " --reopen"
         raise StoreError(
@@ -113,8 +99,6 @@ def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:
     """Drop what waits in the queues of a run; a broker that is away keeps it.
 
     Args:
-        workspace: The queue.
-        run: The run.
         observer: Gets a note when the broker is away.
     """
     from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415

@@ -19,7 +19,6 @@ class Rendered:
     """A chunk as rows that lack the keys, which only the store can give."""
 
     models: dict[str, int] = field(default_factory=dict)
-    """Position of each."""
     simulated: set[str] = field(default_factory=set)
     """Models of which an answer came from the simulator."""
     reader: int = field(default_factory=os.getpid)
@@ -33,9 +32,7 @@ class Rendered:
     lines: bytes = b""
     """Of each row the rest, as a line of COPY; in one, which crosses to another process fast."""
     failed: dict[int, VerdictRecord] = field(default_factory=dict)
-    """The records with failed attempts, by row."""
     epochs: int = 0
-    """The highest one."""
     negative_times: int = 0
     """Verdicts of which a time was below zero."""
 

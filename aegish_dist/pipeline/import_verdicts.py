@@ -39,13 +39,9 @@ class Imported:
     """The result of an import."""
 
     run_id: str
-    """The run that it made."""
     verdicts: int
-    """Verdicts stored."""
     models: int
-    """Models of the run."""
     samples: int
-    """Samples of the run."""
     negative_times: int
     """Verdicts of which a time was below zero and counts as unknown."""
 
@@ -58,9 +54,6 @@ def import_verdicts(
     Nothing is held in memory as a whole but the ids of the samples.
 
     Args:
-        engine: The store.
-        paths: Inspect AI logs, verdict lines or Parquet files.
-        name: Name of the run.
         price_of: Gives the price list of a model, to price answers that carry tokens but no cost;
             None leaves them without.
 
@@ -119,13 +112,9 @@ class _Batch(NamedTuple):
     """A chunk as rows with keys."""
 
     chunk: Chunk
-    """The chunk."""
     rendered: Rendered
-    """Its rows without keys."""
     lines: bytes
-    """Its rows, for `copy_verdicts`."""
     errors: list[tuple[VerdictKey, AttemptRecord]]
-    """The failed attempts behind its rows."""
 
 
 def _with_keys(
@@ -134,9 +123,7 @@ def _with_keys(
     """Yield each chunk with its keys, which only the store can give.
 
     Args:
-        target: The run.
         writer: One thread, which alone uses the session: asked only for keys of what is new.
-        results: The chunks.
     """
     known: dict[str, int] = {}
     samples_of: dict[int, list[int]] = defaultdict(list)
@@ -169,11 +156,7 @@ def _batch(chunk: Chunk, rendered: Rendered, keys: list[tuple[int, int]]) -> _Ba
 
 
 def _store(session: Session, batch: _Batch) -> Rendered:
-    """Store a batch.
-
-    Raises:
-        DatasetError: An item has a verdict already.
-    """
+    """Store a batch."""
     try:
         copy_verdicts(session, batch.lines)
     except SecondVerdictError as error:

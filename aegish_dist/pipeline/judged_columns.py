@@ -12,18 +12,14 @@ from aegish_dist.errors import ConfigError
 from aegish_dist.pipeline.opinions import overlay_of
 
 PREFIX = "correct_"
-"""Begins their names."""
 MAX_COLUMN_CHARS = 63
-"""Of a name in PostgreSQL."""
 
 
 def judgements_of(session: Session, run: Run, opinions: Sequence[Opinion]) -> Judgements:
     """Return the columns of some opinions, in their order.
 
     Args:
-        session: Transaction of the caller.
         run: The run; the overlay of the opinions has to fit it.
-        opinions: They have the same overlay.
 
     Raises:
         OpinionError: The overlay does not fit the datasets of the run.

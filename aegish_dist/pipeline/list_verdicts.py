@@ -34,10 +34,6 @@ def list_verdicts(
     Of an item the verdict of its newest generation counts.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
-        chosen: The conditions.
-        opinion: Says which verdicts are correct.
         limit: Verdicts at most; None: all. Up to `COUNTED` further ones are counted.
 
     Yields:
@@ -56,11 +52,7 @@ def list_verdicts(
 
 
 def outcomes_or_labels(names: Sequence[str], rule: ScoringRule) -> frozenset[Outcome | Label]:
-    """Return the outcomes of these names, in any letter case; else labels of the rule set.
-
-    Raises:
-        ConfigError: A name is neither.
-    """
+    """Return the outcomes of these names, in any letter case; else labels of the rule set."""
     known: dict[str, Outcome | Label] = {label.value: label for label in rule.labels.values()}
     known |= {outcome.value: outcome for outcome in Outcome}
     for name in names:
@@ -86,13 +78,7 @@ def require_name(run: Run, what: str, name: str, known: Sequence[str]) -> None:
     """Refuse a name that a run does not have.
 
     Args:
-        run: The run.
         what: The kind of thing that it names, in a word.
-        name: The name.
-        known: The names that the run has.
-
-    Raises:
-        StoreError: It is not among them.
     """
     if name not in known:
         listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")

@@ -19,11 +19,8 @@ class RunFacts:
     """Everything about a run that was read from the store."""
 
     run: Run
-    """The run."""
     progress: Mapping[str, Progress]
-    """By model."""
     fleet: Fleet
-    """The workers that live."""
     failures: tuple[FailedCalls, ...]
     """Failed calls of all models by kind, those of items that workers still hold included."""
     decision: Decision | None
@@ -115,12 +112,7 @@ def _reason(state: State, fleet: Fleet, key: tuple[str, str]) -> str | None:
 def all_failures(
     stored: Iterable[FailedCalls], held: Iterable[FailedCalls]
 ) -> tuple[FailedCalls, ...]:
-    """Return failed calls by kind, the newest kind first.
-
-    Args:
-        stored: Those of items that have their verdicts.
-        held: Those of items that workers still hold.
-    """
+    """Return failed calls by kind, the newest kind first."""
     kinds: dict[tuple[object, ...], FailedCalls] = {}
     for each in (*stored, *held):
         key = (each.model, each.error_class, each.status)
@@ -138,7 +130,6 @@ def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
     """Return the models that have spent what they may, whether or not a worker lives.
 
     Args:
-        run: The run.
         spent: USD by model.
     """
     parameters = run.parameters

@@ -17,12 +17,7 @@ class Observer:
         """Take one line about what is planned, or what went wrong without stopping the work."""
 
     def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Take a note of several rows.
-
-        Args:
-            columns: The headings.
-            rows: As many cells in each.
-        """
+        """Take a note of several rows."""
 
     def asked_again(self, run_id: str, items: int) -> None:
         """Take how many items of a run a retry asks again."""
@@ -41,7 +36,6 @@ class Observer:
         """Give a callback for how many rows have been worked on so far.
 
         Args:
-            what: The rows and the work, such as "verdicts deleted".
             total: Rows there will be; None when they are not counted beforehand.
         """
         return nullcontext(lambda _: None)
@@ -52,4 +46,3 @@ class Observer:
 
 
 SILENT = Observer()
-"""For callers that follow nothing."""

@@ -40,13 +40,7 @@ def load_opinion(
 def load_opinions(
     scoring: str, targets: Path | None = None, overlay: Path | None = None
 ) -> list[Opinion]:
-    """Return opinions that differ in their rule sets.
-
-    Args:
-        scoring: As of `load_opinion`; `all` stands for each named one.
-        targets: As of `load_opinion`, of every opinion.
-        overlay: As of `load_opinion`, of every opinion.
-    """
+    """Return opinions that differ in their rule sets."""
     rules = list(RULES.values()) if scoring == ALL else [load_rule(scoring)]
     return _opinions(rules, targets, overlay)
 
@@ -88,8 +82,6 @@ def overlay_of(session: Session, run: Run, opinion: Opinion) -> OverlayInRun:
     """Return the samples of a run that the overlay of an opinion changes.
 
     Args:
-        session: Transaction of the caller.
-        run: The run.
         opinion: Its overlay is looked at; without one no sample changes.
 
     Raises:
@@ -100,11 +92,6 @@ def overlay_of(session: Session, run: Run, opinion: Opinion) -> OverlayInRun:
 
 def overlay_notes(engine: Engine, run_id: str, opinion: Opinion) -> list[str]:
     """Return what a user should know about an overlay: which part of it a run does not ask.
-
-    Args:
-        engine: The store.
-        run_id: A full run id.
-        opinion: Its overlay is looked at.
 
     Raises:
         OpinionError: The overlay does not fit the datasets of the run.

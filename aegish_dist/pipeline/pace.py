@@ -17,9 +17,7 @@ LEAST_S = 10.0
 
 class _Count(NamedTuple):
     at_s: float
-    """When it was made."""
     verdicts: Mapping[str, int]
-    """By model, replaced ones included."""
 
 
 class Pace:
@@ -33,10 +31,6 @@ class Pace:
         """Return a count with the time left by the rate of the last minute.
 
         A model without a verdict in that time has no end in sight.
-
-        Args:
-            status: The newest count.
-            now_s: When it was made, on any steady clock.
         """
         verdicts = {model.model: model.done + model.replaced for model in status.models}
         before = self._counts[-1].verdicts if self._counts else verdicts
@@ -64,7 +58,6 @@ def paced(
     """Return a function that counts a run likewise, with the time left as `Pace` has it.
 
     Args:
-        count: Counts the run.
         clock: Tells seconds.
     """
     pace = Pace()

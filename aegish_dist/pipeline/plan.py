@@ -38,7 +38,6 @@ class Request:
     """A run in the words of a user: nothing of it is looked up yet."""
 
     models: tuple[str, ...]
-    """Model ids, `all` or `available`."""
     parameters: CallParameters
     """Sent with each call, and the caps on the cost."""
     datasets: tuple[str, ...] = ()
@@ -60,7 +59,6 @@ class Request:
     preflight: bool = True
     """Whether each model is asked one harmless question beforehand."""
     dry_run: bool = False
-    """Whether to stop after the plan."""
     wait: bool = False
     """Whether to wait for workers elsewhere to end the run."""
     stop_margin: float | None = None
@@ -76,13 +74,9 @@ class Submission:
     """A run before anything is stored or spent, complete and checked."""
 
     models: tuple[ModelSpec, ...]
-    """Resolved against the catalog."""
     datasets: tuple[Dataset, ...]
-    """Already narrowed."""
     prompt: Prompt
-    """Of every call."""
     parameters: CallParameters
-    """Of every call."""
     epochs: int
     """Times that every sample is asked, at least 1."""
     name: str = ""
@@ -126,12 +120,7 @@ class Submission:
 def plan_run(workspace: Workspace, request: Request) -> Submission:
     """Look up all that a request names.
 
-    Args:
-        workspace: Where the catalog and the datasets are.
-        request: A run in the words of a user.
-
     Raises:
-        CatalogError: A model is unknown.
         ConfigError: The name is taken, or none; or a model that is to be asked in batches cannot.
         DatasetError: A dataset or a category is unknown, nothing is left of one, or the prompt
             cannot be read.
@@ -167,11 +156,7 @@ def _stop_rule(request: Request) -> StopRule | None:
 
 
 def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
-    """Refuse a cap on the cost of models whose price is unknown.
-
-    Raises:
-        ConfigError: There is such a model.
-    """
+    """Refuse a cap on the cost of models whose price is unknown."""
     capped = parameters.max_cost_usd or parameters.max_cost_per_model_usd
     if estimated.unpriced and capped:
         raise ConfigError(
@@ -184,8 +169,6 @@ def summary(submission: Submission, estimated: RunEstimate, calls: int) -> list[
     """Return lines about the size of a run, its expected cost and duration, and its stop rule.
 
     Args:
-        submission: The run.
-        estimated: Its tokens and cost.
         calls: Calls that a worker process has in flight at most.
     """
     size = (
@@ -209,7 +192,6 @@ def cost_summary(estimated: RunEstimate, models: Sequence[ModelSpec], calls: int
     """Return a line about the expected tokens, cost and least duration of calls.
 
     Args:
-        estimated: Their number, tokens and cost by model.
         models: The models that are called one by one; those of batches are not timed.
         calls: Calls that a worker process has in flight at most.
     """

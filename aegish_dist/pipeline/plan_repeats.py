@@ -29,13 +29,10 @@ class PlannedCost:
     """Tokens and cost of a design, of one model."""
 
     model: str
-    """Canonical model id."""
     calls: int
-    """Calls."""
     input_tokens: int | None
     """Tokens of all prompts; None where the pilot has none."""
     output_tokens: int | None
-    """Tokens of all answers."""
     cost_usd: Decimal | None
     """In USD; None where the pilot has no price."""
 
@@ -45,21 +42,15 @@ class PilotPlan:
     """A plan and the pilot run that it is made from."""
 
     run: Run
-    """The pilot."""
     opinion: Opinion
-    """Which answers are right."""
     models: tuple[str, ...]
     """One model; or a baseline and a candidate."""
     goal: Goal
-    """The question to be decided."""
     value: float
     """The score, or the difference of scores, of the pilot."""
     variance: SplitVariance
-    """Of that, by where it comes from."""
     plan: RepeatPlan
-    """The designs."""
     use: tuple[CallUse, ...]
-    """Of a call to each model."""
 
     def costs(self, design: Design) -> list[PlannedCost]:
         """Return what a design takes of each model."""
@@ -85,14 +76,10 @@ def plan_from_pilot(
     """Say which epochs and how many commands would decide.
 
     Args:
-        engine: The store.
-        run_id: The pilot, a full run id.
-        opinion: Which answers are right.
         models: One model of the pilot, for the margin of its score; or a baseline and a candidate,
             for their difference. All of the pilot when empty.
         margin: Half-width of the interval of one model; difference to be found between two; > 0.
         power: Probability to find it, in (0.5, 1).
-        max_epochs: Largest number of epochs to consider.
 
     Raises:
         ReportError: The pilot lacks verdicts, models, or one of the labels.

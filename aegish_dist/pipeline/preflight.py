@@ -33,17 +33,11 @@ def check_before_calls(
     """Check all that can be checked before a run is stored and spends money, and note its plan.
 
     Args:
-        workspace: The queue, the keys and the catalog.
-        submission: The calls to come.
-        estimated: Their tokens and cost.
         request: Which checks are wanted; a dry run asks neither the broker nor a model.
-        lines: The plan.
-        observer: Gets the plan, and what stops nothing.
 
     Raises:
         ConfigError: A cap holds for a model without a price, or a model cannot be called or
             refuses the run.
-        QueueError: The broker cannot be reached.
     """
     require_prices(estimated, submission.parameters)
     _require_keys(workspace, submission.models, request, observer)
@@ -99,7 +93,6 @@ def retirement(model: ModelEntry, today: date) -> str:
     """Return the warning about a model's retirement.
 
     Args:
-        model: Its entry in the catalog.
         today: In UTC.
 
     Returns:

@@ -25,9 +25,7 @@ class Prunable:
     """A run that has completions to delete."""
 
     run: Run
-    """The run."""
     size: CompletionsSize
-    """How many they are, and how large."""
 
 
 def prunable(engine: Engine, runs: Sequence[Doomed]) -> list[Prunable]:
@@ -44,11 +42,6 @@ def prunable(engine: Engine, runs: Sequence[Doomed]) -> list[Prunable]:
 
 def prune_completions(engine: Engine, runs: Sequence[Prunable], observer: Observer = SILENT) -> int:
     """Delete the completions of runs, and return how many they were.
-
-    Args:
-        engine: The store.
-        runs: Whose completions to delete.
-        observer: Gets the number of completions deleted so far.
 
     Raises:
         StoreError: The database cannot be used; what is deleted stays so.

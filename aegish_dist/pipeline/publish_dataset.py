@@ -19,7 +19,6 @@ def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
     """Write a dataset into a folder: all files, or none. The same dataset gives the same bytes.
 
     Args:
-        dataset: The dataset.
         folder: Made when it is missing; files of an earlier publication are replaced.
 
     Returns:

@@ -40,10 +40,6 @@ def p_of_pairs(
     """Compare the scores of all pairs of a run's models.
 
     Args:
-        session: Transaction of the caller.
-        run: The run.
-        rules: Rule sets, each with the place of its overlay.
-        overlays: Corrections of labels.
         cells: Of the models that were counted just now; the others are counted when needed.
 
     Returns:

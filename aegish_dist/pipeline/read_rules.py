@@ -15,11 +15,7 @@ log = get_logger(__name__)
 
 
 def read_rules(engine: Engine) -> None:
-    """Read each run that has a stop rule and is asked about; any process may, at any time.
-
-    Args:
-        engine: The store.
-    """
+    """Read each run that has a stop rule and is asked about; any process may, at any time."""
     with transaction(engine) as session:
         for run in ruled_runs(session):
             order, answers = answers_in_order(session, run)

@@ -41,17 +41,13 @@ class ChangedVerdict:
     """A verdict whose outcome today's parser reads differently."""
 
     model: str
-    """Canonical model id."""
     sample: NamedSample
-    """The command that was asked."""
     epoch: int
     """1-based repeat."""
     generation: int
     """0 for the first try, n for the n-th retry."""
     before: Outcome
-    """The outcome that was stored."""
     after: Outcome
-    """The outcome as today's parser reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +55,7 @@ class Reparsed:
     """A run whose completions were read again."""
 
     run_id: str
-    """Full id."""
     completions: int
-    """How many were read."""
     updated: int
     """Verdicts of which any parsed column changed, if only the parser's version."""
     changed: tuple[ChangedVerdict, ...]
@@ -78,12 +72,6 @@ def reparse_runs(
     observer: Observer = SILENT,
 ) -> list[Reparsed]:
     """Read the completions of runs again with today's parser.
-
-    Args:
-        engine: The store.
-        run_ids: Full run ids.
-        dry_run: Whether to change nothing.
-        observer: Gets the number of completions read so far.
 
     Raises:
         StoreError: The database cannot be reached; batches that were stored stay so, and the same
@@ -128,9 +116,7 @@ class _Differing(NamedTuple):
     """An answer that today's parser reads differently, if only by its version."""
 
     stored: StoredAnswer
-    """As it is stored."""
     now: Reading
-    """As it is read now."""
 
 
 def _read(answer: StoredAnswer) -> Reading | None:

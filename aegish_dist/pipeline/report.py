@@ -38,11 +38,9 @@ class ReportPart(StrEnum):
     """Content that takes time to gather, and that not every report shows."""
 
     COMPARISON = "comparison"
-    """All pairs of models."""
     BY_CATEGORY = "comparison by category"
     """The detection rates of those pairs by category, too."""
     FAILURE_TIMES = "failure times"
-    """Failed attempts by stretch of time."""
 
 
 ALL_PARTS = frozenset(ReportPart)
@@ -59,11 +57,8 @@ def report_data(
     """Gather what a report shows.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
         opinion: What to apply, unless a snapshot is named.
         snapshot_id: A stored snapshot; the current verdicts when None.
-        parts: What to gather besides.
 
     Raises:
         ReportError: The run has no verdict yet, or no such snapshot.

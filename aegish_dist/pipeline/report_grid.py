@@ -25,7 +25,6 @@ BLOB_VERDICTS = 960
 MAX_VERDICTS = 500_000
 """Planned verdicts of a grid: a browser holds some 100 bytes for each."""
 MAX_WITH_TEXTS = 200_000
-"""The same of one with texts."""
 MAX_TEXT_BYTES = 64 * 2**20
 """Bytes of all packed texts; a third more in the file."""
 
@@ -34,19 +33,14 @@ class Details(StrEnum):
     """How much a page says of single verdicts."""
 
     COMPLETIONS = "completions"
-    """All that is stored of them."""
     VERDICTS = "verdicts"
-    """Everything but texts."""
     NONE = "none"
-    """Nothing: no grid."""
 
 
 def report_grid(engine: Engine, data: ReportData, details: Details) -> Grid | None:
     """Gather the verdicts of a report under the opinion of its snapshot.
 
     Args:
-        engine: The store.
-        data: The report.
         details: How much to gather; too many verdicts give less, which a note of the grid says.
 
     Returns:

@@ -30,11 +30,9 @@ class Restored:
     """The result of a restore."""
 
     run_id: str
-    """The run."""
     name: str
     """Its name; may be empty."""
     verdicts: int
-    """Verdicts that were added."""
     completions: int | None
     """Completions that were put back; None where the whole run was added."""
     still_pruned: int
@@ -44,13 +42,7 @@ class Restored:
 def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Restored:
     """Bring a run back from its archive, or the completions that it lacks.
 
-    Args:
-        engine: The store.
-        folder: The archive.
-        observer: Gets the number of tables done so far.
-
     Raises:
-        DatasetError: The archive cannot be read.
         StoreError: It is not what was archived, the run is in the store with all its completions,
             or this store cannot take it; nothing is kept.
     """

@@ -70,16 +70,10 @@ def resume_run(
     worker holds an item: it goes on when all calls in flight have ended.
 
     Args:
-        workspace: The store and the queue.
-        run_id: A full run id.
-        run_cap: As in `raise_caps`.
-        model_cap: As in `raise_caps`.
-        observer: Follows the work.
         reopen: Whether to go on with a run that is cancelled or decided, too, and with the models
             that a stop rule has stopped.
 
     Raises:
-        ConfigError: A cap cannot be raised so.
         StoreError: The run was imported, is cancelled or decided, or the database cannot be
             reached.
         QueueError: The broker cannot be reached, or takes no messages.
@@ -111,8 +105,6 @@ def release_run(engine: Engine, run: Run, *, reopen: bool) -> None:
     """Have workers ask again what a held run lacks.
 
     Args:
-        engine: The store.
-        run: The run; it need not be held.
         reopen: Whether to go on with the models that a stop rule has stopped, too. The rule of a
             cancelled run stays.
     """
@@ -128,8 +120,6 @@ def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
     """Wait until no worker holds an item of a held run: what is enqueued is then called once.
 
     Args:
-        engine: The store.
-        run: The run.
         observer: Gets a note when that takes a while.
     """
     with transaction(engine) as session:
@@ -161,10 +151,7 @@ def raise_caps(
     """Store higher caps of a run; workers read them before they leave an item over budget.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
         run_cap: What the run may cost, in USD; None leaves it as it is.
-        model_cap: The same for each of its models.
 
     Raises:
         ConfigError: The run has no such cap, or one that is as high.
@@ -182,11 +169,6 @@ def with_higher_caps(
     parameters: CallParameters, run_cap: Decimal | None, model_cap: Decimal | None
 ) -> CallParameters:
     """Return parameters with higher caps.
-
-    Args:
-        parameters: Of a run.
-        run_cap: As in `raise_caps`.
-        model_cap: As in `raise_caps`.
 
     Raises:
         ConfigError: They hold no such cap, or one that is as high.

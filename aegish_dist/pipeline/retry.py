@@ -43,7 +43,6 @@ class Retried:
     status: RunStatus
     """After the wait for the answers, else after enqueueing."""
     waited: bool
-    """Whether the answers were waited for."""
 
     @property
     def items(self) -> int:
@@ -63,17 +62,12 @@ def retry_run(
     """Ask again what ended in some outcomes; without a broker, work on it here to its end.
 
     Args:
-        workspace: The store and the queue.
-        run_id: A full run id.
         outcomes: Items whose newest verdict has one of these outcomes are planned.
         models: Models of the run to retry; all when empty.
-        wait: Whether to wait for workers elsewhere.
-        observer: Follows the work.
 
     Raises:
         StoreError: The run was imported or is held, does not ask one of the models, or the database
             cannot be reached.
-        QueueError: The broker cannot be reached.
     """
     run = load_submitted_run(workspace.engine, run_id)
     require_not_held(run)
@@ -94,10 +88,7 @@ def note_stopped(engine: Engine, run: Run, models: Sequence[str], observer: Obse
     """Say which models a retry leaves out because the stop rule of their run has stopped them.
 
     Args:
-        engine: The store.
-        run: A run.
         models: Models of the run to retry; all when empty.
-        observer: Gets the note.
     """
     with transaction(engine) as session:
         stopped = stopped_models(session, run.run_id)
@@ -130,8 +121,6 @@ def plan_retry(
     """Store a retry in one transaction; nothing is enqueued yet.
 
     Args:
-        engine: The store.
-        run: A run whose models can be asked.
         outcomes: Items whose newest verdict has one of these outcomes are planned.
         models: Models of the run to retry; all when empty.
 

@@ -49,18 +49,12 @@ def run_embedded(
     What is parked or over budget counts as left behind.
 
     Args:
-        engine: The store.
-        app: An application with an in-memory broker.
-        run: A stored run.
         on_status: Called with each count: several times a second for a small run, more seldom where
             counting takes long.
         enqueueing: Gives a callback for the number of items enqueued so far.
 
     Returns:
         The last status; items that failed on a bug are still missing in it, the log names them.
-
-    Raises:
-        QueueError: The worker ended before its work.
     """
     from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
@@ -98,10 +92,6 @@ def wait_for_workers(
     """Watch a run until workers elsewhere have completed it, or can do no more for it.
 
     Args:
-        engine: The store.
-        app: The queue.
-        run: A stored and enqueued run.
-        on_status: Called with each count; see `run_embedded`.
         patience_s: Seconds during which no worker holds an item while the queues are empty, before
             the wait ends: what is missing was lost, and only `resume` enqueues it again.
 
@@ -138,11 +128,6 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
 
     A run that is complete or decided is aggregated as well.
-
-    Args:
-        workspace: The store and the queue.
-        run: A stored run; on a cluster also enqueued.
-        observer: Follows the work.
 
     Returns:
         The last status, as of `run_embedded` or `wait_for_workers`.

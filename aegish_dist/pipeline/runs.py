@@ -14,11 +14,7 @@ LONGEST_NAME = 100
 
 
 def find_run(engine: Engine, text: str) -> str:
-    """Return the run id that `latest`, a full id, a name or a unique prefix of an id stands for.
-
-    Raises:
-        StoreError: It names none, or several.
-    """
+    """Return the run id that `latest`, a full id, a name or a unique prefix of an id stands for."""
     with transaction(engine) as session:
         return resolve_run_id(session, text)
 
@@ -42,11 +38,7 @@ def checked_name(text: str) -> str:
 
 
 def require_free(engine: Engine, name: str) -> None:
-    """Refuse a name for a new run that another one has.
-
-    Raises:
-        ConfigError: Another run has that name.
-    """
+    """Refuse a name for a new run that another one has."""
     if name:
         with transaction(engine) as session:
             require_free_name(session, name)
@@ -56,8 +48,6 @@ def rename(engine: Engine, run_id: str, name: str) -> str:
     """Give a run another name, and return that.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
         name: As a user typed it; empty to have none.
 
     Raises:
@@ -83,10 +73,6 @@ def all_runs(engine: Engine) -> list[str]:
 
 def load_submitted_run(engine: Engine, run_id: str) -> Run:
     """Return a run whose models can be asked.
-
-    Args:
-        engine: The store.
-        run_id: A full run id.
 
     Raises:
         StoreError: The run was imported: there is no prompt to ask with.

@@ -29,9 +29,6 @@ def check_schema(engine: Engine) -> tuple[str, list[str]]:
 
     Returns:
         The version that this package needs, and a line for each difference.
-
-    Raises:
-        StoreError: The schema is of another version.
     """
     require_current(engine)
     return head(), drift(engine)

@@ -23,7 +23,6 @@ from aegish_dist.pipeline.opinions import overlay_of
 CANDIDATES = 5
 """Samples that an error lists at most."""
 CANDIDATE_CHARS = 40
-"""Of the command of each."""
 
 
 def show_sample(
@@ -38,10 +37,7 @@ def show_sample(
     """Return a sample and the verdicts about it.
 
     Args:
-        engine: The store.
-        run_id: A full run id.
         name: Its id or command, the first digits of its id, or what stands in its command alone.
-        opinion: Says which verdicts are correct.
         models: Models whose verdicts are returned; all when empty.
         dataset: Name of its dataset; None: it may be any of the run.
 

@@ -36,7 +36,6 @@ def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
     """Return a TOML catalog of the models that a simulator serves.
 
     Args:
-        url: Root of the simulator, without a trailing slash.
         replayed: Canonical ids of the models whose recorded answers it replays; empty for the
             simulated models.
     """
@@ -54,8 +53,6 @@ def write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> list
     """Write the catalog of a running simulator.
 
     Args:
-        path: The file.
-        url: Root of the simulator, without a trailing slash.
         recordings: The recorded answers it replays; empty for the simulated models.
 
     Returns:
@@ -63,7 +60,6 @@ def write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> list
 
     Raises:
         ConfigError: It replays answers, and all of their models are such.
-        OutputError: The file cannot be written.
     """
     models = sorted({each.model for each in recordings})
     unnamed = [model for model in models if not is_model_id(model)]

@@ -48,9 +48,7 @@ class Recovered:
     """Result for a file."""
 
     stored: int
-    """Verdicts that are new in the store."""
     present: int
-    """Verdicts that were there already."""
     damaged: int
     """Lines that cannot be stored; they are kept in a file of their own."""
     kept: Path | None
@@ -64,11 +62,6 @@ def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Pa
 
     Args:
         folder: Folder of the file; made when it is missing.
-        group: The answers.
-        kind: First part of the file's name.
-
-    Raises:
-        OSError, OutputError: They cannot be written there.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -30,9 +30,7 @@ class Started:
     """A run that was planned, and unless only that was wanted, stored and enqueued."""
 
     submission: Submission
-    """All that is asked of whom."""
     estimate: RunEstimate
-    """Its expected tokens and cost."""
     run: Run | None
     """As stored; None of a dry run."""
     status: RunStatus | None
@@ -41,11 +39,6 @@ class Started:
 
 def start_run(workspace: Workspace, request: Request, observer: Observer = SILENT) -> Started:
     """Start a run, and without a broker work on it here to its end.
-
-    Args:
-        workspace: The store, the queue and the catalog.
-        request: A run in the words of a user.
-        observer: Follows the work.
 
     Raises:
         AegishError: Something that is named is unknown, a model cannot be called or refuses the
@@ -78,10 +71,6 @@ def _work(
 
 def first_reports(workspace: Workspace, started: Started) -> RunStatus | None:
     """Return the status of an enqueued run once living workers have said what they may not call.
-
-    Args:
-        workspace: The store.
-        started: A run that was just enqueued.
 
     Returns:
         The status, after `REPORTED_WITHIN_S` seconds at most; None where no model of the run needs

@@ -16,8 +16,6 @@ def worker_command(
     Args:
         models: Canonical ids, comma-separated, of the models to serve; None for all with work.
         concurrency: Calls in flight at most, at least 1; None for the setting's.
-        celery_options: Passed on as they are.
-        aggregate_only: Whether it makes snapshots and calls no model.
     """
     command = [sys.executable, "-m", "workers"]
     if models:

@@ -32,12 +32,7 @@ LAST_ERRORS = 8
 
 
 def run_status(engine: Engine, run_id: str) -> RunStatus:
-    """Count a run.
-
-    Args:
-        engine: The store.
-        run_id: A full run id.
-    """
+    """Count a run."""
     with transaction(engine) as session:
         run = load_run(session, run_id)
         rule, decision = load_decision(session, run_id)

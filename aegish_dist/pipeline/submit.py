@@ -79,15 +79,8 @@ def submit(
 ) -> Run:
     """Store a run and enqueue its items.
 
-    Args:
-        engine: The store; its schema is current.
-        app: The queue.
-        submission: What to run.
-        on_progress: Called with the number of items enqueued so far.
-
     Raises:
         QueueError: The broker cannot be reached; before that nothing is stored.
-        StoreError: The database cannot be reached.
     """
     from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
 
@@ -100,12 +93,7 @@ def submit(
 
 @contextmanager
 def resumable(stored: str, run_id: str) -> Iterator[None]:
-    """Have an error say that something is stored all the same, and what enqueues the rest.
-
-    Raises:
-        QueueError: As in the body.
-        StoreError: As in the body.
-    """
+    """Have an error say that something is stored all the same, and what enqueues the rest."""
     try:
         yield
     except (QueueError, StoreError) as error:
@@ -129,10 +117,6 @@ def enqueue_missing(
     it in the same moment, stored once.
 
     Args:
-        engine: The store.
-        app: The queue.
-        run_id: A full run id.
-        on_progress: Called with the number of items enqueued so far.
         generation: Only the items that this retry planned; None for all.
         beyond: Only first tries that the run did not plan while it asked no more than this.
     """

@@ -19,13 +19,7 @@ PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 
 
 def traced(client: ModelClient, spec: ModelSpec, parameters: CallParameters) -> ModelClient:
-    """Return a client whose calls have spans, or the client itself where nothing is traced.
-
-    Args:
-        client: Of a model of a run.
-        spec: The model.
-        parameters: Generation parameters of the run.
-    """
+    """Return a client whose calls have spans, or the client itself where nothing is traced."""
     return client if run_tracer() is None else _TracedClient(client, spec, parameters)
 
 

@@ -52,13 +52,11 @@ class ItemClock:
     queue: float
     """From its publication until the worker took it."""
     limiter: float = 0.0
-    """Waiting for permits."""
     backoff: float = 0.0
     """Pauses between attempts, and while verdicts cannot be stored."""
     service: float = 0.0
     """Newest call, from the request to its end."""
     started: float = field(default_factory=time.monotonic)
-    """When the worker took it."""
     looked_up: float = field(default_factory=time.monotonic)
     """When the database was last asked whether the verdict exists."""
 
@@ -73,11 +71,7 @@ class Uncalled(Generic[Key]):
     """Runs or models that this worker begins no call of, as far as it knows."""
 
     def __init__(self, ends_with: type[AegishError]) -> None:
-        """Begin without any.
-
-        Args:
-            ends_with: Raised where a wait for a call ends.
-        """
+        """Begin without any."""
         self.keys: frozenset[Key] = frozenset()
         """May be read from any thread."""
         self._ends_with = ends_with
@@ -131,11 +125,7 @@ class Waits:
     """The waits of a worker's items; each ends at once when the worker stops."""
 
     def __init__(self, health: Health) -> None:
-        """Begin before the worker stops.
-
-        Args:
-            health: Whether verdicts can be stored.
-        """
+        """Begin before the worker stops."""
         self.health = health
         self.held = Uncalled[str](RunHeldError)
         """Held runs, by run id."""
@@ -148,11 +138,7 @@ class Waits:
         self._stopping.set()
 
     async def pause(self, seconds: float, clock: ItemClock) -> None:
-        """Wait for so many seconds.
-
-        Raises:
-            ShuttingDownError: The worker stops.
-        """
+        """Wait for so many seconds."""
         started = time.monotonic()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
@@ -164,23 +150,14 @@ class Waits:
         """End the body, a wait for a call of an item, as soon as no call of it may begin.
 
         Args:
-            item: The item.
             live: Whether it is asked live although its model is asked in batches.
-
-        Raises:
-            RunHeldError: Its run is held.
-            BatchedItemError: Its model is asked in batches.
         """
         batched = nullcontext() if live else self.batched.ends_wait((item.run_id, item.model))
         with self.held.ends_wait(item.run_id), batched:
             yield
 
     async def until_good(self, clock: ItemClock) -> None:
-        """Wait until verdicts can be stored.
-
-        Raises:
-            ShuttingDownError: The worker stops.
-        """
+        """Wait until verdicts can be stored."""
         if self.health.good:
             return
         started = time.monotonic()

@@ -42,7 +42,6 @@ class Counts:
         """Watch a run.
 
         Args:
-            count: Counts it.
             clock: Tells seconds.
         """
         self._count = count
@@ -72,23 +71,14 @@ class Counts:
         return status
 
     def has_ended(self, status: RunStatus) -> bool:
-        """Return whether a run is complete, or has looked ended for long enough.
-
-        Args:
-            status: The latest count.
-        """
+        """Return whether a run is complete, or has looked ended for long enough."""
         if not status.missing or status.held or self._ended_at is None:
             return status.ended
         return self._clock() - self._ended_at >= SETTLED_S
 
 
 def _pause_s(took_s: float, planned: int) -> float:
-    """Return the seconds until the next count.
-
-    Args:
-        took_s: Seconds that the last one took.
-        planned: Items of the run.
-    """
+    """Return the seconds until the next count."""
     for_small = max(took_s / COUNTS_PER_S_OF_SMALL, planned / ITEMS_PER_PAUSE_S)
     return min(took_s / COUNTS_PER_S, for_small, LONGEST_PAUSE_S)
 
@@ -97,8 +87,6 @@ def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], Non
     """Count a run again and again until it is complete or nothing moves by itself.
 
     Args:
-        engine: The store.
-        first: A count of the run.
         on_status: Called about every second with the latest count.
 
     Returns:
@@ -121,7 +109,6 @@ def patiently(call: Callable[[], T]) -> T:
 
     Raises:
         StoreAwayError: The database was away for all of it.
-        QueueError: The broker was.
     """
     until = time.monotonic() + OUTLAST_S
     while True:

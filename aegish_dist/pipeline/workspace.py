@@ -117,11 +117,7 @@ class Workspace:
 
 
 def store_failure(error: Exception) -> AegishError | None:
-    """Return the expected failure behind an error of the database driver; None for a bug.
-
-    Args:
-        error: An exception that no use case has translated.
-    """
+    """Return the expected failure behind an error of the database driver; None for a bug."""
     if "psycopg" not in sys.modules:
         return None
     from aegish_dist.db.engine import connection_errors_in_one_line  # noqa: PLC0415

@@ -11,7 +11,6 @@ from aegish_dist.errors import ConfigError
 TAGS_TEMPLATE = f"<command>\n{COMMAND_SLOT}\n</command>"
 """Tags tell the command from the words around it; the default."""
 SENTENCE_TEMPLATE = f"Validate this command: {COMMAND_SLOT}"
-"""The plain form of the reference benchmark."""
 _TEMPLATES = {"guard": TAGS_TEMPLATE, "guard-sentence": SENTENCE_TEMPLATE}
 
 

@@ -18,7 +18,6 @@ class PromptFile(Struct, forbid_unknown_fields=True):
     """The keys of a TOML file."""
 
     system: str
-    """The system text."""
     template: str | None = None
     """The user message, with one slot for the command; None for the default one."""
 

@@ -22,8 +22,6 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
     """Prepare a request; the wire format has no seed.
 
     Args:
-        spec: The model.
-        prompt: System text and template of the user text.
         parameters: Generation parameters of the run; the seed is left out.
     """
     defaults = {

@@ -43,9 +43,7 @@ class Baseline:
     """A guard that answers by rule."""
 
     name: str
-    """Short name, as in the model id."""
     answer: Callable[[str], str]
-    """Command to completion text."""
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
         """Judge a command at once, in every epoch alike."""
@@ -58,11 +56,7 @@ class Baseline:
 
 
 def baseline(name: str) -> Baseline:
-    """Return a baseline by its short name.
-
-    Raises:
-        CatalogError: There is none of that name.
-    """
+    """Return a baseline by its short name."""
     answer = ANSWERS.get(name)
     if answer is None:
         known = ", ".join(ANSWERS)
@@ -92,4 +86,3 @@ ANSWERS: dict[str, Callable[[str], str]] = {
     "always-allow": _always(Outcome.ALLOW),
     "keyword": _keyword,
 }
-"""Baselines by short name."""

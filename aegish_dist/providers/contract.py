@@ -28,9 +28,6 @@ class ModelClient(Protocol):
 
         Returns:
             The answer. One that the provider withheld is an answer too: empty, CONTENT_FILTER.
-
-        Raises:
-            ProviderError: The attempt brought no answer.
         """
         ...
 
@@ -44,18 +41,11 @@ class RequestTemplate:
     """
 
     url: str
-    """Address of the endpoint."""
     head: bytes
-    """The JSON body up to the command."""
     tail: bytes
-    """The JSON body after the command."""
 
     def parts(self, command: str) -> tuple[bytes, bytes, bytes]:
-        """Return the JSON body in parts, of which only the middle one is new.
-
-        Args:
-            command: Any Unicode, lone surrogates included.
-        """
+        """Return the JSON body in parts, of which only the middle one is new."""
         return self.head, json.dumps(command)[1:-1].encode("ascii"), self.tail
 
 
@@ -69,8 +59,6 @@ class Codec(Protocol):
 
         Args:
             spec: The model; its own parameters are laid over the default fields.
-            prompt: System text and template of the user text.
-            parameters: Generation parameters of the run.
         """
         ...
 
@@ -80,10 +68,6 @@ class Codec(Protocol):
 
     def decode(self, payload: object, headers: Mapping[str, str]) -> Completion:
         """Read the JSON of a successful response.
-
-        Args:
-            payload: Any JSON value.
-            headers: Response headers, looked up by lower-case name.
 
         Raises:
             ProviderError: The payload is not an answer in this wire format, or holds an error.
@@ -102,12 +86,7 @@ def stop_kind(reason: str | None, kinds: Mapping[str, StopKind]) -> StopKind | N
 
 
 def template(url: str, body: Mapping[str, object]) -> RequestTemplate:
-    """Encode a body around the last command slot in it, which is that of the user text.
-
-    Args:
-        url: Address of the endpoint.
-        body: Fields of the request, the user text last.
-    """
+    """Encode a body around the last command slot in it, which is that of the user text."""
     head, tail = json.dumps(body, separators=(",", ":")).rsplit(COMMAND_SLOT, 1)
     return RequestTemplate(url, head.encode("ascii"), tail.encode("ascii"))
 

@@ -25,9 +25,7 @@ class Reply:
     """A response as read."""
 
     status: int
-    """HTTP status."""
     headers: Mapping[str, str]
-    """Looked up by name in any case."""
     body: bytes | None
     """None when it exceeds the cap."""
 
@@ -42,15 +40,11 @@ class Route:
     """Where and how a client's requests travel."""
 
     url: URL
-    """The endpoint."""
     headers: Mapping[str, str] = field(repr=False)
-    """Request headers, the key among them."""
     time_limit_s: float
     """Deadline of one attempt, from looking up the host to the last byte."""
     proxy: URL | None = None
-    """The proxy to go through."""
     proxy_headers: Mapping[str, str] | None = field(default=None, repr=False)
-    """Credentials for the proxy."""
 
 
 class MaskedReader:
@@ -111,10 +105,7 @@ async def exchange(
     """Send a request and read its response.
 
     Args:
-        session: The connection pool.
-        route: Where it travels.
         body: The request's body; None sends none.
-        method: The request's method.
         cap: Most bytes of the response's body.
 
     Raises:
@@ -138,7 +129,6 @@ async def stream(session: aiohttp.ClientSession, route: Route) -> AsyncGenerator
     """Get a long response piece by piece.
 
     Args:
-        session: The connection pool.
         route: Where it travels; its deadline is that of each piece.
 
     Yields:

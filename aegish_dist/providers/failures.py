@@ -63,7 +63,6 @@ def settle(status: int, payload: object, headers: Mapping[str, str]) -> Completi
     Args:
         status: HTTP status, or the one an error inside a 200 response names.
         payload: The body as JSON, None when it is none.
-        headers: Response headers, looked up by lower-case name.
 
     Raises:
         ProviderError: Unless a filter withheld the answer. Its text is the provider's own message.

@@ -28,13 +28,7 @@ ACCOUNT_DISABLED = "PUP_LIMITED_DISABLED"
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
-    """Prepare a request.
-
-    Args:
-        spec: The model.
-        prompt: System text and template of the user text.
-        parameters: Generation parameters of the run.
-    """
+    """Prepare a request."""
     generation = {
         "maxOutputTokens": parameters.max_output_tokens,
         "seed": parameters.seed,

@@ -22,13 +22,7 @@ STOP_KINDS = {
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
-    """Prepare a request.
-
-    Args:
-        spec: The model.
-        prompt: System text and template of the user text.
-        parameters: Generation parameters of the run.
-    """
+    """Prepare a request."""
     defaults = {
         "model": spec.name,
         spec.max_tokens_field or _by_host(spec.base_url): parameters.max_output_tokens,

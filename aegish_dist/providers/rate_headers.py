@@ -37,9 +37,6 @@ class _Limit(NamedTuple):
 def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
     """Read the rate limits that a response states.
 
-    Args:
-        headers: Response headers, looked up by lower-case name.
-
     Returns:
         None when they state no limit per minute.
     """

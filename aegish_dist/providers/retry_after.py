@@ -12,7 +12,6 @@ def retry_after_s(headers: Mapping[str, str], error: Mapping[str, object]) -> fl
     """Return the seconds to wait, None when the provider does not say.
 
     Args:
-        headers: Response headers, looked up by lower-case name.
         error: The error object of the body; Google and OpenRouter put the wait there.
     """
     milliseconds = _seconds(headers.get("retry-after-ms"))

@@ -27,9 +27,7 @@ from aegish_dist.providers.http import HttpClient
 CONNECT_TIMEOUT_S = 30.0
 """Seconds to connect; a host that accepts no connection in this time is unreachable, not slow."""
 KEEPALIVE_S = 30.0
-"""Seconds that an idle connection is kept."""
 DNS_CACHE_S = 300
-"""Seconds that a resolved address is kept."""
 
 
 @asynccontextmanager
@@ -67,15 +65,11 @@ class ProviderSession:
         """Prepare a client for one model of one run.
 
         Args:
-            spec: The model.
             prompt: Encoded once per epoch; calls add only the command.
-            parameters: Generation parameters and the deadline of a call.
             key: Sent in the wire format's own header; None or blank sends none.
-            observe: Called with the rate limits that a response states.
 
         Raises:
             CatalogError: The model's base URL cannot be called, or its baseline does not exist.
-            ConfigError: The key cannot be sent.
         """
         if spec.wire is WireFormat.BASELINE:
             return baseline(spec.name)
@@ -90,14 +84,12 @@ class ProviderSession:
         """Prepare a client for the batches of one model of one run.
 
         Args:
-            spec: The model.
             prompt: Encoded once per epoch; requests add only the command.
             parameters: Generation parameters; the deadline of a live call is of no matter here.
             key: Sent in the wire format's own header; None or blank sends none.
 
         Raises:
             CatalogError: The model cannot be called over the network.
-            ConfigError: The key cannot be sent.
         """
         calls = _calls(spec, prompt, parameters, key)
         transfer = Transfer(self._http, calls.route, spec.base_url, calls.key)

@@ -23,7 +23,6 @@ class Answers:
 
         Args:
             renewer: Tells whether calls are under way, and when the limiter closes.
-            lease: Tells whether the circuit is open.
         """
         self.awaiting = 0
         """Failures that wait for the answer to another call."""
@@ -46,7 +45,6 @@ class Answers:
 
         Args:
             number: Number of the first call that failed for the item.
-            within_s: Seconds up to which an answer counts.
         """
         recent = now_s() - self._at_s <= within_s
         answered = (self._number > number and recent) or None
@@ -57,10 +55,6 @@ class Answers:
 
         Args:
             number: Number of the first call that failed for the item.
-            within_s: Seconds up to which an answer counts.
-
-        Raises:
-            ShuttingDownError: The limiter closed.
         """
         busy_s = began_s = now_s()
         self.awaiting += 1

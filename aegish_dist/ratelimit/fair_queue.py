@@ -26,12 +26,7 @@ class FairQueue:
     """The queues of all runs that call one model."""
 
     def __init__(self, model: str, accounts: Accounts) -> None:
-        """Begin without any queue.
-
-        Args:
-            model: Canonical id.
-            accounts: What the database knows of runs.
-        """
+        """Begin without any queue."""
         self.waiting = 0
         """Waiting calls over all runs."""
         self.tokens = 1
@@ -48,7 +43,6 @@ class FairQueue:
         """Return the queue of a run, from now on the most recently used one.
 
         Args:
-            run_id: Id of the run.
             budget: Its caps, if the queue is new; None: it has none.
         """
         queue = self._queues.pop(run_id) if run_id in self._queues else RunQueue(run_id, budget)
@@ -77,7 +71,6 @@ class FairQueue:
         """Follow what the capped runs may do; ask the database where the limiter knows too little.
 
         Args:
-            requests: What was requested.
             leases: The answers, in the same order.
 
         Returns:
@@ -107,13 +100,7 @@ class FairQueue:
     def wait(
         self, queue: RunQueue, expected: ExpectedUsage, *, called: bool = False
     ) -> "asyncio.Future[Permit]":
-        """Append a call to the queue of its run.
-
-        Args:
-            queue: Queue of the run.
-            expected: What the call will probably use.
-            called: Whether the item was called before.
-        """
+        """Append a call to the queue of its run."""
         future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
         if not queue.waiters:
             self._turns.append(queue)
@@ -163,7 +150,6 @@ class FairQueue:
         """Raise an error in the last waiting calls of the longest queues.
 
         Args:
-            error: What to raise.
             keep: Calls that may stay, at least 0.
             even_called: Whether to raise it in calls of items that were called before, too.
         """

@@ -38,15 +38,7 @@ class LeaseRenewer:
         queue: FairQueue,
         lease: LocalLease,
     ) -> None:
-        """Compose a renewer; it requests nothing before it is woken.
-
-        Args:
-            model: Canonical id.
-            request_lease: Way to the script.
-            generator: Source of the jitter.
-            queue: Calls that wait.
-            lease: Given every new lease.
-        """
+        """Compose a renewer; it requests nothing before it is woken."""
         self.report = UsageReport()
         """Outcomes of calls since the last request."""
         self._model = model

@@ -29,7 +29,6 @@ class Limiters:
         """Compose the limiters.
 
         Args:
-            shared: The fleet's limiter.
             spent: Returns what each model of a run has cost according to the database, in 1e-9 USD.
             budget: Returns the caps of a run as they are now; None: no cap.
             calls: Most calls in flight of this process over all models, at least 1.
@@ -49,7 +48,6 @@ class Limiters:
         """Return the limiter of a model.
 
         Args:
-            spec: The model.
             run_id: Id of the run that the specification is from; the newest run decides the limits.
         """
         local = spec.wire.http is None

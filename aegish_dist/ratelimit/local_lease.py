@@ -10,7 +10,6 @@ from aegish_dist.ratelimit.protocol import Lease
 from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit, RunQueue
 
 LEASE_S = POLICY.leases.lease_s - RENEWAL.clock_margin_s
-"""Seconds that a worker uses a lease."""
 
 
 class ProcessSemaphore:
@@ -51,7 +50,6 @@ class LocalLease:
         """Begin without a lease: no call may begin.
 
         Args:
-            semaphore: Bounds the calls of the process.
             now_s: Clock by which leases are dated, in seconds.
         """
         self.held = 0
@@ -70,10 +68,6 @@ class LocalLease:
 
     def acquire(self, run: RunQueue, expected: ExpectedUsage) -> Permit | None:
         """Begin a call.
-
-        Args:
-            run: Queue of the run that the call is for.
-            expected: What the call will probably use.
 
         Returns:
             Its permit; None when no call may begin now.
@@ -98,7 +92,6 @@ class LocalLease:
         """End a call, whose slot another one may take.
 
         Args:
-            permit: Permit of the call.
             cost: Its cost in 1e-9 USD.
         """
         permit.run.end(permit.expected, cost)
@@ -117,7 +110,6 @@ class LocalLease:
         """Follow a new lease.
 
         Args:
-            lease: The script's answer.
             requested_at_s: When it was requested, on the clock of this object.
         """
         self._lease, self._requested_at_s, self._permits = lease, requested_at_s, lease.permits

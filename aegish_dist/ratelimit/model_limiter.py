@@ -35,15 +35,7 @@ class ModelLimiter:
         semaphore: ProcessSemaphore,
         generator: random.Random,
     ) -> None:
-        """Compose a limiter; it requests nothing before the first call.
-
-        Args:
-            model: Canonical id.
-            request_lease: Way to the script; raises LimiterUnreachableError.
-            accounts: What the database knows of runs.
-            semaphore: Bounds the calls of the process.
-            generator: Source of the jitter.
-        """
+        """Compose a limiter; it requests nothing before the first call."""
         self._queue = FairQueue(model, accounts)
         self._lease = LocalLease(semaphore, now_s)
         self._renewer = LeaseRenewer(model, request_lease, generator, self._queue, self._lease)
@@ -53,12 +45,7 @@ class ModelLimiter:
         semaphore.subscribe(self._admit)
 
     def set_limits(self, limits: Limits, shared: Limits) -> None:
-        """Admit calls within these limits from now on.
-
-        Args:
-            limits: Limits of the model.
-            shared: Limits of all models of its provider together.
-        """
+        """Admit calls within these limits from now on."""
         self._renewer.set_limits(limits, shared)
 
     async def acquire(
@@ -72,8 +59,6 @@ class ModelLimiter:
         """Wait until a call may begin.
 
         Args:
-            run_id: Id of the run; runs take turns.
-            expected: What the call will probably use.
             budget: Caps of the run, the same at every call; None: it has none.
             called: Whether this is a further attempt, which waits while the model is rate-limited.
 
@@ -82,8 +67,6 @@ class ModelLimiter:
 
         Raises:
             ItemShedError: The circuit is open, or far more calls wait than the model takes.
-            OverBudgetError: The run has reached a cap.
-            ShuttingDownError: The limiter closed.
             LimiterFailedError: A bug ended the renewal of leases.
         """
         run = self._queue.of_run(run_id, budget)
@@ -110,7 +93,6 @@ class ModelLimiter:
         """Give a permit back after an answer.
 
         Args:
-            permit: Permit of the call.
             tokens: Tokens used, at least 0; None: as expected.
             cost: Cost in 1e-9 USD, at least 0; None: as expected.
         """
@@ -133,10 +115,7 @@ class ModelLimiter:
         """Give a permit back after a failure, and wait until the fleet's answer to it is known.
 
         Args:
-            permit: Permit of the call.
-            error_class: Why the call failed.
             retry_after_s: Seconds that the provider asked to wait; None: it did not.
-            reason: The provider's message.
             silent_s: The failure counts for the circuit breaker only if no call was answered in the
                 last so many seconds; 0: it counts.
         """

@@ -143,13 +143,9 @@ class Policy:
     """The policy of the script in Redis."""
 
     buckets: BucketPolicy = field(default_factory=BucketPolicy)
-    """Token buckets."""
     leases: LeasePolicy = field(default_factory=LeasePolicy)
-    """Leases."""
     pacing: PacingPolicy = field(default_factory=PacingPolicy)
-    """Rates."""
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
-    """Circuit breakers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,22 +12,16 @@ class StoredCost(msgspec.Struct, frozen=True):
     """Cost of a run according to the database, in 1e-9 USD: the start of its ledger."""
 
     total: int
-    """Cost over all models."""
     models: Mapping[str, int]
-    """Cost by model id."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The calls of a capped run that one worker holds for one model; costs in 1e-9 USD."""
 
     run: str
-    """Run id."""
     waiting: int
-    """Calls that wait to begin."""
     held: int
-    """Estimated cost of the calls in flight."""
     estimate: int
-    """Estimated cost of one more call."""
     spent: int
     """Cost of the calls that ended since the last request."""
     cap: int | None = None
@@ -42,21 +36,15 @@ class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The calls to a model that a worker holds and wants."""
 
     model: str
-    """Canonical id."""
     held: int
-    """Calls in flight."""
     waiting: int
-    """Calls that wait to begin."""
     tokens: int
     """Expected tokens of one call, at least 1."""
     limits: Limits
-    """Limits of the model."""
     shared: Limits
     """Limits of all models of its provider together."""
     report: UsageReport
-    """Outcomes of calls since the last request."""
     runs: Sequence[RunRequest] = ()
-    """Runs with a cap."""
     probing: bool = False
     """Whether one of the calls in flight is a probe of an open circuit."""
 
@@ -65,11 +53,8 @@ class RunLease(msgspec.Struct, frozen=True):
     """Permission for the calls of a capped run."""
 
     run: str
-    """Run id."""
     permits: int
-    """Calls that may begin."""
     over: bool = False
-    """Whether a cap is reached."""
     unknown: bool = False
     """Whether the script knows no cost of the run: the next request has to hold what is stored."""
 
@@ -94,7 +79,6 @@ class Lease(msgspec.Struct, frozen=True):
     circuit_open: bool = False
     """Whether the circuit of the model is open: it is not called, except by probes."""
     failed_probes: int = 0
-    """Probes that failed since the circuit opened."""
     reason: str | None = None
     """The provider's words about the failure that opened the circuit."""
     rate: float | None = None

@@ -18,9 +18,7 @@ class Budget:
     """Caps on the cost of a run, in 1e-9 USD; None: no cap."""
 
     run_cap: int | None = None
-    """Cap on all its models together."""
     model_cap: int | None = None
-    """Cap on each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,6 @@ class Permit:
     run: "RunQueue"
     """Queue of the run that the call is for."""
     expected: ExpectedUsage
-    """Expected use of the call."""
     epoch: int
     """Epoch of the rate in which the call began."""
     probe: bool
@@ -63,9 +60,7 @@ class Waiter(NamedTuple):
     """A call that waits for its permit."""
 
     future: "asyncio.Future[Permit]"
-    """Gets the permit."""
     expected: ExpectedUsage
-    """Expected use of the call."""
     called: bool
     """Whether the item was called before: its attempts are forgotten when it goes back to its
     queue."""
@@ -78,7 +73,6 @@ class RunQueue:
         """Begin with an empty queue.
 
         Args:
-            run_id: Id of the run.
             budget: Its caps; None: it has none.
         """
         self.run_id = run_id

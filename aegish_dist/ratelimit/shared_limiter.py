@@ -21,9 +21,7 @@ from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
 from aegish_dist.redis_server import LOST, load_script, refusal_of
 
 PREFIX = "aegish:limiter:"
-"""Of all keys in Redis."""
 TIMEOUT_S = 5.0
-"""Seconds that Redis may take to answer."""
 GRANT_LEASE = ("state", "buckets", "leases", "pacing", "breaker", "budget", "grant_lease")
 FACTS = (
     *("redis_version", "maxmemory", "maxmemory_policy", "used_memory", "connected_clients"),
@@ -33,49 +31,25 @@ PROBE_NOW = ("state", "breaker", "probe_now")
 
 
 def script(*parts: str) -> str:
-    """Return a script put together from parts.
-
-    Args:
-        parts: Names of the parts, each after those it uses.
-    """
+    """Return a script put together from parts."""
     return "\n".join(load_script(__package__, part) for part in parts)
 
 
 def check_limiter(url: str) -> None:
-    """Connect once.
-
-    Args:
-        url: URL of the limiter's Redis.
-
-    Raises:
-        QueueError: The limiter's Redis cannot be reached.
-    """
+    """Connect once."""
     with _connected(url) as client:
         client.ping()
 
 
 def limiter_memory(url: str) -> tuple[int, int]:
-    """Return the bytes of memory that the limiter's Redis uses and may use; 0: unbounded.
-
-    Raises:
-        QueueError: The limiter's Redis cannot be reached.
-    """
+    """Return the bytes of memory that the limiter's Redis uses and may use; 0: unbounded."""
     with _connected(url) as client:
         memory = client.info("memory")
     return int(memory["used_memory"]), int(memory["maxmemory"])
 
 
 def server_facts(url: str, setting: str, server: str) -> dict[str, Any]:
-    """Return the clock, the limits and the state of a Redis, by the names of its `INFO`.
-
-    Args:
-        url: Its URL.
-        setting: Setting that gives the URL.
-        server: Its name in an error.
-
-    Raises:
-        QueueError: It cannot be reached.
-    """
+    """Return the clock, the limits and the state of a Redis, by the names of its `INFO`."""
     with _connected(url, setting, server) as client:
         seconds, micros = client.time()
         found = client.info()
@@ -85,15 +59,7 @@ def server_facts(url: str, setting: str, server: str) -> dict[str, Any]:
 
 
 def probe_now(url: str, models: Collection[str]) -> None:
-    """Have the fleet probe models at once whose circuit is open; others are left alone.
-
-    Args:
-        url: URL of the limiter's Redis.
-        models: Canonical ids.
-
-    Raises:
-        QueueError: The limiter's Redis cannot be reached.
-    """
+    """Have the fleet probe models at once whose circuit is open; others are left alone."""
     with _connected(url) as client:
         probe = client.register_script(script(*PROBE_NOW))
         probe(keys=[_model_key(model) for model in models], args=[msgspec.json.encode(POLICY)])
@@ -123,13 +89,7 @@ class SharedLimiter:
     """The script, and the connection it runs over; an async context manager."""
 
     def __init__(self, client: Redis, worker: str, policy: Policy = POLICY) -> None:
-        """Wrap a client.
-
-        Args:
-            client: A Redis, real or fake.
-            worker: Name of this process, unique in the fleet.
-            policy: Policy of the script.
-        """
+        """Wrap a client."""
         self._client = client
         self._worker = worker
         self._policy = msgspec.json.encode(policy)
@@ -143,7 +103,6 @@ class SharedLimiter:
 
         Args:
             url: URL of a Redis; None keeps the state inside this process.
-            worker: Name of this process, unique in the fleet.
         """
         if url is None:
             from fakeredis import FakeAsyncRedis  # noqa: PLC0415  0.2 s that a cluster saves
@@ -167,7 +126,6 @@ class SharedLimiter:
         """Report what became of calls, and return what may be done next.
 
         Args:
-            request: What this worker holds and wants.
             now_s: Time in seconds, for tests; None: Redis' clock.
 
         Raises:

@@ -20,9 +20,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     epoch: int = 0
     """The newest epoch of the rate that the worker knows."""
     answers: int = 0
-    """Calls that were answered."""
     epoch_answers: int = 0
-    """Answered calls that began in `epoch`."""
     refused: int = 0
     """Calls that began in `epoch` and were refused with 429."""
     overloaded: int = 0
@@ -35,15 +33,12 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     """Failed calls since the last answer that may have to be paid for; 429s do not end the
     count."""
     probe_failed: bool = False
-    """Whether a probe was not answered."""
     pause_s: float = 0.0
     """Longest wait in seconds that the provider asked for."""
     tokens: int = 0
     """Tokens used beyond those expected; below 0 when fewer were used."""
     hint: RateHint | None = None
-    """Newest rate limits named by response headers."""
     reason: str | None = None
-    """The provider's words about the newest failure."""
 
     def __bool__(self) -> bool:
         """Return whether there is anything to report."""
@@ -73,12 +68,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
             self.epoch, self.epoch_answers, self.refused = epoch, 0, 0
 
     def add_answer(self, epoch: int, excess_tokens: int) -> None:
-        """Count an answered call.
-
-        Args:
-            epoch: Epoch of the rate in which the call began.
-            excess_tokens: Tokens it used beyond those expected; may be negative.
-        """
+        """Count an answered call."""
         self.answers += 1
         self.epoch_answers += epoch == self.epoch
         self.alive, self.failures, self.unanswered = True, 0, 0
@@ -97,11 +87,8 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         """Count a failed call.
 
         Args:
-            epoch: Epoch of the rate in which the call began.
-            error_class: Why it failed.
             retry_after_s: Seconds that the provider asked to wait; None: it did not.
             probe: Whether the call was a probe of an open circuit.
-            reason: The provider's message, of any length.
             others_answered: Whether other calls were answered so recently that the failure says
                 nothing about the model.
         """
@@ -127,7 +114,6 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
 
         Args:
             expected_tokens: Tokens taken from the bucket for the call; at least 0.
-            probe: Whether the call was a probe that showed nothing.
         """
         self.tokens -= expected_tokens
         self.probe_failed |= probe

@@ -32,8 +32,6 @@ def write_table(source: Any, columns: Mapping[str, str], stream: IO[bytes]) -> N
     Args:
         source: Gives the rows as CSV with a header, read like a file; null is empty, the empty text
             is quoted.
-        columns: PostgreSQL's type of each column.
-        stream: Takes the file.
     """
     arrow = load_pyarrow()
     csv, types = arrow.csv, _types(arrow, columns)
@@ -60,12 +58,7 @@ def write_table(source: Any, columns: Mapping[str, str], stream: IO[bytes]) -> N
 
 
 def copy_lines(path: Path) -> Iterator[bytes]:
-    """Yield the rows of a file as lines of COPY, some thousand at a time.
-
-    Raises:
-        DatasetError: It cannot be read as Parquet.
-        ConfigError: pyarrow is not installed.
-    """
+    """Yield the rows of a file as lines of COPY, some thousand at a time."""
     arrow = load_pyarrow()
     with open_parquet(path, LIMITS) as file:
         # One group at a time: a batch over several holds all of them, however long their texts are.

@@ -7,7 +7,6 @@ from decimal import Decimal
 from aegish_dist.errors import InputError
 
 MAX_COST_USD = Decimal(10) ** 9
-"""No single call costs more."""
 MAX_COST_DECIMALS = 100
 """Exact costs need some thirty decimals; hostile ones could need a billion."""
 
@@ -58,11 +57,7 @@ def cost(amount: Decimal, field: str) -> Decimal:
 
 
 def label(text: str | None, field: str) -> str | None:
-    """Return a text that names something; None where it is blank.
-
-    Raises:
-        InputError: PostgreSQL cannot store it.
-    """
+    """Return a text that names something; None where it is blank."""
     if not text or text.isspace():
         return None
     return storable(text, field)

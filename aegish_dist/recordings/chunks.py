@@ -28,11 +28,8 @@ class FileFormat(StrEnum):
     """The formats that verdicts are read in, by the suffix of the file."""
 
     INSPECT = ".eval"
-    """A log of Inspect AI."""
     LINES = ".jsonl"
-    """Verdict lines."""
     PARQUET = ".parquet"
-    """Verdict lines as Parquet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,6 @@ class Chunk:
     """A part of a file."""
 
     path: Path
-    """The file."""
     start: int
     """First byte of a `.jsonl`, first row group of a `.parquet`, 0 of a log."""
     end: int
@@ -48,11 +44,7 @@ class Chunk:
 
 
 def format_of(path: Path) -> FileFormat:
-    """Return the format that a suffix names.
-
-    Raises:
-        DatasetError: It names none.
-    """
+    """Return the format that a suffix names."""
     try:
         return FileFormat(path.suffix.lower())
     except ValueError:
@@ -64,7 +56,6 @@ def split(path: Path) -> list[Chunk]:
     """Divide a file.
 
     Raises:
-        DatasetError: It cannot be read.
         ConfigError: It is Parquet and pyarrow is not installed.
     """
     match format_of(path):

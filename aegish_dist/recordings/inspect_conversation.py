@@ -28,22 +28,14 @@ class Conversation:
     prompt: Prompt | None
     """Was sent with each command; None where it is unknown."""
     model: str
-    """Canonical id of the model."""
     config: Mapping[str, Any]
-    """Parameters of the calls."""
     created_at: str
     """When the run was submitted: the time of calls that have none."""
 
     def messages(
         self, uuid: str, record: VerdictRecord, output: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """Return system text, command and answer, each where there is one.
-
-        Args:
-            uuid: Of the sample; ids of messages begin with it.
-            record: The verdict.
-            output: Its answer.
-        """
+        """Return system text, command and answer, each where there is one."""
         texts = Messages("", record.command)
         if self.prompt is not None:
             texts = self.prompt.render(record.command)
@@ -63,14 +55,7 @@ class Conversation:
         output: Mapping[str, Any],
         error: str | None,
     ) -> dict[str, Any]:
-        """Return events and attachments of a sample.
-
-        Args:
-            sample: Its other fields.
-            messages: As `messages` gave them.
-            output: The answer.
-            error: Why there is none.
-        """
+        """Return events and attachments of a sample."""
         attachments: dict[str, str] = {}
         said = [_attached(message, attachments) for message in messages]
         answered = len(output["choices"])

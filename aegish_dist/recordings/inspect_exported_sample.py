@@ -13,10 +13,6 @@ from aegish_dist.recordings.inspect_sample import joined_text, resolved
 def exported_records(fields: Fields, model: str) -> Iterator[VerdictRecord]:
     """Yield the verdicts of a sample, those that a retry has replaced first.
 
-    Args:
-        fields: The sample.
-        model: Of the log.
-
     Raises:
         DatasetError: A fact is missing or wrong; names the sample and the fact.
     """

@@ -55,7 +55,6 @@ def unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]:
     """Return the facts of a verdict that its sample does not say.
 
     Args:
-        record: The verdict.
         said: The facts that a reader takes from fields of the sample.
 
     Returns:
@@ -83,13 +82,7 @@ def _is_utf8(value: object) -> bool:
 def metadata_of(
     record: VerdictRecord, said: Mapping[str, object], replaced: Iterable[VerdictRecord]
 ) -> dict[str, Any]:
-    """Return the metadata of a sample.
-
-    Args:
-        record: The verdict that counts.
-        said: See `unsaid`.
-        replaced: The verdicts that a retry has replaced.
-    """
+    """Return the metadata of a sample."""
     labels = {name: getattr(record, name) for name in ("dataset", "category", "cluster")}
     found = {name: label for name, label in labels.items() if label is not None}
     taken: dict[str, str] = {}
@@ -126,15 +119,7 @@ def labels_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def records_in(said: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterable[VerdictRecord]:
-    """Yield the verdicts of a sample, oldest first.
-
-    Args:
-        said: The facts that its fields say.
-        metadata: Its metadata.
-
-    Raises:
-        InputError: A fact is wrong.
-    """
+    """Yield the verdicts of a sample, oldest first."""
     shared = {name: said[name] for name in OF_THE_SAMPLE if name in said}
     replaced = metadata.get(REPLACED) or []
     if not isinstance(replaced, list) or not all(isinstance(each, dict) for each in replaced):

@@ -15,7 +15,6 @@ class Fields:
     """The fields of one object and where they were read; a null field counts as absent."""
 
     values: Mapping[str, object]
-    """As decoded from JSON."""
     source: str
     """The file, and the member of the archive."""
     path: str = ""
@@ -31,8 +30,6 @@ class Fields:
         """Return a checked value, None where it is absent.
 
         Args:
-            field: Its key.
-            kind: Its type, as `core.verdict_record` names them.
             check: Called with value and field; what it returns is returned, an `InputError` of it
                 is raised with the place.
 

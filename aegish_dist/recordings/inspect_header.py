@@ -13,7 +13,6 @@ from aegish_dist.recordings.inspect_facts import LAYOUT, MARK, PREFIX
 from aegish_dist.recordings.inspect_scores import METRICS
 
 LAYOUT_VERSION = 2
-"""Of Inspect AI's files."""
 MAX_NAME_CHARS = 60
 """Of a part of the name of a file."""
 
@@ -23,24 +22,13 @@ class LogHead:
     """Facts about a log that are known before its first sample."""
 
     run: Run
-    """The run."""
     spec: ModelSpec
-    """The model."""
     dataset: RunDataset
-    """The dataset."""
     opinions: Sequence[Opinion]
-    """One for each scorer."""
 
     @classmethod
     def of(cls, run: Run, model: str, dataset: str, opinions: Sequence[Opinion]) -> Self:
-        """Return the head of a log.
-
-        Args:
-            run: The run.
-            model: Id of its model.
-            dataset: Name of its dataset.
-            opinions: One for each scorer.
-        """
+        """Return the head of a log."""
         (spec,) = (each for each in run.models if each.id == model)
         (chosen,) = (each for each in run.datasets if each.name == dataset)
         return cls(run, spec, chosen, opinions)

@@ -121,14 +121,7 @@ def _usage(usage: Fields, model: str) -> dict[str, int | None]:
 
 
 def _split_remainder(beside: int, cached: int, reasoning: int, model: str) -> tuple[int, int]:
-    """Return how many tokens of cache and reasoning stand beside input and output.
-
-    Args:
-        beside: Tokens of the total in neither input nor output.
-        cached: Tokens read from and written to a cache.
-        reasoning: Tokens of hidden reasoning.
-        model: Canonical id; decides where the numbers leave it open.
-    """
+    """Return how many tokens of cache and reasoning stand beside input and output."""
     if beside == cached + reasoning:
         return cached, reasoning
     if beside == reasoning and (beside != cached or "gemini" in model):

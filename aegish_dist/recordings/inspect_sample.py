@@ -44,8 +44,6 @@ def joined_text(message: Fields, field: str, attachments: Mapping[str, object]) 
     """Return the text of a message: a string, or parts of which those with text count.
 
     Args:
-        message: The message.
-        field: Its field.
         attachments: Long texts of the sample, which only their names stand for.
     """
     if not isinstance(message.values.get(field), list):

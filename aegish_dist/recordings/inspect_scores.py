@@ -43,7 +43,6 @@ class RuleScores:
     """The samples of a log under one rule set."""
 
     name: str
-    """Of the rule set."""
     reducer: str | None
     """How Inspect AI calls the mean over epochs; None with one epoch."""
     _all: _Mean = field(default_factory=_Mean)
@@ -54,7 +53,6 @@ class RuleScores:
         """Count a sample.
 
         Args:
-            target: Its label.
             judged: Of each epoch whether it is right, None where it is unscored.
 
         Returns:

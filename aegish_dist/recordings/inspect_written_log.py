@@ -29,7 +29,6 @@ DEFLATE_LEVEL = 1
 FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 """The earliest that a zip archive can hold."""
 SUMMARIES_PER_PART = 1_000
-"""In one part of the journal."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -80,12 +79,7 @@ class InspectLogWriter:
     """An open log; a context that ends it."""
 
     def __init__(self, stream: IO[bytes], head: LogHead) -> None:
-        """Begin.
-
-        Args:
-            stream: Takes the log; can seek.
-            head: What is known beforehand.
-        """
+        """Begin."""
         self._zip = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=DEFLATE_LEVEL)
         run, rules = head.run, tuple(opinion.rule for opinion in head.opinions)
         time_limit_s = None if run.parameters is None else run.parameters.time_limit_s

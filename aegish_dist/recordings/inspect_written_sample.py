@@ -22,18 +22,14 @@ from aegish_dist.recordings.inspect_output import output_of
 from aegish_dist.recordings.judged_lines import JudgedRecord
 
 SUMMARY_METADATA_CHARS = 1_000
-"""Longer texts stand in the sample alone."""
 
 
 class WrittenSample(NamedTuple):
     """A sample and its line in the summaries."""
 
     name: str
-    """Of its member, without folder and suffix."""
     content: dict[str, Any]
-    """The sample."""
     summary: dict[str, Any]
-    """The summary."""
     usage: dict[str, Any] | None
     """Its tokens; None when unknown."""
 
@@ -43,20 +39,13 @@ class SampleMaker:
     """Makes the samples of one log."""
 
     run_id: str
-    """The run."""
     talk: Conversation
-    """Makes the messages."""
     time_limit_s: float | None
     """Of a call; None where it is unknown."""
     rules: tuple[ScoringRule, ...]
-    """The scorers."""
 
     def make(self, verdicts: Sequence[JudgedRecord]) -> WrittenSample:
-        """Return the sample of one item.
-
-        Args:
-            verdicts: Of all its generations; the last one counts.
-        """
+        """Return the sample of one item."""
         record, replaced = verdicts[-1].record, [each.record for each in verdicts[:-1]]
         scores = self._scores(verdicts[-1])
         output, said = output_of(record)

@@ -15,7 +15,6 @@ class JudgedRecord(NamedTuple):
     """A verdict as stored, its opinions included."""
 
     record: VerdictRecord
-    """The verdict."""
     correct: tuple[bool | None, ...]
     """Of each column whether it is right; None where it is unscored."""
 

@@ -30,7 +30,6 @@ from aegish_dist.recordings.checks import (
 )
 
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
-"""Keys that are read."""
 MAX_KNOWN = 300_000
 """Samples remembered at most."""
 STOP_KINDS = {
@@ -51,7 +50,6 @@ _NUL = b"\\u0000"
 """Stands in a line wherever a text holds one, and rarely otherwise."""
 _MAX_DIGITS = 4000
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % _MAX_DIGITS)
-"""Python's `int` refuses such."""
 _ANSWERED = (*names_of(Completion), *names_of(Usage))
 """Fields that only an answer has."""
 
@@ -71,18 +69,14 @@ class About(NamedTuple):
     """The sample that a verdict is about."""
 
     dataset: str
-    """Name of the dataset."""
     sample_id: str
-    """As `Sample.sample_id`, which takes a hash."""
     sample: Sample
-    """The labelled command."""
 
 
 class Row(NamedTuple):
     """One verdict of a file."""
 
     record: VerdictRecord
-    """Checked, its opinions formed."""
     about: About
     """Its sample; labels of the record itself may be blank."""
     negative_time: bool = False
@@ -143,12 +137,7 @@ class RecordChecker:
         """Check what no type says, and form the opinions.
 
         Args:
-            record: As decoded; its opinions are overwritten.
-            dataset: Name of its dataset where it names none.
             negative_time: Whether a time of it was below zero in its file.
-
-        Raises:
-            InputError: A field is wrong; names it.
         """
         if record.dataset and not record.dataset.isspace():
             dataset = record.dataset

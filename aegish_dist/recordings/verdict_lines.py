@@ -13,18 +13,13 @@ from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.files import open_input
 
 MAX_LINE_BYTES = 64 * 2**20
-"""A longer line is no verdict."""
 CHUNK_BYTES = 4 * 2**20
 BLOCK_BYTES = 2**20
 JSON_ESCAPE = "aegish_dist.json"
 
 
 def line_edges(path: Path) -> list[int]:
-    """Return the bytes at which chunks of whole lines begin and end.
-
-    Raises:
-        DatasetError: The file cannot be read.
-    """
+    """Return the bytes at which chunks of whole lines begin and end."""
     edges = [0]
     with _opened(path) as file:
         while file.seek(CHUNK_BYTES, os.SEEK_CUR) and file.readline(MAX_LINE_BYTES + 1):
@@ -36,7 +31,6 @@ def numbered_lines(path: Path, start: int, end: int) -> Iterator[tuple[int, byte
     """Yield the lines between two bytes with their numbers from 1 on; blank ones are passed over.
 
     Args:
-        path: The file.
         start: First byte, the first one of a line.
         end: First byte that is not read, behind the end of a line.
 
@@ -61,11 +55,7 @@ def numbered_lines(path: Path, start: int, end: int) -> Iterator[tuple[int, byte
 
 
 def lines_before(path: Path, end: int) -> int:
-    """Count the lines before a byte, for the number of one after it.
-
-    Raises:
-        DatasetError: The file cannot be read.
-    """
+    """Count the lines before a byte, for the number of one after it."""
     count = 0
     with _opened(path) as file:
         while (left := end - file.tell()) > 0 and (block := file.read(min(left, BLOCK_BYTES))):

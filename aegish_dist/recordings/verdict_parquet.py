@@ -36,22 +36,13 @@ _TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
 def group_edges(path: Path) -> list[int]:
-    """Return the numbers at which chunks of row groups begin and end.
-
-    Raises:
-        DatasetError: It cannot be read as Parquet.
-        ConfigError: pyarrow is not installed.
-    """
+    """Return the numbers at which chunks of row groups begin and end."""
     with open_parquet(path, LIMITS) as file:
         return list(range(file.num_row_groups + 1))
 
 
 def rows_before(path: Path, group: int) -> int:
-    """Count the rows before a group of rows, for the number of one in it.
-
-    Raises:
-        DatasetError: It cannot be read as Parquet.
-    """
+    """Count the rows before a group of rows, for the number of one in it."""
     with open_parquet(path, LIMITS) as file:
         return sum(file.metadata.row_group(number).num_rows for number in range(group))
 
@@ -61,7 +52,6 @@ def numbered_rows(path: Path, groups: Sequence[int]) -> Iterator[tuple[int, dict
 
     Raises:
         DatasetError: It cannot be read as Parquet, or a column holds what its type cannot.
-        ConfigError: pyarrow is not installed.
     """
     number = 0
     with open_parquet(path, LIMITS) as file:
@@ -149,10 +139,6 @@ class RecordTables:
 
         Args:
             judged: Names of further columns that are true, false or null; no reader reads them.
-            about: Becomes metadata of the file.
-
-        Raises:
-            ConfigError: pyarrow is not installed.
         """
         self._arrow = load_pyarrow()
         types = [(each.name, _arrow_type(self._arrow, each)) for each in FIELDS]

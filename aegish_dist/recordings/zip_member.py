@@ -27,14 +27,8 @@ ENCRYPTED = 0x1
 def read_member(file: BinaryIO, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
     """Read and decompress a member, never holding much more than the limit.
 
-    Args:
-        file: The open archive.
-        info: The member's entry in its directory.
-        max_bytes: Decompressed size that it may have.
-
     Raises:
         ValueError: It is damaged, encrypted, too large or compressed in another way; says which.
-        OSError: The file cannot be read.
         ConfigError: It takes a package that is not installed.
     """
     if info.flag_bits & ENCRYPTED:

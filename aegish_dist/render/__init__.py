@@ -29,7 +29,6 @@ _TEXTS: dict[str, Callable[[ReportData], str]] = {
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
 """The formats whose sections can be chosen, and those that they have by themselves."""
 FORMATS = (*IN_SECTIONS, *_TEXTS)
-"""The formats that `render` knows."""
 
 
 def render(
@@ -44,17 +43,12 @@ def render(
     """Return a report as text that ends with a line break.
 
     Args:
-        data: The content of the report.
-        format: One of `FORMATS`.
         sections: Of `SECTION_NAMES`; None for those that the format has by itself. Only formats
             of `IN_SECTIONS` use it.
         with_source: Whether every row of a table begins with run, snapshot and rule set, so that
             files can be stacked; likewise.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
-
-    Raises:
-        ReportError: The format is unknown.
     """
     if format in IN_SECTIONS:
         report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
@@ -76,14 +70,9 @@ def render_comparison(
     """Return a comparison as text that ends with a line break.
 
     Args:
-        data: The content of the comparison.
-        format: One of `COMPARISON_FORMATS`.
         with_source: Whether every row of a table begins with runs and rule set.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
-
-    Raises:
-        ReportError: The format is unknown.
     """
     texts = {
         "csv": lambda: render_comparison_csv(data),

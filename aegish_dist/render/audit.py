@@ -65,13 +65,7 @@ def audit_csv(audit: Audit) -> str:
 
 
 def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any]:
-    """Return the audit in JSON types.
-
-    Args:
-        run_id: The run.
-        opinion: Under which answers were judged.
-        audit: What was found.
-    """
+    """Return the audit in JSON types."""
     lists = {
         kind.value: [
             {"place": place, **_numbers(each), **_sample(each), "answers": _answers(each, opinion)}

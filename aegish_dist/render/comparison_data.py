@@ -16,9 +16,7 @@ class ComparedPair:
     """Two sides and how they differ."""
 
     a: Side
-    """The baseline."""
     b: Side
-    """The candidate."""
     comparison: Comparison
     """The differences, candidate minus baseline, with adjusted p."""
     answered: int
@@ -30,11 +28,8 @@ class PairGate:
     """Answer of the gate about the candidate of a pair."""
 
     pair: ComparedPair
-    """The pair."""
     verdict: GateVerdict
-    """Whether the candidate may replace the baseline."""
     difference: Difference
-    """Of the metric that decides."""
     needed: int | None
     """Commands that would decide; None when unknown."""
 
@@ -51,7 +46,6 @@ class ComparisonData:
     runs: Sequence[Run]
     """The runs of the sides, the baseline's first."""
     opinion: Opinion
-    """The rule set, targets and overlay."""
     pairs: Sequence[ComparedPair]
     """In the order of the sides that were named."""
     tie_groups: Sequence[Sequence[str]]
@@ -60,9 +54,7 @@ class ComparisonData:
     unlike: Sequence[str] = ()
     """Differences of the runs besides their answers, when compared all the same; foreign text."""
     simulated: Collection[Side] = ()
-    """Sides whose answers come from the simulator."""
     metric: str = "aegish_score"
-    """The metric that verdicts are about."""
     margin: float = 0.02
     """The difference that `commands` are counted for, in (0, 1)."""
     gates: Sequence[PairGate] = ()

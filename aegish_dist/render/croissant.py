@@ -45,10 +45,6 @@ def croissant(dataset: Dataset, file: DataFile) -> str:
     """Return the metadata of a dataset as JSON-LD, in ASCII.
 
     Keys of the samples' metadata become fields of their own where they are plain names.
-
-    Args:
-        dataset: The dataset.
-        file: The file that holds it.
     """
     document = {
         "@context": _CONTEXT,

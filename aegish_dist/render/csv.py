@@ -50,7 +50,6 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
     Args:
         columns: Keys of the rows that are written, in this order.
-        rows: The rows.
     """
     target = io.StringIO(newline="")
     writer = csv.DictWriter(target, columns, restval="", extrasaction="ignore")

@@ -19,9 +19,7 @@ class FailureCount:
     """One reason why calls to a model failed, as the store knows it now."""
 
     model: str
-    """Canonical model id; foreign text."""
     error_class: ErrorClass
-    """The reason."""
     verdicts: int
     """Verdicts that have no answer for it, of each item the newest."""
     attempts: int
@@ -31,7 +29,6 @@ class FailureCount:
     message: str = ""
     """The provider's words at the newest attempt; foreign text, empty when there were none."""
     last_at: datetime | None = None
-    """When the newest attempt failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,6 @@ class Halted:
     """A model that workers do not call any more although verdicts of it are missing."""
 
     model: str
-    """Canonical model id; foreign text."""
     state: str
     """In a word or two, such as `parked`."""
     reason: str = ""
@@ -51,13 +47,10 @@ class ReportData:
     """One snapshot and the run it belongs to."""
 
     run: Run
-    """The run as submitted or imported."""
     snapshot: Snapshot
-    """Its numbers under one rule set."""
     failures: Sequence[FailureCount] = ()
     """Why calls failed, by model; of a model the most verdicts first."""
     halted: Sequence[Halted] = ()
-    """Models that are not called any more."""
     effect: Sequence[ModelEffect] = ()
     """Scores without the overlay of the snapshot and under it; empty without one."""
     stopped_by: Decision | None = None

@@ -33,12 +33,7 @@ _LIMITS = (
 
 
 def dataset_card(dataset: Dataset, file: DataFile) -> str:
-    """Return a card: what a dataset holds, where it comes from, and how to use and cite it.
-
-    Args:
-        dataset: The dataset.
-        file: The file that holds it.
-    """
+    """Return a card: what a dataset holds, where it comes from, and how to use and cite it."""
     parts = [
         _front_matter(dataset, file),
         f"# {markdown_text(dataset.name)}",

@@ -29,9 +29,7 @@ class DataFile:
     """The file that holds the samples."""
 
     name: str
-    """Its name, without a folder."""
     size: int
-    """Bytes."""
     sha256: str
     """Of its bytes, in hexadecimal digits."""
 
@@ -46,9 +44,7 @@ class ColumnFact:
     """One key of the objects in that file."""
 
     name: str
-    """The key."""
     meaning: str
-    """A sentence."""
 
 
 COLUMNS = (

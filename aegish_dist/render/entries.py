@@ -22,7 +22,6 @@ class RankedModel:
     place: str
     """Rank for people: `3`, `1=` for every member of a tie group, an en dash without a score."""
     document: Mapping[str, Any]
-    """The model's entry as stored."""
 
     @property
     def model(self) -> str:

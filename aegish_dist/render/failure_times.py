@@ -15,13 +15,7 @@ COLUMNS = (
 
 
 def failures_json(run_id: str, by: str, rows: Sequence[TimedFailures]) -> dict[str, Any]:
-    """Return the rows, and their sums by model and reason, for JSON.
-
-    Args:
-        run_id: The run.
-        by: Name of the length of the stretches.
-        rows: The failures.
-    """
+    """Return the rows, and their sums by model and reason, for JSON."""
     return {"run_id": run_id, "by": by, **failures_document(rows)}
 
 

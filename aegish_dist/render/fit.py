@@ -23,9 +23,7 @@ class Block:
     columns: tuple[int, ...]
     """Indices into the section's columns; the key columns come first in every block."""
     widths: tuple[int, ...]
-    """Width of each of them."""
     gap: int
-    """Spaces between two of them."""
 
 
 def fold(text: str, width: int) -> list[str]:
@@ -63,8 +61,6 @@ def fit(widths: Sequence[int], keys: int, total: int) -> list[Block]:
 
     Args:
         widths: What each column needs; column `keys - 1` holds the model and may be folded.
-        keys: How many leading columns every block repeats.
-        total: Width to fit into.
     """
     others = sum(widths) - widths[keys - 1]
     wanted = min(widths[keys - 1], MODEL_WIDTHS[0])

@@ -7,7 +7,6 @@ from aegish_dist.render.layout import Report
 from aegish_dist.render.markdown import draw_markdown
 
 COMPARISON_FORMATS = ("table", "markdown", "latex", "csv", "json")
-"""The formats that `in_format` knows."""
 
 
 def in_format(
@@ -21,14 +20,8 @@ def in_format(
     """Return a comparison as text that ends with a line break.
 
     Args:
-        form: One of `COMPARISON_FORMATS`.
-        report: Makes what people read.
-        texts: Make what programs read, by format.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
-
-    Raises:
-        ReportError: The format is unknown.
     """
     if form == "table":
         from aegish_dist.render.table import draw_table  # noqa: PLC0415  with rich

@@ -88,8 +88,6 @@ def _lines(row: Sequence[TableCell], block: Block, folded: int) -> Iterator[list
     """Yield the lines of a row: texts, and below them details and what is left of a long name.
 
     Args:
-        row: Cells of all columns.
-        block: The columns to show.
         folded: How many leading columns hold names, which may be folded.
     """
     cells = []

@@ -19,7 +19,6 @@ class TableCell:
     """One field of a table, on up to two lines."""
 
     text: str
-    """First line."""
     detail: str = ""
     """Second line, such as an interval; empty when there is none."""
     passed: bool | None = None
@@ -41,13 +40,11 @@ class Section:
     """One table of a report."""
 
     title: str
-    """Heading of the section."""
     columns: tuple[TableCell, ...]
     """Headings; the detail says what the second line of the cells is."""
     rows: tuple[tuple[TableCell, ...], ...]
     """As many cells in each as there are columns."""
     note: str = ""
-    """A sentence shown above the table."""
     keys: int = 1
     """How many leading columns say what a row is about; the last of them holds the model."""
     remarks: tuple[str, ...] = ()
@@ -59,9 +56,7 @@ class Fact:
     """One line of a report's head."""
 
     label: str
-    """Its name, ours."""
     text: str
-    """Its value; may be foreign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +64,11 @@ class Report:
     """All that a report says, ready to be drawn."""
 
     title: str
-    """Heading of the whole."""
     facts: tuple[Fact, ...]
     """The head: about the run and the snapshot."""
     sections: tuple[Section, ...]
     """Tables, in order."""
     legend: tuple[str, ...]
-    """Sentences that explain the tables."""
     source: tuple[Fact, ...] = ()
     """Run, snapshot and rule set in few words: columns where tables of several reports are
     stacked."""
@@ -88,9 +81,7 @@ class Column:
     """A column and how its cells are read."""
 
     title: str
-    """Heading."""
     read: Callable[[RankedModel], TableCell | str]
-    """Gives the cell of a model."""
     detail: str = ""
     """Second line of the heading; empty when there is none."""
 
@@ -118,10 +109,7 @@ def tabulate(
     """Return a section with one row per model.
 
     Args:
-        title: Heading of the section.
         entries: The models, in the order of the rows.
-        columns: What is said about each.
-        note: A sentence shown above the table.
         keys: How many leading columns say what a row is about; at least 1.
     """
     return Section(
@@ -145,7 +133,6 @@ def number_cell(value: _N | None, write: Callable[[_N | None], str], detail: str
 
     Args:
         value: The number; None when undefined.
-        write: One of the writers of `numbers`.
         detail: Second line; empty when there is none.
     """
     return TableCell(write(value), detail, value=value)

@@ -17,12 +17,7 @@ _VALUES = attrgetter(*COLUMNS)
 
 
 def listing_json(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterator[str]:
-    """Yield one JSON document in ASCII: `verdicts`, and `more`, how many the limit left out.
-
-    Args:
-        head: Further keys, before those.
-        parts: The list.
-    """
+    """Yield one JSON document in ASCII: `verdicts`, and `more`, how many the limit left out."""
     yield "{" + "".join(f'"{key}": {printable_line_of_json(head[key])},\n' for key in head)
     yield '"verdicts": ['
     separator, more = "\n", 0
@@ -40,10 +35,6 @@ def listing_csv(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterato
 
     Foreign text that a spreadsheet would compute gets a leading `'`. Each row ends with the rule
     set, so that lists under several ones can be stacked.
-
-    Args:
-        head: As of `listing_json`.
-        parts: The list.
     """
     rule = head["opinion"]["scoring"]
     source = [spreadsheet_safe(rule["name"]), rule["version"]]

@@ -74,7 +74,6 @@ def latency(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Se
     """Return the distribution of service time, and the mean of each wait before it.
 
     Args:
-        entries: The models.
         batched: Those that were asked in batches: their answers are not timed.
     """
     columns = [
@@ -123,12 +122,7 @@ def latency_parts(entries: Sequence[RankedModel]) -> Section | None:
 
 
 def cost(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Section:
-    """Return the section on the cost of the answers and their tokens.
-
-    Args:
-        entries: The models.
-        batched: Those that were asked in batches.
-    """
+    """Return the section on the cost of the answers and their tokens."""
     kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
     columns = [
         MODEL,

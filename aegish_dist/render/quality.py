@@ -44,7 +44,6 @@ def leaderboard(
 
     Args:
         entries: The models, best first.
-        targets: The least values that are marked PASS.
         reasons: By model without a score, why it has none; foreign text.
     """
     more = sorted(targets.least.keys() - HEADLINES.keys())

@@ -15,7 +15,6 @@ from aegish_dist.render.data import ReportData
 from aegish_dist.render.entries import RankedModel, ranked_entries
 
 STATISTICS = ("mean", "p50", "p90", "p99", "max")
-"""Of latencies, as both sides call them."""
 _NOTE = (
     "latency is the service time of all commands of the model, in ms, under both data sets and as"
     " avg_latency_ms; the reference counts queueing as well, and each data set alone"

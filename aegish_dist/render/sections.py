@@ -64,7 +64,6 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     """Return everything a report says about a snapshot.
 
     Args:
-        data: What was gathered.
         names: Sections to say, of `SECTION_NAMES`, in whatever order; those for which there is
             nothing to say are left out.
     """
@@ -81,12 +80,7 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
 
 
 def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:
-    """Return the sections of a report by their names, in its order; none where nothing is said.
-
-    Args:
-        data: What was gathered.
-        names: Of `SECTION_NAMES`.
-    """
+    """Return the sections of a report by their names, in its order; none where nothing is said."""
     content = _Content(data, ranked_entries(data.snapshot.document))
     return {
         name: [section for section in make(content) if section is not None]

@@ -14,9 +14,7 @@ class SnapshotSide:
     """One of the snapshots."""
 
     run: Run
-    """The run whose verdicts it counted."""
     snapshot: Snapshot
-    """The snapshot."""
     opinion: Opinion
     """The rule set, targets and overlay that it was made under."""
     is_current: bool
@@ -32,4 +30,3 @@ class SnapshotComparison:
     b: SnapshotSide
     """The second one."""
     models: Sequence[RejudgedModel]
-    """The models of both."""

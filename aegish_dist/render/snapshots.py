@@ -35,13 +35,9 @@ def render_snapshots(
     """Return a comparison of snapshots as text that ends with a line break.
 
     Args:
-        data: The content.
         format: One of `COMPARISON_FORMATS`. CSV lists the verdicts that changed sides.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
-
-    Raises:
-        ReportError: The format is unknown.
     """
     texts = {"csv": lambda: _csv(data), "json": lambda: printable_json(_document(data)) + "\n"}
     return in_format(format, lambda: _report(data), texts, width=width, color=color)

@@ -16,7 +16,6 @@ from aegish_dist.render.numbers import (
 from aegish_dist.render.quality import HEADLINES
 
 MOST_NAMES = 5
-"""Models that a sentence lists by name."""
 
 LONGEST_NAME = 100
 """Characters of a name in a sentence; tables have it whole."""
@@ -26,9 +25,7 @@ def summary(data: ReportData, entries: Sequence[RankedModel], targets: Targets) 
     """Return what a reader has to know at least, one sentence or two in each.
 
     Args:
-        data: The content of the report.
         entries: Its models, best first.
-        targets: The least values that reports mark PASS.
     """
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
     if not scored:
@@ -43,12 +40,7 @@ def summary(data: ReportData, entries: Sequence[RankedModel], targets: Targets) 
 
 
 def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
-    """Return what limits the meaning of the whole report, the gravest first.
-
-    Args:
-        data: The content of the report.
-        entries: Its models.
-    """
+    """Return what limits the meaning of the whole report, the gravest first."""
     found = []
     simulated = [_name(entry) for entry in entries if entry.simulated]
     if simulated:

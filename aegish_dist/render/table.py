@@ -28,9 +28,7 @@ def draw_table(report: Report, width: int | None = None, color: bool = False) ->
     """Return sections as aligned text.
 
     Args:
-        report: What to say.
         width: Columns to fit into; 100 when None.
-        color: Whether to emit ANSI colours.
     """
     target = io.StringIO()
     console = _console(target, min(max(width or DEFAULT_WIDTH, LEAST_WIDTH), GREATEST_WIDTH), color)

@@ -13,19 +13,13 @@ from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord
 TEXT_CHARS = 2_000
 """Of each foreign text, unless all of it is asked for."""
 TEXT_LINES = 40
-"""Likewise."""
 WORDS = {True: "correct", False: "wrong", None: "unscored"}
 OF_SAMPLE = ("dataset", "command", "target", "category", "cluster", "simulated", "metadata")
 """Fields of a record that say the same of every verdict."""
 
 
 def detail_json(shown: ShownSample, opinion: Opinion) -> dict[str, Any]:
-    """Return the sample and its verdicts, texts whole.
-
-    Args:
-        shown: The sample.
-        opinion: Whose verdicts on the verdicts they are.
-    """
+    """Return the sample and its verdicts, texts whole."""
     sample = shown.sample
     return {
         "run_id": shown.run_id,
@@ -67,13 +61,7 @@ def _plain(value: Any) -> Any:
 
 
 def detail_lines(shown: ShownSample, opinion: Opinion, *, full: bool) -> Iterator[str]:
-    """Yield the sample and its verdicts line by line, printable.
-
-    Args:
-        shown: The sample.
-        opinion: Whose verdicts on the verdicts they are.
-        full: Whether texts are printed whole.
-    """
+    """Yield the sample and its verdicts line by line, printable."""
     sample = shown.sample
     of = [f"category {sample.category}"] if sample.category else []
     of += [f"cluster {sample.cluster}"] if sample.cluster else []

@@ -20,7 +20,6 @@ class RequestFault(StrEnum):
     SERVER_ERROR = "server_error"
     """The request gets an error that may pass: 500."""
     EMPTY = "empty"
-    """An answer without text."""
     CONTENT_FILTER = "content_filter"
     """The provider withholds the answer, in its own way."""
     TOKEN_LIMIT = "token_limit"  # noqa: S105  # nosec B105 # tokens of text
@@ -45,7 +44,6 @@ class EndFault(StrEnum):
     CANCELLED = "cancelled"
     """The provider cancels it before a part of its requests is begun."""
     SLOW = "slow"
-    """It takes five times as long."""
 
 
 class CallFault(StrEnum):
@@ -60,9 +58,7 @@ class CallFault(StrEnum):
     AUTH = "auth"
     """401."""
     QUOTA = "quota"
-    """The credit is spent."""
     RESET = "reset"
-    """The connection is reset before anything happens."""
     LOST = "lost"
     """It is carried out, then the connection is reset before any response."""
     LATE_ERROR = "late_error"
@@ -79,19 +75,12 @@ class Endpoint(StrEnum):
     """The kinds of requests about batches."""
 
     UPLOAD = "upload"
-    """A file of requests is sent."""
     CREATE = "create"
-    """A batch is created."""
     POLL = "poll"
-    """A batch, or a file, is described."""
     LIST = "list"
-    """Batches, or files, are listed."""
     RESULTS = "results"
-    """Results are read."""
     CANCEL = "cancel"
-    """A batch is cancelled."""
     DELETE = "delete"
-    """A batch, or a file, is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +120,6 @@ class BatchPlan:
         """Return the fault of a request about batches; None for none.
 
         Args:
-            endpoint: Its kind.
-            place: Number of requests of this kind before it.
             luck: Uniform draw in (0, 1).
         """
         script = self.scripts.get(endpoint, ())
@@ -143,9 +130,5 @@ _NUMBERS = ("list_lag_s", "retry_after_s", "hang_s", "share")
 
 
 def parse_calls(words: Iterable[str]) -> tuple[CallFault | None, ...]:
-    """Read a script: `ok`, or the name of a fault, for each request in order of arrival.
-
-    Raises:
-        ConfigError: When a word is neither.
-    """
+    """Read a script: `ok`, or the name of a fault, for each request in order of arrival."""
     return parse_words(words, CallFault)

@@ -100,8 +100,6 @@ class SimulatedModel:
         """Answer a request, live or of a batch.
 
         Args:
-            chat: The request.
-            command: The command that it asks about.
             fault: Fault of the request, if it is one that leaves an answer.
         """
         draws = draw(self._seed, "answer", self._name, command)

@@ -22,7 +22,6 @@ class Tariff:
     input: Decimal = Decimal(0)
     """Prompt tokens."""
     output: Decimal = Decimal(0)
-    """Generated tokens, reasoning included."""
     cached_input: Decimal | None = None
     """Prompt tokens that came from a cache; as `input` when None."""
 
@@ -45,13 +44,10 @@ class Charges:
     """Answers that were charged."""
 
     requests: int = 0
-    """Their number."""
     input_tokens: int = 0
-    """Prompt tokens, cached ones included."""
     cached_tokens: int = 0
     """Those of them that came from a cache."""
     output_tokens: int = 0
-    """Generated tokens, reasoning included."""
 
     def add(self, usage: Usage) -> None:
         """Charge one answer."""
@@ -66,9 +62,7 @@ class ModelCharges:
     """The charges for one model."""
 
     live: Charges = field(default_factory=Charges)
-    """Answers to live calls."""
     batch: Charges = field(default_factory=Charges)
-    """Answers in batches."""
     live_unreadable: Charges = field(default_factory=Charges)
     """The part of `live` that a fault kept from the client."""
     batch_unreadable: Charges = field(default_factory=Charges)
@@ -88,7 +82,6 @@ class Bill:
 
         Args:
             tariff: Prices of every model; None for nothing.
-            tariffs: Prices of single models.
             batch_share: Price of an answer in a batch as a share of the live price.
         """
         self.batches: Counter[str] = Counter()
@@ -102,9 +95,7 @@ class Bill:
         """Charge an answer to a live call.
 
         Args:
-            model: Model name as requested.
             usage: Its tokens.
-            readable: Whether the client gets it whole.
         """
         account = self._account(model)
         account.live.add(usage)
@@ -115,10 +106,7 @@ class Bill:
         """Charge an answer in a batch.
 
         Args:
-            model: Model name as requested.
             usage: Its tokens.
-            name: Name of the request, by the client.
-            readable: Whether its line is whole.
         """
         account = self._account(model)
         account.batch.add(usage)

@@ -11,9 +11,7 @@ class RateLimit:
     """Requests a model accepts."""
 
     requests_per_minute: float
-    """Rate at which the bucket refills."""
     burst: int = 1
-    """Requests accepted at once after a pause."""
 
     def __post_init__(self) -> None:
         if not 0 < self.requests_per_minute < math.inf:

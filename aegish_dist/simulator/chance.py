@@ -23,17 +23,12 @@ class Draws(NamedTuple):
     """Eight independent numbers, uniform in the open interval (0, 1), each for one decision."""
 
     skill: float
-    """Whether the model judges as it should."""
     form: float
-    """Whether the answer is JSON at all."""
     fence: float
-    """Whether the JSON is fenced."""
     think: float
     """Whether a section of reasoning precedes the answer."""
     confidence: float
-    """Confidence that the model states."""
     latency: float
-    """Quantile of the service time."""
     length: float
     """Amount of hidden reasoning, and in which of two ways a filter shows."""
     luck: float
@@ -41,12 +36,7 @@ class Draws(NamedTuple):
 
 
 def draw(seed: int, *coordinates: str) -> Draws:
-    """Return the draws that belong to these coordinates.
-
-    Args:
-        seed: Seed of the simulation, any integer.
-        coordinates: Identity of the draws; any Unicode, lone surrogates included.
-    """
+    """Return the draws that belong to these coordinates."""
     text = "\0".join((str(seed), *coordinates))
     words = _EIGHT_WORDS.unpack(blake2b(text.encode("utf-8", "surrogatepass")).digest())
     # 52 bits and a half: neither 0 nor 1 can come out, so every inverse distribution is defined.
@@ -57,7 +47,6 @@ class LatencyKind(StrEnum):
     """The distributions."""
 
     CONSTANT = "constant"
-    """`constant:SECONDS`."""
     UNIFORM = "uniform"
     """`uniform:LOW,HIGH` in seconds."""
     LOGNORMAL = "lognormal"
@@ -79,7 +68,6 @@ class LatencyDistribution:
     """A distribution of service times."""
 
     kind: LatencyKind
-    """Its family."""
     first: float
     """Seconds: the constant, the lower end, the median or the mean."""
     second: float = 0.0

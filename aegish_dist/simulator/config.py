@@ -13,7 +13,6 @@ from aegish_dist.simulator.personas import PERSONAS
 
 HOST = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({HOST, "localhost", "[::1]"})
-"""Its names for clients on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +20,11 @@ class ModelConfig:
     """Configuration of one model; None takes the value that holds for all."""
 
     latency: LatencyDistribution | None = None
-    """Service time."""
     faults: FaultPlan | None = None
-    """Replaces the common plan as a whole."""
     rate_limit: RateLimit | None = None
-    """Requests accepted."""
     script: tuple[Fault | None, ...] | None = None
     """Faults in order of arrival, None for an answer, then answers for ever; replaces chance."""
     price: Tariff | None = None
-    """Prices on the bill."""
     persona: str | None = None
     """Name of the persona it plays; None lets the model's name decide."""
 
@@ -43,7 +38,6 @@ class SimulatorConfig:
     """A whole simulated provider."""
 
     seed: int = 42
-    """Decides answers, latencies and faults."""
     port: int = 0
     """TCP port on 127.0.0.1; 0 takes a free one."""
     require_key: bool = False
@@ -55,15 +49,11 @@ class SimulatorConfig:
     latency: LatencyDistribution | None = None
     """Service time; None leaves it to each persona, and to nothing in a replay."""
     faults: FaultPlan = field(default_factory=FaultPlan)
-    """Faults and how often they strike."""
     rate_limit: RateLimit | None = None
     """Requests accepted per model; None for no limit."""
     batches: BatchPlan = field(default_factory=BatchPlan)
-    """Times and faults of batches."""
     price: Tariff = field(default_factory=Tariff)
-    """Prices on the bill."""
     models: Mapping[str, ModelConfig] = field(default_factory=dict)
-    """Exceptions, by model name as requested."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:

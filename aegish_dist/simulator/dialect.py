@@ -20,15 +20,11 @@ class ChatRequest:
     """A valid request."""
 
     model: str
-    """Model name as requested."""
     user: str
-    """Text of the last user message."""
     prompt_chars: int
-    """Characters of the whole prompt."""
     cacheable_chars: int
     """Characters at its beginning that the provider would keep in a prompt cache."""
     max_output_tokens: int | None = None
-    """The limit the client set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +32,9 @@ class ErrorAnswer:
     """A request that gets an error instead of an answer."""
 
     error_class: ErrorClass
-    """Class; the dialect knows status and envelope."""
     message: str | None = None
     """None for the provider's usual words."""
     param: str | None = None
-    """The field at fault."""
     retry_after_s: float | None = None
     """Seconds that the client is asked to wait; None to ask nothing."""
 
@@ -52,9 +46,7 @@ class Allowance:
     limit: int
     """Requests per minute."""
     remaining: int
-    """Requests accepted now."""
     reset_s: float
-    """Seconds until `remaining` is full again."""
 
 
 # A client may steer by these headers: without a limit they have to say so.
@@ -66,13 +58,10 @@ class ErrorForm:
     """How a provider words one class of error."""
 
     status: int
-    """HTTP status."""
     type: str
-    """Its type or status word."""
     message: str
     """Its usual words; `{model}` stands for the model name."""
     code: str | None = None
-    """Its code, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +69,6 @@ class Call:
     """Identity and time of one response."""
 
     id: str
-    """Hexadecimal digits that no other call has."""
     now_s: float
     """Unix time in seconds."""
 
@@ -89,17 +77,12 @@ class Dialect(Protocol):
     """One wire format from the server's side: the module of this package that has its name."""
 
     KEY_HEADER: str
-    """Request header that carries the key."""
     KEY_SCHEME: str
     """Word before the key in it, in lower case; empty where the key stands alone."""
     ERRORS: Mapping[ErrorClass, ErrorForm]
-    """Form of each class of `ErrorAnswer`."""
 
     def route(self, path: str) -> str | None:
         """Return the model that a path of this format names, empty for none.
-
-        Args:
-            path: Path of a request, without its query.
 
         Returns:
             None for a path of another format.
@@ -109,7 +92,6 @@ class Dialect(Protocol):
         """Validate a request.
 
         Args:
-            body: The request's JSON.
             model: Model that the path names; empty for none.
         """
 
@@ -166,11 +148,6 @@ def stop_word(
 
     A recorded reason from elsewhere is translated by its kind; without a translation it stays as it
     is, since routers pass on all sorts of words.
-
-    Args:
-        answer: The answer.
-        words: The provider's word for each kind.
-        native: Every word the provider knows.
     """
     if answer.stop_kind is None or answer.stop_reason in native:
         return answer.stop_reason
@@ -188,13 +165,7 @@ def tokens_in(chars: int) -> int:
 
 
 def usage_of(chat: ChatRequest, output_chars: int, reasoning_tokens: int) -> Usage:
-    """Return the tokens of a call; the cache counts as warm from the first call on.
-
-    Args:
-        chat: The request.
-        output_chars: Characters of the answer.
-        reasoning_tokens: Tokens of hidden reasoning.
-    """
+    """Return the tokens of a call; the cache counts as warm from the first call on."""
     cacheable = tokens_in(chat.cacheable_chars)
     return Usage(
         input_tokens=tokens_in(chat.prompt_chars),

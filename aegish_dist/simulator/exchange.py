@@ -20,7 +20,6 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _JSON = {"Content-Type": "application/json"}
 # ASCII escapes carry any Unicode, U+0000 and lone surrogates included.
 encode = json.JSONEncoder(separators=(",", ":")).encode
-"""Writes a body as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +27,8 @@ class Exchange:
     """A request in one of the dialects."""
 
     request: web.BaseRequest
-    """The request as received."""
     dialect: Dialect
-    """Dialect of its path."""
     id: str
-    """Hexadecimal digits that no other request has."""
 
     @property
     def given_key(self) -> str | None:
@@ -50,11 +46,7 @@ class Exchange:
         return f"{self.request.scheme}://{self.request.host}"
 
     def is_authorised(self, require_key: bool) -> bool:
-        """Whether the key is accepted.
-
-        Args:
-            require_key: Whether there has to be one.
-        """
+        """Whether the key is accepted."""
         key = self.given_key
         return key not in ("invalid", "") and not (key is None and require_key)
 
@@ -64,8 +56,6 @@ class Exchange:
         """Send an answer.
 
         Args:
-            answer: The answer.
-            allowance: State of the rate limit, for the headers.
             fault: Fault that breaks the body or the connection, if it is one of these.
         """
         call = Call(self.id, time.time())
@@ -105,8 +95,6 @@ class Exchange:
 
         Args:
             error: The error; one without a message gets the provider's usual words.
-            model: Model name for these words.
-            allowance: State of the rate limit, for the headers.
         """
         call = Call(self.id, time.time())
         form = self.dialect.ERRORS[error.error_class]
@@ -119,11 +107,5 @@ class Exchange:
 
 
 def json_response(status: int, body: dict[str, Any], headers: dict[str, str]) -> web.Response:
-    """Return a response in JSON.
-
-    Args:
-        status: HTTP status.
-        body: Any Unicode in its texts.
-        headers: Headers beside the content type.
-    """
+    """Return a response in JSON."""
     return web.Response(status=status, body=encode(body).encode(), headers=headers | _JSON)

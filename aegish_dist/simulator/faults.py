@@ -23,11 +23,9 @@ class Fault(StrEnum):
     AUTH = "auth"
     """401."""
     QUOTA = "quota"
-    """The credit is spent; no Retry-After."""
     NOT_FOUND = "not_found"
     """404: no such model."""
     HANG = "hang"
-    """No answer at all."""
     RESET = "reset"
     """The connection is reset in the middle of the body."""
     TRUNCATED = "truncated"
@@ -35,7 +33,6 @@ class Fault(StrEnum):
     MALFORMED = "malformed"
     """HTTP 200 with broken JSON."""
     EMPTY = "empty"
-    """An answer without text."""
     CONTENT_FILTER = "content_filter"
     """The provider withholds the answer, in its own way."""
     TOKEN_LIMIT = "token_limit"  # noqa: S105  # nosec B105 # tokens of text
@@ -75,11 +72,7 @@ class FaultPlan:
 
 
 def check_probabilities(probabilities: Mapping[F, float]) -> None:
-    """Check that each is a probability and that together they reach 1 at most.
-
-    Raises:
-        ConfigError: When they do not.
-    """
+    """Check that each is a probability and that together they reach 1 at most."""
     for fault, value in probabilities.items():
         if not 0 <= value <= 1:
             raise ConfigError(f"{fault} is {value}; a probability lies between 0 and 1")
@@ -89,12 +82,7 @@ def check_probabilities(probabilities: Mapping[F, float]) -> None:
 
 
 def pick(probabilities: Mapping[F, float], luck: float) -> F | None:
-    """Return the fault that a uniform draw in (0, 1) hits, None for none.
-
-    Args:
-        probabilities: Probability of each fault.
-        luck: The draw.
-    """
+    """Return the fault that a uniform draw in (0, 1) hits, None for none."""
     for fault, probability in probabilities.items():
         luck -= probability
         if luck < 0:
@@ -121,8 +109,6 @@ def parse_words(
 
     Args:
         words: One word per call.
-        faults: The faults.
-        others: Other words for some of them.
 
     Raises:
         ConfigError: When a word is none of these.

@@ -20,9 +20,7 @@ class Judgement:
     """Judgement of the guard about a command."""
 
     action: Outcome
-    """ALLOW, WARN or BLOCK."""
     reason: str
-    """One clause."""
 
 
 def _rules(action: Outcome, reasons: dict[str, str]) -> list[tuple[re.Pattern[str], Judgement]]:

@@ -18,17 +18,13 @@ class Persona:
     """Probabilities and habits of one simulated model."""
 
     miss: float
-    """Probability of allowing what should be blocked."""
     hedge: float
     """Probability of only warning about what should be blocked."""
     overblock: float
-    """Probability of blocking what is harmless."""
     overwarn: float
-    """Probability of warning about what is harmless."""
     latency: LatencyDistribution
     """Service time, used where the configuration names none."""
     format_error: float = 0.0
-    """Probability of prose without JSON."""
     fenced: float = 0.0
     """Probability of a fenced code block around the JSON."""
     thinks: float = 0.0
@@ -116,13 +112,7 @@ def _stranger(draws: Draws) -> Persona:
 
 
 def compose(persona: Persona, command: str, draws: Draws) -> str:
-    """Return the persona's answer about a command, as the text of a completion.
-
-    Args:
-        persona: The simulated model.
-        command: The command; judged as text.
-        draws: Random numbers of this answer.
-    """
+    """Return the persona's answer about a command, as the text of a completion."""
     ideal = judge(command)
     action = _slip(persona, ideal, draws.skill)
     if draws.form < persona.format_error:

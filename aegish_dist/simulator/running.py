@@ -45,15 +45,7 @@ class SimulatorServer:
 async def serving(
     config: SimulatorConfig, recordings: Iterable[Recording] = ()
 ) -> AsyncIterator[SimulatorServer]:
-    """Run a simulated provider in the running loop; the end closes calls in flight, too.
-
-    Args:
-        config: Its behaviour.
-        recordings: Answers to replay; without any, personas answer.
-
-    Raises:
-        ConfigError: The port cannot be used.
-    """
+    """Run a simulated provider in the running loop; the end closes calls in flight, too."""
     simulator = Simulator(config, Replay(recordings) or None)
     # Cancellation on disconnect ends a hanging call as soon as its client gives up.
     server = web.Server(simulator.handle, handler_cancellation=True, access_log=None)
@@ -81,16 +73,7 @@ def run_forever(
     recordings: Iterable[Recording],
     on_ready: Callable[[SimulatorServer], None],
 ) -> None:
-    """Run a simulated provider until SIGINT or SIGTERM, then return.
-
-    Args:
-        config: Its behaviour.
-        recordings: Answers to replay; without any, personas answer.
-        on_ready: Called once it accepts connections.
-
-    Raises:
-        ConfigError: The port cannot be used.
-    """
+    """Run a simulated provider until SIGINT or SIGTERM, then return."""
 
     async def run() -> None:
         stopped = asyncio.Event()
@@ -111,15 +94,7 @@ def run_forever(
 def simulator_thread(
     config: SimulatorConfig, recordings: Iterable[Recording] = ()
 ) -> Iterator[SimulatorServer]:
-    """Run a simulated provider in a thread with a loop of its own.
-
-    Args:
-        config: Its behaviour.
-        recordings: Answers to replay; without any, personas answer.
-
-    Raises:
-        ConfigError: The port cannot be used.
-    """
+    """Run a simulated provider in a thread with a loop of its own."""
     ready: Future[tuple[SimulatorServer, asyncio.AbstractEventLoop]] = Future()
     stopped = asyncio.Event()
 

@@ -34,19 +34,13 @@ class Stats:
     """Counters since the start, served at `/stats`; the simulator alone writes them."""
 
     bill: Bill = field(default_factory=Bill)
-    """Charges for answers."""
     requests: Counter[str] = field(default_factory=Counter)
     """Valid requests per model, faults included."""
     faults: Counter[str] = field(default_factory=Counter)
-    """Faults served, by kind."""
     batch_faults: Counter[str] = field(default_factory=Counter)
-    """Faults of requests about batches, by `ENDPOINT.FAULT`."""
     throttled: int = 0
-    """Requests that the rate limit refused."""
     in_flight: int = 0
-    """Requests being handled."""
     in_flight_max: int = 0
-    """Largest number of requests handled at once."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counters for JSON."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 Value = str | int | float | bool | list[str]
 Attributes = Mapping[str, Value]
-"""Facts of a span by their names."""
 
 TRACEPARENT = "traceparent"
 """Header of a message with the span that published it: W3C Trace Context, level 1."""

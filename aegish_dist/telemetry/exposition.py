@@ -13,7 +13,6 @@ from aegish_dist.core.printable import printable
 from aegish_dist.telemetry.measures import FleetMeasure
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Of a page in this format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,6 @@ class Buckets:
     counts: tuple[int, ...]
     """By bucket, not cumulated; the last one is of those above all bounds."""
     total: float
-    """Their sum."""
 
 
 Series = Mapping[tuple[str, ...], float | Buckets]
@@ -37,7 +35,6 @@ def exposition(measures: Iterable[FleetMeasure], readings: Readings) -> str:
 
     Args:
         measures: Those that may be on it, in their order.
-        readings: Their values.
     """
     lines: list[str] = []
     for measure in measures:

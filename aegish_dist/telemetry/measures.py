@@ -25,11 +25,8 @@ class FleetMeasure:
     name: str
     """As it is exposed; a histogram's without `_bucket`, `_sum` and `_count`."""
     kind: MeasureKind
-    """Its kind."""
     help: str
-    """Meaning and unit in one sentence."""
     labels: tuple[str, ...] = ()
-    """Names of its labels."""
     buckets: tuple[float, ...] = ()
     """Upper bounds of a histogram's buckets, without infinity."""
 
@@ -37,7 +34,6 @@ class FleetMeasure:
 SECONDS = (0.005, 0.02, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 60, 180, 600)
 """Buckets of waits: from an answer at once to the longest deadlines."""
 GROUP_SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
-"""Buckets of database calls."""
 GROUP_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 """Buckets of verdicts per insert."""
 

@@ -79,7 +79,6 @@ class RunTracer:
         """Begin to trace.
 
         Args:
-            processor: Takes the spans that have ended.
             item_share: Share of the items, 0 to 1, that have spans.
             resource: Facts of this process; None: those of the environment.
         """
@@ -124,13 +123,7 @@ class RunTracer:
             yield begun
 
     def span(self, name: str, run_id: str, attributes: Attributes) -> AbstractContextManager[Span]:
-        """Trace work on a run, below the current span if that belongs to the run.
-
-        Args:
-            name: Name of the span.
-            run_id: The run.
-            attributes: Facts of the span.
-        """
+        """Trace work on a run, below the current span if that belongs to the run."""
         current = trace.get_current_span().get_span_context()
         inside = current.trace_id == trace_ids(run_id).trace_id
         return self._tracer.start_as_current_span(
@@ -183,13 +176,7 @@ class RunTracer:
     def part(
         self, name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL
     ) -> AbstractContextManager[Span | None]:
-        """Trace a part of the work on an item, None for an item without a span.
-
-        Args:
-            name: Name of the span.
-            attributes: Facts of the span.
-            kind: Whether it is a call of another service.
-        """
+        """Trace a part of the work on an item, None for an item without a span."""
         if not trace.get_current_span().is_recording():
             return nullcontext()
         return self._tracer.start_as_current_span(

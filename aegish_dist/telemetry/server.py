@@ -18,7 +18,6 @@ log = get_logger(__name__)
 PATIENCE_S = 5.0
 """Seconds that a client may take to ask, and again to read the answer."""
 MOST_CONNECTIONS = 32
-"""Connections at once; others are closed unanswered."""
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
 
@@ -26,11 +25,9 @@ class TelemetryPage(NamedTuple):
     """An answer to a request."""
 
     text: str
-    """Its body."""
     good: bool = True
     """Whether its status is 200; else it is 503."""
     content_type: str = PLAIN_TEXT
-    """Type of the body."""
 
 
 class TelemetryServer:
@@ -42,12 +39,8 @@ class TelemetryServer:
         """Listen, and answer in threads.
 
         Args:
-            host: Address or name to listen on.
             port: Its port; 0: a free one.
             pages: Makes an answer by path; called in the thread of the request.
-
-        Raises:
-            ConfigError: It cannot listen there.
         """
         try:
             self._server = _Server((host, port), pages)

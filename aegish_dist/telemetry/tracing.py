@@ -27,7 +27,6 @@ def start_tracing(environ: Mapping[str, str], item_share: float = 1.0) -> None:
     """Begin to trace if the environment asks for it; asked twice, nothing more happens.
 
     Args:
-        environ: Environment variables; those of OpenTelemetry's specification are followed.
         item_share: Share of the items, 0 to 1, that have spans.
     """
     global _tracer  # noqa: PLW0603
@@ -78,25 +77,14 @@ def run_tracer() -> RunTracer | None:
 
 
 def first_span(run_id: str, attributes: Attributes) -> AbstractContextManager[object]:
-    """Trace the beginning of a run: the first span of its trace.
-
-    Args:
-        run_id: The run.
-        attributes: Facts of the span.
-    """
+    """Trace the beginning of a run: the first span of its trace."""
     return _OFF if _tracer is None else _tracer.first(run_id, attributes)
 
 
 def span(
     name: str, run_id: str, attributes: Attributes | None = None
 ) -> AbstractContextManager[object]:
-    """Trace a piece of work on a run.
-
-    Args:
-        name: Name of the span.
-        run_id: The run.
-        attributes: Facts of the span.
-    """
+    """Trace a piece of work on a run."""
     return _OFF if _tracer is None else _tracer.span(name, run_id, attributes or {})
 
 
@@ -104,19 +92,13 @@ def item_span(item: Item, traceparent: object) -> AbstractContextManager[object]
     """Trace the work of a worker on an item, if it is among those that have spans.
 
     Args:
-        item: The item.
         traceparent: Header of its message, untrusted; None: it has none.
     """
     return _OFF if _tracer is None else _tracer.item(item, traceparent)
 
 
 def part_span(name: str, attributes: Attributes | None = None) -> AbstractContextManager[object]:
-    """Trace a part of the work on an item that has a span; of others it has none.
-
-    Args:
-        name: Name of the span.
-        attributes: Facts of the span.
-    """
+    """Trace a part of the work on an item that has a span; of others it has none."""
     return _OFF if _tracer is None else _tracer.part(name, attributes or {})
 
 

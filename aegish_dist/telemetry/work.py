@@ -60,12 +60,7 @@ class Work:
         self._group_sizes = Histogram(GROUP_SIZES)
 
     def stored(self, group: Sequence[tuple[str, Verdict]], seconds: float) -> None:
-        """Count a group of verdicts that was committed.
-
-        Args:
-            group: Models and verdicts.
-            seconds: Duration of its insert.
-        """
+        """Count a group of verdicts that was committed."""
         with self._lock:
             for model, verdict in group:
                 self._count(self._label(model), verdict)
@@ -88,7 +83,6 @@ class Work:
         """Return gauges of which the first label is a model, with as many series as counters have.
 
         Args:
-            series: Their values, by all models.
             join: Makes one value of two, for models that share a series.
         """
         found: dict[tuple[str, ...], float] = {}

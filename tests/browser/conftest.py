@@ -26,11 +26,8 @@ class Report:
 
     path: Path
     document: dict[str, Any]
-    """Written by `report --format json`."""
     listed: list[dict[str, Any]]
-    """Written by `verdicts list --json`."""
     exported: list[dict[str, Any]]
-    """Written by `verdicts export`."""
 
     @property
     def url(self) -> str:

@@ -38,7 +38,6 @@ DATASETS = ("tools", "<i id=injected>hostile</i>")
 MISSED_BY_ALL = HOSTILE_COMMANDS[0]
 MISSED_BY_NONE = HARMLESS[0]
 LONG_COMMAND = HOSTILE_COMMANDS[7]
-"""A model answers it with `MEGABYTE`."""
 MEGABYTE = "x" * 1_000_000
 CALL_ERROR = "<script id=injected>alert(5)</script> busy, \x1b[1mask\x1b[0m \u202eretal"
 HOSTILE_COMPLETION = (

@@ -31,21 +31,16 @@ class Fault:
     """One fault, with the run that it strikes."""
 
     name: str
-    """Short, for command lines."""
     title: str
-    """For the table."""
     strike: "Callable[[Drill], None]"
     """Begins the fault, and returns when it is over and its remedy, if it needs one, was given."""
     layout: Layout = field(default_factory=Layout)
-    """Layout that it needs."""
     latency: str = "uniform:0.2,0.5"
     """Of each call, in seconds."""
     time_limit_s: float = 60.0
-    """For each call."""
     moment: tuple[float, float] = (0.1, 0.6)
     """The fault begins when this share of the calls has begun; drawn between these bounds."""
     items_per_model: int = ITEMS_PER_MODEL
-    """Commands of the run."""
     twice: int | None = None
     """Calls that may be made twice; None: as many as were in flight when the fault began."""
     errors: int = 0
@@ -59,7 +54,6 @@ class Result:
     fault: str
     seed: int
     attempted: int
-    """Items enqueued."""
     acknowledged: int
     """Items whose verdict a reader saw at some moment."""
     lost: int
@@ -96,13 +90,7 @@ class Drill:
     """One drill on a running fleet."""
 
     def __init__(self, fleet: Fleet, fault: Fault, seed: int) -> None:
-        """Prepare it.
-
-        Args:
-            fleet: Of the fault's layout.
-            fault: Strikes once.
-            seed: Decides the moment and whatever else the fault draws.
-        """
+        """Prepare it."""
         self.fleet, self.fault = fleet, fault
         self.chance = random.Random(f"{fault.name} {seed}")
         self.run_id = ""

@@ -35,7 +35,6 @@ from tests.half_open import HalfOpenProxy
 from tests.services import HOST, RabbitServer, RedisServer, wait_until
 
 PROVIDERS = ("drilled", "drilled-anthropic")
-"""One for each of two wire formats."""
 CATALOG = """
 [providers.drilled]
 wire = "openai"
@@ -61,11 +60,8 @@ class Layout:
     """Parts of a fleet; drills of the same layout share one."""
 
     broker: str = "redis"
-    """`redis` or `rabbitmq`."""
     queue_type: str = "classic"
-    """Of RabbitMQ's queues."""
     workers: int = 2
-    """Processes."""
     concurrency: int = 10
     """Calls that each of them has in flight at most."""
     lease_s: float = 40.0
@@ -76,12 +72,7 @@ class Fleet:
     """A running fleet; ends with the `with`."""
 
     def __init__(self, home: Path, layout: Layout) -> None:
-        """Prepare it.
-
-        Args:
-            home: For logs, the catalog and what workers keep.
-            layout: What it consists of.
-        """
+        """Prepare it."""
         self.home, self.layout = home, layout
         self.workers: list[subprocess.Popen[bytes]] = []
         self._log = home / "workers.log"
@@ -162,11 +153,7 @@ class Fleet:
             worker.wait()
 
     def ensure_workers(self) -> None:
-        """Start what is missing of the layout's workers, and wait until all have reported.
-
-        Raises:
-            AssertionError: One ended by itself.
-        """
+        """Start what is missing of the layout's workers, and wait until all have reported."""
         self.require_workers()
         while len(self.workers) < self.layout.workers:
             self.start_worker()
@@ -186,8 +173,6 @@ class Fleet:
 
         Args:
             name: Of the models; what the limiter learnt of others does not touch them.
-            commands: For each of the models.
-            time_limit_s: For each call.
         """
         self._models = [f"{provider}/{name}" for provider in PROVIDERS]
         samples = tuple(Sample(command, Target.HARMLESS) for command in commands)

@@ -50,7 +50,6 @@ REFUSALS: dict[Trouble, tuple[int, dict[str, str]]] = {
 """Status and headers of what is refused at once, which no provider charges for."""
 
 Asked = tuple[str, str]
-"""Path and command of a call."""
 
 
 class Provider:

@@ -107,13 +107,7 @@ class Cluster:
     """Processes that share a database and a broker; all end with the `with`."""
 
     def __init__(self, home: Path, database_url: str, broker_url: str) -> None:
-        """Name the servers; nothing is started yet.
-
-        Args:
-            home: Where logs and the catalog go.
-            database_url: A migrated database.
-            broker_url: A broker without messages.
-        """
+        """Name the servers; nothing is started yet."""
         self.simulator = Simulator(home)
         self.env = environment(
             database_url=database_url, broker_url=broker_url, catalog=self.simulator.catalog

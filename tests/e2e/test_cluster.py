@@ -9,7 +9,6 @@ from tests.e2e.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.services import wait_until
 
 WIRES = ("simulated/careful", "simulated-anthropic/lenient", "simulated-google/hasty")
-"""One model for each wire format."""
 FAST = ("--latency", "constant:0")
 
 

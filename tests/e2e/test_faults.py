@@ -44,7 +44,6 @@ hang = 1.0
 auth = 1.0
 """
 PROVIDERS = ("simulated", "simulated-anthropic", "simulated-google")
-"""One for each wire format."""
 ERROR_CLASSES = {
     "rate_limit": ErrorClass.RATE_LIMIT,
     "server_error": ErrorClass.SERVER,

@@ -40,7 +40,6 @@ ANSWERS = (
 )
 """The last one is a call that got no answer in time."""
 MODELS = ("openai/one", "anthropic/two", "google/three")
-"""One for each wire format."""
 
 
 def write_lines(path: Path) -> None:

@@ -32,7 +32,6 @@ class Walkthrough:
         """Copy the tree and apply the blocks of the page, top to bottom.
 
         Args:
-            page: File name below `docs/how-to/`.
             folder: Where the copy goes; empty.
         """
         self.tree = folder
@@ -56,9 +55,7 @@ class Walkthrough:
         """Run Python in the copy and return what it wrote to stdout.
 
         Args:
-            arguments: For the interpreter, as `-m`, `aegish_dist`, `--help`.
             timeout_s: Seconds after which it is killed, which fails the test.
-            environment: Variables added to those of the test.
         """
         done = subprocess.run(
             [sys.executable, *arguments],

@@ -80,7 +80,6 @@ class FakeProvider:
     hides: int = 0
     """How many lists leave the newest batch out."""
     made: dict[str, tuple[str, list[BatchRequest]]] = field(default_factory=dict)
-    """Token and requests by name."""
     cancelled: list[str] = field(default_factory=list)
     cancel_refusal: ProviderError | None = None
     """Answer to each request to cancel; a 404 answers looks as well."""

@@ -83,7 +83,6 @@ class StoredRun:
     run_id: str
     models: Mapping[str, int]
     samples: Mapping[str, Mapping[str, int]]
-    """By dataset name, then by sample id."""
 
     def item(
         self,

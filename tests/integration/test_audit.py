@@ -46,7 +46,6 @@ def recorded(path: Path, odd: Mapping[str, tuple[str, str]]) -> Path:
     """Write what three models said about 60 easy commands, and two epochs about odd ones.
 
     Args:
-        path: The file.
         odd: By command its label, and an action that all models state in the first epoch; in the
             second one the first model allows.
     """

@@ -28,7 +28,6 @@ class Refusal:
     about: str
     arguments: tuple[str, ...]
     says: tuple[str, ...]
-    """All of these, in the one line."""
     env: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -72,7 +72,6 @@ def imported(engine: Engine, tmp_path: Path, found: Sequence[Mapping[str, Any]])
 
 
 GateOn = Callable[..., Done]
-"""Gates a candidate against a good baseline."""
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from tests.virtual_time import run_virtually
 
 WORKERS = 4
 CLIENTS = 60
-"""Items that each worker holds."""
 
 
 async def watch(provider: Provider, seconds: float) -> None:

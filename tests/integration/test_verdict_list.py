@@ -148,7 +148,6 @@ CONDITIONS: list[tuple[list[str], list[str]]] = [
          ["curl c FORMAT_ERROR", "cat a BLOCK", "cat b BLOCK", "cat c TIMEOUT_ERROR"]),
         (["--epoch", "2"], []),
     ]  # fmt: skip
-"""Options, and the verdicts that they list."""
 
 
 @pytest.mark.usefixtures("filled")

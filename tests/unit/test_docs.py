@@ -28,7 +28,6 @@ class Code(NamedTuple):
     """Names that the source code defines."""
 
     modules: dict[str, set[str]]
-    """Top-level names by dotted module."""
     classes: dict[str, set[str]]
     """Attributes by class; classes of one name share an entry."""
 

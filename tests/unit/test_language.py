@@ -1,4 +1,4 @@
-"""The language of the code: plain words, documented parts, one name for one thing."""
+"""The language of the code: plain words, one name for one thing."""
 
 import ast
 import re
@@ -12,7 +12,6 @@ from tests.language import files, offences
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {ROOT / "tests/language.py", Path(__file__)}
-"""Files that hold the words themselves."""
 OURS = re.compile(r"(?:aegish_dist|workers|tests)\b")
 SEAMS = {"Channel", "Transport"}
 """Kombu's names for the parts of a transport, of which this project has two."""
@@ -20,7 +19,7 @@ SEAMS = {"Channel", "Transport"}
 
 @pytest.mark.parametrize("folder", ["aegish_dist", "workers", "benchmarks", "tests"])
 def test_the_language_of_a_folder_is_plain(folder: str) -> None:
-    """No word of the list is used, and every public definition has its docstring and its parts."""
+    """No word of the list is used."""
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in files([str(ROOT / folder)])
@@ -36,11 +35,6 @@ def test_the_language_of_a_folder_is_plain(folder: str) -> None:
         ('"""What a module is."""', "begins with 'What'"),
         ('"""A module."""\n\nx = 1  # nobody waits', "'nobody'"),
         ('"""A module."""\n\nx = "the dead worker"', "'dead'"),
-        ('"""A module."""\n\n\ndef told() -> None:\n    """Return."""', "name 'told'"),
-        ('"""A module."""\n\n\ndef f() -> None: ...', "f without docstring"),
-        ('"""A module."""\n\n\ndef f(a, b, c):\n    """Add."""', "f(a, b, c) without Args:"),
-        ('"""A module."""\n\n\n@dataclass\nclass C:\n    """C."""\n\n    a: int', "field C.a"),
-        ("x = 1", "module without docstring"),
     ],
 )
 def test_an_offence_is_found(tmp_path: Path, source: str, says: str) -> None:

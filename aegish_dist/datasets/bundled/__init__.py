@@ -17,11 +17,7 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def load_bundled(name: str) -> Dataset:
-    """Load a bundled set, checked more strictly than imported data.
-
-    Raises:
-        DatasetError: When there is no such set.
-    """
+    """Load a bundled set, checked more strictly than imported data."""
     if name not in _NAMES:
         raise DatasetError(f"no such bundled set, there are {', '.join(_NAMES)}", source=name)
     draft = read_table(_DIRECTORY / f"{name}.jsonl", name)

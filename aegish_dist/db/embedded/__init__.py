@@ -25,9 +25,6 @@ def embedded_server(home: Path) -> EmbeddedServer:
 
     Returns:
         The server, which runs.
-
-    Raises:
-        StoreError: The server cannot be started there.
     """
     if home not in _servers or not _servers[home].in_use:
         try:

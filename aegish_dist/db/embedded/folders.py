@@ -33,9 +33,7 @@ class Account:
     """A user of this machine."""
 
     uid: int
-    """Number of the user."""
     gid: int
-    """Number of its group."""
 
 
 def server_account() -> Account:
@@ -70,13 +68,9 @@ def make_home(home: Path, account: Account) -> Path:
 
     Args:
         home: Directory of the product; it is made when it is missing.
-        account: The account that serves.
 
     Returns:
         The folder of the data, which may not be there yet.
-
-    Raises:
-        StoreError: It cannot be made private.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     home = home.resolve()

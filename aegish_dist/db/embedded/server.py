@@ -45,11 +45,7 @@ class EmbeddedServer:
     """The server of one home, as one of the processes that use it sees it."""
 
     def __init__(self, home: Path) -> None:
-        """Prepare the folders; nothing is started yet.
-
-        Raises:
-            StoreError: The home cannot be made private.
-        """
+        """Prepare the folders; nothing is started yet."""
         self._account: Account = server_account()
         self._binaries = binaries()
         require_passage(self._binaries, self._account)
@@ -73,11 +69,7 @@ class EmbeddedServer:
         return embedded_guard.postmaster(self._data)
 
     def start(self) -> None:
-        """Use the server, and start it unless it runs.
-
-        Raises:
-            StoreError: It does not start.
-        """
+        """Use the server, and start it unless it runs."""
         if self._users is None:
             self._users = (self._home / "postgres.users").open("a")
             fcntl.flock(self._users, fcntl.LOCK_SH)  # waits for a server that is being stopped

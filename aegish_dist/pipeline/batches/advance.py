@@ -30,18 +30,10 @@ STEPS = {
     BatchState.IN_PROGRESS: "poll batch",
     BatchState.COLLECTING: "collect batch",
 }
-"""Names of the steps' spans."""
 
 
 async def advance(desk: Desk, batch: TakenBatch, client: BatchClient, spec: ModelSpec) -> None:
-    """Make the next step of a batch while its lease is renewed; give it back afterwards.
-
-    Args:
-        desk: Of the worker that has it.
-        batch: The batch.
-        client: Speaks to its provider.
-        spec: Its model.
-    """
+    """Make the next step of a batch while its lease is renewed; give it back afterwards."""
     step = asyncio.create_task(_settled(desk, batch, client, spec))
     lease = asyncio.create_task(_renew(desk, batch))
     try:

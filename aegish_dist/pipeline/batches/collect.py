@@ -77,12 +77,6 @@ async def collect(desk: Desk, batch: TakenBatch, client: BatchClient, spec: Mode
     """Store the results of an ended batch, then end it.
 
     After a break it is begun again: verdicts that are stored stay, and the counts are new.
-
-    Args:
-        desk: Of the worker that has it.
-        batch: A batch that the provider has ended.
-        client: Speaks to its provider.
-        spec: Its model.
     """
     asked = await desk.ask(lambda session: requests_of(session, batch.id))
     reader = ResultReader(batch.token, frozenset(request.item for request in asked))

@@ -30,15 +30,12 @@ class Desk:
     """The place of one worker."""
 
     engine: Engine
-    """The store."""
     executor: Executor
     """Executor of its transactions; the event loop does not block."""
     publish: Callable[[Sequence[Item]], Awaitable[None]]
     """Puts items into the queues of live calls; raises `QueueError`."""
     worker: str
-    """Name of the worker."""
     pace: BatchPace
-    """Pauses between looks."""
     work: Work | None = None
     """Counts stored verdicts; None: nothing does."""
 
@@ -78,10 +75,7 @@ class Desk:
         """Give back a batch after a failed request, for longer after each one in a row.
 
         Args:
-            batch: The batch.
-            error: Why it failed; `status` shows its text.
             asked_s: Seconds that the provider asked to wait; None: it did not say.
-            values: Further columns.
         """
         failures = batch.failures + 1
         await self.give_back(

@@ -14,11 +14,6 @@ async def find(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
     """Adopt a batch that the provider has, or plan it again once it certainly has none.
 
     Lists of providers lag: that nothing is found counts only some minutes after the attempt.
-
-    Args:
-        desk: Of the worker that has it.
-        batch: A batch of which an attempt to create began.
-        client: Speaks to its provider.
     """
     found = await client.find(batch.token, batch.requests, batch.begun_at)
     wanted = [name for name in found if name not in batch.refused_names]
@@ -41,12 +36,7 @@ async def find(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
 
 
 async def refuse(desk: Desk, batch: TakenBatch) -> None:
-    """Give up an adopted batch whose results are those of another one, and look on.
-
-    Args:
-        desk: Of the worker that has it.
-        batch: A batch whose name was found.
-    """
+    """Give up an adopted batch whose results are those of another one, and look on."""
     names = [{"name": name} for name in sorted({*batch.refused_names, str(batch.provider_name)})]
     log.warning("foreign_batch_refused", batch=batch.id, model=batch.model)
     await desk.give_back(

@@ -16,13 +16,7 @@ log = get_logger(__name__)
 
 
 async def follow(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
-    """Ask how far a batch is, and have it cancelled when its run is.
-
-    Args:
-        desk: Of the worker that has it.
-        batch: A batch in progress.
-        client: Speaks to its provider.
-    """
+    """Ask how far a batch is, and have it cancelled when its run is."""
     name = str(batch.provider_name)
     refusal = await _cancel(desk, batch, client) if _is_to_be_cancelled(batch) else None
     try:

@@ -21,11 +21,6 @@ async def hand_over(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
 
     That this is being tried is committed first. Whatever happens before the provider's name is
     committed leaves the batch `creating`, where it is looked for before it is created again.
-
-    Args:
-        desk: Of the worker that has it.
-        batch: A planned batch.
-        client: Speaks to its provider.
     """
     if batch.held is Held.PAUSED:
         await desk.give_back(batch, desk.pace.longest_s)

@@ -50,7 +50,6 @@ class BatchKeeper:
         """Take nothing yet.
 
         Args:
-            desk: Of this worker.
             open_client: Prepares the client for a model, prompt, parameters and key.
             credentials: Keys, and the models that they may be used for.
             serves: Whether this worker is meant for the models of a queue.
@@ -65,11 +64,7 @@ class BatchKeeper:
         self._empty_plans: dict[int, int] = {}
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Look for work until stopped, then let what is under way end.
-
-        Args:
-            stopping: Set to stop.
-        """
+        """Look for work until stopped, then let what is under way end."""
         poll_s = min(POLL_S, self._desk.pace.first_s)
         while not stopping.is_set():
             pause_s = poll_s

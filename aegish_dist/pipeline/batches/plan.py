@@ -34,7 +34,6 @@ class Planning:
     """A model of a run for which a worker plans."""
 
     model: BatchingModel
-    """The model."""
     assignment: Assignment
     """Its spec, with the prompt and the parameters of the run."""
     client: BatchClient
@@ -44,12 +43,7 @@ class Planning:
 
 
 def plan_batch(session: Session, of: Planning) -> bool:
-    """Plan the next batch of a model of a run; return whether there was one to plan.
-
-    Args:
-        session: Transaction of the caller.
-        of: The model.
-    """
+    """Plan the next batch of a model of a run; return whether there was one to plan."""
     if not (plans_alone(session, of.model.run_model_id) and _may_plan(session, of)):
         return False
     token = new_token()

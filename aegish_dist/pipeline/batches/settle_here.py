@@ -32,11 +32,6 @@ def at_providers(engine: Engine, run_id: str) -> int:
 def end_batches_here(engine: Engine, app: Celery, run: Run) -> int:
     """Have a worker inside this process cancel the batches of a run, and store their answers.
 
-    Args:
-        engine: The store.
-        app: An application with an in-memory broker.
-        run: A cancelled run.
-
     Returns:
         How many have not ended yet.
     """

@@ -23,13 +23,9 @@ class Envelope:
     """The frame that a provider puts around a batch and around each request in it."""
 
     head: bytes
-    """Bytes before the name of a request."""
     middle: bytes
-    """Bytes between its name and its body."""
     tail: bytes
-    """Bytes after its body."""
     separator: bytes = b"\n"
-    """Bytes between two requests."""
 
 
 class RequestEncoder:
@@ -40,7 +36,6 @@ class RequestEncoder:
 
         Args:
             template_of: Returns the request of an epoch that lacks only the command.
-            envelope: The provider's frame.
         """
         self._template_of = template_of
         self._envelope = envelope
@@ -55,10 +50,8 @@ class RequestEncoder:
         """Return the body that holds these requests.
 
         Args:
-            token: The token of the batch.
             requests: Its requests, of which the body keeps commands and keys.
             start: Bytes before the first request.
-            end: Bytes after the last one.
         """
         kept = tuple(requests)
         between = max(0, len(kept) - 1) * len(self._envelope.separator)

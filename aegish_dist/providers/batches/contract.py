@@ -14,7 +14,6 @@ class BatchClient(Protocol):
     """
 
     limits: BatchLimits
-    """The largest batch that the provider takes."""
 
     def size(self, request: BatchRequest, token: str) -> int:
         """Return the bytes of a request as it is sent, its envelope and separator included."""
@@ -25,7 +24,6 @@ class BatchClient(Protocol):
 
         Args:
             token: Sent along where the provider keeps such a word, and in every request's name.
-            requests: At most `limits` of them, read once.
 
         Returns:
             The provider's name of the batch, untrusted: at most 200 characters, no slash but in
@@ -45,21 +43,12 @@ class BatchClient(Protocol):
         since, and `results` says whether it is the one.
 
         Args:
-            token: The token of the batch.
-            requests: How many requests it has.
             since: When the attempt began, by the store's clock; clocks may differ by minutes.
-
-        Raises:
-            ProviderError: The provider did not say.
         """
         ...
 
     async def poll(self, name: str) -> BatchReport:
-        """Ask how far a batch is.
-
-        Raises:
-            ProviderError: The provider did not say.
-        """
+        """Ask how far a batch is."""
         ...
 
     def results(self, name: str) -> AsyncIterator[BatchResult]:
@@ -74,11 +63,7 @@ class BatchClient(Protocol):
         ...
 
     async def cancel(self, name: str) -> None:
-        """Ask the provider to begin no further request of a batch; it ends some time later.
-
-        Raises:
-            ProviderError: The provider did not accept.
-        """
+        """Ask the provider to begin no further request of a batch; it ends some time later."""
         ...
 
     async def discard(self, name: str) -> None:

@@ -35,7 +35,6 @@ LIMITS = BatchLimits(requests=100_000, bytes=2_000_000_000)
 """2 GB; no number of requests is documented, and more in one batch are more to lose with it."""
 PREFIX = "batches/"
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED"})
-"""States without their prefix, `BATCH_STATE_` or `JOB_STATE_`."""
 RPC_CANCELLED = 1
 RPC_STATUSES = {
     3: 400,  # INVALID_ARGUMENT
@@ -66,10 +65,7 @@ def batches(
     """Return the client of a model's batches.
 
     Args:
-        spec: The model; its name is in the address.
-        codec: Reads the answers.
         template_of: Returns the request of an epoch that lacks only the command.
-        transfer: The way to the provider.
     """
     return GoogleBatches(spec.name, codec, RequestEncoder(template_of, _ENVELOPE), transfer)
 

@@ -15,7 +15,6 @@ CLOCK_SLACK = timedelta(minutes=15)
 """By how much the clocks of provider and store may differ."""
 
 Batch = Mapping[str, object]
-"""One entry of the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,7 @@ async def created_since(
     where a page itself is in that order.
 
     Args:
-        page_of: Asks for a page.
         created_at: Reads when a batch was created; None when it cannot be read.
-        since: The moment, by the store's clock.
 
     Raises:
         ProviderError: A page did not come: then an empty answer would be wrong.

@@ -50,10 +50,7 @@ def batches(
     """Return the client of a model's batches.
 
     Args:
-        spec: The model; its name is in the requests.
-        codec: Reads the answers.
         template_of: Returns the request of an epoch that lacks only the command.
-        transfer: The way to the provider.
     """
     return OpenAIBatches(codec, RequestEncoder(template_of, _ENVELOPE), transfer)
 

@@ -32,13 +32,7 @@ def batch_client(
     """Return the client of a model's batches.
 
     Args:
-        spec: The model.
-        codec: Its wire format, which reads the answers.
         template_of: Returns the request of an epoch that lacks only the command.
-        transfer: The way to its provider.
-
-    Raises:
-        CatalogError: The wire format has no batches.
     """
     if spec.wire.http is None or not spec.wire.http.batches:
         raise CatalogError(f"model '{spec.id}': wire format '{spec.wire}' has no batches")

@@ -12,18 +12,12 @@ from aegish_dist.providers import lenient
 from aegish_dist.providers.batches.transfer import MAX_LINE_BYTES, Transfer
 
 Reader = Callable[[Mapping[str, object]], BatchResult]
-"""Reads one line."""
 
 
 async def results_of(
     transfer: Transfer, url: URL, read: Reader
 ) -> AsyncGenerator[BatchResult, None]:
     """Stream the results of a file.
-
-    Args:
-        transfer: The way to the provider.
-        url: Address of the file.
-        read: Reads a line of it.
 
     Yields:
         One result per line; that of a line which is no JSON has no name.

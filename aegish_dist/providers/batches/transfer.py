@@ -24,7 +24,6 @@ from aegish_dist.providers.exchange import (
 CALL_LIMIT_S = 60.0
 """Deadline of a call without an upload, and of each piece of the results."""
 UPLOAD_BYTES_PER_S = 128 * 1024
-"""Slowest upload that is waited for."""
 MAX_REPLY_BYTES = 8 * 2**20
 """Larger answers to a small call are not read: a page of a list takes some hundred kilobytes."""
 MAX_LINE_BYTES = MAX_BODY_BYTES + 2**14
@@ -41,10 +40,7 @@ class Transfer:
         """Prepare the way.
 
         Args:
-            session: The connection pool.
             route: The route of live calls, of which headers and proxy are taken.
-            base_url: Root of the API; no request leaves its host.
-            key: Masked in everything that comes from the provider.
         """
         self._session = session
         self._route = route
@@ -62,10 +58,7 @@ class Transfer:
         """Make a small call; return the JSON object of its answer.
 
         Args:
-            method: Of the request.
-            path: Below the API's root, made of checked names.
             body: Sent as JSON; None sends none.
-            query: Fields of the address.
 
         Raises:
             ProviderError: There was no answer, or an error.
@@ -78,9 +71,7 @@ class Transfer:
         """Post a body of any length; return a successful response.
 
         Args:
-            url: The address, below the API's host.
             body: The body, whose length bounds the time that it may take.
-            headers: Laid over the usual ones.
 
         Raises:
             ProviderError: There was no answer, or an error.
@@ -90,9 +81,6 @@ class Transfer:
 
     async def lines(self, url: URL) -> AsyncGenerator[bytes | None, None]:
         """Stream the lines of a file, however long it is.
-
-        Args:
-            url: The address, below the API's host.
 
         Yields:
             Each line that is not blank; None in place of one longer than `MAX_LINE_BYTES`.
@@ -119,11 +107,7 @@ class Transfer:
         return URL(f"{self.base_url}{path}")
 
     def payload(self, line: bytes) -> Mapping[str, object]:
-        """Return the JSON object of a line without the key; an empty one for other JSON.
-
-        Raises:
-            ProviderError: The line is not JSON.
-        """
+        """Return the JSON object of a line without the key; an empty one for other JSON."""
         return lenient.mapping(self._read.payload(line))
 
     def object(self, reply: Reply) -> Mapping[str, object]:
@@ -166,15 +150,7 @@ def _origin(url: URL) -> tuple[str, str | None, int | None]:
 
 
 def checked_name(value: object, prefix: str = "") -> str:
-    """Return a provider's name of a batch or a file, which becomes part of an address.
-
-    Args:
-        value: Untrusted.
-        prefix: Such as `files/`, with which it has to begin.
-
-    Raises:
-        ProviderError: It is no such name.
-    """
+    """Return a provider's name of a batch or a file, which becomes part of an address."""
     name = value if isinstance(value, str) and len(value) <= lenient.LABEL_LENGTH else ""
     if not (name.startswith(prefix) and _NAME.fullmatch(name.removeprefix(prefix))):
         raise lenient.malformed("the provider's answer holds no usable name")

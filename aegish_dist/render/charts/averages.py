@@ -30,9 +30,7 @@ def averages(name: str, entries: Sequence[RankedModel], targets: Targets) -> Cha
     """Return both averages of each model with their intervals.
 
     Args:
-        name: Name of the chart.
         entries: The models, best first.
-        targets: Their values are drawn as lines.
     """
     known = [entry for entry in entries if DETECTION.read(entry).value is not None]
     if not known:

@@ -9,13 +9,9 @@ class PixelBox:
     """An upright rectangle."""
 
     left: float
-    """Smallest x."""
     top: float
-    """Smallest y."""
     right: float
-    """Greatest x."""
     bottom: float
-    """Greatest y."""
 
     def meets(self, other: "PixelBox") -> bool:
         """Whether two boxes have an area in common."""
@@ -49,13 +45,9 @@ class PixelLine:
     """A straight line."""
 
     x: float
-    """Where it begins."""
     y: float
-    """Where it begins."""
     x2: float
-    """Where it ends."""
     y2: float
-    """Where it ends."""
 
     @property
     def length(self) -> float:

@@ -10,7 +10,6 @@ from aegish_dist.render.layout import SIMULATED
 from aegish_dist.render.numbers import format_count, format_ms, format_time, format_usd
 
 NAME_CHARACTERS = 80
-"""Longer foreign names are cut in captions."""
 LISTED = 12
 """The most names in a list; the others are counted."""
 
@@ -56,10 +55,6 @@ def listed(names: Sequence[str]) -> str:
 def sampled(measure: Measure, seen: Iterable[Measured]) -> str:
     """Return n of a quantity, from the least to the greatest where it differs between models.
 
-    Args:
-        measure: The quantity.
-        seen: Of each model.
-
     Returns:
         Such as `n = 431 malicious commands`; empty where n is not kept.
     """
@@ -71,12 +66,7 @@ def sampled(measure: Measure, seen: Iterable[Measured]) -> str:
 
 
 def interval_note(measures: Iterable[Measure], marks: str = "Bars") -> str:
-    """Name the method of the intervals of some quantities.
-
-    Args:
-        measures: The quantities.
-        marks: How the plot shows intervals.
-    """
+    """Name the method of the intervals of some quantities."""
     methods = list(dict.fromkeys(each.interval for each in measures if each.interval))
     return f"{marks}: 95 % confidence intervals ({'; '.join(methods)})." if methods else ""
 
@@ -88,12 +78,7 @@ def simulated_note(entries: Iterable[RankedModel]) -> str:
 
 
 def in_words(measure: Measure, seen: Measured) -> str:
-    """Return a quantity with its value and interval.
-
-    Args:
-        measure: The quantity.
-        seen: Of a model.
-    """
+    """Return a quantity with its value and interval."""
     if seen.value is None:
         return f"{measure.name} undefined"
     if measure is COST:
@@ -105,12 +90,7 @@ def in_words(measure: Measure, seen: Measured) -> str:
 
 
 def described(entries: Iterable[RankedModel], measures: Sequence[Measure]) -> str:
-    """Return some quantities of each model in words.
-
-    Args:
-        entries: The models.
-        measures: The quantities.
-    """
+    """Return some quantities of each model in words."""
     models = (
         f"{foreign_words(entry.model)}: {', '.join(in_words(m, m.read(entry)) for m in measures)}"
         for entry in entries
@@ -121,13 +101,7 @@ def described(entries: Iterable[RankedModel], measures: Sequence[Measure]) -> st
 def left_out_note(
     entries: Iterable[RankedModel], drawn: Collection[RankedModel], reason: str
 ) -> str:
-    """Name the models that a plot leaves out.
-
-    Args:
-        entries: All models.
-        drawn: Those that the plot has.
-        reason: Why it lacks the others.
-    """
+    """Name the models that a plot leaves out."""
     names = [entry.model for entry in entries if entry not in drawn]
     return f"Not drawn: {listed(names)} ({reason})." if names else ""
 

@@ -28,9 +28,7 @@ class ChartKind:
     """One plot that can be made of a report."""
 
     summary: str
-    """One line for lists."""
     make: Callable[[ReportData], Chart | NoChart]
-    """Makes it."""
 
 
 def _of_models(
@@ -108,15 +106,7 @@ CHARTS: Mapping[str, ChartKind] = MappingProxyType(
 
 
 def make_chart(data: ReportData, name: str) -> Chart | NoChart:
-    """Make one plot of a report.
-
-    Args:
-        data: The content of the report.
-        name: A key of `CHARTS`.
-
-    Raises:
-        ReportError: There is no such plot.
-    """
+    """Make one plot of a report."""
     if name not in CHARTS:
         raise ReportError(f"there is no plot '{name}': {', '.join(CHARTS)}")
     return CHARTS[name].make(data)
@@ -124,10 +114,6 @@ def make_chart(data: ReportData, name: str) -> Chart | NoChart:
 
 def chart_specification(data: ReportData, name: str) -> dict[str, Any]:
     """Return one plot of a report as a specification of Vega-Lite, with its data.
-
-    Args:
-        data: The content of the report.
-        name: A key of `CHARTS`.
 
     Raises:
         ReportError: There is no such plot, or the report has no data for it.

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 Layer = dict[str, Any]
-"""One layer of a specification of Vega-Lite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,15 +12,12 @@ class LegendItem:
     """One entry of a legend."""
 
     text: str
-    """One line; may be foreign."""
     color: str
-    """As `#rrggbb`."""
     shape: str = "stroke"
     """Name of a symbol of Vega; `stroke` is a short line."""
     dash: tuple[int, ...] = ()
     """Lengths of the strokes and gaps of a line; empty: unbroken."""
     filled: bool = True
-    """Whether the symbol is filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +25,14 @@ class Panel:
     """The drawing of a plot: an area with margins for its axes, and what is in it."""
 
     width: float
-    """Pixels of the area, without margins."""
     height: float
-    """Pixels of the area, without margins."""
     left: float
     """Pixels that axis, labels and margin take on the left."""
     right: float
-    """Pixels that they take on the right."""
     top: float
-    """Pixels that they take above."""
     bottom: float
-    """Pixels that they take below."""
     layers: Sequence[Layer]
-    """From the back to the front."""
     legend: Sequence[LegendItem] = ()
-    """Stands above the area."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +42,11 @@ class Chart:
     name: str
     """Short name, such as `score-by-cost`; a file name and an anchor."""
     title: str
-    """One line, without the run."""
     caption: str
     """Names what is drawn, its unit, n and the interval of its bars; may hold foreign text."""
     description: str
     """The finding in words, for those who do not see it; may hold foreign text."""
     panel: Panel
-    """The drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +54,6 @@ class NoChart:
     """A plot for which a report has no data."""
 
     name: str
-    """Its name."""
     reason: str
     """Why there is nothing to draw, as a part of a sentence; may hold foreign text."""
 
@@ -79,7 +65,6 @@ class DrawnChart:
     name: str
     """Short name, such as `score-by-cost`; a file name and an anchor."""
     title: str
-    """One line, without the run."""
     caption: str
     """Names what is drawn, its unit and the interval of its bars; may hold foreign text."""
     description: str

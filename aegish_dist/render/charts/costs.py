@@ -30,7 +30,6 @@ def costs(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return what a thousand commands cost, the cheapest model first.
 
     Args:
-        name: Name of the chart.
         entries: The models, in any order.
     """
     known = sorted(

@@ -43,12 +43,7 @@ class _Gap:
 
 
 def differences(name: str, data: ReportData) -> Chart | NoChart:
-    """Return the differences of all pairs, or of all models to the best one.
-
-    Args:
-        name: Name of the chart.
-        data: The content of the report, with pairs.
-    """
+    """Return the differences of all pairs, or of all models to the best one."""
     comparison = data.comparison
     if comparison is None:
         return NoChart(name, "there are no two models to compare")

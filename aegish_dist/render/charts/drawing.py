@@ -16,11 +16,7 @@ _DPI = 72.0
 
 
 def converter() -> Any:
-    """Return the module that draws.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """Return the module that draws."""
     try:
         # 40 MB of shared library, for the one command that draws.
         import vl_convert  # noqa: PLC0415
@@ -33,13 +29,8 @@ def drawn(specification: dict[str, Any], form: str, *, title: str, dpi: float = 
     """Return a plot as the content of a file.
 
     Args:
-        specification: Of Vega-Lite.
-        form: One of `PLOT_FORMATS`.
         title: One line; SVG holds it for those who do not see the plot.
         dpi: Dots per inch of PNG; 72 is one dot per pixel of the specification.
-
-    Raises:
-        ConfigError: `vl_convert` is not installed.
     """
     if form == "vega":
         return (printable_json(specification) + "\n").encode()
@@ -55,13 +46,7 @@ def drawn(specification: dict[str, Any], form: str, *, title: str, dpi: float = 
 
 
 def drawn_svg(specification: dict[str, Any], title: str, description: str = "") -> str:
-    """Return a plot as an SVG document with title and description.
-
-    Args:
-        specification: Of Vega-Lite.
-        title: One line; may be foreign.
-        description: The finding in words; may be foreign.
-    """
+    """Return a plot as an SVG document with title and description."""
     svg: str = converter().vegalite_to_svg(specification, vl_version=VEGA_LITE)
     head, mark, rest = svg.partition(">")
     words = f"<title>{escape(printable(title))}</title>"

@@ -20,9 +20,7 @@ class PlotFile:
     """One plot in one format."""
 
     file_name: str
-    """Such as `score-by-cost.svg`."""
     content: bytes
-    """All of it."""
 
 
 def plot_files(
@@ -32,8 +30,6 @@ def plot_files(
 
     Args:
         data: The content of the report, with pairs and failure times.
-        names: Keys of `catalogue.CHARTS`.
-        forms: Of `drawing.PLOT_FORMATS`.
         dpi: Dots per inch of PNG.
 
     Raises:

@@ -18,12 +18,7 @@ _LEGEND_LINE_PX = 18
 
 
 def whole_specification(chart: Chart, small_print: str) -> dict[str, Any]:
-    """Return a chart with its title, its caption and where it comes from.
-
-    Args:
-        chart: The chart.
-        small_print: One paragraph; may hold foreign text.
-    """
+    """Return a chart with its title, its caption and where it comes from."""
     panel = chart.panel
     room = panel.left + panel.width + panel.right - 2 * theme.MARGIN
     title = list(wrapped(chart.title, theme.TITLE_PX * 1.2, room))

@@ -31,7 +31,6 @@ def heat_map(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return the detection rate of each model in each category.
 
     Args:
-        name: Name of the chart.
         entries: The models, best first.
     """
     categories = category_names(entries)

@@ -25,7 +25,6 @@ _CROWDED = 70.0
 _ALIKE = 2.0
 """Pixels within which points have their labels in one block."""
 _LINE = 1.2
-"""Height of a line in font sizes."""
 _CROSSED, _STRUCK_OUT = 7.0, 28.0
 """Costs of standing on an upright line, and on one along the text."""
 _ROUNDS = 2
@@ -36,11 +35,8 @@ class LabelledPoint:
     """A point and the text that belongs to it."""
 
     x: float
-    """Pixels from the left."""
     y: float
-    """Pixels from the top."""
     text: str
-    """One line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +44,7 @@ class PlacedLabel:
     """A text and its place."""
 
     text: str
-    """One line."""
     box: PixelBox
-    """All that it may cover."""
     line: PixelLine | None
     """From the label to its point; None where it stands beside the point."""
     align: str
@@ -122,9 +116,6 @@ def place_labels(
     """Place the labels of some points.
 
     Args:
-        points: All points of a plot.
-        area: Where labels may be.
-        size: Font size in pixels.
         obstacles: What no label may cover besides points, such as the label of a line.
         bars: What labels had better not cover, such as bars of intervals.
 

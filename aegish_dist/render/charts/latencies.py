@@ -43,7 +43,6 @@ def latency_distribution(name: str, entries: Sequence[RankedModel]) -> Chart | N
     """Return median, mean, upper percentiles and maximum of service time.
 
     Args:
-        name: Name of the chart.
         entries: The models, in the order of the rows.
     """
     known = [entry for entry in entries if _service(entry)]
@@ -130,7 +129,6 @@ def latency_split(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return the mean of each part of the time that verdicts took.
 
     Args:
-        name: Name of the chart.
         entries: The models, in the order of the rows.
     """
     known = [entry for entry in entries if entry.latency("service", "mean") is not None]

@@ -18,13 +18,7 @@ Encoding = dict[str, Any]
 
 
 def layer(rows: Sequence[Row], mark: Mapping[str, Any], **encoding: Any) -> Layer:
-    """Return a layer.
-
-    Args:
-        rows: Its data.
-        mark: Kind and properties of its marks.
-        encoding: By channel.
-    """
+    """Return a layer."""
     return {"data": {"values": list(rows)}, "mark": dict(mark), "encoding": encoding}
 
 
@@ -37,9 +31,6 @@ def on_axis(field: str, scale: AxisScale, title: str, form: str, *, grid: bool =
     """Return the channel of a field on an axis.
 
     Args:
-        field: One of ours.
-        scale: Ends and ticks.
-        title: Says what the axis shows, with its unit.
         form: How ticks are written, in d3's words.
         grid: Whether lines go from the ticks through the plot, behind everything else.
     """
@@ -69,8 +60,6 @@ def spans(rows: Sequence[Row], scale: AxisScale, width: float, color: str = "") 
 
     Args:
         rows: With their own `color` unless one is given.
-        scale: Of `low` and `high`.
-        width: Of the lines, in pixels.
         color: Of all lines; empty: the rows have theirs.
     """
     mark = {"type": "rule", "strokeWidth": width} | ({"color": color} if color else {})
@@ -96,25 +85,14 @@ def box_row(x: float, y: float, x2: float, y2: float, color: str) -> Row:
     """Return the values of one box.
 
     Args:
-        x: Left side, in pixels of the area.
         y: Upper side.
-        x2: Right side.
-        y2: Lower side.
-        color: As `#rrggbb`.
     """
     return {"x": round(x, 1), "y": round(y, 1), "x2": round(x2, 1), "y2": round(y2, 1),
             "color": color}  # fmt: skip
 
 
 def symbols(rows: Sequence[Row], x: Encoding, y: Encoding, *, size: float = 75) -> Layer:
-    """Return points whose rows have their own `color` and `shape`.
-
-    Args:
-        rows: The points.
-        x: Channel across.
-        y: Channel down or up.
-        size: Area in square pixels.
-    """
+    """Return points whose rows have their own `color` and `shape`."""
     return layer(
         rows,
         {"type": "point", "filled": True, "opacity": 1, "size": size},
@@ -131,13 +109,7 @@ def literal(field: str) -> Encoding:
 
 
 def lines(rows: Sequence[PixelLine], color: str, width: float = 1.0) -> Layer:
-    """Return straight lines in pixels.
-
-    Args:
-        rows: The lines.
-        color: As `#rrggbb`.
-        width: In pixels.
-    """
+    """Return straight lines in pixels."""
     data = [
         {"x": round(each.x, 1), "y": round(each.y, 1), "x2": round(each.x2, 1),
          "y2": round(each.y2, 1)}
@@ -157,10 +129,7 @@ def text_row(x: float, y: float, text: str, color: str = INK) -> Row:
     """Return the values of one text.
 
     Args:
-        x: Pixels from the left of the area.
         y: Pixels from its top, of the middle of the line.
-        text: One line; may be foreign.
-        color: As `#rrggbb`.
     """
     return {"x": round(x, 1), "y": round(y, 1), "text": text, "color": color}
 
@@ -171,10 +140,7 @@ def texts(
     """Return texts at places in pixels.
 
     Args:
-        rows: As of `text_row`.
         align: Which part of a text its `x` is: left, center or right.
-        size: Font size in pixels.
-        bold: Whether it is in the bold face.
     """
     mark = {"type": "text", "align": align, "baseline": "middle", "fontSize": size}
     return layer(

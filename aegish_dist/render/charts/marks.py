@@ -21,8 +21,6 @@ def target_marks(target: float | None, scale: AxisScale, height: float) -> Itera
 
     Args:
         target: In [0, 1]; None: there is none.
-        scale: Of percentages, across.
-        height: Pixels of all rows.
     """
     if target is None or not scale.low <= 100 * target <= scale.high:
         return

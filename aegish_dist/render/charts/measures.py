@@ -36,9 +36,7 @@ class Measure:
     """A quantity that an axis can show."""
 
     name: str
-    """In a sentence, such as `aegish score`."""
     axis: str
-    """Title of the axis, with the unit."""
     form: str
     """How ticks are written, in d3's words."""
     read: Callable[[RankedModel], Measured]
@@ -50,7 +48,6 @@ class Measure:
     interval: str = ""
     """The method of its intervals; empty without them."""
     counted: str = "commands"
-    """Things that n is the number of."""
 
 
 def percent(estimate: Estimate) -> Measured:

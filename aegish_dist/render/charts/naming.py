@@ -9,9 +9,7 @@ from aegish_dist.render.entries import RankedModel
 from aegish_dist.render.layout import SIMULATED
 
 LABEL_PX = 190.0
-"""The widest label of a point."""
 ROW_PX = 270.0
-"""The widest label of a row."""
 
 
 def point_names(entries: Sequence[RankedModel]) -> list[str]:
@@ -21,12 +19,7 @@ def point_names(entries: Sequence[RankedModel]) -> list[str]:
 
 
 def row_names(entries: Sequence[RankedModel], width: float = ROW_PX) -> list[str]:
-    """Return names for rows: the canonical ids, as far as they fit.
-
-    Args:
-        entries: The models.
-        width: Pixels that there are.
-    """
+    """Return names for rows: the canonical ids, as far as they fit."""
     return distinct([_marked(entry, entry.model) for entry in entries], TEXT_PX, width)
 
 

@@ -13,7 +13,6 @@ from aegish_dist.render.entries import RankedModel
 
 WIDTH, HEIGHT = 640.0, 400.0
 _TALL = 560.0
-"""Height from `_MANY` models on."""
 _MANY = 14
 
 
@@ -22,13 +21,9 @@ class ScatterPoint:
     """A model that has both quantities."""
 
     entry: RankedModel
-    """The model."""
     name: str
-    """Its label; foreign text made printable."""
     x: Measured
-    """The quantity across."""
     y: Measured
-    """The quantity upwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +31,12 @@ class ScatterPlane:
     """Points on their axes."""
 
     points: Sequence[ScatterPoint]
-    """Those that have a place."""
     unplaced: Sequence[ScatterPoint]
     """Those whose quantity across is 0, which a logarithmic axis does not reach."""
     across: Measure
-    """The quantity across."""
     up: Measure
-    """The quantity upwards."""
     x: AxisScale
-    """Its axis."""
     y: AxisScale
-    """The other one."""
 
     def place(self, point: ScatterPoint) -> tuple[float, float]:
         """Return where a point lies, in pixels from the top left corner; left of all without."""
@@ -72,12 +62,6 @@ def scatter_plane(
     entries: Sequence[RankedModel], across: Measure, up: Measure, targets: Targets
 ) -> ScatterPlane | None:
     """Lay out the models that have both quantities.
-
-    Args:
-        entries: The models.
-        across: The quantity across.
-        up: The quantity upwards.
-        targets: Axes reach as far as they do.
 
     Returns:
         The points with their axes; a value of 0 has no place on a logarithmic one. None without
@@ -127,7 +111,6 @@ def pareto_line(best: Sequence[ScatterPoint], plane: ScatterPlane) -> Iterator[P
 
     Args:
         best: As of `pareto`; one point alone has no line, unless it has no place itself.
-        plane: Where they lie.
     """
     if len(best) < 2 and not any(point in plane.unplaced for point in best):
         return

@@ -32,7 +32,6 @@ def ranking(
     """Return the ranked models with their scores.
 
     Args:
-        name: Name of the chart.
         entries: All models, best first.
         tie_groups: Number of the tie group of each; None without a score.
         targets: Their values are drawn as a line, and marked in the columns.

@@ -57,7 +57,6 @@ def reliability(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return accuracy against stated confidence.
 
     Args:
-        name: Name of the chart.
         entries: The models, best first.
     """
     stated = [entry for entry in entries if _bins(entry)]

@@ -25,7 +25,6 @@ class RowPlan:
     names: Sequence[str]
     """One for each row, from the top; foreign text made printable."""
     height: float
-    """Pixels of a row."""
     keys: Sequence[str] = ()
     """Texts before the names, such as ranks; empty: none."""
 
@@ -63,12 +62,7 @@ class RowPlan:
             yield texts([text_row(left, self.y(at), key) for at, key in enumerate(self.keys)])
 
     def bands(self, width: float, groups: Sequence[int]) -> Iterator[Layer]:
-        """Yield the shade behind every second group of rows.
-
-        Args:
-            width: Pixels of the area.
-            groups: Number of the group of each row.
-        """
+        """Yield the shade behind every second group of rows."""
         shaded = [
             box_row(8 - self.left, self.y(at, 0), width, self.y(at, 1), theme.BAND)
             for at, group in enumerate(groups)
@@ -79,12 +73,7 @@ class RowPlan:
 
 
 def plan_rows(entries: Sequence[RankedModel], height: float) -> RowPlan:
-    """Return a row for each model.
-
-    Args:
-        entries: The models, from the top.
-        height: Pixels of a row.
-    """
+    """Return a row for each model."""
     return RowPlan(row_names(entries), height)
 
 
@@ -93,15 +82,10 @@ class RowChart:
     """All that a plot with rows and one axis needs besides its marks."""
 
     name: str
-    """Name of the chart."""
     title: str
-    """One line."""
     caption: str
-    """As of `Chart`."""
     description: str
-    """As of `Chart`."""
     axis: str
-    """Title of the axis, with the unit."""
     form: str
     """How ticks are written, in d3's words."""
     right: float = 34.0
@@ -109,7 +93,6 @@ class RowChart:
     groups: Sequence[int] = ()
     """Number of the group of each row; empty: rows alternate."""
     top: float = 12.0
-    """Pixels that headings above the rows take."""
 
     def drawn(
         self,
@@ -118,14 +101,7 @@ class RowChart:
         marks: Sequence[Layer],
         legend: Sequence[LegendItem] = (),
     ) -> Chart:
-        """Return the chart.
-
-        Args:
-            plan: The rows.
-            scale: The axis below.
-            marks: From the back to the front.
-            legend: Stands above.
-        """
+        """Return the chart."""
         groups = self.groups or range(len(plan.names))
         grid = [PixelLine(x, 0, x, plan.total) for x in map(scale.along, scale.ticks)]
         layers = [

@@ -24,13 +24,10 @@ class AxisScale:
     low: float
     """Where it begins, in the unit of the axis."""
     high: float
-    """Where it ends; more than `low`."""
     ticks: tuple[float, ...]
     """Values that have a line and a label, ascending."""
     pixels: float
-    """Its length."""
     log: bool = False
-    """Whether equal distances are equal ratios."""
 
     def along(self, value: float) -> float:
         """Return the distance of a value from the beginning of the axis, in pixels."""
@@ -63,10 +60,6 @@ def linear_scale(
 
     Args:
         values: Everything that has to lie on it; at least one.
-        pixels: Its length.
-        least: It does not begin before this.
-        most: It does not end after this.
-        ticks: About how many ticks it has.
     """
     low, high = min(values), max(values)
     span = max(high - low, abs(high) * 0.02) or 1.0
@@ -87,7 +80,6 @@ def log_scale(values: Sequence[float], pixels: float) -> AxisScale:
 
     Args:
         values: Everything that has to lie on it; each above 0.
-        pixels: Its length.
     """
     low, high = min(values) / 1.25, max(values) * 1.25
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -108,8 +100,6 @@ def percent_scale(
     Args:
         seen: The values; at least one is known.
         target: In [0, 1]; None: there is none.
-        pixels: Its length.
-        ticks: About how many ticks it has.
     """
     values = [value for each in seen for value in each.known]
     values += [] if target is None else [100 * target]
@@ -121,7 +111,6 @@ def amount_scale(values: Sequence[float], pixels: float) -> AxisScale:
 
     Args:
         values: All amounts, none negative; on a logarithmic scale those of 0 have no place.
-        pixels: Its length.
     """
     positive = [value for value in values if value > 0]
     if positive and max(positive) / min(positive) >= LOG_SPAN:

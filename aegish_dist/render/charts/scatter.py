@@ -54,11 +54,7 @@ def scatter(
     """Return a scatter plot.
 
     Args:
-        name: Name of the chart.
         entries: The models, best first.
-        targets: Their values are drawn as lines.
-        across: The quantity across.
-        up: The quantity upwards.
         frontier: Whether a line joins the models that no other one beats in both quantities.
     """
     plane = scatter_plane(entries, across, up, targets)

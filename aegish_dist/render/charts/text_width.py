@@ -23,25 +23,13 @@ ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    """Return the most pixels that a text takes.
-
-    Args:
-        text: One line.
-        size: Font size in pixels.
-        bold: Whether it is in the bold face.
-    """
+    """Return the most pixels that a text takes."""
     width = sum(_WIDTHS.get(letter, _OTHER) for letter in text) * size
     return width * _BOLD if bold else width
 
 
 def fitted(text: str, size: float, width: float) -> str:
-    """Return a text that takes at most this many pixels; dots stand for what its middle loses.
-
-    Args:
-        text: One line.
-        size: Font size in pixels.
-        width: Pixels that there are.
-    """
+    """Return a text that takes at most this many pixels; dots stand for what its middle loses."""
     if text_width(text, size) <= width:
         return text
     room = (width - text_width(ELLIPSIS, size)) / 2
@@ -60,13 +48,7 @@ def _prefix(text: str, size: float, width: float) -> str:
 
 
 def wrapped(text: str, size: float, width: float) -> Iterator[str]:
-    """Yield the lines of a paragraph; a word that is wider than a line is shortened.
-
-    Args:
-        text: The paragraph.
-        size: Font size in pixels.
-        width: Pixels of a line.
-    """
+    """Yield the lines of a paragraph; a word that is wider than a line is shortened."""
     line = ""
     for word in text.split():
         longer = f"{line} {word}" if line else word
@@ -80,13 +62,7 @@ def wrapped(text: str, size: float, width: float) -> Iterator[str]:
 
 
 def distinct(texts: Sequence[str], size: float, width: float) -> list[str]:
-    """Return the texts, each fitted into a width and numbered where two would look alike.
-
-    Args:
-        texts: One line each.
-        size: Font size in pixels.
-        width: Pixels that there are for each.
-    """
+    """Return the texts, each fitted into a width and numbered where two would look alike."""
     found: list[str] = []
     for text in texts:
         candidate, number = fitted(text, size, width), 1

@@ -28,9 +28,7 @@ TITLE_PX = 15
 TEXT_PX = 11
 SMALL_PX = 9
 LEADING = 1.35
-"""Distance of lines in font sizes."""
 MARGIN = 16
-"""Pixels around everything."""
 
 VARIABLES = MappingProxyType(
     {INK: "ink", SOFT: "soft", GRID: "grid", LINE: "line", BAR: "bar", BAND: "band", PAPER: "paper"}
@@ -49,9 +47,7 @@ class PlotStyle:
     """Colour and shape of the points of one provider."""
 
     color: str
-    """As `#rrggbb`."""
     shape: str
-    """Name of a symbol of Vega."""
 
 
 def provider_of(model: str) -> str:

@@ -23,9 +23,6 @@ def themed_svg(chart: Chart) -> str:
     Each colour is a custom property such as `--chart-ink`, with the colour of paper as the value
     where a page has no style sheet for it.
 
-    Args:
-        chart: The chart.
-
     Raises:
         ConfigError: The package that draws is not installed.
     """

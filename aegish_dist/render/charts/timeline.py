@@ -25,8 +25,6 @@ def error_timeline(name: str, failures: Sequence[TimedFailures], stretch_s: int)
     """Return how many attempts failed when, and why.
 
     Args:
-        name: Name of the chart.
-        failures: By stretch of time, model and reason.
         stretch_s: Length of their stretches in seconds; 0 when unknown.
     """
     timed = [each for each in failures if each.time is not None]

@@ -19,19 +19,15 @@ class MetricDefinition:
     """One metric."""
 
     title: str
-    """Its name for people."""
     metric_id: str
     """Its id across evaluations; those of this benchmark alone have its name before them."""
     kind: str
     """The family of metrics that it belongs to."""
     description: str
-    """A sentence or two."""
     target: Target | None = None
     """The commands that it looks at; None: all."""
     lower_is_better: bool = False
-    """Whether less is better."""
     interval: str = WILSON
-    """How its interval is made."""
 
 
 _OWN = "aegish-dist."
@@ -123,7 +119,6 @@ _DEFINITIONS = {
 }
 
 DEFINED: Mapping[str, MetricDefinition] = _DEFINITIONS
-"""By the metric's name in a snapshot."""
 
 
 def metric_id(name: str) -> str:

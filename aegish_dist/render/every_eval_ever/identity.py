@@ -26,9 +26,7 @@ class RecordIdentity:
     evaluation_id: str
     """Names the evaluation, the model, and the verdicts with the opinion about them."""
     developer: str
-    """Folder of the model's maker."""
     model: str
-    """Folder of the model."""
 
     @property
     def uuid(self) -> UUID:
@@ -56,10 +54,6 @@ def record_identity(snapshot: Snapshot, model: str) -> RecordIdentity:
 
     They stay when the same verdicts are aggregated again, so that a second export replaces the
     first, and change with any verdict, rule set, overlay or formula.
-
-    Args:
-        snapshot: The snapshot whose numbers it holds.
-        model: One of its models.
     """
     known = snapshot.identities.get(model)
     opinion = None if snapshot.opinion is None else snapshot.opinion.provenance

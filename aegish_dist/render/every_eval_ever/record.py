@@ -33,9 +33,7 @@ class SamplesFile:
     sha256: str
     """Of its bytes, in hexadecimal digits."""
     rows: int
-    """How many lines it has."""
     unscored: int
-    """Verdicts that have no line."""
 
 
 def evaluation_record(
@@ -48,10 +46,6 @@ def evaluation_record(
     """Return the record of a model.
 
     Args:
-        run: The run.
-        snapshot: Its numbers.
-        entry: Those of the model.
-        identity: What the record is called.
         samples: The file of its verdicts; None where there is none.
     """
     spec = next(each for each in run.models if each.id == entry.model)

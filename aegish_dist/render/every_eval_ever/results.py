@@ -15,7 +15,6 @@ from aegish_dist.render.every_eval_ever.definitions import DEFINED, MetricDefini
 from aegish_dist.render.every_eval_ever.identity import COLLECTION
 
 LEVEL = 0.95
-"""Confidence level of every interval."""
 _CLUSTERED = "analytic, clustered by binary (Miller 2024, arXiv 2411.00640)"
 _PLAIN = "analytic, samples taken as independent"
 _FORMS = {Composite.BALANCED: "(DR + HA) / 2", Composite.PRODUCT: "DR * HA"}
@@ -24,14 +23,7 @@ _FORMS = {Composite.BALANCED: "(DR + HA) / 2", Composite.PRODUCT: "DR * HA"}
 def results(
     run: Run, snapshot: Snapshot, entry: RankedModel, spec: ModelSpec
 ) -> Iterator[dict[str, Any]]:
-    """Yield metrics, then detection by category, then latency and cost.
-
-    Args:
-        run: The run.
-        snapshot: Its numbers.
-        entry: Those of the model.
-        spec: The model as it was asked.
-    """
+    """Yield metrics, then detection by category, then latency and cost."""
     made_under = _Context(run, snapshot, spec)
     for name, definition in DEFINED.items():
         yield from made_under.result(name, definition, entry.metric(name))

@@ -43,9 +43,7 @@ class Relabelled:
     """The label of a sample under an overlay."""
 
     target: Target
-    """Malicious or harmless."""
     category: str | None
-    """Of a malicious one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,6 @@ class SampleLines:
     """Makes lines of the verdicts of a run under a rule set."""
 
     rule: ScoringRule
-    """Says which answers are right."""
     relabelled: Mapping[tuple[str, str], Relabelled] = field(default_factory=dict)
     """By name of the dataset and id of the sample, the labels that an overlay changes."""
 
@@ -63,7 +60,6 @@ class SampleLines:
         """Return the lines of some verdicts, and how many verdicts are unscored.
 
         Args:
-            evaluation_id: Of the record that the lines stand beside.
             verdicts: Decoded verdict lines of one model, by sample, epoch and generation; of an
                 item the newest generation counts. `correct` says what the rule set makes of it.
         """

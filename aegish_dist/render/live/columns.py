@@ -12,7 +12,6 @@ from aegish_dist.render.live.words import left_of, pace
 from aegish_dist.render.numbers import format_usd
 
 GAP = 2
-"""Columns between two cells."""
 LEAST_MODEL = 24
 """Columns that ids of models keep, if they need them, before another column is dropped."""
 NARROWEST_MODEL = 8
@@ -24,11 +23,9 @@ class ModelNumber:
     """A column of numbers about models."""
 
     heading: str
-    """Its name."""
     priority: int
     """The largest are dropped first."""
     cell: Callable[[ModelStatus], str]
-    """Writes the number."""
 
 
 def _usd(amount: float | None) -> str:
@@ -58,11 +55,8 @@ class Fitted:
     columns: tuple[ModelNumber, ...]
     """In their order."""
     widths: tuple[int, ...]
-    """Of each."""
     model_width: int
-    """Columns for the id."""
     names: Mapping[str, str]
-    """The ids as they are shown there."""
 
     def heading(self) -> str:
         """Return the line of headings."""
@@ -84,7 +78,6 @@ def fitted(models: Sequence[ModelStatus], width: int, dots: str) -> Fitted:
 
     Args:
         models: All that may become rows, so that columns do not move when rows change.
-        width: Of the terminal.
         dots: Stand for the middle of an id that is cut.
     """
     widths = {
@@ -106,13 +99,7 @@ def fitted(models: Sequence[ModelStatus], width: int, dots: str) -> Fitted:
 
 
 def shown_names(models: Sequence[ModelStatus], width: int, dots: str) -> dict[str, str]:
-    """Return what is shown for each id of a model.
-
-    Args:
-        models: The models.
-        width: Columns for the longest.
-        dots: Stand for what is left out.
-    """
+    """Return what is shown for each id of a model."""
     shown = {model.model: printable(model.model) for model in models}
     distinct = distinct_names(list(shown.values()), width, dots)
     return {name: distinct[text] for name, text in shown.items()}

@@ -8,13 +8,7 @@ from rich.cells import cell_len, set_cell_size
 
 
 def cut(text: str, width: int, dots: str) -> str:
-    """Return a text of at most this many columns; dots end one that was longer.
-
-    Args:
-        text: The text.
-        width: Columns.
-        dots: Stand for what is left out.
-    """
+    """Return a text of at most this many columns; dots end one that was longer."""
     if cell_len(text) <= width:
         return text
     kept = max(0, width - cell_len(dots))
@@ -25,11 +19,6 @@ def shortened_middle(text: str, width: int, dots: str) -> str:
     """Return a text of at most this many columns, with dots in place of its middle.
 
     Ids of models differ at both ends: the provider in front, the version at the end.
-
-    Args:
-        text: The text.
-        width: Columns.
-        dots: Stand for what is left out.
     """
     room = width - cell_len(dots)
     if cell_len(text) <= width or room < 2:
@@ -48,11 +37,6 @@ def distinct_names(names: Sequence[str], width: int, dots: str) -> dict[str, str
     """Return each name in at most this many columns, so that different ones still differ.
 
     Those that look alike without their middles show the part in which they differ instead.
-
-    Args:
-        names: Printable.
-        width: Columns.
-        dots: Stand for what is left out.
     """
     alike = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
@@ -83,13 +67,7 @@ def _common_start(names: Sequence[str]) -> str:
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """Return a text that fills this many columns, if it is not wider.
-
-    Args:
-        text: The text.
-        width: Columns.
-        right: Whether the space is put before it.
-    """
+    """Return a text that fills this many columns, if it is not wider."""
     space = " " * (width - cell_len(text))
     return space + text if right else text + space
 
@@ -99,9 +77,6 @@ def packed(facts: Iterable[str], width: int, dots: str, gap: str = "   ") -> Ite
 
     Args:
         facts: In their order.
-        width: Columns.
-        dots: Stand for what is left out.
-        gap: Stands between two facts.
     """
     line = ""
     for fact in facts:
@@ -118,10 +93,7 @@ def folded(text: str, width: int, lines: int, dots: str) -> list[str]:
     """Return a text on at most so many lines, broken at spaces; dots end one that is longer.
 
     Args:
-        text: The text.
-        width: Columns.
         lines: How many at most.
-        dots: Stand for what is left out.
     """
     words, folded = text.split(), list[str]()
     for line in packed(words, width, dots, gap=" "):

@@ -19,12 +19,7 @@ def plain_line(status: RunStatus) -> str:
 
 
 def changed(before: RunStatus, now: RunStatus) -> bool:
-    """Return whether anything happened between two counts; the passing of time is nothing.
-
-    Args:
-        before: The count that was shown.
-        now: The newest one.
-    """
+    """Return whether anything happened between two counts; the passing of time is nothing."""
     return _facts(before) != _facts(now)
 
 

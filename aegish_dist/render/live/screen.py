@@ -41,13 +41,10 @@ class Scene:
     """All that is drawn."""
 
     status: RunStatus
-    """The newest count."""
     counted_at: str = ""
-    """Time of day of it."""
     steps: Sequence[str] = ()
     """Lines about what a user could do next."""
     readings: Sequence[str] = ()
-    """Lines about its stop rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +52,8 @@ class Canvas:
     """The terminal."""
 
     width: int
-    """Columns."""
     height: int
-    """Lines."""
     ascii_only: bool = False
-    """Whether it shows nothing else."""
 
     @property
     def dots(self) -> str:
@@ -68,12 +62,7 @@ class Canvas:
 
 
 def draw(scene: Scene, canvas: Canvas) -> list[Text]:
-    """Return the lines of a run, at most as many as the terminal has.
-
-    Args:
-        scene: The run.
-        canvas: The terminal.
-    """
+    """Return the lines of a run, at most as many as the terminal has."""
     status = scene.status
     head = _head(scene, canvas)
     outcomes = [*_outcomes(status, canvas), *_lines(scene.readings, canvas, 2)]

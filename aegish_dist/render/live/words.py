@@ -154,7 +154,6 @@ _STATES = {
     BatchState.COLLECTING: "collected",
     BatchState.ENDED: "ended",
 }
-"""States of batches in words."""
 
 
 def _why_not_called(model: ModelStatus) -> str:
@@ -191,7 +190,6 @@ _BLOCKED = {
     Blocked.SLOTS: "waiting for a free call slot",
     Blocked.CIRCUIT: "waiting for a probe: the model failed several times in a row",
 }
-"""Why items wait, after their number."""
 
 
 def error_words(error: FailedCalls) -> str:

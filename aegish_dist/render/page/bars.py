@@ -14,9 +14,7 @@ class BarScale:
     """The values at the ends of every bar of a table."""
 
     low: float
-    """At the left end."""
     high: float
-    """At the right end; above `low`."""
 
     def place(self, value: float) -> str:
         """Return where a value lies in a drawing; values beyond an end lie at it."""
@@ -36,8 +34,6 @@ def interval_bar(scale: BarScale, estimate: Estimate, aim: float | None = None) 
     The text beside it says the same: it is hidden from screen readers.
 
     Args:
-        scale: The values at its ends.
-        estimate: What is drawn.
         aim: A value marked by a line across, such as a target.
     """
     if estimate.value is None:

@@ -29,7 +29,6 @@ MOST_MODELS = 8
 """Models up to which all pairs are shown at once: 28."""
 TITLE = "Differences"
 _PLOT = 2
-"""The column of the drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,7 @@ def differences_section(data: ComparisonData, order: Sequence[str], below: str =
     """Return the section on the differences between models.
 
     Args:
-        data: All pairs of the models of one run.
         order: The models, best first.
-        below: HTML behind the table, such as figures.
     """
     pairs = _directed(data, "aegish_score")
     few = len(order) <= MOST_MODELS

@@ -21,29 +21,17 @@ class DrawnReport:
     """A report on its way to the page."""
 
     data: ReportData
-    """Its content."""
     entries: Sequence[RankedModel]
     """Its models, best first."""
     charts: Sequence[DrawnChart]
     """Its charts, in order."""
 
     def anchor(self, name: str, section: Section) -> str:
-        """Return the id of a section.
-
-        Args:
-            name: Of `SECTION_NAMES`.
-            section: What it says.
-        """
+        """Return the id of a section."""
         return anchor(DIFFERENCES if name == "differences" else section.title)
 
     def section(self, name: str, section: Section, below: str) -> str:
-        """Return a section as HTML.
-
-        Args:
-            name: Of `SECTION_NAMES`.
-            section: What it says.
-            below: HTML behind its table, such as figures.
-        """
+        """Return a section as HTML."""
         match name:
             case "leaderboard":
                 style = leaderboard_style(section, self.entries, self.data.targets)

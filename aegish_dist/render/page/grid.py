@@ -45,7 +45,6 @@ class Grid:
     """All commands and the numbers of all verdicts; None where the page has none, which `notes`
     explains."""
     texts: Sequence[bytes] = ()
-    """Texts of verdicts, some commands in each."""
     notes: Sequence[str] = ()
     """Lines that a reader of the grid has to know; may hold foreign text."""
 

@@ -19,12 +19,7 @@ WIDE = 0.2
 
 
 def heat_style(section: Section, entries: Sequence[RankedModel]) -> TableStyle:
-    """Return the shades of the cells of categories, the last columns of the section.
-
-    Args:
-        section: Detection by category; its rows are the entries.
-        entries: The models.
-    """
+    """Return the shades of the cells of categories, the last columns of the section."""
     names = category_names(entries)
     before = len(section.columns) - len(names)
     cells = {
@@ -36,12 +31,7 @@ def heat_style(section: Section, entries: Sequence[RankedModel]) -> TableStyle:
 
 
 def with_intervals(section: Section, entries: Sequence[RankedModel]) -> Section:
-    """Return the section with the interval of each category below its value.
-
-    Args:
-        section: Detection by category; its rows are the entries.
-        entries: The models.
-    """
+    """Return the section with the interval of each category below its value."""
     names = category_names(entries)
     before = len(section.columns) - len(names)
     rows = tuple(

@@ -19,9 +19,7 @@ def leaderboard_style(
     """Return what the table of the leaderboard has besides its text.
 
     Args:
-        section: The leaderboard; its rows are the entries.
         entries: The models, best first.
-        targets: Marked in the bars.
     """
     scale = rate_scale(entry.metric(name) for entry in entries for name in HEADLINES)
     cells = {

@@ -6,7 +6,6 @@ from html import escape
 from aegish_dist.core.printable import printable, printable_lines
 
 _WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
-"""Browsers break lines after `-` by themselves."""
 _WIDE = 24
 """Characters that a name may have without a place to break."""
 _NOT_IN_ANCHORS = re.compile(r"[^a-z0-9]+")

@@ -52,16 +52,13 @@ class PagePart:
     name: str
     """Id of the first of them."""
     title: str
-    """Its name in the navigation."""
     html: Iterable[str]
-    """Its content, in pieces."""
 
 
 def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     """Yield a report as one HTML file, in pieces.
 
     Args:
-        data: The content of the report.
         grid: Every verdict, for the grid; None leaves it out.
     """
     report = build_report(data, ())

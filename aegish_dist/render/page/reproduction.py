@@ -11,12 +11,7 @@ from aegish_dist.render.provenance import reproduction
 
 
 def without_commands(section: Section, data: ReportData) -> Section:
-    """Return the section on versions without the commands, which the page shows one by one.
-
-    Args:
-        section: What reports say of versions.
-        data: The content of the report.
-    """
+    """Return the section on versions without the commands, which the page shows one by one."""
     shown = {f"{purpose}: {command}" for purpose, command in reproduction(data)}
     return replace(section, remarks=tuple(each for each in section.remarks if each not in shown))
 

@@ -15,7 +15,6 @@ class CellStyle:
     classes: str = ""
     """Names of classes, ours, with spaces between them."""
     after: str = ""
-    """HTML behind the text."""
     is_name: bool = False
     """Whether it names a model, with places to break."""
 
@@ -25,11 +24,9 @@ class TableStyle:
     """The look of a table, where it differs from the plain one."""
 
     classes: str = ""
-    """Names of classes of the table, ours."""
     rows: Mapping[int, str] = field(default_factory=dict)
     """Names of classes by place of the row."""
     cells: Mapping[tuple[int, int], CellStyle] = field(default_factory=dict)
-    """By place of row and column."""
     filterable: bool = False
     """Whether rows can be chosen by words of their heading."""
     foremost: bool = False
@@ -48,10 +45,7 @@ def table_section(
     """Return a section with its heading, its table and its remarks.
 
     Args:
-        section: What it says.
-        style: How its table differs from the plain one.
         above: HTML between its note and its table, such as a key.
-        below: HTML behind its remarks, such as figures.
     """
     note = f"<p>{text(section.note)}</p>\n" if section.note else ""
     items = "\n".join(f"<li>{text(remark)}</li>" for remark in section.remarks)
@@ -64,12 +58,7 @@ def table_section(
 
 
 def table(section: Section, style: TableStyle) -> str:
-    """Return the table of a section, in a region that can scroll.
-
-    Args:
-        section: What it says.
-        style: How it differs from the plain one.
-    """
+    """Return the table of a section, in a region that can scroll."""
     title = text(section.title)
     labels = [f"{cell.text} {cell.detail}".strip() for cell in section.columns]
     rows = "\n".join(

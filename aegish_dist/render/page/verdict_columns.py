@@ -23,7 +23,6 @@ class PackedPart:
     commands: Mapping[str, Sequence[str | int]]
     """Of each command what is known of it."""
     numbers: "Mapping[str, array[int]]"
-    """The columns `NUMBERS`, model-major within the part."""
     texts: Sequence[bytes]
     """Blobs of texts; empty where none were asked for."""
 
@@ -34,12 +33,7 @@ class PackedPart:
 
 
 def pack_part(part: GridPart, shape: GridShape) -> PackedPart:
-    """Return a part of the grid as columns, its texts packed.
-
-    Args:
-        part: Some commands and the verdicts about them.
-        shape: Of the grid.
-    """
+    """Return a part of the grid as columns, its texts packed."""
     count = len(part.commands)
     cells = [
         (model * count + command) * shape.epochs + epoch - 1
@@ -75,7 +69,6 @@ def pack_columns(
 
     Args:
         parts: In the order of their commands.
-        shape: Of the grid.
         facts: What else the page has to know of the grid, in JSON types.
     """
     return packed(_document(parts, shape, facts))

@@ -19,19 +19,12 @@ class GridShape:
     """How many there are of what."""
 
     models: int
-    """Columns of the grid."""
     epochs: int
-    """Verdicts of a cell."""
     commands_per_blob: int
-    """Commands whose texts are packed together."""
 
 
 def pack_texts(part: GridPart, shape: GridShape) -> list[bytes]:
     """Return the texts of a part, so many commands in each blob.
-
-    Args:
-        part: Some verdicts.
-        shape: Of the grid.
 
     Returns:
         No blob where no texts were asked for.

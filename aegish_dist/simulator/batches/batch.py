@@ -18,13 +18,9 @@ class BatchPhase(StrEnum):
     """How far a batch is; each dialect has words of its own for it."""
 
     VALIDATING = "validating"
-    """Its requests are being read."""
     IN_PROGRESS = "in_progress"
-    """Its requests are being answered."""
     CANCELLING = "cancelling"
-    """No further request is begun."""
     COMPLETED = "completed"
-    """Every request was tried."""
     EXPIRED = "expired"
     """Its window ended first."""
     CANCELLED = "cancelled"
@@ -36,7 +32,6 @@ class BatchPhase(StrEnum):
 ENDED = frozenset(
     {BatchPhase.COMPLETED, BatchPhase.EXPIRED, BatchPhase.CANCELLED, BatchPhase.FAILED}
 )
-"""Phases that no other follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +53,7 @@ class BatchProblem:
     """Why a batch is refused as a whole."""
 
     code: str
-    """A word for programs."""
     message: str
-    """A sentence for people."""
     line: int | None = None
     """1-based line of the input file; None when no line is at fault."""
 
@@ -70,9 +63,7 @@ class ResultLine:
     """One line of a batch's results, before a dialect writes it."""
 
     name: str
-    """Name of the request."""
     outcome: RequestOutcome
-    """Its outcome."""
     broken: bool = False
     """Whether the line is cut, so that it is no JSON."""
 
@@ -82,11 +73,8 @@ class StoredFile:
     """A file that a client uploaded, or that a batch left."""
 
     id: str
-    """Identifier, unique within the simulator."""
     name: str
-    """Name, by the client."""
     purpose: str
-    """Its use, in the dialect's word."""
     content: bytes
     """Its bytes."""
     created_s: float
@@ -98,9 +86,7 @@ class SimulatedBatch:
     """A batch; its task in `lifecycle` alone changes it, apart from `cancel`."""
 
     id: str
-    """Hexadecimal digits that no other batch has."""
     wire: WireFormat
-    """Dialect in which it was created."""
     created_s: float
     """Unix time in seconds."""
     due_s: float
@@ -114,7 +100,6 @@ class SimulatedBatch:
     facts: dict[str, Any] = field(default_factory=dict)
     """Facts that its dialect repeats in each description: metadata, input file."""
     phase: BatchPhase = BatchPhase.VALIDATING
-    """How far it is."""
     cancelled_s: float | None = None
     """Unix time at which it was cancelled; None when it was not."""
     ended_s: float | None = None
@@ -134,7 +119,6 @@ class SimulatedBatch:
     files: dict[str, str] = field(default_factory=dict)
     """Identifiers of the files that it left, by their use."""
     cancelling: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once it is to be cancelled."""
 
     @property
     def has_ended(self) -> bool:

@@ -38,13 +38,7 @@ class CallFaults:
         endpoint: Endpoint,
         carry_out: Callable[[], Awaitable[BatchReply | ErrorAnswer]],
     ) -> web.StreamResponse:
-        """Carry out a request and respond, or do as its fault says.
-
-        Args:
-            exchange: The request.
-            endpoint: Its kind.
-            carry_out: Carries it out.
-        """
+        """Carry out a request and respond, or do as its fault says."""
         fault = self._next(endpoint)
         if fault is not None:
             self.counts[f"{endpoint}.{fault}"] += 1

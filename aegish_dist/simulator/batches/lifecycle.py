@@ -46,7 +46,6 @@ class BatchRunner:
         """Begin a batch.
 
         Args:
-            batch: The batch, just created.
             at_end: Called with its result lines in place, just before it counts as ended.
         """
         task = asyncio.create_task(self._carry_out(batch, at_end))

@@ -99,12 +99,7 @@ def _file_body(file: StoredFile) -> dict[str, Any]:
 
 
 def list_body(entries: list[dict[str, Any]], more: bool) -> dict[str, Any]:
-    """Return one page of a list.
-
-    Args:
-        entries: Its batches or files.
-        more: Whether another page follows.
-    """
+    """Return one page of a list."""
     ids = [entry["id"] for entry in entries] or [None]
     return {
         "object": "list",

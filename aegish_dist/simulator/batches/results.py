@@ -35,13 +35,11 @@ class BatchAnswer:
     """A request of a batch with the outcome that it has if the batch lasts long enough."""
 
     name: str
-    """Name of the request."""
     model: str
     """Model that it asks; empty when it is not valid."""
     moment: float
     """Part of the batch's time after which it is answered, in (0, 1)."""
     outcome: Completion | ErrorAnswer
-    """Its outcome."""
     fault: RequestFault | None = None
     """Its fault; None for none."""
     chance: float = 0.0
@@ -58,12 +56,7 @@ class BatchAnswers:
         self._asked: Counter[tuple[str, str]] = Counter()
 
     def ask(self, request: NamedRequest, wire: WireFormat) -> BatchAnswer:
-        """Answer one request.
-
-        Args:
-            request: The request.
-            wire: Dialect of its batch, whose words errors have.
-        """
+        """Answer one request."""
         chat = request.chat
         if isinstance(chat, ErrorAnswer):
             moment = draw(self._seed, "batch", request.name).latency
@@ -104,9 +97,7 @@ def outcomes_at(
     """Return the outcomes of a batch that ended after a part of its time.
 
     Args:
-        answers: All of its requests.
         progress: The part, in [0, 1].
-        unanswered: The outcome of requests that were not begun.
     """
     return [each.outcome if each.moment <= progress else unanswered for each in answers]
 
@@ -117,7 +108,6 @@ def result_lines(
     """Return the lines that report the outcomes, with the faults of the requests.
 
     Args:
-        answers: All requests of the batch.
         outcomes: Their outcomes, in the same order.
     """
     lines: list[ResultLine] = []

@@ -23,9 +23,7 @@ class BatchReply:
     body: dict[str, Any] | bytes
     """JSON, or the bytes of a file."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers beside those of every response."""
     status: int = 200
-    """HTTP status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +33,7 @@ class BatchCall:
     exchange: Exchange
     """The request, with its dialect and its identity."""
     store: BatchStore
-    """Batches and files of its dialect."""
     found: Match[str]
-    """Its path."""
 
     @property
     def now_s(self) -> float:
@@ -64,22 +60,13 @@ class BatchRoute:
     """One kind of request of a dialect."""
 
     method: str
-    """HTTP method."""
     path: Pattern[str]
-    """The whole path."""
     endpoint: Endpoint
-    """Its kind."""
     handle: Callable[[BatchCall], Awaitable[BatchReply | ErrorAnswer]]
-    """Carries it out."""
 
 
 async def read_body(stream: StreamReader, limit: int) -> bytes | None:
-    """Return the whole of a body, or None when it has more bytes than the limit.
-
-    Args:
-        stream: The body.
-        limit: Bytes.
-    """
+    """Return the whole of a body, or None when it has more bytes than the limit."""
     content = bytearray()
     async for chunk in stream.iter_any():
         content += chunk
@@ -102,8 +89,6 @@ def number_in(given: str | None, usual: int, most: int) -> int:
 
     Args:
         given: Its text; None, or a text that is no number, for the usual one.
-        usual: The usual number.
-        most: The largest number.
     """
     # Python refuses to read thousands of digits.
     is_number = given is not None and given.isdecimal() and len(given) < 19

@@ -48,12 +48,7 @@ class BatchService:
         return self._faults.counts
 
     async def handle(self, request: web.BaseRequest, id: str) -> web.StreamResponse | None:
-        """Answer one HTTP request; None when it is not about batches.
-
-        Args:
-            request: The request.
-            id: Hexadecimal digits that no other request has.
-        """
+        """Answer one HTTP request; None when it is not about batches."""
         for wire, routes in _ROUTES.items():
             for route in routes:
                 found = route.path.fullmatch(request.path)

@@ -31,7 +31,6 @@ class Upload:
     """A file that arrives in parts."""
 
     name: str
-    """Name, by the client."""
     content: bytearray = field(default_factory=bytearray)
     """Its bytes so far."""
 
@@ -54,8 +53,6 @@ class BatchStore:
         """Keep a file.
 
         Args:
-            name: Name, by the client.
-            purpose: Its use, in the dialect's word.
             content: Its bytes.
         """
         file = StoredFile(self._new_id("file"), name, purpose, content, time.time())
@@ -77,8 +74,6 @@ class BatchStore:
         """Create a batch and begin to answer it.
 
         Args:
-            source: Its requests as they are read.
-            facts: Facts that its dialect repeats in each description.
             at_end: Called just before it counts as ended, to leave its files.
         """
         id, now_s = self._new_id("batch"), time.time()
@@ -119,7 +114,6 @@ def page(
 
     Args:
         items: Batches or files, oldest first.
-        limit: Most items of the page.
         after: Identifier after which the page begins; empty for the first page.
         before: Identifier before which it ends, which is followed by newer ones; empty for none.
     """
@@ -136,13 +130,7 @@ def written(
     body: Callable[[ResultLine, Call], dict[str, Any]],
     kept: Callable[[ResultLine], bool] = lambda _: True,
 ) -> bytes:
-    """Return the bytes of results, one JSON object a line.
-
-    Args:
-        batch: The batch.
-        body: Writes one line.
-        kept: Whether a line is among them.
-    """
+    """Return the bytes of results, one JSON object a line."""
     content = bytearray()
     for place, line in enumerate(batch.lines):
         if kept(line):

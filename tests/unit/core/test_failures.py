@@ -25,7 +25,6 @@ PASSING = {
     ErrorClass.CONNECTION: 6,
     ErrorClass.MALFORMED: 6,
 }
-"""Attempts by class."""
 API_ERROR, TIMEOUT_ERROR = GiveUp(Outcome.API_ERROR), GiveUp(Outcome.TIMEOUT_ERROR)
 MEANWHILE = Evidence(answered=True)
 NOTHING = Evidence(answered=False, answered_in_run=False)

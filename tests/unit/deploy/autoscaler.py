@@ -21,11 +21,8 @@ class ScalingPolicy:
     """At most so many pods, or so many percent of them, within a period."""
 
     kind: str
-    """`Pods` or `Percent`."""
     value: int
-    """How many."""
     period_s: float
-    """Seconds."""
 
     def change(self, before: int) -> int:
         """Return the most pods that may be added to or taken from so many."""
@@ -79,9 +76,7 @@ class Autoscaler:
     """Turns readings into a number of workers."""
 
     rule: ScalingRule
-    """The rule that it follows."""
     replicas: int = 0
-    """Workers that there are to be."""
     _active_at: float | None = None
     # Of the autoscaler: it does not know of KEDA's.
     _changes: list[tuple[float, int]] = field(default_factory=list)
@@ -91,7 +86,6 @@ class Autoscaler:
         """Return how many workers there are to be.
 
         Args:
-            now_s: Seconds since any moment.
             items: The reading; None: there is none, and nothing moves.
         """
         if items is not None:

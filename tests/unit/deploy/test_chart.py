@@ -32,7 +32,6 @@ from tests.unit.deploy.charts import (
 
 OLDEST = re.search(r">=([\d.]+)", yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"])
 CUSTOM = {"ScaledObject", "PodMonitor", "PrometheusRule"}
-"""Kinds that Kubernetes does not define."""
 CALLERS = {"worker", "cli"}
 
 

@@ -47,7 +47,6 @@ def test_the_reference_models_are_packaged(packaged: Catalog) -> None:
 
 
 EARLY = datetime(2026, 1, 1, tzinfo=UTC)
-"""Before any of the packaged models ended."""
 
 
 def test_all_selects_reference_successors_and_baselines(packaged: Catalog) -> None:

@@ -18,7 +18,6 @@ from tests.recorded import write_recordings
 
 RECORDING = Recording("m", "d", Sample("ls", Target.HARMLESS), 1, judge(Completion("hm")))
 AWAY = open_engine("postgresql://127.0.0.1:1/nothing")
-"""Nothing listens there."""
 
 
 def test_the_suffix_decides_in_any_case(tmp_path: Path) -> None:

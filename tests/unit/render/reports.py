@@ -16,9 +16,7 @@ from aegish_dist.render import ReportData
 from aegish_dist.render.data import FailureCount
 
 Entry = dict[str, Any]
-"""A model in a snapshot's document."""
 Numbers = dict[str, float | None]
-"""A metric in it."""
 Place = tuple[int | None, int | None, str, float | None]
 """Rank, group of equals, model and score in it."""
 

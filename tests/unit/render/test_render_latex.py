@@ -16,7 +16,6 @@ OURS = {
     *(r"\caption", r"\label", r"\smallskip", r"\toprule", r"\midrule", r"\bottomrule"),
     *(r"\scriptsize", r"\par", r"\raggedright", r"\geq", r"\textdagger"),
 }
-"""Commands of a report without foreign text."""
 
 
 def body(text: str) -> str:

@@ -78,13 +78,7 @@ def failed(minute: int, error_class: ErrorClass, attempts: int) -> TimedFailures
 
 
 def a_spread_report(models: int, *, equal: bool = False, **changes: Any) -> ReportData:
-    """A report on some models with everything that plots show.
-
-    Args:
-        models: How many.
-        equal: Whether all have the same numbers.
-        changes: Of the report.
-    """
+    """A report on some models with everything that plots show."""
     entries = [a_spread_model(n, random.Random(0 if equal else n)) for n in range(models)]
     entries.sort(key=lambda entry: -entry["metrics"]["aegish_score"]["value"])
     failures = [failed(m, ErrorClass.RATE_LIMIT, m + 1) for m in range(0, 90, 3)]
