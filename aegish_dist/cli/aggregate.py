@@ -10,25 +10,19 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.words import counted
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
-from aegish_dist.pipeline.asked_aggregations import ask_for_aggregation, wait_for_aggregation
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.pipeline.workspace import Workspace
 
 
 @click.command()
 @run_id(default="latest")
 @with_opinions
 @click.option("--recount", is_flag=True, help="Count also what has not changed.")
-@click.option("--enqueue", is_flag=True, help="Have a worker do it, and return.")
-@click.option("--wait", is_flag=True, help="With --enqueue: return when it is done.")
 @as_json
 def aggregate(
     *,
     run_id: str,
     opinions: list[Opinion],
     recount: bool,
-    enqueue: bool,
-    wait: bool,
     as_json: bool,
 ) -> int:
     """Score a run's verdicts and store a snapshot of the metrics.
@@ -38,13 +32,9 @@ def aggregate(
     last snapshot are not counted again. `--scoring all` stands for every named rule set, of which
     `--json` prints a list.
     """
-    if (wait and not enqueue) or (recount and enqueue):
-        raise click.UsageError("--wait goes with --enqueue, and --recount without it")
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     note_overlay(workspace, found, opinions[0])
-    if enqueue:
-        return _enqueue(workspace, found, opinions, wait=wait, as_json=as_json)
     with without_collector():
         snapshots = aggregate_run(workspace.engine, found, opinions, recount=recount)
     if as_json:
@@ -57,27 +47,6 @@ def aggregate(
             f"{_overlay(snapshot)}, {counted(snapshot.verdicts, 'verdict')}"
         )
     note(f"print one with: aegish-dist report --run-id {found}")
-    return 0
-
-
-def _enqueue(
-    workspace: Workspace, run_id: str, opinions: list[Opinion], *, wait: bool, as_json: bool
-) -> int:
-    """Have a worker aggregate a run; return the exit code."""
-    key = ask_for_aggregation(workspace, run_id, opinions)
-    made = wait_for_aggregation(workspace.engine, key) if wait else None
-    ids = list(made.snapshot_ids) if made is not None and made.finished else None
-    problem = None if made is None else made.problem
-    if as_json:
-        say_json({"run_id": run_id, "aggregation": key, "snapshot_ids": ids, "problem": problem})
-    elif ids:
-        for snapshot_id in ids:
-            say(f"snapshot {snapshot_id}: run {run_id}")
-    else:
-        say(f"aggregation {key}: run {run_id} enqueued")
-    if wait and not ids:
-        note(problem or "no worker has made it yet: it stays enqueued")
-        return 1
     return 0
 
 

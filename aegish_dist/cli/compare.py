@@ -28,13 +28,13 @@ from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.compare_snapshots import compare_snapshots
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render import COMPARISON_FORMATS, ComparisonData, render_comparison
-from aegish_dist.render.gate import gate_line, github_annotations, junit_xml, worst
+from aegish_dist.render.gate import gate_line, junit_xml, worst
 from aegish_dist.render.quality import HEADLINES
 from aegish_dist.render.snapshots import render_snapshots
 
 _NOT_OF_SNAPSHOTS = (
     *("run_id", "runs", "scoring", "targets", "overlay", "force"),
-    *("metric", "gate", "margin", "junit", "annotations", "with_source"),
+    *("metric", "gate", "margin", "junit", "with_source"),
 )
 """Options that say nothing about snapshots, which have their opinions."""
 _EXIT_CODES = {
@@ -90,9 +90,6 @@ _EXIT_CODES = {
     "--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML, with --gate."
 )
 @click.option(
-    "--annotations", type=click.Choice(["github"]), help="Print annotations too, with --gate."
-)
-@click.option(
     "--format",
     "form",
     type=click.Choice(COMPARISON_FORMATS),
@@ -135,9 +132,8 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("--runs takes a baseline and at least one other run: BASE,NEW")
     _check_format(options)
     if not options["gate"]:
-        for name in ("junit", "annotations"):
-            if options[name] is not None:
-                raise click.UsageError(f"--{name} needs --gate")
+        if options["junit"] is not None:
+            raise click.UsageError("--junit needs --gate")
         return
     if options["junit"] is not None and options["junit"] == options["output"]:
         raise click.UsageError("--junit and --output name the same file")
@@ -201,15 +197,11 @@ def _print(data: ComparisonData, form: str, options: dict[str, Any]) -> None:
 def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> int:
     """Print the answer of the gate in one line, on standard error beside a document."""
     output = options["output"]
-    lines = [gate_line(data)]
-    if options["annotations"]:
-        lines += github_annotations(data)
     if options["junit"] is not None:
         with written(options["junit"]) as stream:
             stream.write(junit_xml(data))
     if form or output:
         _print(data, form or "table", options)
     beside = form is not None and output is None
-    for line in lines:
-        (note if beside else say)(line)
+    (note if beside else say)(gate_line(data))
     return _EXIT_CODES[worst(data)]

@@ -1,4 +1,4 @@
-"""Aggregations that workers are asked for, as rows of an outbox.
+"""The aggregations of complete runs, as rows of an outbox for workers.
 
 A row is written in the transaction that finds a run complete, enqueued after its commit, and
 finished in the transaction that appends its snapshots: whatever crashes in between, one completion
@@ -8,7 +8,7 @@ of a run leads to one aggregation.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.scoring import DEFAULT_RULE
@@ -76,12 +76,6 @@ def request_of_decided(session: Session, settled_s: float) -> None:
     session.execute(_REQUEST_OF_DECIDED, {"settled_s": settled_s})
 
 
-def request_aggregation(session: Session, run_id: str, scoring: str) -> int:
-    """Ask for an aggregation, whatever the state of the run; return its key."""
-    asked = insert(AggregationRow).values(run_id=run_id, scoring=scoring)
-    return session.execute(asked.returning(AggregationRow.id)).scalar_one()
-
-
 def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[int]:
     """Mark the aggregations as enqueued that are to be enqueued now; return their keys.
 
@@ -138,19 +132,11 @@ def finish(
     )
 
 
-def aggregation(session: Session, key: int) -> Aggregation:
-    """Return an aggregation."""
-    row = session.get_one(AggregationRow, key)
-    finished = row.finished_at is not None
-    return _aggregation(row.id, finished, row.snapshot_ids, row.problem)
-
-
 def newest_aggregation(session: Session, run_id: str) -> Aggregation | None:
     """Return the newest aggregation of a run as it is planned now.
 
     Returns:
-        None when the run was not complete yet since it was last extended or retried, and no user
-        asked for one.
+        None when the run has not been complete since it was last extended or retried.
     """
     row = session.execute(_NEWEST, {"run": run_id}).one_or_none()
     if row is None:

@@ -224,7 +224,7 @@ class AggregationRow(Base):
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     completion: Mapped[str | None]
-    """Which completion of the run asked for it; null: a user did."""
+    """Which completion of the run asked for it."""
     scoring: Mapped[str]
     requested_at: Mapped[datetime] = mapped_column(server_default=func.now())
     enqueued_at: Mapped[datetime | None]

@@ -1,10 +1,9 @@
-"""Aggregations that are asked for: enqueue them for workers, make them, wait for them."""
+"""Aggregating runs that are complete: enqueue it for workers, do it, wait for it."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
@@ -12,32 +11,27 @@ from sqlalchemy import Engine
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.printable import printable
 from aegish_dist.core.run import Run
-from aegish_dist.core.scoring import RULES, rule_named
+from aegish_dist.core.scoring import rule_named
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.db.aggregations import (
-    Aggregation,
-    aggregation,
     claim,
     finish,
     is_unfinished,
     newest_aggregation,
-    request_aggregation,
     request_of_decided,
     take_due,
     unfinished,
 )
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import FinishedModels
-from aegish_dist.errors import AegishError, ConfigError, StoreAwayError
+from aegish_dist.errors import AegishError, StoreAwayError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate
-from aegish_dist.pipeline.opinions import ALL
 from aegish_dist.pipeline.watch import patiently
 
 if TYPE_CHECKING:
     from celery import Celery
 
-    from aegish_dist.pipeline.workspace import Workspace
 
 log = get_logger(__name__)
 
@@ -65,38 +59,6 @@ def enqueue_due(engine: Engine, app: Celery) -> None:
         publish_aggregations(app, due)
 
 
-def ask_for_aggregation(workspace: Workspace, run_id: str, opinions: Sequence[Opinion]) -> int:
-    """Have a worker aggregate a run; return the key of the aggregation.
-
-    Raises:
-        ConfigError: There is no broker, and so no worker, or an opinion comes from a file.
-    """
-    scoring = _name_of(opinions)
-    if workspace.settings.embedded_broker:
-        raise ConfigError(
-            "--enqueue is for workers, which need AEGISH_DIST_BROKER_URL: without it,"
-            f" `aegish-dist aggregate --run-id {run_id}` does the work itself"
-        )
-    from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
-
-    check_broker(workspace.app)
-    with transaction(workspace.engine) as session:
-        key = request_aggregation(session, run_id, scoring)
-    enqueue_due(workspace.engine, workspace.app)
-    return key
-
-
-def _name_of(opinions: Sequence[Opinion]) -> str:
-    """Return what workers know opinions by."""
-    named = [Opinion(rule) for rule in RULES.values()]
-    if not all(each in named for each in opinions):
-        raise ConfigError(
-            "--enqueue takes rule sets by their names, as workers have none of your files:"
-            " leave it out, and `aggregate` applies them itself"
-        )
-    return ALL if len(opinions) > 1 else opinions[0].rule.name
-
-
 def carry_out(engine: Engine, key: int) -> bool:
     """Make an aggregation, unless it is finished or being made elsewhere.
 
@@ -114,7 +76,8 @@ def carry_out(engine: Engine, key: int) -> bool:
             asked = claim(session, key)
             if asked is None:
                 return not is_unfinished(session, key)
-            made = aggregate(engine, asked.run_id, _opinions(asked.scoring), within=session)
+            opinion = Opinion(rule_named(asked.scoring))
+            made = aggregate(engine, asked.run_id, [opinion], within=session)
             finish(session, key, [snapshot.snapshot_id for snapshot in made])
     except StoreAwayError:
         raise
@@ -129,12 +92,6 @@ def carry_out(engine: Engine, key: int) -> bool:
     with transaction(engine) as session:
         finish(session, key, (), problem)
     return True
-
-
-def _opinions(scoring: str) -> list[Opinion]:
-    """Return the opinions of a name. It comes from the store: no file is read by it."""
-    rules = RULES.values() if scoring == ALL else [rule_named(scoring)]
-    return [Opinion(rule) for rule in rules]
 
 
 def aggregate_here(engine: Engine, run: Run) -> None:
@@ -153,31 +110,14 @@ def aggregate_here(engine: Engine, run: Run) -> None:
         carry_out(engine, key)
 
 
-def wait_for_aggregation(engine: Engine, key: int) -> Aggregation:
-    """Wait for up to a minute until workers have made an aggregation, and return it."""
-
-    def look() -> Aggregation:
-        with transaction(engine) as session:
-            return aggregation(session, key)
-
-    found = _wait(look)
-    return found if found is not None else look()
-
-
 def wait_for_snapshot(engine: Engine, run_id: str) -> None:
     """Wait for up to a minute until workers have aggregated a complete run."""
 
-    def look() -> Aggregation | None:
+    def made() -> bool:
         with transaction(engine) as session:
-            return newest_aggregation(session, run_id)
+            found = newest_aggregation(session, run_id)
+            return found is not None and found.finished
 
-    _wait(look)
-
-
-def _wait(look: Callable[[], Aggregation | None]) -> Aggregation | None:
     until = time.monotonic() + PATIENCE_S
-    while True:
-        found = patiently(look)
-        if (found is not None and found.finished) or time.monotonic() > until:
-            return found
+    while not patiently(made) and time.monotonic() < until:
         time.sleep(POLL_S)

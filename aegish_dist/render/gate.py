@@ -1,7 +1,6 @@
-"""The answer of a gate for a pipeline: one line, JUnit XML, annotations of GitHub."""
+"""The answer of a gate for a pipeline: one line, and JUnit XML."""
 
 import re
-from collections.abc import Callable
 from html import escape
 
 from aegish_dist.core.gate import GateVerdict
@@ -12,11 +11,6 @@ from aegish_dist.render.comparison_data import ComparisonData, PairGate
 from aegish_dist.render.numbers import format_count
 
 _WORST_FIRST = (GateVerdict.WORSE, GateVerdict.INCONCLUSIVE, GateVerdict.SHIPS)
-_LEVELS = {
-    GateVerdict.WORSE: "error",
-    GateVerdict.INCONCLUSIVE: "warning",
-    GateVerdict.SHIPS: "notice",
-}
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even as references."""
 
@@ -113,29 +107,3 @@ def _text(text: str) -> str:
 
 def _attribute(text: str) -> str:
     return escape(_NO_XML.sub("", printable(text)))
-
-
-def github_annotations(data: ComparisonData) -> list[str]:
-    """Return one workflow command of GitHub Actions for each candidate."""
-    return [
-        f"::{_LEVELS[gate.verdict]} title={_property(f'{gate.verdict.value}: {gate.pair.b.model}')}"
-        f"::{_data(gate_in_words(data, gate) + _caveat(data))}"
-        for gate in data.gates
-    ]
-
-
-def _escaped(*characters: str) -> Callable[[str], str]:
-    codes = {ord(each): f"%{ord(each):02X}" for each in characters}
-    return lambda text: text.translate(codes)
-
-
-_in_data = _escaped("%", "\r", "\n")
-_in_property = _escaped("%", "\r", "\n", ":", ",")
-
-
-def _data(text: str) -> str:
-    return _in_data(printable(text))
-
-
-def _property(text: str) -> str:
-    return _in_property(printable(text))

@@ -1,4 +1,4 @@
-"""Aggregations that are asked for: one for each completion of a run, whatever happens between."""
+"""Aggregations of complete runs: one for each completion of a run, whatever happens between."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -6,17 +6,17 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select, text, update
+from sqlalchemy import Engine, func, insert, select, text, update
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
 from aegish_dist.core.run import Run
+from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.aggregations import (
     LOST_AFTER_S,
     claim,
     newest_aggregation,
-    request_aggregation,
     take_due,
     unfinished,
 )
@@ -82,6 +82,14 @@ def keys(engine: Engine) -> Sequence[int]:
     """Return what is due now, marked as enqueued."""
     with Session(engine) as session, session.begin():
         return take_due(session)
+
+
+def request(engine: Engine, stored: StoredRun, scoring: str = DEFAULT_RULE.name) -> int:
+    """Write an aggregation as if the run was complete; return its key."""
+    values = {"run_id": stored.run_id, "completion": "6/0", "scoring": scoring}
+    with Session(engine) as session, session.begin():
+        asked = insert(AggregationRow).values(values).returning(AggregationRow.id)
+        return session.execute(asked).scalar_one()
 
 
 def snapshots(engine: Engine) -> int:
@@ -263,9 +271,8 @@ def test_a_worker_that_is_killed_leaves_nothing_behind(
 
 
 def test_a_run_without_verdicts(engine: Engine, stored: StoredRun) -> None:
-    """An aggregation that a user asks for too early says so, in the status as well."""
-    with Session(engine) as session, session.begin():
-        key = request_aggregation(session, stored.run_id, "all")
+    """Its aggregation says so, and the status as well."""
+    key = request(engine, stored)
     assert keys(engine) == [key]
     with capture_logs() as logs:
         carry_out(engine, key)
@@ -276,18 +283,6 @@ def test_a_run_without_verdicts(engine: Engine, stored: StoredRun) -> None:
     assert status.snapshot_id is None
     assert status.aggregation_problem is not None
     assert status.aggregation_problem.startswith(f"run {stored.run_id} has no verdict yet")
-
-
-def test_what_a_user_asks_for(engine: Engine, stored: StoredRun) -> None:
-    """All rule sets give a snapshot each; the status names the last one."""
-    complete(engine, stored, ("a",))
-    with Session(engine) as session, session.begin():
-        key = request_aggregation(session, stored.run_id, "all")
-    carry_out(engine, key)
-
-    (ids,) = rows(engine, AggregationRow.snapshot_ids)
-    assert snapshots(engine) == len(ids) > 1
-    assert run_status(engine, stored.run_id).snapshot_id == ids[-1]
 
 
 @pytest.mark.parametrize(
@@ -306,9 +301,7 @@ def test_an_aggregation_that_fails(
 ) -> None:
     """It is finished with its problem, and not tried again."""
     complete(engine, stored, ("a",))
-    with Session(engine) as session, session.begin():
-        scoring = "gone" if error is None else "all"
-        key = request_aggregation(session, stored.run_id, scoring)
+    key = request(engine, stored, "gone" if error is None else DEFAULT_RULE.name)
     if error is not None:
 
         def fails(*_: object, **__: object) -> None:

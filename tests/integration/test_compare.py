@@ -282,12 +282,11 @@ def test_the_worst_of_several_candidates_decides(
     junit = tmp_path / "gate.xml"
     gate = ("compare", "--run-id", run, "--gate", "--margin", "0.2", "--junit", junit)
 
-    done = aegish(*gate, "--models", "lab/a,lab/b,lab/c", "--annotations", "github")
+    done = aegish(*gate, "--models", "lab/a,lab/b,lab/c")
 
     assert done.code == EXIT_WORSE
-    line, *annotations = done.out.splitlines()
+    (line,) = done.out.splitlines()
     assert line.startswith("worse: lab/c against lab/a: aegish_score -40.0 points [")
-    assert [each.split(" ")[0] for each in annotations] == ["::notice", "::error"]
     assert junit.read_text().count("<testcase ") == 2
     assert junit.read_text().count("<failure ") == 1
 
@@ -347,7 +346,6 @@ def test_wrong_options_are_refused(engine: Engine, aegish: CommandLine, tmp_path
         ("--run-id", run, "--margin", "1"),
         ("--run-id", run, "--margin", "nan"),
         ("--run-id", run, "--junit", "x.xml"),
-        ("--run-id", run, "--annotations", "github"),
         ("--json", "--format", "csv"),
         ("--run-id", run, "--models", ""),
         ("--runs", "", "--models", "lab/a,lab/b"),

@@ -8,7 +8,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, insert, text
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
@@ -19,10 +19,10 @@ from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db import deletion
-from aegish_dist.db.aggregations import request_aggregation
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.held import hold
 from aegish_dist.db.retries import save_retry
+from aegish_dist.db.tables import AggregationRow
 from aegish_dist.db.workers import report_worker
 from aegish_dist.errors import StoreAwayError, StoreError
 from aegish_dist.pipeline import asked_aggregations, delete_runs
@@ -172,7 +172,9 @@ def test_a_run_that_is_being_aggregated(
 ) -> None:
     """The deletion waits for it; it is tried again, and there is no deadlock and no snapshot."""
     with Session(stored) as session, session.begin():
-        key = request_aggregation(session, FIRST, DEFAULT_RULE.name)
+        values = {"run_id": FIRST, "completion": "1/0", "scoring": DEFAULT_RULE.name}
+        asked = insert(AggregationRow).values(values).returning(AggregationRow.id)
+        key = session.execute(asked).scalar_one()
     begun = Event()
 
     def counting(*arguments: Any, **named: Any) -> list[Snapshot]:

@@ -1,4 +1,4 @@
--- Aggregations that workers are asked for: `db.aggregations` reads and writes these.
+-- The aggregations of complete runs: `db.aggregations` reads and writes these.
 
 -- fragment: completion
 -- Which completion of `run` its plan leads to: the number of its items, and its last retry. A run
@@ -74,10 +74,9 @@ FOR UPDATE SKIP LOCKED
 SELECT EXISTS (SELECT FROM aggregations WHERE id = :id AND finished_at IS NULL)
 
 -- name: newest_aggregation
--- The newest aggregation of the run `:run` that a user asked for, or that the completion of its
--- present plan did.
+-- The newest aggregation that the completion of the present plan of the run `:run` asked for.
 SELECT aggregation.id, aggregation.finished_at IS NOT NULL AS finished,
        aggregation.snapshot_ids, aggregation.problem
 FROM aggregations AS aggregation JOIN runs AS run ON run.id = aggregation.run_id
-WHERE run.id = :run AND (aggregation.completion IS NULL OR aggregation.completion = {completion})
+WHERE run.id = :run AND aggregation.completion = {completion}
 ORDER BY aggregation.id DESC LIMIT 1

@@ -1,4 +1,4 @@
-"""The answer of a gate in one line, as JUnit XML and as annotations of GitHub."""
+"""The answer of a gate in one line, and as JUnit XML."""
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -10,7 +10,7 @@ from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.side import Side
 from aegish_dist.render.comparison_data import ComparedPair, ComparisonData, PairGate
-from aegish_dist.render.gate import gate_line, github_annotations, junit_xml, worst
+from aegish_dist.render.gate import gate_line, junit_xml, worst
 from tests.unit.render.reports import a_report
 
 HOSTILE = "lab/x,y:z%0A\r\n::error::\x00\x1b[31m\ufffe\ud800\u202e<&\"'>]]>"
@@ -76,7 +76,7 @@ def test_an_inconclusive_answer_says_how_many_commands_are_missing() -> None:
 def test_unlike_runs_are_named_in_every_form() -> None:
     """A gate over runs that differ in more than their answers is no plain answer."""
     data = replace(gated(SHIPS), unlike=["seed: 1 against 2"])
-    for text in (gate_line(data), junit_xml(data), *github_annotations(data)):
+    for text in (gate_line(data), junit_xml(data)):
         assert "unlike runs: seed: 1 against 2" in text
 
 
@@ -95,21 +95,8 @@ def test_junit_counts_and_holds_one_case_for_each_candidate() -> None:
 
 
 def test_hostile_names_stay_text() -> None:
-    """No markup, no second workflow command, no character that XML cannot hold."""
+    """No markup, no second line, no character that XML cannot hold."""
     data = gated(WORSE, model=HOSTILE)
     root = ET.fromstring(junit_xml(data).encode("utf-8"))
     assert [each.tag for each in root.iter()] == ["testsuites", "testsuite", "testcase", "failure"]
-    (line,) = github_annotations(data)
-    assert line.isprintable()
-    head, _, message = line.removeprefix("::error title=").partition("::")
-    assert "," not in head
-    assert ":" not in head
-    assert "%250A" in head
-    assert "%250A" in message
     assert gate_line(data).isprintable()
-
-
-def test_annotations_have_the_level_of_their_verdict() -> None:
-    """One for each candidate."""
-    levels = [line.split(" ")[0] for line in github_annotations(gated(SHIPS, WORSE, UNSURE))]
-    assert levels == ["::notice", "::error", "::warning"]
