@@ -116,7 +116,9 @@ def _require_not_newer(found: str | None) -> None:
     if found is not None and found > head():
         raise StoreError(
             f"the database schema is at {found}, this version knows only {head()}: a newer"
-            " aegish-dist has upgraded it, use that one or a database of its own"
+            " aegish-dist has upgraded it, or one from before the first release made it; use that"
+            " one, or take its runs along by `verdicts export` there and `verdicts import` into a"
+            " new database"
         )
 
 

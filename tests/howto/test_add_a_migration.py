@@ -13,7 +13,7 @@ from aegish_dist.db.engine import open_engine, transaction
 from tests.howto.walkthrough import Walkthrough
 from tests.integration.stored_runs import a_run, store
 
-MIGRATION = "aegish_dist/db/migrations/versions/0011_note_of_a_run.py"
+MIGRATION = "aegish_dist/db/migrations/versions/0002_note_of_a_run.py"
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +53,15 @@ def test_up_and_down(walkthrough: Walkthrough, before: Engine, unmigrated_url: s
         store(session, a_run("0before"))
     note = text("SELECT note FROM runs WHERE id = '0before'")
 
-    assert db(walkthrough, unmigrated_url, "upgrade") == "0010 -> 0011"
+    assert db(walkthrough, unmigrated_url, "upgrade") == "0001 -> 0002"
     assert db(walkthrough, unmigrated_url, "check") == ""
     with transaction(before) as session:
         assert session.scalar(note) == ""
-    alembic(walkthrough, unmigrated_url, "downgrade", "0010")
+    alembic(walkthrough, unmigrated_url, "downgrade", "0001")
     assert schema.drift(before) == []
-    assert schema.current(before) == "0010"
+    assert schema.current(before) == "0001"
     alembic(walkthrough, unmigrated_url, "upgrade", "head")
-    assert db(walkthrough, unmigrated_url, "current") == "0011"
+    assert db(walkthrough, unmigrated_url, "current") == "0002"
     with transaction(before) as session:
         assert session.scalar(text("SELECT name FROM runs WHERE id = '0before'")) == "a name"
 

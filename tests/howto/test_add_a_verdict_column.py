@@ -10,7 +10,7 @@ import pytest
 from tests.howto.walkthrough import Walkthrough
 
 RECORD = "aegish_dist/core/verdict_record.py"
-MIGRATION = "aegish_dist/db/migrations/versions/0011_hourly_cache_tokens.py"
+MIGRATION = "aegish_dist/db/migrations/versions/0002_hourly_cache_tokens.py"
 KEY = "cache_write_1h_tokens"
 LINE = {"model": "m", "command": "ls", "target": "harmless", "completion": ""}
 DRIFT = """if True:
