@@ -1,18 +1,15 @@
 """`aegish-dist compare`: is one model better than another?"""
 
-import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import (
-    MAX_INTEGER,
     FiniteRange,
     Utf8,
     as_json,
@@ -25,18 +22,11 @@ from aegish_dist.cli.printing import note, say
 from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
-from aegish_dist.pipeline.compare_snapshots import compare_snapshots
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.render import COMPARISON_FORMATS, ComparisonData, render_comparison
 from aegish_dist.render.gate import gate_line, junit_xml, worst
 from aegish_dist.render.quality import HEADLINES
-from aegish_dist.render.snapshots import render_snapshots
 
-_NOT_OF_SNAPSHOTS = (
-    *("run_id", "runs", "scoring", "targets", "overlay", "force"),
-    *("metric", "gate", "margin", "junit", "with_source"),
-)
-"""Options that say nothing about snapshots, which have their opinions."""
 _EXIT_CODES = {
     GateVerdict.SHIPS: 0,
     GateVerdict.WORSE: EXIT_WORSE,
@@ -61,14 +51,6 @@ _EXIT_CODES = {
     callback=comma_list,
     metavar="ID[,ID...]",
     help="Only these, the baseline first. Default: all of the run, or all that the runs share.",
-)
-@click.option(
-    "--snapshots",
-    type=Utf8(),
-    multiple=True,
-    callback=comma_list,
-    metavar="A,B",
-    help="List the verdicts that two snapshots judge differently, by their numbers.",
 )
 @with_opinion
 @click.option("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
@@ -105,15 +87,10 @@ def compare(opinion: Opinion, **options: Any) -> int:
     that are scored on both sides. `--run-id` compares all pairs of a run's models; `--runs`
     compares each model of the first run with itself in the others.
 
-    `--snapshots` compares two opinions about the same verdicts, and not two models.
-
     With `--gate`, a candidate ships (exit code 0) when the interval of its difference lies above
     -M, is worse (4) when it lies below, and is else inconclusive (5). The baseline is the first of
     `--models` or `--runs`.
     """
-    if options["snapshots"]:
-        _print_snapshots(options)
-        return 0
     _check(options)
     form = "json" if options["as_json"] else options["form"]
     with without_collector():
@@ -162,31 +139,6 @@ def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
     if len(set(runs)) < len(runs):
         raise click.UsageError("--runs names a run twice")
     return compare_runs(engine, runs, models, question)
-
-
-def _print_snapshots(options: dict[str, Any]) -> None:
-    if len(options["snapshots"]) != 2:
-        raise click.UsageError("--snapshots takes two numbers: A,B")
-    given = click.get_current_context().get_parameter_source
-    for name in _NOT_OF_SNAPSHOTS:
-        if given(name) is not ParameterSource.DEFAULT:
-            raise click.UsageError(f"--snapshots excludes --{name.replace('_', '-')}")
-    a, b = map(_snapshot, options["snapshots"])
-    engine = open_workspace().engine
-    with without_collector():
-        data = compare_snapshots(engine, a, b, options["models"])
-    form = "json" if options["as_json"] else options["form"] or "table"
-    with shown(options["output"]) as show:
-        show(partial(render_snapshots, data, form))
-
-
-def _snapshot(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", text) or not 0 < int(text) <= MAX_INTEGER:
-        raise click.UsageError(
-            f"--snapshots takes the numbers of two snapshots, which `aggregate` prints; '{text}' is"
-            " none"
-        )
-    return int(text)
 
 
 def _print(data: ComparisonData, form: str, options: dict[str, Any]) -> None:

@@ -26,19 +26,3 @@ FROM (
 SELECT DISTINCT verdict.parser_version
 FROM verdicts AS verdict
 WHERE verdict.run_model_id = :model AND verdict.parser_version > 0 AND {counts}
-
--- name: read_codes
--- One row as `read_answers`, with the epoch before each code: `1:31,2:11`.
-SELECT coalesce(string_agg(sample_key::text, ' '), '') AS keys,
-       coalesce(string_agg(codes, ' '), '') AS codes
-FROM (
-    SELECT verdict.sample_key,
-           string_agg(verdict.epoch::text || ':' || verdict.code::text, ',') AS codes
-    FROM verdicts AS verdict
-    WHERE verdict.run_model_id = :model AND {counts}
-    GROUP BY verdict.sample_key
-) AS item
-
--- name: read_commands
--- The commands of the samples `:keys`.
-SELECT key, command FROM samples WHERE key = ANY(CAST(:keys AS bigint[]))
