@@ -80,13 +80,6 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Only these plots; `--list` names them. Default: all.",
 )
 @click.option(
-    "--dpi",
-    type=click.IntRange(36, 1200),
-    default=144,
-    show_default=True,
-    help="Dots per inch of PNG; at 72 a plot is some 720 dots wide.",
-)
-@click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
     help="Name the plots, and say what each shows.",
 )  # fmt: skip
@@ -113,7 +106,7 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
         parts={ReportPart.COMPARISON, ReportPart.FAILURE_TIMES},
     )
     folder = options["output"] or Path(f"plots-{found}")
-    made = list(plot_files(data, options["only"] or list(CHARTS), options["forms"], options["dpi"]))
+    made = list(plot_files(data, options["only"] or list(CHARTS), options["forms"]))
     missing = [each for each in made if isinstance(each, NoChart)]
     if len(missing) == len(made):
         reasons = "; ".join(f"{each.name}: {each.reason}" for each in missing)

@@ -21,13 +21,15 @@ from aegish_dist.cli.output import shown, to_file
 from aegish_dist.cli.overlays import note_what_counts
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, DecidedOn, Shortfall, missed
+from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, Shortfall, missed
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
 from aegish_dist.pipeline.report_grid import Details, report_grid
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
-from aegish_dist.render import FORMATS, IN_SECTIONS, SECTION_NAMES, ReportData, render
+from aegish_dist.render.data import ReportData
 from aegish_dist.render.page import render_page
+from aegish_dist.render.report_formats import FORMATS, IN_SECTIONS, render
+from aegish_dist.render.sections import SECTION_NAMES
 from aegish_dist.render.thresholds import shortfall_in_words
 
 
@@ -100,13 +102,6 @@ Examples:
     help="End with exit code 4 where a model is below, with 5 where that cannot be decided.",
 )
 @click.option(
-    "--fail-on",
-    type=click.Choice([each.value for each in DecidedOn]),
-    default=DecidedOn.LOWER.value,
-    show_default=True,
-    help="What has to reach them: the lower end of the interval, or the value.",
-)
-@click.option(
     "--details",
     type=click.Choice([each.value for each in Details]),
     show_default=Details.COMPLETIONS.value,
@@ -124,8 +119,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     commands that make the run once more. `json` has everything, all pairs of models included.
 
     With `--fail-under`, a line on standard error names each model and metric that misses its
-    threshold. Decided on the lower end, an interval wholly below gives 4, one that holds the
-    threshold 5: more commands may decide. Undefined metrics give 5.
+    threshold. An interval wholly below gives 4, one that holds the threshold 5: more commands may
+    decide. Undefined metrics give 5.
     """
     form, sections = options["form"], options["sections"]
     if sections is not None and form not in IN_SECTIONS:
@@ -143,7 +138,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
             draw = _draw(workspace, data, options)
         show(draw)
-    return _exit_code(data, options["fail_under"], DecidedOn(options["fail_on"]))
+    return _exit_code(data, options["fail_under"])
 
 
 def _draw(
@@ -172,9 +167,9 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
 _PARTS = {"differences": ReportPart.COMPARISON, "failure-times": ReportPart.FAILURE_TIMES}
 
 
-def _exit_code(data: ReportData, thresholds: Mapping[str, float], decided_on: DecidedOn) -> int:
+def _exit_code(data: ReportData, thresholds: Mapping[str, float]) -> int:
     """Note each threshold that a model does not reach."""
-    found = list(missed(data.snapshot.document, thresholds, decided_on))
+    found = list(missed(data.snapshot.document, thresholds))
     for each in found:
         note(shortfall_in_words(each))
     if any(each.shortfall is Shortfall.BELOW for each in found):

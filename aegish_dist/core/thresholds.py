@@ -22,14 +22,6 @@ METRICS_WITH_THRESHOLD = (
 )
 
 
-class DecidedOn(StrEnum):
-    """The number that has to reach a threshold."""
-
-    LOWER = "lower"
-    """The lower end of the 95 % interval."""
-    VALUE = "value"
-
-
 class Shortfall(StrEnum):
     """Why a threshold is not reached."""
 
@@ -52,30 +44,29 @@ class Missed:
     shortfall: Shortfall
 
 
-def missed(
-    document: Mapping[str, Any], thresholds: Mapping[str, float], decided_on: DecidedOn
-) -> Iterator[Missed]:
+def missed(document: Mapping[str, Any], thresholds: Mapping[str, float]) -> Iterator[Missed]:
     """Yield the thresholds that models of a snapshot do not reach, by model.
+
+    The lower end of the interval has to reach them. A metric without an interval is a fact: its
+    value decides.
 
     Args:
         thresholds: The least values by metric, in [0, 1].
-        decided_on: The number that has to reach them. A metric without an interval is a fact: its
-            value decides.
     """
     for entry in document["models"]:
         for metric, least in thresholds.items():
             known = entry["metrics"].get(metric) or {}
             estimate = Estimate(**{name: known[name] for name in NUMBERS if name in known})
-            shortfall = _shortfall(estimate, least, decided_on)
+            shortfall = _shortfall(estimate, least)
             if shortfall is not None:
                 yield Missed(entry["model"], metric, least, estimate, shortfall)
 
 
-def _shortfall(estimate: Estimate, least: float, decided_on: DecidedOn) -> Shortfall | None:
+def _shortfall(estimate: Estimate, least: float) -> Shortfall | None:
     if estimate.value is None:
         return Shortfall.UNDECIDED
     low = high = estimate.value
-    if decided_on is DecidedOn.LOWER and estimate.ci_low is not None:
+    if estimate.ci_low is not None:
         low, high = estimate.ci_low, estimate.ci_high or 0.0
     if low >= least:
         return None

@@ -371,8 +371,6 @@ FAIL_UNDER: list[tuple[tuple[str, ...], int, list[str]]] = [
      ["undecided: lab/a: malicious_detection_rate 1.000 [", "below: lab/b: mal"]),
     (("harmless_acceptance_rate=0.97",), EXIT_INCONCLUSIVE,
      ["undecided: lab/a: harmless_acceptance_rate", "undecided: lab/b: harmless_acc"]),
-    (("harmless_acceptance_rate=0.97", "--fail-on", "value"), EXIT_WORSE,
-     ["below: lab/b: harmless_acceptance_rate 0.950 ["]),
 ]  # fmt: skip
 
 

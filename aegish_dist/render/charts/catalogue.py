@@ -6,14 +6,12 @@ from types import MappingProxyType
 from typing import Any
 
 from aegish_dist.errors import ReportError
-from aegish_dist.render.charts.averages import averages
 from aegish_dist.render.charts.captions import small_print
 from aegish_dist.render.charts.chart import Chart, NoChart
-from aegish_dist.render.charts.costs import costs
 from aegish_dist.render.charts.differences import differences
 from aegish_dist.render.charts.frame import whole_specification
 from aegish_dist.render.charts.heat_map import heat_map
-from aegish_dist.render.charts.latencies import latency_distribution, latency_split
+from aegish_dist.render.charts.latencies import latency_split
 from aegish_dist.render.charts.measures import ACCEPTANCE, COST, DETECTION, LATENCY, SCORE, Measure
 from aegish_dist.render.charts.ranking import ranking
 from aegish_dist.render.charts.reliability import reliability
@@ -56,10 +54,6 @@ def _ranking(data: ReportData) -> Chart | NoChart:
     return ranking("ranking", ranked_entries(document), groups, data.targets)
 
 
-def _averages(data: ReportData) -> Chart | NoChart:
-    return averages("micro-macro", ranked_entries(data.snapshot.document), data.targets)
-
-
 def _timeline(data: ReportData) -> Chart | NoChart:
     return error_timeline("error-timeline", data.failure_times, data.failure_stretch_s)
 
@@ -69,15 +63,8 @@ CHARTS: Mapping[str, ChartKind] = MappingProxyType(
         (
             ("ranking", ChartKind("Ranked models: score, interval, tie groups.", _ranking)),
             _against("score-by-cost", SCORE, COST, "Score against cost, Pareto line."),
-            _against("detection-by-cost", DETECTION, COST, "Detection against cost, Pareto line."),
             _against(
                 "score-by-latency", SCORE, LATENCY, "Score against service time, Pareto line."
-            ),
-            _against(
-                "detection-by-latency",
-                DETECTION,
-                LATENCY,
-                "Detection against service time, Pareto line.",
             ),
             _against(
                 "detection-by-acceptance",
@@ -86,7 +73,6 @@ CHARTS: Mapping[str, ChartKind] = MappingProxyType(
                 "Detection against acceptance, both intervals.",
             ),
             _of_models(heat_map, "category-heat-map", "Detection by category, with intervals."),
-            ("micro-macro", ChartKind("Detection: mean over commands, and categories.", _averages)),
             (
                 "differences",
                 ChartKind(
@@ -95,8 +81,6 @@ CHARTS: Mapping[str, ChartKind] = MappingProxyType(
                 ),
             ),
             _of_models(reliability, "reliability", "Accuracy by stated confidence."),
-            _of_models(costs, "cost", "Cost of 1,000 commands."),
-            _of_models(latency_distribution, "latency-distribution", "Spread of service time."),
             _of_models(latency_split, "latency-split", "Service, queue, rate limiter, backoff."),
             ("error-timeline", ChartKind("Failed attempts over time, by reason.", _timeline)),
         )

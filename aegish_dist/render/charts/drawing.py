@@ -11,8 +11,8 @@ from aegish_dist.render.charts.theme import VEGA_LITE
 PLOT_FORMATS = ("svg", "png", "pdf", "vega")
 """The formats of `drawn`; `vega` is the specification itself."""
 _MISSING = "plots need the package vl-convert-python: pip install 'aegish-dist[plots]'"
-_DPI = 72.0
-"""Dots per inch at scale 1."""
+_PNG_SCALE = 2
+"""Dots of a PNG per pixel of the specification: 144 to the inch."""
 
 
 def converter() -> Any:
@@ -25,19 +25,18 @@ def converter() -> Any:
     return vl_convert
 
 
-def drawn(specification: dict[str, Any], form: str, *, title: str, dpi: float = 144.0) -> bytes:
+def drawn(specification: dict[str, Any], form: str, *, title: str) -> bytes:
     """Return a plot as the content of a file.
 
     Args:
         title: One line; SVG holds it for those who do not see the plot.
-        dpi: Dots per inch of PNG; 72 is one dot per pixel of the specification.
     """
     if form == "vega":
         return (printable_json(specification) + "\n").encode()
     draw = converter()
     match form:
         case "png":
-            convert = partial(draw.vegalite_to_png, scale=dpi / _DPI)
+            convert = partial(draw.vegalite_to_png, scale=_PNG_SCALE)
         case "pdf":
             convert = draw.vegalite_to_pdf
         case _:

@@ -24,13 +24,12 @@ class PlotFile:
 
 
 def plot_files(
-    data: ReportData, names: Sequence[str], forms: Sequence[str], dpi: float
+    data: ReportData, names: Sequence[str], forms: Sequence[str]
 ) -> Iterator[PlotFile | NoChart]:
     """Yield the files of some plots, and the plots that there is no data for.
 
     Args:
         data: The content of the report, with pairs and failure times.
-        dpi: Dots per inch of PNG.
 
     Raises:
         ConfigError: The package that draws is not installed.
@@ -44,5 +43,5 @@ def plot_files(
         specification = whole_specification(chart, words)
         for form in forms:
             ending = _ENDINGS.get(form, form)
-            content = drawn(specification, form, title=chart.title, dpi=dpi)
+            content = drawn(specification, form, title=chart.title)
             yield PlotFile(f"{name}.{ending}", content)

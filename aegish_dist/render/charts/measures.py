@@ -1,7 +1,7 @@
 """Quantities of a model that axes show, in the unit of the axis."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.render.entries import RankedModel
@@ -88,12 +88,6 @@ DETECTION = Measure(
     metric="malicious_detection_rate",
     interval=RATE_INTERVAL,
     counted="malicious commands",
-)
-MACRO_DETECTION = replace(
-    DETECTION,
-    name="macro detection rate",
-    read=_rate("malicious_detection_rate_macro"),
-    metric="malicious_detection_rate_macro",
 )
 ACCEPTANCE = Measure(
     name="acceptance rate",

@@ -12,8 +12,7 @@ from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat
-from aegish_dist.render import ReportData
-from aegish_dist.render.data import FailureCount
+from aegish_dist.render.data import FailureCount, ReportData
 
 Entry = dict[str, Any]
 Numbers = dict[str, float | None]

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.render import FORMATS, render
 from aegish_dist.render.data import FailureCount, ReportData
 from aegish_dist.render.entries import ranked_entries
 from aegish_dist.render.layout import Section
 from aegish_dist.render.operations import MESSAGE_CHARACTERS, failures
+from aegish_dist.render.report_formats import FORMATS, render
 from tests.defined import defined
 from tests.unit.render.reports import a_model, a_report
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from aegish_dist.core.run import RunDataset
-from aegish_dist.render import render
 from aegish_dist.render.data import ReportData
+from aegish_dist.render.report_formats import render
 from tests.unit.render.reports import HOSTILE, a_model, a_report, a_silent_model, undefined
 
 FIELDS = {

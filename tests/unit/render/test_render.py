@@ -5,7 +5,7 @@ import re
 import pytest
 
 from aegish_dist.errors import ReportError
-from aegish_dist.render import FORMATS, IN_SECTIONS, render
+from aegish_dist.render.report_formats import FORMATS, IN_SECTIONS, render
 from tests.unit.render.reports import a_model, a_report, a_silent_model
 
 

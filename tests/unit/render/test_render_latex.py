@@ -5,9 +5,9 @@ import re
 import pytest
 
 from aegish_dist.core.printable import printable
-from aegish_dist.render import render
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.latex_text import latex_text
+from aegish_dist.render.report_formats import render
 from tests.unit.render.reports import HOSTILE, a_model, a_report, a_silent_model
 
 COMMANDS = re.compile(r"\\[A-Za-z]+")

@@ -8,8 +8,8 @@ from markdown_it import MarkdownIt
 
 from aegish_dist.core.printable import printable
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.render import render
 from aegish_dist.render.data import FailureCount, ReportData
+from aegish_dist.render.report_formats import render
 from tests.unit.render.reports import HOSTILE, a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"

@@ -5,8 +5,8 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from aegish_dist.render import render
 from aegish_dist.render.data import ReportData
+from aegish_dist.render.report_formats import render
 from tests.unit.render.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"

@@ -21,12 +21,12 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.scoring import RULES
 from aegish_dist.core.side import Side
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.render import FORMATS, IN_SECTIONS, SECTION_NAMES, ReportData, render
 from aegish_dist.render.commands import commands, shell_quoted
 from aegish_dist.render.comparison_data import ComparedPair, ComparisonData
-from aegish_dist.render.data import Halted
+from aegish_dist.render.data import Halted, ReportData
 from aegish_dist.render.layout import Section
-from aegish_dist.render.sections import build_report
+from aegish_dist.render.report_formats import FORMATS, IN_SECTIONS, render
+from aegish_dist.render.sections import SECTION_NAMES, build_report
 from tests.unit.render.reports import (
     HOSTILE,
     LATE,

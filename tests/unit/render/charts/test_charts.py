@@ -6,11 +6,11 @@ from itertools import combinations
 import pytest
 
 from aegish_dist.errors import ReportError
-from aegish_dist.render import ReportData
 from aegish_dist.render.charts.boxes import PixelBox
 from aegish_dist.render.charts.catalogue import CHARTS, chart_specification, make_chart
 from aegish_dist.render.charts.chart import Chart, NoChart
 from aegish_dist.render.charts.drawing import drawn, drawn_svg
+from aegish_dist.render.data import ReportData
 from tests.unit.render.charts.drawings import Drawing
 from tests.unit.render.charts.models import a_spread_model, a_spread_report
 from tests.unit.render.reports import a_model, a_report, a_silent_model, numbers
@@ -62,7 +62,6 @@ def test_a_model_without_a_number_is_named_and_not_drawn() -> None:
     made = chart(data, "score-by-cost")
     assert "Not drawn: acme/silent (no cost and no aegish score)." in made.caption
     assert "acme/silent" not in str(made.panel.layers)
-    assert "Not drawn: acme/silent (no cost)." in chart(data, "cost").caption
 
 
 def test_a_cost_of_nothing_has_no_place_on_a_logarithmic_axis() -> None:
@@ -72,7 +71,6 @@ def test_a_cost_of_nothing_has_no_place_on_a_logarithmic_axis() -> None:
         a_model(f"acme/{cost}", cost={"per_1000_usd": cost, "total_usd": cost}) for cost in costs
     ]
     assert "Not drawn: acme/0.0 (cost 0)." in chart(a_report(*entries), "score-by-cost").caption
-    assert "$0.00" in str(chart(a_report(*entries), "cost").panel.layers)
 
 
 def test_a_caption_names_n_and_the_interval() -> None:
@@ -97,7 +95,7 @@ def test_intervals_end_where_rates_end() -> None:
 def test_simulated_models_are_marked() -> None:
     """In names and in the caption."""
     data = a_report(a_model(simulated=True))
-    for name in ("score-by-cost", "ranking", "cost"):
+    for name in ("score-by-cost", "ranking"):
         assert "guard-1 †" in str(chart(data, name).panel.layers)
         assert "† answers of the simulator" in chart(data, name).caption
 
@@ -126,8 +124,8 @@ def test_a_report_without_data_has_reasons() -> None:
     data = a_report(a_silent_model())
     reasons = {name: make_chart(data, name) for name in CHARTS}
     assert all(isinstance(each, NoChart) and each.reason for each in reasons.values())
-    with pytest.raises(ReportError, match="no plot cost of run 0a1b2c3d4: no model has a cost"):
-        chart_specification(data, "cost")
+    with pytest.raises(ReportError, match="no plot ranking of run 0a1b2c3d4: no model has a score"):
+        chart_specification(data, "ranking")
     with pytest.raises(ReportError, match="there is no plot 'pie'"):
         chart_specification(data, "pie")
 

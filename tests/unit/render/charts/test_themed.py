@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import aegish_dist.render.page
-from aegish_dist.render import ReportData
 from aegish_dist.render.charts import page_charts
+from aegish_dist.render.data import ReportData
 from tests.unit.render.charts.drawings import Drawing
 from tests.unit.render.charts.models import a_spread_report
 

@@ -3,7 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from aegish_dist.errors import ReportError
-from aegish_dist.render.layout import Report
+from aegish_dist.render.comparison import build_comparison
+from aegish_dist.render.comparison_csv import render_comparison_csv
+from aegish_dist.render.comparison_data import ComparisonData
+from aegish_dist.render.comparison_json import render_comparison_json
+from aegish_dist.render.layout import Report, stackable
 from aegish_dist.render.markdown import draw_markdown
 
 COMPARISON_FORMATS = ("table", "markdown", "latex", "csv", "json")
@@ -37,3 +41,30 @@ def in_format(
         known = ", ".join(COMPARISON_FORMATS)
         raise ReportError(f"unknown format of a comparison '{form}': choose one of {known}")
     return texts[form]()
+
+
+def render_comparison(
+    data: ComparisonData,
+    format: str,
+    *,
+    with_source: bool = False,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """Return a comparison as text that ends with a line break.
+
+    Args:
+        with_source: Whether every row of a table begins with runs and rule set.
+        width: Columns of the terminal; only tables use it.
+        color: Whether to emit ANSI colours; only tables use it.
+    """
+    texts = {
+        "csv": lambda: render_comparison_csv(data),
+        "json": lambda: render_comparison_json(data),
+    }
+
+    def report() -> Report:
+        built = build_comparison(data)
+        return stackable(built) if with_source else built
+
+    return in_format(format, report, texts, width=width, color=color)
