@@ -189,7 +189,7 @@ class ShuttingDownError(RequeueError):
 
 
 class RunHeldError(RequeueError):
-    """Raised when the item's run is paused, cancelled or decided before the item's call."""
+    """Raised when the item's run is paused or cancelled before the item's call."""
 
 
 class LimiterFailedError(RequeueError):

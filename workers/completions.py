@@ -1,8 +1,7 @@
-"""Completion of runs: closes finished models, reads stop rules, has ended runs aggregated."""
+"""Completion of runs: closes finished models, has ended runs aggregated."""
 
 import threading
 from itertools import count
-from time import monotonic
 from typing import Any
 
 from celery import bootsteps
@@ -16,7 +15,6 @@ from aegish_dist.errors import QueueError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.asked_aggregations import enqueue_due
 from aegish_dist.pipeline.evaluate import Evaluator
-from aegish_dist.pipeline.read_rules import read_rules
 
 log = get_logger(__name__)
 
@@ -25,8 +23,6 @@ POLL_S = 1.0
 POLLS_PER_CLEAN_UP = 30
 """Polls between looks at all open models; in between only those that this worker has just become
 quiet on."""
-READING_SHARE = 0.05
-"""Share of the time that reading runs with a stop rule may take: large ones are read less often."""
 RETRY_AFTER_BUG_S = 10.0
 
 
@@ -44,7 +40,6 @@ class Completions(bootsteps.StartStopStep):
         super().__init__(consumer, **kwargs)
         self._stopped = threading.Event()
         self._watched: set[tuple[str, str]] = set()
-        self._read_at = 0.0
 
     def start(self, consumer: Any) -> None:
         """Start the thread."""
@@ -73,7 +68,6 @@ class Completions(bootsteps.StartStopStep):
             pause_s = POLL_S
             try:
                 self._close(engine, finished, consumer.pool.evaluator, poll)
-                self._read(engine)
                 enqueue_due(engine, consumer.app)
             except (SQLAlchemyError, StoreUnusableError, QueueError) as error:
                 # Discovery says that the database is away.
@@ -97,12 +91,6 @@ class Completions(bootsteps.StartStopStep):
             looked = finished.close(session, None if clean_up else quiet)
         if looked:
             self._watched -= quiet
-
-    def _read(self, engine: Engine) -> None:
-        began = monotonic()
-        if began >= self._read_at:
-            read_rules(engine)
-            self._read_at = monotonic() + (monotonic() - began) / READING_SHARE
 
     def _quiet(self, evaluator: Evaluator) -> set[tuple[str, str]]:
         """Return the models of runs of which items were held since the last look, and none are."""

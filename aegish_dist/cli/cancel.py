@@ -14,7 +14,7 @@ def cancel(run_id: str, as_json: bool) -> None:
     """Stop asking a run's models.
 
     Workers begin no further call of it within a second, wherever they run. Calls in flight finish
-    and are stored, and nothing is lost or paid for twice. Its
-    messages are dropped; `resume --reopen` would go on.
+    and are stored, and nothing is lost or paid for twice. Waiting messages are dropped; `resume`
+    goes on.
     """
     hold_and_say(run_id, Held.CANCELLED, as_json=as_json)

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from aegish_dist.core.sequential import Answer
 from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State
-from aegish_dist.core.words import counted
 from aegish_dist.pipeline.status import retry_command
 
 
@@ -87,11 +85,7 @@ def waiting_hint(status: RunStatus, *, embedded: bool) -> str | None:
 
 _HELD = {
     State.PAUSED: "paused: `aegish-dist resume --run-id {run_id}` goes on",
-    State.CANCELLED: "cancelled: `aegish-dist resume --run-id {run_id} --reopen` goes on",
-    State.DECIDED: (
-        "its stop rule found the question settled: `aegish-dist report --run-id {run_id}` shows the"
-        " answer, `aegish-dist resume --run-id {run_id} --reopen` asks the rest as well"
-    ),
+    State.CANCELLED: "cancelled: `aegish-dist resume --run-id {run_id}` goes on",
 }
 
 
@@ -105,33 +99,6 @@ def aggregated(status: RunStatus) -> Iterator[str]:
         yield f"snapshot {status.snapshot_id} was made of it"
     elif status.aggregation_problem is not None:
         yield f"no snapshot was made of it: {status.aggregation_problem}"
-
-
-def read(status: RunStatus) -> Iterator[str]:
-    """Say what the stop rule of a run says, one line for each question, and what it has saved."""
-    reading = status.reading
-    if reading is None:
-        return
-    for question in reading.decision.questions:
-        value = "unknown" if question.value is None else f"{question.value:+.4f}"
-        words = _ANSWERS[question.answer].format(margin=reading.rule.margin)
-        against = f"the target {reading.rule.target:g}" if question.a is None else question.a
-        yield (
-            f"{question.b} {words} {against}: {value}"
-            f" [{question.low:+.4f}, {question.high:+.4f}] at all times together,"
-            f" {question.clusters} of {reading.decision.clusters} clusters read"
-        )
-    if reading.saved_calls:
-        cost = "" if reading.saved_usd is None else f", about ${reading.saved_usd:.4f}"
-        yield f"saved by the stop rule: {counted(reading.saved_calls, 'call')}{cost}"
-
-
-_ANSWERS = {
-    Answer.OPEN: "is not distinguished yet from",
-    Answer.ABOVE: "scores higher than",
-    Answer.BELOW: "scores lower than",
-    Answer.WITHIN: "lies within {margin:g} of",
-}
 
 
 def left_to_retry(status: RunStatus) -> Iterator[str]:

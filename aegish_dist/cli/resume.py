@@ -3,7 +3,7 @@
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import aggregated, halted, left_to_retry, read
+from aegish_dist.cli.halts import aggregated, halted, left_to_retry
 from aegish_dist.cli.options import as_json, cost_cap, run_id, usd
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
@@ -19,13 +19,11 @@ from aegish_dist.pipeline.runs import find_run
     "Raise the cap of a run that was submitted with one; what it has cost so far counts.",
 )
 @cost_cap("--max-cost-per-model", "The same for the cap of each model.")
-@click.option("--reopen", is_flag=True, help="Go on with a run that is cancelled or decided, too.")
 @as_json
 def resume(
     run_id: str,
     max_cost: float | None,
     max_cost_per_model: float | None,
-    reopen: bool,
     as_json: bool,
 ) -> int:
     """Enqueue whatever of a run has no verdict.
@@ -37,9 +35,7 @@ def resume(
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     caps = usd(max_cost), usd(max_cost_per_model)
-    resumed = resume_run(
-        workspace, found, *caps, Shown(here=workspace.settings.embedded_broker), reopen=reopen
-    )
+    resumed = resume_run(workspace, found, *caps, Shown(here=workspace.settings.embedded_broker))
     enqueued, missing = resumed.enqueued, resumed.missing
     if as_json:
         say_json({"run_id": found, "enqueued": enqueued, "missing": missing})
@@ -48,7 +44,7 @@ def resume(
     else:
         say(f"{found}: {counted(missing, 'verdict')} missing")
     status = resumed.status
-    reasons = (*halted(status), *read(status), *aggregated(status)) if enqueued is None else ()
+    reasons = (*halted(status), *aggregated(status)) if enqueued is None else ()
     for reason in (*reasons, *left_to_retry(status)):
         note(reason)
     return 1 if enqueued is None and missing else 0

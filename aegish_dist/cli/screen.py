@@ -54,12 +54,12 @@ class FullScreen:
         """Give the terminal back."""
         self._stack.close()
 
-    def show(self, status: RunStatus, readings: Sequence[str], steps: Sequence[str]) -> None:
+    def show(self, status: RunStatus, steps: Sequence[str]) -> None:
         """Show a count."""
         first = self._scene is None
         if self._scene is not None and self._scene.status is status:
             return  # it was not counted again
-        self._scene = Scene(status, time.strftime("%H:%M:%S"), readings, steps)
+        self._scene = Scene(status, time.strftime("%H:%M:%S"), steps)
         if first:
             self._take_terminal()
 

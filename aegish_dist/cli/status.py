@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import aggregated, halted, left_to_retry, read, waiting_hint
+from aegish_dist.cli.halts import aggregated, halted, left_to_retry, waiting_hint
 from aegish_dist.cli.options import as_json, run_id
 from aegish_dist.cli.print_status import print_status
 from aegish_dist.cli.printing import note, say_json
@@ -50,7 +50,7 @@ def _document(current: RunStatus) -> dict[str, Any]:
 
 
 def _advise(current: RunStatus, hint: str | None) -> None:
-    for line in (*halted(current), *read(current), *aggregated(current), *left_to_retry(current)):
+    for line in (*halted(current), *aggregated(current), *left_to_retry(current)):
         note(line)
     if hint is not None:
         note(hint)

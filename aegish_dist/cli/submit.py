@@ -7,10 +7,9 @@ import click
 
 from aegish_dist.cli.asking import asked_document, with_checks
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import aggregated, halted, left_to_retry, read
+from aegish_dist.cli.halts import aggregated, halted, left_to_retry
 from aegish_dist.cli.options import (
     Duration,
-    FiniteRange,
     Utf8,
     as_each_call,
     as_json,
@@ -21,7 +20,7 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.progress import Shown
-from aegish_dist.core.status import RunStatus, State
+from aegish_dist.core.status import RunStatus
 from aegish_dist.pipeline.batch_prices import takes_batches
 from aegish_dist.pipeline.plan import Request, Submission
 from aegish_dist.pipeline.start_run import Started, first_reports, start_run
@@ -88,18 +87,6 @@ Examples:
 @click.option(
     "--name", type=Utf8(), default="", help="A name for the run, which `--run-id` takes too."
 )
-@click.option(
-    "--stop-when",
-    type=click.Choice(["decided"]),
-    help="Stop asking a model once its score is known to differ from every other model's, or to lie"
-    " within --margin of it; a single model's: from its target.",
-)
-@click.option(
-    "--margin",
-    type=FiniteRange(0, 1, min_open=True, max_open=True),
-    metavar="D",
-    help="With --stop-when: a smaller difference of scores does not matter. Default: 0.02.",
-)
 @with_checks
 @as_json
 def submit(**options: Any) -> int:
@@ -126,24 +113,13 @@ def submit(**options: Any) -> int:
             note(line)
     _advise(started.run.run_id, started.status)
     ended = started.status
-    return 1 if ended is not None and ended.missing and ended.state is not State.DECIDED else 0
-
-
-MARGIN = 0.02
-"""A difference of scores that does not matter, unless `--margin` says otherwise."""
+    return 1 if ended is not None and ended.missing else 0
 
 
 def _request(options: dict[str, Any]) -> Request:
-    if options["margin"] is not None and options["stop_when"] is None:
-        raise click.UsageError("--margin goes with --stop-when decided")
     batch_after_s = 0.0 if options["batch"] else options["batch_after"]
     if options["batch"] and options["batch_after"] is not None:
         raise click.UsageError("--batch asks everything in batches: leave out --batch-after")
-    if batch_after_s is not None and options["stop_when"] is not None:
-        raise click.UsageError(
-            "--stop-when stops asking once the answers decide, and a batch is paid for as a whole:"
-            " leave out one of them"
-        )
     return Request(
         models=options["models"],
         parameters=replace(
@@ -155,7 +131,6 @@ def _request(options: dict[str, Any]) -> Request:
         categories=options["categories"],
         preflight=not options["skip_preflight"],
         batch_after_s=batch_after_s,
-        stop_margin=(options["margin"] or MARGIN) if options["stop_when"] else None,
         **{name: options[name] for name in _TAKEN_OVER},
     )
 
@@ -164,8 +139,6 @@ def _advise(run_id: str, status: RunStatus | None) -> None:
     if status is None:
         note(f"follow it with: aegish-dist status --run-id {run_id} --watch")
         return
-    for line in read(status):
-        note(line)
     if status.ended and status.missing:
         for line in (*halted(status), *aggregated(status)):
             note(line)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from aegish_dist.cli.halts import next_steps, read
+from aegish_dist.cli.halts import next_steps
 from aegish_dist.cli.print_status import print_status
 from aegish_dist.cli.printing import can_redraw, note
 from aegish_dist.core.status import RunStatus
@@ -41,7 +41,7 @@ def watched(
     def show(status: RunStatus) -> None:
         nonlocal last
         last = status
-        screen.show(status, [*read(status)], [*next_steps(status, hint(status))])
+        screen.show(status, [*next_steps(status, hint(status))])
 
     try:
         with screen:

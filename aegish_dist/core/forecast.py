@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from aegish_dist.core.batch import BatchTotals
 from aegish_dist.core.status import HELD, ModelStatus, State, may_move
 
-FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED, State.DECIDED)
+FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED)
 """States of a model that is asked no more unless a user wants it."""
 
 

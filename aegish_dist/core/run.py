@@ -39,7 +39,6 @@ class Held(StrEnum):
     """A user stopped it for a while; `resume` goes on."""
     CANCELLED = "cancelled"
     """A user stopped it and does not mean to go on."""
-    DECIDED = "decided"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from aegish_dist.core.batch import BatchState, BatchTotals
-from aegish_dist.core.stop_rule import Decision, StopRule
 from aegish_dist.core.verdict import ErrorClass
 
 LATELY = timedelta(minutes=1)
@@ -30,11 +29,9 @@ class State(StrEnum):
     """Something is missing, and a user stopped the run for a while."""
     CANCELLED = "cancelled"
     """Something is missing, and a user stopped the run."""
-    DECIDED = "decided"
-    """Something is missing, and the run's stop rule found the question settled."""
 
 
-HELD = (State.PAUSED, State.CANCELLED, State.DECIDED)
+HELD = (State.PAUSED, State.CANCELLED)
 """Workers ask nothing of the run; calls in flight may still end."""
 
 
@@ -117,19 +114,6 @@ class FailedCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleReading:
-    """The stop rule of a run, and what it says about the answers so far."""
-
-    rule: StopRule
-    decision: Decision
-    settled: bool
-    saved_calls: int
-    """Planned items that are not asked because their questions are answered."""
-    saved_usd: float | None
-    """Their cost, by what the others of their model have cost on average; None when unknown."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunStatus:
     """A run as a whole."""
 
@@ -159,8 +143,6 @@ class RunStatus:
     user asks for one."""
     aggregation_problem: str | None = None
     """Why they made none; None when they did, or have not yet."""
-    reading: RuleReading | None = None
-    """Of a run with a stop rule the last reading; None before the first, and without a rule."""
     name: str = ""
     """Name that the user gave; may be empty."""
     cost_usd: float | None = None

@@ -23,7 +23,6 @@ PROBLEM_LENGTH = 500
 
 _RELEASE = statement("release_completed")
 _REQUEST = statement("request_of_completed")
-_REQUEST_OF_DECIDED = statement("request_of_decided")
 _TAKE_DUE = statement("take_due_aggregations")
 _CLAIM = statement("claim_aggregation")
 _UNFINISHED = statement("is_unfinished")
@@ -65,15 +64,6 @@ def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
     values = {"runs": sorted(run_ids), "scoring": DEFAULT_RULE.name}
     session.execute(_RELEASE, {"runs": values["runs"]})
     session.execute(_REQUEST, values)
-
-
-def request_of_decided(session: Session, settled_s: float) -> None:
-    """Ask for one aggregation of each run that its stop rule has ended.
-
-    Args:
-        settled_s: Seconds after the decision in which workers report the calls in flight.
-    """
-    session.execute(_REQUEST_OF_DECIDED, {"settled_s": settled_s})
 
 
 def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[int]:

@@ -38,8 +38,6 @@ class AdvisoryLock(IntEnum):
     MIGRATING = 0x61656769736801
     CLOSING = 0x61656769736802
     """Held by the one worker that looks for finished models; the others do not wait for it."""
-    DECIDING = 0x61656769736804
-    """Held by the one process that reads runs with a stop rule; the others do not wait for it."""
     ADDING = 0x61656769736803
     """Held by a transaction from looking whether a dataset or a prompt is there to adding it."""
     BATCHING = 0x6165676974000000

@@ -7,7 +7,7 @@ of an item that is looked up after a run was held.
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, null, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Held
@@ -21,7 +21,7 @@ REPORT_AGE = timedelta(seconds=0.5)
 def hold(session: Session, run_id: str, reason: Held) -> Held | None:
     """Have workers ask nothing more of a run; calls in flight finish and are stored.
 
-    A paused run can be cancelled or decided; one that is cancelled or decided stays so.
+    A paused run can be cancelled; one that is cancelled stays so.
 
     Returns:
         Why it was held before; None: it was not.
@@ -33,12 +33,7 @@ def hold(session: Session, run_id: str, reason: Held) -> Held | None:
 
 
 def release(session: Session, run_id: str) -> None:
-    """Have workers ask what a held run lacks; one that was decided loses its stop rule."""
-    session.execute(
-        update(RunRow)
-        .where(RunRow.id == run_id, RunRow.held == Held.DECIDED.value)
-        .values(stop_rule=null())
-    )
+    """Have workers ask what a held run lacks."""
     session.execute(update(RunRow).where(RunRow.id == run_id).values(held=None))
 
 

@@ -30,8 +30,6 @@ STREAM_ROWS = 5000
 """Rows fetched at once while missing items are streamed."""
 
 _MISSING = statement("missing_items")
-_MISSING_AT_RANDOM = statement("missing_items_in_random_order")
-_IS_RULED = statement("is_ruled")
 _MISSING_OF_RETRY = statement("missing_items_of_retry")
 _MISSING_BEYOND = statement("missing_items_beyond")
 _OPEN = statement("open_models")
@@ -82,9 +80,6 @@ def missing_items(
         planned = _MISSING_BEYOND
         values |= {"models": list(beyond.models), "epochs": beyond.epochs}
         values["datasets"] = list(beyond.dataset_ids)
-    elif (ruled := session.execute(_IS_RULED, values).one_or_none()) is not None:
-        planned = _MISSING_AT_RANDOM
-        values["seed"] = ruled.seed
     streamed = {"yield_per": STREAM_ROWS}
     with session.execute(planned, values, execution_options=streamed) as rows:
         for row in rows:
@@ -92,7 +87,7 @@ def missing_items(
 
 
 def open_models(session: Session, run_id: str) -> None:
-    """Have the workers listen to the queues of a run's models that no stop rule has stopped."""
+    """Have the workers listen to the queues of a run's models."""
     session.execute(_OPEN_ASKED, {"run": run_id})
 
 

@@ -6,13 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, insert, null, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Held, Pruned, Run, RunSummary
-from aegish_dist.core.stop_rule import StopRule
 from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, PromptRow, RunDatasetRow, RunModelRow, RunRow
@@ -36,7 +35,6 @@ def save_run(
     run: Run,
     dataset_ids: Sequence[int],
     queues: Sequence[str],
-    stop_rule: StopRule | None = None,
     *,
     batch_after_s: float | None = None,
 ) -> None:
@@ -44,7 +42,6 @@ def save_run(
 
     Args:
         queues: The queue of each model; none when nothing will be queued, as with an import.
-        stop_rule: When to stop asking; None: never.
     """
     session.execute(
         insert(RunRow).values(
@@ -56,7 +53,6 @@ def save_run(
             parameters=None if run.parameters is None else msgspec.to_builtins(run.parameters),
             epochs=run.epochs,
             created_at=run.created_at,
-            stop_rule=null() if stop_rule is None else msgspec.to_builtins(stop_rule),
         )
     )
     session.execute(

@@ -85,7 +85,7 @@ class RunRow(Base):
     __table_args__ = (
         CheckConstraint("epochs >= 1", name="epochs"),
         CheckConstraint("origin IN ('submit', 'import')", name="origin"),
-        CheckConstraint("held IN ('paused', 'cancelled', 'decided')", name="held"),
+        CheckConstraint("held IN ('paused', 'cancelled')", name="held"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -98,10 +98,6 @@ class RunRow(Base):
     created_at: Mapped[datetime]
     held: Mapped[str | None]
     """Why workers fetch none of its items although some have no verdict; null: they fetch."""
-    stop_rule: Mapped[dict[str, Any] | None]
-    """When to stop asking before every item has a verdict; null: never."""
-    decision: Mapped[dict[str, Any] | None]
-    """The last reading under the stop rule; null: none yet."""
     pruned_completions: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     """How many of its completions were deleted while their verdicts stayed."""
     pruned_at: Mapped[datetime | None]

@@ -18,7 +18,6 @@ from aegish_dist.db.aggregations import (
     finish,
     is_unfinished,
     newest_aggregation,
-    request_of_decided,
     take_due,
     unfinished,
 )
@@ -38,8 +37,6 @@ log = get_logger(__name__)
 POLL_S = 0.25
 PATIENCE_S = 60.0
 """Seconds to wait for a snapshot; counting ten million verdicts takes a tenth of that."""
-SETTLED_S = 3.0
-"""Seconds after a decision in which workers report the calls that were in flight."""
 CLOSING_S = 10.0
 """Seconds to wait while another process looks for finished models."""
 
@@ -53,7 +50,6 @@ def enqueue_due(engine: Engine, app: Celery) -> None:
     from aegish_dist.broker.producer import publish_aggregations  # noqa: PLC0415
 
     with transaction(engine) as session:
-        request_of_decided(session, SETTLED_S)
         due = take_due(session)
     if due:
         publish_aggregations(app, due)
@@ -104,7 +100,6 @@ def aggregate_here(engine: Engine, run: Run) -> None:
                 break
         time.sleep(POLL_S)
     with transaction(engine) as session:
-        request_of_decided(session, 0.0)
         keys = unfinished(session, run.run_id)
     for key in keys:
         carry_out(engine, key)

@@ -19,7 +19,6 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.extensions import extent_of, save_extension
 from aegish_dist.db.missing import Extent
 from aegish_dist.db.runs import save_parameters
-from aegish_dist.db.stop_rules import drop_stop_rule
 from aegish_dist.pipeline.extension import (
     Addition,
     Extension,
@@ -100,7 +99,6 @@ def store_extension(engine: Engine, extension: Extension) -> Extent:
             epochs=extension.epochs,
             in_batches=bool(run.batched),
         )
-        drop_stop_rule(session, run.run_id)  # it was about what the run asked before
     return before
 
 

@@ -88,9 +88,8 @@ def settle_batches(workspace: Workspace, run: Run, reason: Held, observer: Obser
 def require_not_held(run: Run) -> None:
     """Refuse a run that workers would ask nothing of."""
     if run.held is not None:
-        reopen = "" if run.held is Held.PAUSED else " --reopen"
         raise StoreError(
-            f"run {run.run_id} is {run.held}: `aegish-dist resume --run-id {run.run_id}{reopen}`"
+            f"run {run.run_id} is {run.held}: `aegish-dist resume --run-id {run.run_id}`"
             " goes on with it first"
         )
 

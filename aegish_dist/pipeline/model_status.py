@@ -8,7 +8,6 @@ from aegish_dist.core.batch import BatchTotals
 from aegish_dist.core.forecast import cost_at_end_usd, model_eta_s
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls, ModelStatus, State
-from aegish_dist.core.stop_rule import Decision
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.progress import Progress, costs_of
 from aegish_dist.db.workers import Fleet, Halt
@@ -23,8 +22,6 @@ class RunFacts:
     fleet: Fleet
     failures: tuple[FailedCalls, ...]
     """Failed calls of all models by kind, those of items that workers still hold included."""
-    decision: Decision | None
-    """The last reading of its stop rule; None without one."""
     batches: Mapping[str, BatchTotals]
     """Batches of the models that are asked so, now or later."""
     out_of_money: Collection[str]
@@ -76,13 +73,11 @@ def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:
 
 
 def _state(facts: RunFacts, model: str, missing: int, held: int, *, over: bool) -> State:
-    run, fleet, decision = facts.run, facts.fleet, facts.decision
+    run, fleet = facts.run, facts.fleet
     if missing <= 0 or run.prompt is None:
         return State.COMPLETE
     if run.held is not None:
         return State(run.held.value)
-    if decision is not None and model in decision.stopped:
-        return State.DECIDED
     batches = facts.batches.get(model)
     if batches is not None and not batches.starts_in_s and missing > batches.live:
         return _state_in_batches(facts, model, over=over and not batches.open)

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.opinion import AEGISH_TARGETS
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.sample import Dataset
-from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.stop_rule import StopRule
 from aegish_dist.core.words import counted
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
@@ -61,9 +58,6 @@ class Request:
     dry_run: bool = False
     wait: bool = False
     """Whether to wait for workers elsewhere to end the run."""
-    stop_margin: float | None = None
-    """Stop asking a model once it differs from every other one, or by less than this; in (0, 1).
-    None: ask everything."""
     batch_after_s: float | None = None
     """Seconds after which all that is not answered yet is asked in batches, at their price; 0 for
     all of it, None for nothing."""
@@ -81,8 +75,6 @@ class Submission:
     """Times that every sample is asked, at least 1."""
     name: str = ""
     """Name of the run; may be empty."""
-    stop_rule: StopRule | None = None
-    """When to stop before everything is asked; None: never."""
     batch_after_s: float | None = None
     """Seconds after which it is asked in batches; None: never."""
 
@@ -142,17 +134,8 @@ def plan_run(workspace: Workspace, request: Request) -> Submission:
         request.parameters,
         request.epochs,
         name,
-        _stop_rule(request),
         request.batch_after_s,
     )
-
-
-def _stop_rule(request: Request) -> StopRule | None:
-    if request.stop_margin is None:
-        return None
-    target = AEGISH_TARGETS.least["aegish_score"]
-    seed = str(request.parameters.seed)
-    return StopRule(request.stop_margin, target, DEFAULT_RULE.name, seed)
 
 
 def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
@@ -166,7 +149,7 @@ def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
 
 
 def summary(submission: Submission, estimated: RunEstimate, calls: int) -> list[str]:
-    """Return lines about the size of a run, its expected cost and duration, and its stop rule.
+    """Return lines about the size of a run and its expected cost and duration.
 
     Args:
         calls: Calls that a worker process has in flight at most.
@@ -179,12 +162,6 @@ def summary(submission: Submission, estimated: RunEstimate, calls: int) -> list[
     lines = [size, cost_summary(estimated, timed, calls)]
     if (batches := submission.batch_note()) is not None:
         lines.append(batches)
-    if (rule := submission.stop_rule) is not None:
-        lines.append(
-            f"stops asking a model once every question about it is answered: scores differ, or by"
-            f" less than {rule.margin:g} (error level {rule.alpha:.0%}); the estimate is for asking"
-            " everything"
-        )
     return lines
 
 

@@ -20,7 +20,6 @@ from aegish_dist.db.failure_times import failure_span, failures_by_time
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.identity import is_unchanged
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.stop_rules import load_decision
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.pipeline.aggregate import (
     current_snapshot,
@@ -69,12 +68,10 @@ def report_data(
         attempts = failures_by_model(session, run_id)
         unanswered = unanswered_by_model(session, run)
         fleet = living_fleet(session)
-        rule, decision = load_decision(session, run_id)
         is_current = snapshot_id is None or is_unchanged(session, run, snapshot.identities)
         timed = ReportPart.FAILURE_TIMES in parts
         stretch_s, failure_times = _failure_times(session, run) if timed else (0, [])
     compared = ReportPart.COMPARISON in parts and is_current
-    stopped = rule is not None and decision is not None and decision.stopped
     return ReportData(
         run=run,
         snapshot=snapshot,
@@ -85,7 +82,6 @@ def report_data(
         ],
         halted=list(_halted(run, fleet, snapshot)),
         effect=effect,
-        stopped_by=decision if stopped else None,
         comparison=_comparison(engine, run, snapshot, parts) if compared else None,
         failure_times=failure_times,
         failure_stretch_s=stretch_s,

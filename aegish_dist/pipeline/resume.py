@@ -14,15 +14,14 @@ from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.run import Held, Run
+from aegish_dist.core.run import Run
 from aegish_dist.core.status import RunStatus
 from aegish_dist.db.batches import hurry
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import database_time, items_under_way, release
 from aegish_dist.db.runs import load_parameters, save_parameters
-from aegish_dist.db.stop_rules import drop_stop_rule
 from aegish_dist.db.workers import ALIVE_S
-from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.errors import ConfigError
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
@@ -60,8 +59,6 @@ def resume_run(
     run_cap: Decimal | None = None,
     model_cap: Decimal | None = None,
     observer: Observer = SILENT,
-    *,
-    reopen: bool = False,
 ) -> Resumed:
     """Enqueue whatever of a run has no verdict; without a broker, work on it here to its end.
 
@@ -69,31 +66,24 @@ def resume_run(
     worker takes it before the first one has stored it, and stored once. Of a run that was held no
     worker holds an item: it goes on when all calls in flight have ended.
 
-    Args:
-        reopen: Whether to go on with a run that is cancelled or decided, too, and with the models
-            that a stop rule has stopped.
-
     Raises:
-        StoreError: The run was imported, is cancelled or decided, or the database cannot be
-            reached.
+        StoreError: The run was imported, or the database cannot be reached.
         QueueError: The broker cannot be reached, or takes no messages.
     """
     from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
 
     run = load_submitted_run(workspace.engine, run_id)
-    if run.held not in (None, Held.PAUSED) and not reopen:
-        raise StoreError(f"run {run_id} is {run.held}: with --reopen, `resume` goes on with it")
     raise_caps(workspace.engine, run_id, run_cap, model_cap)
     if run.held is not None:
         await_calls(workspace.engine, run, observer)
     if workspace.settings.embedded_broker:
-        release_run(workspace.engine, run, reopen=reopen)
+        release_run(workspace.engine, run)
         return Resumed(finish(workspace, run, observer), None)
     with observer.enqueueing() as published:
         # What still waits is missing too: left there, it would wait twice. Of a held run no worker
         # takes any of it in between.
         drop_waiting(workspace.app, queue_names(run))
-        release_run(workspace.engine, run, reopen=reopen)
+        release_run(workspace.engine, run)
         enqueued = enqueue_missing(workspace.engine, workspace.app, run_id, published)
         probe_parked(run, workspace.settings.shared_limiter_url)
     if has_batches_to_do(workspace.engine, run_id):
@@ -101,16 +91,9 @@ def resume_run(
     return Resumed(run_status(workspace.engine, run_id), enqueued)
 
 
-def release_run(engine: Engine, run: Run, *, reopen: bool) -> None:
-    """Have workers ask again what a held run lacks.
-
-    Args:
-        reopen: Whether to go on with the models that a stop rule has stopped, too. The rule of a
-            cancelled run stays.
-    """
+def release_run(engine: Engine, run: Run) -> None:
+    """Have workers ask again what a held run lacks."""
     with transaction(engine) as session:
-        if reopen and run.held is not Held.CANCELLED:
-            drop_stop_rule(session, run.run_id)
         if run.held is not None:
             release(session, run.run_id)
         hurry(session, run.run_id)

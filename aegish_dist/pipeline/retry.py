@@ -20,7 +20,6 @@ from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
 from aegish_dist.db.retries import Retry, save_retry
-from aegish_dist.db.stop_rules import stopped_models
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.hold import require_not_held
 from aegish_dist.pipeline.observer import SILENT, Observer
@@ -71,7 +70,6 @@ def retry_run(
     """
     run = load_submitted_run(workspace.engine, run_id)
     require_not_held(run)
-    note_stopped(workspace.engine, run, models, observer)
     embedded = workspace.settings.embedded_broker
     if embedded:
         planned = plan_retry(workspace.engine, run, outcomes, models)
@@ -82,22 +80,6 @@ def retry_run(
     if embedded or wait:
         return Retried(planned, finish(workspace, run, observer), waited=True)
     return Retried(planned, run_status(workspace.engine, run_id), waited=False)
-
-
-def note_stopped(engine: Engine, run: Run, models: Sequence[str], observer: Observer) -> None:
-    """Say which models a retry leaves out because the stop rule of their run has stopped them.
-
-    Args:
-        models: Models of the run to retry; all when empty.
-    """
-    with transaction(engine) as session:
-        stopped = stopped_models(session, run.run_id)
-    if left := [model for model in stopped if not models or model in models]:
-        observer.note(
-            f"not asked again, as the stop rule of run {run.run_id} has stopped it:"
-            f" {', '.join(left)}; `aegish-dist resume --run-id {run.run_id} --reopen` drops the"
-            " rule"
-        )
 
 
 def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:

@@ -19,7 +19,6 @@ from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.asked_aggregations import aggregate_here, wait_for_snapshot
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.pace import paced
-from aegish_dist.pipeline.read_rules import has_stop_rule, read_rules
 from aegish_dist.pipeline.status import has_batches_to_do, items_held, run_status
 from aegish_dist.pipeline.submit import enqueue_missing
 from aegish_dist.pipeline.watch import Counts, patiently
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.25
 """Seconds between two looks at the worker or the queues."""
-SETTLING = (State.CANCELLED, State.DECIDED)
-"""States in which batches are cancelled at their providers, and their answers still collected."""
 PATIENCE_S = 60.0
 """Seconds to wait for a worker that takes items."""
 
@@ -63,16 +60,13 @@ def run_embedded(
         with enqueueing() as published:
             enqueue_missing(engine, app, run.run_id, published)
         counts = Counts(paced(lambda: run_status(engine, run.run_id)))
-        ruled = has_stop_rule(engine, run.run_id)
         while True:
-            if ruled:
-                read_rules(engine)
             batches = has_batches_to_do(engine, run.run_id)
             idle = worker.idle and not batches
             status = counts.look(quiet=idle)
             if status is not None:
                 on_status(status)
-                if idle or (status.ended and not (batches and status.state in SETTLING)):
+                if idle or (status.ended and not (batches and status.state is State.CANCELLED)):
                     return status
             if not worker.alive:
                 raise QueueError(
@@ -127,7 +121,7 @@ def wait_for_workers(
 def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
 
-    A run that is complete or decided is aggregated as well.
+    A run that is complete is aggregated as well.
 
     Returns:
         The last status, as of `run_embedded` or `wait_for_workers`.
@@ -138,11 +132,10 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
             status = run_embedded(engine, workspace.app, run, show, observer.enqueueing)
         else:
             status = wait_for_workers(engine, workspace.app, run, show)
-        if status.missing and status.state is not State.DECIDED:
+        if status.missing:
             return status
         if embedded:
             aggregate_here(engine, run)
-            read_rules(engine)
         else:
             wait_for_snapshot(engine, run.run_id)
         return patiently(lambda: run_status(engine, run.run_id))

@@ -1,7 +1,7 @@
 """How far a run is."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from sqlalchemy import Engine
@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.batch import BatchTotals
 from aegish_dist.core.forecast import run_eta_s, total_usd
 from aegish_dist.core.run import Run
-from aegish_dist.core.status import HELD, LATELY, ModelStatus, RuleReading, RunStatus, State
-from aegish_dist.core.stop_rule import Decision, StopRule
+from aegish_dist.core.status import HELD, LATELY, ModelStatus, RunStatus, State
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.aggregations import newest_aggregation
 from aegish_dist.db.batch_totals import batch_totals
@@ -20,7 +19,6 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import failed_kinds
 from aegish_dist.db.progress import costs_of, model_progress
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.stop_rules import load_decision
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.pipeline.batch_budget import is_out_of_money
 from aegish_dist.pipeline.model_status import RunFacts, all_failures, model_statuses
@@ -35,7 +33,6 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     """Count a run."""
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        rule, decision = load_decision(session, run_id)
         progress = model_progress(session, run, RATE_WINDOW_S)
         fleet = living_fleet(session)
         batches = batch_totals(session, run_id)
@@ -45,7 +42,6 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
             progress=progress,
             fleet=fleet,
             failures=all_failures(stored, fleet.failing.get(run_id, ())),
-            decision=None if rule is None else decision,
             batches=batches,
             out_of_money=_out_of_money(session, run, costs_of(progress), batches),
         )
@@ -70,7 +66,6 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         workers=fleet.workers,
         snapshot_id=None if aggregation is None else aggregation.snapshot_id,
         aggregation_problem=None if aggregation is None else aggregation.problem,
-        reading=None if rule is None or decision is None else _reading(rule, decision, models),
         name=run.name,
         cost_usd=round(sum(costs), 6) if costs else None,
         cost_at_end_usd=total_usd(model.cost_at_end_usd for model in models),
@@ -96,18 +91,6 @@ def _out_of_money(
 
 def _usd(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
-
-
-def _reading(rule: StopRule, decision: Decision, models: Sequence[ModelStatus]) -> RuleReading:
-    saved = [model for model in models if model.state is State.DECIDED]
-    left = {model.model: model.planned - model.done - model.in_flight for model in saved}
-    costs = [
-        None if model.cost_usd is None else model.cost_usd / max(1, model.done) * left[model.model]
-        for model in saved
-    ]
-    known = [cost for cost in costs if cost is not None]
-    usd = round(sum(known), 6) if len(known) == len(costs) else None
-    return RuleReading(rule, decision, decision.settled, sum(left.values()), usd)
 
 
 def items_held(engine: Engine, run_id: str) -> int:

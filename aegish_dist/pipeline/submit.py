@@ -57,7 +57,6 @@ def create_run(engine: Engine, submission: Submission) -> Run:
             run,
             ids,
             queue_names(run),
-            submission.stop_rule,
             batch_after_s=submission.batch_after_s,
         )
     return run

@@ -9,7 +9,6 @@ from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.core.overlay_effect import ModelEffect
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot
-from aegish_dist.core.stop_rule import Decision
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.render.comparison_data import ComparisonData
 
@@ -53,8 +52,6 @@ class ReportData:
     halted: Sequence[Halted] = ()
     effect: Sequence[ModelEffect] = ()
     """Scores without the overlay of the snapshot and under it; empty without one."""
-    stopped_by: Decision | None = None
-    """The reading that ended asking some of the models; None: everything was asked."""
     comparison: ComparisonData | None = None
     """All pairs of models, under the opinion of the snapshot and with the verdicts that count now;
     None where there is one model, or where no pairs were asked for."""

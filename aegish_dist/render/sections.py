@@ -4,8 +4,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from aegish_dist.core.scoring import Composite
-from aegish_dist.core.sequential import Answer
-from aegish_dist.core.stop_rule import Decision
 from aegish_dist.render import operations, quality
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.differences import differences
@@ -107,34 +105,9 @@ def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]
         "could have changed.",
         "p50, p90: percentiles of service time, without any waiting on our side.",
     ]
-    if data.stopped_by is not None:
-        lines.append(_stopped(data.stopped_by))
     if any(entry.simulated for entry in entries):
         lines.append(
             f"simulated, {SIMULATED}: answers made up by the simulator. They are not evidence "
             "about any real model."
         )
     return tuple(lines)
-
-
-def _stopped(decision: Decision) -> str:
-    """Say how the intervals of a run that stopped by itself are to be read, and which ones hold."""
-    pairs = "; ".join(
-        f"{each.b} {_ANSWERS[each.answer]} {each.a or 'its target'}"
-        f" [{100 * each.low:+.1f}, {100 * each.high:+.1f}]"
-        for each in decision.questions
-    )
-    return (
-        f"stopped by a sequential rule: {', '.join(decision.stopped)} was asked until the answers"
-        " decided. The intervals and p-values above are those of a fixed number of samples, and are"
-        " no ground for a decision here. These hold however often they were looked at, in"
-        f" percentage points of the score: {pairs}."
-    )
-
-
-_ANSWERS = {
-    Answer.OPEN: "not distinguished from",
-    Answer.ABOVE: "above",
-    Answer.BELOW: "below",
-    Answer.WITHIN: "within the margin of",
-}

@@ -69,7 +69,7 @@ def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(
 
 
 def test_a_cancelled_run_on_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
-    """Its messages are dropped, its calls in flight are stored, and it can be reopened."""
+    """Its messages are dropped, its calls in flight are stored, and it can be resumed."""
     with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
         cluster.simulator.start(*LATENCY)
         cluster.start_worker(*CALLS)
@@ -82,7 +82,7 @@ def test_a_cancelled_run_on_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq
         stopped = cluster.status(run_id)
         assert stopped.done == cluster.simulator.calls() < 120
         assert cluster.waiting(run_id, MODEL, LIMITED) <= PREFETCHED
-        run_json(cluster.env, "resume", "--run-id", run_id, "--reopen")
+        run_json(cluster.env, "resume", "--run-id", run_id)
         cluster.wait_until_complete(run_id)
 
         assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == 120

@@ -271,7 +271,7 @@ def test_a_paused_run_hands_nothing_over_and_collects(engine: Engine) -> None:
     assert (bench.verdicts(), len(provider.made), provider.cancelled) == (2, 1, [])
     with transaction(engine) as session:
         run = load_run(session, RUN)
-    release_run(engine, run, reopen=False)
+    release_run(engine, run)
     bench.keep(bench.has_verdicts(4))
 
 

@@ -22,7 +22,6 @@ from aegish_dist.db.missing import open_queues
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.db.workers import report_worker
-from aegish_dist.pipeline.resume import release_run
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, a_run, answer, store
@@ -45,10 +44,7 @@ def stored(engine: Engine) -> Engine:
         ("paused", "paused"),
         ("paused paused", "paused"),
         ("paused cancelled", "cancelled"),
-        ("paused decided", "decided"),
         ("cancelled paused", "cancelled"),
-        ("decided paused", "decided"),
-        ("decided cancelled", "decided"),
     ],
 )
 def test_what_holds_a_run(session: Session, reasons: str, held: str) -> None:
@@ -79,49 +75,6 @@ def test_workers_see_that_a_run_is_held(session: Session) -> None:
     release(session, RUN)
     assert not any(each.held for each in open_queues(session).values())
     assert [found is not None and found.held for found in look_up(session, items)] == [False] * 3
-
-
-def test_a_decided_run_that_goes_on_has_lost_its_stop_rule(session: Session) -> None:
-    """It would be decided again by the next verdict; other runs keep theirs."""
-    store(session, a_run(RUN))
-    session.execute(text("UPDATE runs SET stop_rule = '{}'"))
-    hold(session, RUN, Held.PAUSED)
-    release(session, RUN)
-    assert session.scalar(text("SELECT stop_rule IS NOT NULL FROM runs"))
-
-    hold(session, RUN, Held.DECIDED)
-    release(session, RUN)
-    assert session.scalar(text("SELECT stop_rule IS NULL AND held IS NULL FROM runs"))
-
-
-@pytest.mark.parametrize(
-    ("held", "reopen", "kept"),
-    [
-        (Held.PAUSED, False, True),
-        (Held.PAUSED, True, False),
-        (None, False, True),
-        (None, True, False),
-        (Held.CANCELLED, True, True),
-    ],
-)
-def test_reopening_a_run_of_which_models_were_stopped(
-    engine: Engine, held: Held | None, reopen: bool, kept: bool
-) -> None:
-    """It asks these as well, also where the run was paused meanwhile; else the rule stays."""
-    with Session(engine) as session, session.begin():
-        store(session, a_run(RUN))
-        session.execute(text("UPDATE runs SET stop_rule = '{}'"))
-        if held is not None:
-            hold(session, RUN, held)
-        run = load_run(session, RUN)
-
-    release_run(engine, run, reopen=reopen)
-
-    with Session(engine) as session:
-        held_now, ruled = session.execute(
-            text("SELECT held, stop_rule IS NOT NULL FROM runs")
-        ).one()
-    assert (held_now, ruled) == (None, kept)
 
 
 def test_what_workers_hold_is_known_once_each_has_reported(engine: Engine) -> None:
@@ -166,8 +119,6 @@ def test_pausing_and_cancelling(aegish: CommandLine, stored: Engine) -> None:
     [
         ("paused", ["retry", "--outcome", "BLOCK"]),
         ("cancelled", ["retry", "--outcome", "BLOCK"]),
-        ("cancelled", ["resume"]),
-        ("decided", ["resume"]),
     ],
 )
 def test_a_held_run_does_not_go_on_by_accident(
@@ -182,7 +133,6 @@ def test_a_held_run_does_not_go_on_by_accident(
     assert done.code == 1
     assert f"run {RUN} is {held}" in done.err
     assert "resume" in done.err
-    assert ("--reopen" in done.err) == (held != "paused")
     assert run_status(stored, RUN).retrying == 0
     assert run_status(stored, RUN).state == held
 

@@ -74,18 +74,22 @@ GROUP BY model.model
 -- name: plan_retry
 -- Plans once more, as `:generation`, the items of `:models` of the run `:run` whose newest verdict
 -- ended in one of `:outcomes`, the tens digit of its code. An item that waits for an earlier retry
--- is not planned again: its verdict is not known yet. A model that a stop rule has stopped is not.
+-- is not planned again: its verdict is not known yet.
 INSERT INTO retried_items (run_model_id, sample_key, epoch, generation)
 SELECT verdict.run_model_id, verdict.sample_key, verdict.epoch, :generation
 FROM runs AS run
 JOIN run_models AS model ON model.run_id = run.id
 JOIN verdicts AS verdict ON verdict.run_model_id = model.id
-WHERE run.id = :run AND model.model = ANY(:models) AND NOT {stopped}
+WHERE run.id = :run AND model.model = ANY(:models)
   AND verdict.code / 10 % 10 = ANY(:outcomes) AND {newest}
   AND NOT EXISTS (
     SELECT FROM retried_items AS planned
     WHERE planned.run_model_id = verdict.run_model_id AND planned.sample_key = verdict.sample_key
       AND planned.epoch = verdict.epoch AND planned.generation > verdict.generation)
+
+-- name: open_asked_models
+-- Opens the models of the run `:run` that are asked over a queue.
+UPDATE run_models SET open = true WHERE run_id = :run AND queue <> ''
 
 -- name: open_models
 -- The models that workers listen to, with the epochs and the datasets of their runs.

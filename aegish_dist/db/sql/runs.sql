@@ -17,23 +17,22 @@ LIMIT :limit
 
 -- name: look_up_items
 -- For each item that is planned: its `number` in the lists, 1-based, the key of its model, its
--- command, whether its verdict or one of a later generation is there or its model is not asked any
--- more by the stop rule of its run, whether its run is held, whether its model is asked in batches
--- now, and whether the item is asked live all the same.
+-- command, whether its verdict or one of a later generation is there, whether its run is held, whether
+-- its model is asked in batches now, and whether the item is asked live all the same.
 -- Each LIMIT has PostgreSQL look one row up by its whole key. It would join otherwise, and while it
 -- knows nothing of a table yet, it joins by the first column of a key and reads every verdict of
 -- the model again.
 SELECT item.number, model.id AS run_model_id, sample.command,
-       coalesce(verdict.done, run.ruled AND NOT model.open) AS done, run.held,
+       coalesce(verdict.done, false) AS done, run.held,
        model.batched, coalesce(batched.live, false) AS live
 FROM unnest(CAST(:runs AS text[]), CAST(:models AS text[]), CAST(:keys AS bigint[]),
             CAST(:epochs AS smallint[]), CAST(:generations AS smallint[]))
      WITH ORDINALITY AS item (run, model, key, epoch, generation, number)
 CROSS JOIN LATERAL (
-    SELECT held IS NOT NULL AS held, stop_rule IS NOT NULL AS ruled
+    SELECT held IS NOT NULL AS held
     FROM runs WHERE id = item.run AND epochs >= item.epoch LIMIT 1) AS run
 CROSS JOIN LATERAL (
-    SELECT id, open, coalesce(batch_from <= now(), false) AS batched FROM run_models
+    SELECT id, coalesce(batch_from <= now(), false) AS batched FROM run_models
     WHERE run_id = item.run AND model = item.model LIMIT 1
 ) AS model
 CROSS JOIN LATERAL (

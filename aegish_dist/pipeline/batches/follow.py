@@ -53,7 +53,7 @@ async def _cancel(desk: Desk, batch: TakenBatch, client: BatchClient) -> Provide
 
 def _is_to_be_cancelled(batch: TakenBatch) -> bool:
     """Return whether to cancel it; an adopted one may turn out to be another's, and is not."""
-    stopped = batch.held in (Held.CANCELLED, Held.DECIDED)
+    stopped = batch.held is Held.CANCELLED
     return stopped and not batch.cancel_asked and not batch.adopted
 
 

@@ -66,7 +66,7 @@ def _begin(session: Session, desk: Desk, batch: TakenBatch) -> list[BatchRequest
 
 
 def _dissolve(session: Session, desk: Desk, batch: TakenBatch) -> None:
-    """End a batch that no provider has heard of, as its run is cancelled or decided."""
+    """End a batch that no provider has heard of, as its run is cancelled."""
     free_items(session, batch.id, refunded=1)
     ended = {"state": BatchState.ENDED.value, "ended_at": func.now(), "problem": None}
     give_back(session, batch, desk.worker, 0, **ended)

@@ -24,7 +24,6 @@ STYLES = {
     State.OVER_BUDGET: "red",
     State.PAUSED: "yellow",
     State.CANCELLED: "yellow",
-    State.DECIDED: "cyan",
     State.COMPLETE: "dim",
 }
 ORDER = (State.PARKED, State.OVER_BUDGET, State.RUNNING, State.WAITING)
@@ -44,7 +43,6 @@ class Scene:
     counted_at: str = ""
     steps: Sequence[str] = ()
     """Lines about what a user could do next."""
-    readings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ def draw(scene: Scene, canvas: Canvas) -> list[Text]:
     """Return the lines of a run, at most as many as the terminal has."""
     status = scene.status
     head = _head(scene, canvas)
-    outcomes = [*_outcomes(status, canvas), *_lines(scene.readings, canvas, 2)]
+    outcomes = _outcomes(status, canvas)
     errors, steps = _errors(status, canvas), _steps(scene, canvas)
     least = min(len(errors), LEAST_ERRORS + 1) + min(len(steps), LEAST_STEPS + 1)
     free = canvas.height - len(head) - len(outcomes)

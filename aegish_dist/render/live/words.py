@@ -170,7 +170,7 @@ def _why_not_called(model: ModelStatus) -> str:
             words = f"parked: {foreign(model.reason or 'too many failures in a row')}"
         case State.OVER_BUDGET:
             words = f"over budget: {format_usd(model.cost_usd)} spent"
-        case State.PAUSED | State.CANCELLED | State.DECIDED:
+        case State.PAUSED | State.CANCELLED:
             under_way = counted(model.in_flight, "item")
             words = f"{model.state}, waiting for {under_way} in flight" if model.in_flight else ""
     return words

@@ -6,8 +6,6 @@ import pytest
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import RULES
-from aegish_dist.core.sequential import Answer
-from aegish_dist.core.stop_rule import Decision, ScoreQuestion
 from aegish_dist.render.data import ReportData
 from aegish_dist.render.layout import Section, TableCell
 from aegish_dist.render.sections import build_report
@@ -232,19 +230,3 @@ def test_without_confidence_and_repeats_there_is_no_calibration() -> None:
 def test_the_legend_states_the_score(scoring: str, formula: str) -> None:
     """The legend gives the form of the score under the rule of the report."""
     assert formula in build_report(a_report(opinion=Opinion(RULES[scoring]))).legend[0]
-
-
-def test_a_run_that_stopped_by_itself() -> None:
-    """Its legend says which intervals hold, and that the others do not decide."""
-    question = ScoreQuestion("lab/a", "lab/b", Answer.ABOVE, 0.1, 0.02, 0.18, 40, 90)
-    decision = Decision((question,), 100, stopped=("lab/a", "lab/b"))
-
-    (line,) = [
-        line
-        for line in build_report(replace(a_report(), stopped_by=decision)).legend
-        if "sequential" in line
-    ]
-
-    assert "lab/b above lab/a [+2.0, +18.0]" in line
-    assert "no ground for a decision" in line
-    assert not any("sequential" in line for line in build_report(a_report()).legend)

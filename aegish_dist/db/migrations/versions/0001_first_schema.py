@@ -71,9 +71,7 @@ CREATE TABLE runs (
     parameters jsonb,
     epochs smallint NOT NULL CONSTRAINT ck_runs_epochs CHECK (epochs >= 1),
     created_at timestamptz NOT NULL,
-    held text CONSTRAINT ck_runs_held CHECK (held IN ('paused', 'cancelled', 'decided')),
-    stop_rule jsonb,
-    decision jsonb,
+    held text CONSTRAINT ck_runs_held CHECK (held IN ('paused', 'cancelled')),
     pruned_completions bigint NOT NULL DEFAULT 0,
     pruned_at timestamptz
 );
