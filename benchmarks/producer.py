@@ -12,10 +12,9 @@ from pathlib import Path
 import click
 from measuring import laid_out
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.verdict import Item
-from tests.services import RedisServer
+from tests.services import RedisServer, queue_application
 
 TASKS = 1_000_000
 MODELS = ("openai/gpt-5.1", "anthropic/claude-sonnet-4-5", "google/gemini-2.5-pro")
@@ -41,7 +40,7 @@ def main(*, count: int, compress_depth: int) -> None:
     """Publish into a Redis of our own and print the figures."""
     with tempfile.TemporaryDirectory() as home, RedisServer(Path(home)) as redis:
         redis.client().config_set("list-compress-depth", compress_depth)
-        app = create_app(redis.url, database_url="")
+        app = queue_application(redis.url)
         publish(app, items(1000))
         before_mb, cpu_s, started = memory_mb(), time.process_time(), time.monotonic()
         publish(app, items(count))

@@ -11,16 +11,29 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 import redis
+from celery import Celery
+
+from aegish_dist.broker.app import create_app
+from aegish_dist.core.secret import SecretStr
+from aegish_dist.settings import Settings
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 POLL_S = 0.02
 _CHANCE = random.SystemRandom()
+
+
+def queue_application(
+    broker_url: str | None, database_url: str = "postgresql://127.0.0.1:1/none", **settings: Any
+) -> Celery:
+    """Return the application of producers and workers at a broker; None: inside this process."""
+    broker = None if broker_url is None else SecretStr(broker_url)
+    return create_app(Settings(broker_url=broker, database_url=SecretStr(database_url), **settings))
 
 
 def require_binary(*candidates: str) -> str:

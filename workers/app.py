@@ -63,21 +63,7 @@ def _build() -> Celery:
         )
     configure_logging(settings.log_level or "INFO", settings.log_format)
     start_tracing(os.environ, settings.trace_items)
-    worker_app = create_app(
-        settings.broker_url.get_secret_value(),
-        database_url=settings.database_url.get_secret_value(),
-        limiter_url=settings.shared_limiter_url,
-        concurrency=settings.concurrency,
-        shutdown_grace_s=settings.shutdown_grace_s,
-        message_lease_s=settings.message_lease_s,
-        queue_type=settings.queue_type,
-        stock_transport=settings.stock_transport,
-        catalog=settings.catalog,
-        spool=settings.spool_folder,
-        metrics_host=settings.metrics_host,
-        metrics_port=settings.metrics_port,
-        batch_poll_s=settings.batch_poll_s,
-    )
+    worker_app = create_app(settings)
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].update({PrefetchPerWorker, QueueDiscovery, Completions})
     signals.setup_logging.connect(_leave_logging_alone)

@@ -92,13 +92,13 @@ class Batches(bootsteps.StartStopStep):
         with ExitStack() as stack:
             for end in (engine.dispose, thread.shutdown, broker.shutdown):
                 stack.callback(end)
-            pace = BatchPace(conf.aegish_batch_poll_s)
+            pace = BatchPace(conf.aegish_settings.batch_poll_s)
             desk = Desk(engine, thread, publish_live, new_worker_name(), pace, worker.pool.work)
             async with provider_session() as providers:
                 self._keeper = BatchKeeper(
                     desk,
                     providers.batches,
-                    CatalogCredentials(conf.aegish_catalog, os.environ),
+                    CatalogCredentials(conf.aegish_settings.catalog, os.environ),
                     lambda queue: not pins or is_pinned(queue, pins),
                 )
                 self._loop = asyncio.get_running_loop()

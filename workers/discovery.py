@@ -75,7 +75,7 @@ class QueueDiscovery(bootsteps.StartStopStep):
             pool_size=1,
             reply_timeout_s=WORKER_REPLY_TIMEOUT_S,
         )
-        credentials = CatalogCredentials(consumer.app.conf.aegish_catalog, os.environ)
+        credentials = CatalogCredentials(consumer.app.conf.aegish_settings.catalog, os.environ)
         while True:
             pause_s = POLL_S
             try:

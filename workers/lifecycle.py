@@ -26,6 +26,7 @@ from aegish_dist.pipeline.waiting import Health
 from aegish_dist.providers.session import provider_session
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
+from aegish_dist.settings import Settings
 from aegish_dist.telemetry.work import Work
 from workers.aggregator import Aggregator
 from workers.callers import CallerFactory, Callers
@@ -152,7 +153,8 @@ async def open_evaluator(app: Any, calls: int, work: Work | None = None) -> Asyn
         AegishError: The database is unreachable or not migrated.
     """
     name = new_worker_name()
-    credentials = CatalogCredentials(app.conf.aegish_catalog, os.environ)
+    settings: Settings = app.conf.aegish_settings
+    credentials = CatalogCredentials(settings.catalog, os.environ)
     url = app.conf.aegish_database_url
     with (
         closing(WorkerDatabase(url, credentials)) as database,
@@ -160,7 +162,7 @@ async def open_evaluator(app: Any, calls: int, work: Work | None = None) -> Asyn
     ):
         await wrap_future(database.rest.submit(require_current, database.engine))
         # Before the first message: an answer that is stored now is not paid for again.
-        spool = app.conf.aegish_spool
+        spool = settings.spool_folder
         await wrap_future(database.rest.submit(recover_folder, database.engine, spool))
         async with _shared_limiter(app, name) as shared, provider_session() as providers:
             store, health = database.store, Health()
@@ -197,8 +199,9 @@ async def open_evaluator(app: Any, calls: int, work: Work | None = None) -> Asyn
 
 
 def _shared_limiter(app: Any, worker: str) -> SharedLimiter:
-    url = app.conf.aegish_limiter_database_url
-    if url is None and not app.conf.broker_url.startswith("memory"):
+    settings: Settings = app.conf.aegish_settings
+    url = settings.shared_limiter_url
+    if url is None and not settings.embedded_broker:
         log.warning(
             "limits_per_process", remedy="set AEGISH_DIST_LIMITER_URL to a Redis that workers share"
         )

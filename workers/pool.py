@@ -72,7 +72,7 @@ class TaskPool(BasePool):
         connection = self.app.connection_for_read()
         self._broker_errors = (*connection.connection_errors, *connection.channel_errors)
         try:
-            self._telemetry = serve_telemetry(self.app.conf, self._loop, self)
+            self._telemetry = serve_telemetry(self.app.conf.aegish_settings, self._loop, self)
             self._thread.start()
             self._ready.result(START_TIMEOUT_S)
         except AegishError as error:
@@ -206,7 +206,7 @@ class TaskPool(BasePool):
 
     def on_stop(self) -> None:
         """Let calls in flight finish within the grace, acknowledge them, end the loop."""
-        self._drain(self.app.conf.aegish_shutdown_grace_s)
+        self._drain(self.app.conf.aegish_settings.shutdown_grace_s)
         self._end_loop()
 
     def on_terminate(self) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from operator import add
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aegish_dist import __version__
 from aegish_dist.core.status import Blocked
 from aegish_dist.logs import get_logger
+from aegish_dist.settings import Settings
 from aegish_dist.telemetry.exposition import CONTENT_TYPE, Readings, Series, exposition
 from aegish_dist.telemetry.measures import WORKER
 from aegish_dist.telemetry.server import TelemetryPage, TelemetryServer
@@ -173,17 +174,16 @@ def _one(value: float) -> Series:
 
 
 def serve_telemetry(
-    conf: Any, loop: asyncio.AbstractEventLoop, pool: Pool
+    settings: Settings, loop: asyncio.AbstractEventLoop, pool: Pool
 ) -> WorkerTelemetry | None:
     """Serve the measures of a worker, if its configuration names a port.
 
     Raises:
         ConfigError: The port is taken, or the address is none of this machine.
     """
-    if conf.aegish_metrics is None:
+    if settings.metrics_port is None:
         return None
     telemetry = WorkerTelemetry(loop, pool)
-    host, port = conf.aegish_metrics
-    server = TelemetryServer(host, port, telemetry.pages)
+    server = TelemetryServer(settings.metrics_host, settings.metrics_port, telemetry.pages)
     log.info("metrics_served", url=f"{server.url}/metrics")
     return telemetry

@@ -1,7 +1,5 @@
 """The Celery application of producers and workers; each option has its reason beside it."""
 
-from pathlib import Path
-
 from celery import Celery
 from kombu import Queue
 
@@ -9,6 +7,7 @@ from aegish_dist.broker.connection import tls_of
 from aegish_dist.broker.kombu_internals import TESTED_KOMBU, kombu_problem
 from aegish_dist.broker.messages import IDLE_QUEUE
 from aegish_dist.logs import get_logger
+from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
 
 log = get_logger(__name__)
 
@@ -59,35 +58,16 @@ MEMORY_POLLING_S = 0.01
 """Seconds between polls of the in-memory transport while its queues are empty; its default is 1."""
 
 
-def create_app(
-    broker_url: str,
-    *,
-    database_url: str,
-    limiter_url: str | None = None,
-    concurrency: int = 500,
-    shutdown_grace_s: float = 60.0,
-    message_lease_s: float = LEASE_S,
-    queue_type: str = "classic",
-    stock_transport: bool = False,
-    catalog: Path | None = None,
-    spool: Path | None = None,
-    metrics_host: str = "127.0.0.1",
-    metrics_port: int | None = None,
-    batch_poll_s: float = 10.0,
-) -> Celery:
+def create_app(settings: Settings) -> Celery:
     """Build the application for producers and workers.
 
     Args:
-        limiter_url: The Redis that holds the fleet's rate limits; None: each process has its own.
-        concurrency: Maximum number of calls in flight per worker process.
-        shutdown_grace_s: Seconds that a stopping worker waits for calls in flight.
-        message_lease_s: Seconds after the last renewal at which a message in Redis is requeued.
-        catalog: The operator's model catalog, which says where workers may send which key.
-        metrics_port: Port that it serves them on, 0 for a free one; None: it serves none.
-        batch_poll_s: Seconds until a batch that was handed over is looked at, at first.
+        settings: Names the database. Without a broker, everything stays in this process.
     """
-    in_process = broker_url.startswith("memory")
-    own_transport = (in_process or not stock_transport) and _has_own_transport(broker_url)
+    url = settings.broker_url
+    broker_url = EMBEDDED_BROKER_URL if url is None else url.get_secret_value()
+    in_process, amqp = url is None, broker_url.startswith("amqp")
+    own_transport = (in_process or not settings.stock_transport) and _has_own_transport(broker_url)
     broker_url, tls = tls_of(broker_url)
     app = Celery(
         "aegish",
@@ -99,18 +79,14 @@ def create_app(
         set_as_current=False,
     )
     app.conf.update(
-        # Settings of our own. Celery leaves those with DATABASE in their name out of its reports.
-        aegish_database_url=database_url,
-        aegish_limiter_database_url=limiter_url,
-        aegish_shutdown_grace_s=shutdown_grace_s,
-        aegish_catalog=catalog,
-        aegish_spool=spool,
+        aegish_settings=settings,
+        # Celery leaves it out of its reports for its name.
+        aegish_database_url=settings.database_url and settings.database_url.get_secret_value(),
+        # A worker with other queues than models' sets it to False.
         aegish_calls=True,
-        aegish_metrics=None if metrics_port is None else (metrics_host, metrics_port),
-        aegish_batch_poll_s=batch_poll_s,
-        aegish_queue_expires_s=QUEUE_EXPIRES_S if broker_url.startswith("amqp") else None,
+        aegish_queue_expires_s=QUEUE_EXPIRES_S if amqp else None,
         aegish_queue_arguments=QUORUM_ARGUMENTS
-        if queue_type == "quorum" and broker_url.startswith("amqp")
+        if settings.queue_type == "quorum" and amqp
         else None,
         # The verdict in PostgreSQL is the result; a result backend would store it twice.
         result_backend=None,
@@ -121,7 +97,7 @@ def create_app(
         # Acknowledged after its verdict is committed, and requeued if its worker is lost.
         task_acks_late=True,
         task_reject_on_worker_lost=True,
-        worker_concurrency=concurrency,
+        worker_concurrency=settings.concurrency,
         worker_prefetch_multiplier=1,
         worker_enable_prefetch_count_reduction=False,
         # A call in flight when the broker is lost is paid for: it finishes and is stored.
@@ -152,7 +128,7 @@ def create_app(
         # transient: RabbitMQ deprecates such queues.
         control_queue_exclusive=False,
         control_queue_durable=True,
-        broker_transport_options=_transport_options(broker_url, message_lease_s),
+        broker_transport_options=_transport_options(broker_url, settings.message_lease_s),
         broker_heartbeat=HEARTBEAT_S,
     )
     if own_transport and in_process:

@@ -10,8 +10,11 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from msgspec.structs import replace
+
+from aegish_dist.core.secret import SecretStr
 from aegish_dist.errors import AegishError
-from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
+from aegish_dist.settings import Settings
 from aegish_dist.telemetry.tracing import finish_tracing, start_tracing
 
 if TYPE_CHECKING:
@@ -63,19 +66,9 @@ class Workspace:
         """The queue."""
         from aegish_dist.broker.app import create_app  # noqa: PLC0415
 
-        url = self.settings.broker_url
-        return create_app(
-            EMBEDDED_BROKER_URL if url is None else url.get_secret_value(),
-            database_url=self.database_url,
-            limiter_url=self.settings.shared_limiter_url,
-            concurrency=self.settings.concurrency,
-            shutdown_grace_s=self.settings.shutdown_grace_s,
-            queue_type=self.settings.queue_type,
-            stock_transport=self.settings.stock_transport,
-            catalog=self.settings.catalog,
-            spool=self.settings.spool_folder,
-            batch_poll_s=self.settings.batch_poll_s,
-        )
+        # A worker inside this process serves no metrics.
+        url = SecretStr(self.database_url)
+        return create_app(replace(self.settings, database_url=url, metrics_port=None))
 
     @cached_property
     def catalog(self) -> Catalog:

@@ -16,7 +16,6 @@ from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.model import CallParameters
@@ -32,7 +31,7 @@ from aegish_dist.ratelimit.shared_limiter import probe_now
 from tests.chaos.provider import Provider
 from tests.chaos.servers import CuttingProxy, Postgres
 from tests.half_open import HalfOpenProxy
-from tests.services import HOST, RabbitServer, RedisServer, wait_until
+from tests.services import HOST, RabbitServer, RedisServer, queue_application, wait_until
 
 PROVIDERS = ("drilled", "drilled-anthropic")
 CATALOG = """
@@ -103,7 +102,7 @@ class Fleet:
         self.broker = enter(RabbitServer(self.home)) if rabbit else enter(RedisServer(self.home))
         self.database_proxy = enter(CuttingProxy.to_postgres(self.postgres.url))
         self.broker_proxy = enter(HalfOpenProxy(self.broker.port))
-        self.app = create_app(
+        self.app = queue_application(
             self.broker.url, database_url=self.postgres.url, queue_type=self.layout.queue_type
         )
         catalog = self.home / "catalog.toml"

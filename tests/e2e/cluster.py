@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
@@ -24,7 +23,7 @@ from aegish_dist.db.missing import missing_items
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.pipeline.status import run_status
 from tests.recorded import export_verdicts
-from tests.services import HOST, ServerProcess, free_port, wait_until
+from tests.services import HOST, ServerProcess, free_port, queue_application, wait_until
 
 DEADLINE_S = 60.0
 """For a whole run or process; generous, because machines that test are busy."""
@@ -113,7 +112,7 @@ class Cluster:
             database_url=database_url, broker_url=broker_url, catalog=self.simulator.catalog
         )
         self.engine = open_engine(database_url)
-        self._app = create_app(broker_url, database_url=database_url)
+        self._app = queue_application(broker_url, database_url=database_url)
         self._log = home / "workers.log"
         self._stack = ExitStack()
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.wire import WireFormat
@@ -17,7 +16,7 @@ from aegish_dist.pipeline.submit import submit
 from aegish_dist.prompts.loading import load_prompt
 from tests.e2e.cluster import DEADLINE_S, Cluster, run
 from tests.http_server import JsonHandler, serving
-from tests.services import wait_until
+from tests.services import queue_application, wait_until
 
 SECRET = "sk-proj-0123456789abcdef"
 
@@ -59,7 +58,7 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(
             hostile("any", f"{address}/v1", None),
             hostile("metadata", "http://169.254.169.254/latest", None),
         )
-        app = create_app(redis_url, database_url=postgres_url)
+        app = queue_application(redis_url, database_url=postgres_url)
         parameters = CallParameters(time_limit_s=5)
         submission = Submission(specs, (few(),), load_prompt("guard"), parameters, epochs=1)
         run_id = submit(cluster.engine, app, submission).run_id

@@ -10,11 +10,10 @@ import pytest
 import redis
 from celery import Celery
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.messages import EVALUATE, queue_name
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.forged import forged_messages
-from tests.services import wait_until
+from tests.services import queue_application, wait_until
 
 MODEL = "simulated/besieged"
 ITEMS = 30
@@ -51,7 +50,7 @@ def cluster(tmp_path: Path, postgres_url: str, broker_url: str) -> Iterator[Clus
 @pytest.fixture
 def app(broker_url: str) -> Celery:
     """The stranger's application."""
-    return create_app(broker_url, database_url="")
+    return queue_application(broker_url)
 
 
 def test_forged_messages_in_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
@@ -80,7 +79,7 @@ def test_forged_messages_in_redis(tmp_path: Path, postgres_url: str, redis_url: 
 
 def test_forged_messages_in_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
     """There it is the same."""
-    app = create_app(rabbitmq_url, database_url="")
+    app = queue_application(rabbitmq_url)
     with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
         cluster.simulator.start("--latency", "constant:0")
         run_id = cluster.submit(MODEL, limit=ITEMS)
@@ -142,7 +141,7 @@ def test_broadcasts_that_are_no_commands(tmp_path: Path, postgres_url: str, redi
         cluster.simulator.start("--latency", "constant:0")
         worker = cluster.start_worker()
         cluster.wait_for_workers(1)
-        app = create_app(redis_url, database_url="")
+        app = queue_application(redis_url)
         wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
         for text in ["[]", "5", "{}", "no JSON", '{"properties": {}}', *forged_messages("x")]:
             assert server.publish("/0.celery.pidbox", text) == 1

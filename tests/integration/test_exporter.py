@@ -9,7 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.broker.queue_readings import SAMPLED, read_queues
@@ -19,7 +18,7 @@ from aegish_dist.db.missing import missing_items
 from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.export_measures import Exporter
 from tests.integration.stored_runs import BLOCKED, LS, TAR, a_model, a_run, answer, store
-from tests.services import free_port
+from tests.services import free_port, queue_application
 
 
 def samples(page: str) -> dict[tuple[str, ...], float]:
@@ -36,7 +35,7 @@ def exporter_of(engine: Engine, postgres_url: str) -> Callable[..., Exporter]:
     """Makes exporters of the test's database and a broker."""
 
     def make(broker_url: str, database: Engine = engine) -> Exporter:
-        app = create_app(broker_url, database_url=postgres_url)
+        app = queue_application(broker_url, database_url=postgres_url)
         limiter = broker_url if broker_url.startswith("redis") else None
         return Exporter(database, engine, app, limiter)
 
@@ -50,7 +49,7 @@ def a_fleet(engine: Engine, broker_url: str, model: str) -> str:
         answer(session, stored, {stored.item(TAR, model=model): BLOCKED})
         left = list(missing_items(session, stored.run_id))
         report_worker(session, "w", {(stored.run_id, model): 2})
-    publish(create_app(broker_url, database_url=""), left)
+    publish(queue_application(broker_url), left)
     return stored.run_id
 
 
@@ -81,7 +80,7 @@ def test_a_page_of_a_fleet(
 
 def test_what_workers_hold_is_shared_out_by_a_sample(redis_url: str) -> None:
     """Also when there are more messages than are read; foreign entries belong to no queue."""
-    app = create_app(redis_url, database_url="")
+    app = queue_application(redis_url)
     queues = [queue_name(model, "run") for model in ("test/a", "test/b")]
     publish(app, [Item("run", model, key) for key in range(3 * SAMPLED) for model in ("test/a",)])
     with redis.Redis.from_url(redis_url) as client:

@@ -16,7 +16,6 @@ from kombu import Queue
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.connection import check_broker, drop_waiting, queue_depths
 from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
 from aegish_dist.broker.producer import BATCH, publish
@@ -42,17 +41,17 @@ from tests.integration.stored_runs import (
     row_counts,
     store,
 )
-from tests.services import RabbitServer, RedisServer, free_port, wait_until
+from tests.services import RabbitServer, RedisServer, free_port, queue_application, wait_until
 
 DATABASE = "postgresql://user:hunter2@db.example/aegish"
 
 
-def an_app(broker_url: str) -> Celery:
-    return create_app(broker_url, database_url=DATABASE)
+def an_app(broker_url: str | None) -> Celery:
+    return queue_application(broker_url, database_url=DATABASE)
 
 
 def quorum_app(broker_url: str) -> Celery:
-    return create_app(broker_url, database_url=DATABASE, queue_type="quorum")
+    return queue_application(broker_url, database_url=DATABASE, queue_type="quorum")
 
 
 @pytest.fixture(params=["redis", "rabbitmq", "quorum", "memory"])
@@ -62,10 +61,8 @@ def app(request: pytest.FixtureRequest) -> Iterator[Celery]:
         with quorum_app(request.getfixturevalue("rabbitmq_url")) as opened:
             yield opened
         return
-    if request.param == "memory":
-        url = "memory://localhost/"
-    else:
-        url = request.getfixturevalue(f"{request.param}_url")
+    memory = request.param == "memory"
+    url = None if memory else request.getfixturevalue(f"{request.param}_url")
     with an_app(url) as opened:
         yield opened
 

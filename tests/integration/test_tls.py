@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.connection import check_broker, queue_depths, tls_of
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
 from aegish_dist.ratelimit.shared_limiter import check_limiter
-from tests.services import HOST, ServerProcess, free_port, require_binary
+from tests.services import HOST, ServerProcess, free_port, queue_application, require_binary
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def url(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def probe_broker(url: str) -> None:
     """Connect as commands and workers do."""
-    check_broker(create_app(url, database_url=""))
+    check_broker(queue_application(url))
 
 
 @pytest.mark.parametrize("probe", [probe_broker, check_limiter])
@@ -61,7 +60,7 @@ def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str)
     trusting = f"{url}?{option.format(certificate)}"
 
     check_limiter(trusting)
-    app = create_app(trusting, database_url="")
+    app = queue_application(trusting)
     publish(app, [Item("run", "test/tls", 1)])
 
     queue = queue_name("test/tls", "run")

@@ -17,14 +17,13 @@ import redis
 from kombu import Consumer, Queue
 from kombu.asynchronous import Hub
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import decode, model_of, queue_name
 from aegish_dist.broker.producer import publish, send
 from aegish_dist.broker.redis_messages import MESSAGES_PER_SCRIPT
 from aegish_dist.core.verdict import Item
 from tests.forged import forged_messages
-from tests.services import RedisServer, wait_until
+from tests.services import RedisServer, queue_application, wait_until
 
 A, B = "openai/a", "openai/b"
 RUN = "run"
@@ -43,7 +42,7 @@ def server(redis_url: str) -> Iterator[redis.Redis]:
 
 def application(url: str, *, stock: bool = False, **options: Any) -> Any:
     """Return an application whose leases and time-outs fit a test."""
-    app = create_app(url, database_url="", stock_transport=stock)
+    app = queue_application(url, stock_transport=stock)
     app.conf.broker_transport_options |= {
         "visibility_timeout": VISIBILITY_S,
         "lease_s": LEASE_S,

@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 import aegish_dist
 import workers
 from aegish_dist.broker import embedded
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.kombu_internals import (
     INTERNALS,
     TESTED_KOMBU,
@@ -26,6 +25,7 @@ from aegish_dist.broker.kombu_internals import (
     difference,
     kombu_problem,
 )
+from tests.services import queue_application
 
 PACKAGES = (Path(aegish_dist.__file__).parent / "broker", Path(workers.__file__).parent)
 UPSTREAM = ("kombu.", "celery.", "billiard.")
@@ -175,12 +175,12 @@ def newer(self: Any, timeout: float | None = None, keys: object = ()) -> None:
     """Stand for a method of kombu with one parameter more."""
 
 
-@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "memory://"])
-def test_an_untested_version(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", None])
+def test_an_untested_version(monkeypatch: pytest.MonkeyPatch, url: str | None) -> None:
     """One line is logged, and the application uses kombu's own transport."""
     monkeypatch.setattr(kombu, "__version__", "5.9.1")
     with capture_logs() as logs:
-        app = create_app(url, database_url="")
+        app = queue_application(url)
 
     assert [(line["event"], line["problem"]) for line in logs] == [
         ("kombu_not_tested", "kombu 5.9.1 was not tested")
@@ -194,9 +194,9 @@ def test_another_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     """A method with one parameter more has the same effect; the in-memory transport lacks it."""
     monkeypatch.setattr(redis.Channel, "_brpop_start", newer)
     with capture_logs() as logs:
-        create_app("redis://127.0.0.1:1/0", database_url="")
-        create_app("memory://", database_url="")
-        create_app("amqp://127.0.0.1:1//", database_url="")
+        queue_application("redis://127.0.0.1:1/0")
+        queue_application(None)
+        queue_application("amqp://127.0.0.1:1//")
 
     (line,) = logs
     assert line["problem"].startswith("kombu.transport.redis:Channel._brpop_start is now (self")
@@ -206,11 +206,11 @@ def test_an_operator_who_chose_the_stock_transport(monkeypatch: pytest.MonkeyPat
     """Nothing is logged: nothing falls back."""
     monkeypatch.setattr(kombu, "__version__", "5.9.1")
     with capture_logs() as logs:
-        create_app("redis://127.0.0.1:1/0", database_url="", stock_transport=True)
+        queue_application("redis://127.0.0.1:1/0", stock_transport=True)
     assert logs == []
 
 
 def test_the_stock_transport_is_of_redis_alone() -> None:
     """Without servers, a model that takes few calls leaves the worker's room to others as ever."""
-    app = create_app("memory://", database_url="", stock_transport=True)
+    app = queue_application(None, stock_transport=True)
     assert app.connection_for_read().get_transport_cls() is embedded.Transport

@@ -14,12 +14,12 @@ from celery.worker.consumer import Consumer
 from redis.exceptions import OutOfMemoryError
 from sqlalchemy.exc import SQLAlchemyError
 
-from aegish_dist.broker.app import create_app
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, pin_name, queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.missing import OpenModel
+from tests.services import queue_application
 from workers import discovery
 from workers.readiness import Readiness
 
@@ -37,7 +37,7 @@ class FakeConsumer(SimpleNamespace):
 @pytest.fixture
 def consumer() -> Iterator[Any]:
     """A consumer that listens to nothing but the queue without messages."""
-    app = create_app("memory://localhost/", database_url="")
+    app = queue_application(None)
     with app.connection_for_read() as connection:
         pool = SimpleNamespace(readiness=Readiness())
         tasks = app.amqp.TaskConsumer(connection)

@@ -14,6 +14,7 @@ from aegish_dist.core.status import Waiting
 from aegish_dist.db.workers import Halts, Reasons
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.failing_items import FailingItems
+from aegish_dist.settings import Settings
 from tests.services import wait_until
 from workers import lifecycle, pool
 from workers.lifecycle import Heartbeat
@@ -84,7 +85,7 @@ def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(pool, "START_TIMEOUT_S", 0.01)
     monkeypatch.setattr(pool, "open_evaluator", hangs)
     connection = SimpleNamespace(connection_errors=(), channel_errors=())
-    conf = SimpleNamespace(aegish_metrics=None)
+    conf = SimpleNamespace(aegish_settings=Settings())
     made = TaskPool(limit=1, app=SimpleNamespace(connection_for_read=lambda: connection, conf=conf))
     with capture_logs() as logs, pytest.raises(SystemExit) as ended:
         made.on_start()

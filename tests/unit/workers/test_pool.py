@@ -11,6 +11,7 @@ import pytest
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, queue_name
 from aegish_dist.errors import RunHeldError
 from aegish_dist.pipeline.waiting import Uncalled
+from aegish_dist.settings import Settings
 from workers import pool as pool_module
 from workers.pool import TaskPool
 from workers.tasks import Delivery
@@ -63,7 +64,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, evaluator: FakeEvaluator) -> Iterator[
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)
     connection = SimpleNamespace(connection_errors=(), channel_errors=())
-    conf = SimpleNamespace(aegish_metrics=None)
+    conf = SimpleNamespace(aegish_settings=Settings())
     made = TaskPool(
         limit=10, app=SimpleNamespace(connection_for_read=lambda: connection, conf=conf)
     )
