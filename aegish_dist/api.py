@@ -60,12 +60,12 @@ from aegish_dist.pipeline.show_verdicts import show_sample
 from aegish_dist.pipeline.start_run import Started, start_run
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace
-from aegish_dist.render.charts import CHARTS, chart_specification
-from aegish_dist.render.comparison_data import ComparisonData
-from aegish_dist.render.comparison_formats import COMPARISON_FORMATS, render_comparison
-from aegish_dist.render.data import ReportData
-from aegish_dist.render.report_formats import FORMATS, render
-from aegish_dist.render.sections import SECTION_NAMES
+from aegish_dist.report.charts import CHARTS, chart_specification
+from aegish_dist.report.comparison_data import ComparisonData
+from aegish_dist.report.comparison_formats import COMPARISON_FORMATS, render_comparison
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.report_formats import FORMATS, render
+from aegish_dist.report.sections import SECTION_NAMES
 from aegish_dist.settings import Settings, load_settings
 
 __all__ = [

@@ -14,10 +14,10 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.words import counted
 from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.render.audit import audit_csv, audit_document, audit_sections
-from aegish_dist.render.effect import overlay_section
-from aegish_dist.render.layout import Section
-from aegish_dist.render.markdown import section_markdown
+from aegish_dist.report.audit import audit_csv, audit_document, audit_sections
+from aegish_dist.report.effect import overlay_section
+from aegish_dist.report.layout import Section
+from aegish_dist.report.markdown import section_markdown
 
 
 @click.command()

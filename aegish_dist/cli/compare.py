@@ -23,10 +23,10 @@ from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.render.comparison_data import ComparisonData
-from aegish_dist.render.comparison_formats import COMPARISON_FORMATS, render_comparison
-from aegish_dist.render.gate import gate_line, junit_xml, worst
-from aegish_dist.render.quality import HEADLINES
+from aegish_dist.report.comparison_data import ComparisonData
+from aegish_dist.report.comparison_formats import COMPARISON_FORMATS, render_comparison
+from aegish_dist.report.gate import gate_line, junit_xml, worst
+from aegish_dist.report.quality import HEADLINES
 
 _EXIT_CODES = {
     GateVerdict.SHIPS: 0,

@@ -20,7 +20,7 @@ from aegish_dist.pipeline.run_here import run_embedded
 from aegish_dist.pipeline.simulate import catalog_for, one_of_each_format
 from aegish_dist.pipeline.submit import create_run
 from aegish_dist.prompts.loading import load_prompt
-from aegish_dist.render.report_formats import render
+from aegish_dist.report.report_formats import render
 from aegish_dist.settings import load_settings
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.running import simulator_thread

@@ -16,7 +16,7 @@ from aegish_dist.core.failure_times import TimedFailures, timeline, totals
 from aegish_dist.core.printable import printable_json, shortened
 from aegish_dist.pipeline.failure_times import Stretch, failure_times
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.render.failure_times import failures_csv, failures_json
+from aegish_dist.report.failure_times import failures_csv, failures_json
 
 FORMATS = ("table", "json", "csv")
 TIMELINE_WIDTH = 40

@@ -22,7 +22,7 @@ def print_status(current: RunStatus, *, stderr: bool = False) -> None:
 
 
 def _print_drawn(current: RunStatus, *, stderr: bool) -> None:
-    from aegish_dist.render.live.screen import Canvas, Scene, draw  # noqa: PLC0415
+    from aegish_dist.report.live.screen import Canvas, Scene, draw  # noqa: PLC0415
 
     console = terminal_console(stderr=stderr)
     canvas = Canvas(console.width, sys.maxsize, console.options.ascii_only)
@@ -57,7 +57,7 @@ def _row(model: ModelStatus, workers: int) -> tuple[str, ...]:
 
 
 def _state(model: ModelStatus, workers: int) -> str:
-    from aegish_dist.render.live.words import batch_words  # noqa: PLC0415  only where it prints
+    from aegish_dist.report.live.words import batch_words  # noqa: PLC0415  only where it prints
 
     state, batches = _own_state(model, workers), batch_words(model)
     return f"{state}; {batches}" if batches else state

@@ -33,7 +33,7 @@ def say_json(document: Any) -> None:
 
 
 def say_rendered(text: str) -> None:
-    """Print what `aegish_dist.render` has made, which is printable and may hold colours."""
+    """Print what `aegish_dist.report` has made, which is printable and may hold colours."""
     _print(text)
 
 

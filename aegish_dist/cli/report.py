@@ -26,11 +26,11 @@ from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
 from aegish_dist.pipeline.report_grid import Details, report_grid
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
-from aegish_dist.render.data import ReportData
-from aegish_dist.render.page import render_page
-from aegish_dist.render.report_formats import FORMATS, IN_SECTIONS, render
-from aegish_dist.render.sections import SECTION_NAMES
-from aegish_dist.render.thresholds import shortfall_in_words
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.page import render_page
+from aegish_dist.report.report_formats import FORMATS, IN_SECTIONS, render
+from aegish_dist.report.sections import SECTION_NAMES
+from aegish_dist.report.thresholds import shortfall_in_words
 
 
 def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dict[str, float]:

@@ -22,7 +22,7 @@ from aegish_dist.core.words import counted
 from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.pipeline.list_verdicts import COUNTED, list_verdicts, outcomes_or_labels
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.render.listing import listing_csv, listing_json
+from aegish_dist.report.listing import listing_csv, listing_json
 
 LIMITS = {"table": 50, "json": 10_000, "csv": 10_000}
 """Verdicts on standard output, unless `--limit` says otherwise."""

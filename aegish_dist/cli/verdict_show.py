@@ -8,7 +8,7 @@ from aegish_dist.cli.printing import say_json, say_lines
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.show_verdicts import show_sample
-from aegish_dist.render.verdict_detail import detail_json, detail_lines
+from aegish_dist.report.verdict_detail import detail_json, detail_lines
 
 
 @click.command()

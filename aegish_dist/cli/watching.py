@@ -61,7 +61,7 @@ class _Lines:
         self._noted: RunStatus | None = None
 
     def show(self, status: RunStatus) -> None:
-        from aegish_dist.render.live.plain import changed, plain_line  # noqa: PLC0415
+        from aegish_dist.report.live.plain import changed, plain_line  # noqa: PLC0415
 
         now = time.monotonic()
         if now - self._noted_at < PLAIN_INTERVAL_S and status.missing:

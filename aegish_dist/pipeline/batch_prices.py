@@ -8,7 +8,7 @@ from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.words import counted
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import RunEstimate
-from aegish_dist.render.live.words import HOUR_S, duration
+from aegish_dist.report.live.words import HOUR_S, duration
 
 NAMED = 3
 """Models that a message names; the others are counted."""

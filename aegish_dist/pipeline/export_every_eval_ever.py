@@ -24,8 +24,8 @@ from aegish_dist.db.verdict_export import Exported, export
 from aegish_dist.files import replacing_in
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
-from aegish_dist.render.entries import ranked_entries
-from aegish_dist.render.every_eval_ever import (
+from aegish_dist.report.entries import ranked_entries
+from aegish_dist.report.every_eval_ever import (
     CORRECT,
     Relabelled,
     SampleLines,

@@ -15,10 +15,10 @@ from aegish_dist.db.identity import is_unchanged
 from aegish_dist.db.verdict_grid import TEXT_CHARS, VerdictGrid
 from aegish_dist.pipeline.aggregate import ONE_VIEW
 from aegish_dist.pipeline.opinions import overlay_of
-from aegish_dist.render.data import ReportData
-from aegish_dist.render.page.grid import Grid
-from aegish_dist.render.page.verdict_columns import PackedPart, pack_columns, pack_part
-from aegish_dist.render.page.verdict_texts import GridShape
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.page.grid import Grid
+from aegish_dist.report.page.verdict_columns import PackedPart, pack_columns, pack_part
+from aegish_dist.report.page.verdict_texts import GridShape
 
 BLOB_VERDICTS = 960
 """Verdicts whose texts are packed together, about: unpacking them takes a browser milliseconds."""

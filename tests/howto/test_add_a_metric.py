@@ -25,8 +25,8 @@ def test_definitions_and_a_column_are_all_that_is_edited(walkthrough: Walkthroug
     assert walkthrough.created == set()
     assert walkthrough.edited == {
         "aegish_dist/core/metrics.py",
-        "aegish_dist/render/every_eval_ever/definitions.py",
-        "aegish_dist/render/quality.py",
+        "aegish_dist/report/every_eval_ever/definitions.py",
+        "aegish_dist/report/quality.py",
     }
 
 
@@ -44,7 +44,7 @@ def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(
             assert set(entry["metrics"].pop(NAME)) >= {"value", "ci_low", "ci_high", "n"}
     assert after["documents"] == before["documents"]
     walkthrough.run(
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/core", "tests/unit/render"),
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/core", "tests/unit/report"),
         timeout_s=300,
     )
 

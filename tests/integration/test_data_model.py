@@ -22,7 +22,7 @@ from aegish_dist.db.retries import save_retry
 from aegish_dist.db.tables import METADATA
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.status import run_status
-from aegish_dist.render.data import ReportData
+from aegish_dist.report.data import ReportData
 from tests.integration.stored_runs import StoredRun, a_model, a_run, answer, store
 
 PAGE = (Path(__file__).parents[2] / "docs/data-model.md").read_text(encoding="utf-8")

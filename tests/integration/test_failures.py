@@ -14,7 +14,7 @@ from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_b
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import Halt, report_worker
 from aegish_dist.pipeline.report import report_data
-from aegish_dist.render.data import FailureCount, Halted
+from aegish_dist.report.data import FailureCount, Halted
 from tests.integration.stored_runs import BLOCKED, CURL, LS, TAR, a_model, a_run, answer, store
 
 EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)

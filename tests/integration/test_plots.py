@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.command_line import CommandLine, write_lines
-from tests.unit.render.reports import HOSTILE
+from tests.unit.report.reports import HOSTILE
 
 ANSWER = {"completion": '{"action": "block", "confidence": 0.9}'}
 

@@ -24,7 +24,7 @@ MAY_PRINT = {
     "aegish_dist/cli/screen.py",  # takes the terminal and gives it back
     "aegish_dist/cli/tables.py",  # makes the consoles
     "aegish_dist/logs/__init__.py",  # logs
-    "aegish_dist/render/table.py",  # draws into memory
+    "aegish_dist/report/table.py",  # draws into memory
 }
 
 

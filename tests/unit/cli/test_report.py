@@ -3,8 +3,8 @@
 import pytest
 
 from aegish_dist.cli import run
-from aegish_dist.render.report_formats import IN_SECTIONS
-from aegish_dist.render.sections import SECTION_NAMES
+from aegish_dist.report.report_formats import IN_SECTIONS
+from aegish_dist.report.sections import SECTION_NAMES
 
 
 def test_a_wrong_section_is_answered_with_those_there_are(

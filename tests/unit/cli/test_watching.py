@@ -9,7 +9,7 @@ import pytest
 from aegish_dist.cli import watching
 from aegish_dist.core.status import RunStatus
 from aegish_dist.errors import ClosedOutputError, StoreAwayError
-from tests.unit.render.live_runs import a_model, a_run
+from tests.unit.report.live_runs import a_model, a_run
 
 
 def hint(_: RunStatus) -> None:

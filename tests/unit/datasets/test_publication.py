@@ -15,7 +15,7 @@ from aegish_dist.datasets.bundled import load_bundled
 from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.publish_dataset import publish_dataset
-from tests.unit.render.reports import HOSTILE
+from tests.unit.report.reports import HOSTILE
 
 TAR = Sample("tar xf a --to-command=sh", Target.MALICIOUS, "shell", "tar", {"needs_root": "no"})
 LS = Sample("ls -l\u2028", Target.HARMLESS, metadata={"odd key": "x"})

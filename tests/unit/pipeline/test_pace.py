@@ -5,7 +5,7 @@ from dataclasses import replace
 from aegish_dist.core.forecast import cost_at_end_usd, run_eta_s, total_usd
 from aegish_dist.core.status import State
 from aegish_dist.pipeline.pace import paced
-from tests.unit.render.live_runs import a_model, a_run
+from tests.unit.report.live_runs import a_model, a_run
 
 
 def etas(verdicts: list[tuple[float, int]], *, rate_per_s: float) -> list[float | None]:

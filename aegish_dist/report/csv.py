@@ -1,0 +1,139 @@
+"""A report as CSV in long form (RFC 4180): one row per model, metric and category, unrounded."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from aegish_dist.core.estimates import NUMBERS
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.printable import printable
+from aegish_dist.core.snapshot import CATEGORY_METRIC
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.entries import RankedModel, ranked_entries
+from aegish_dist.report.failure_sections import reasons
+
+COLUMNS = (
+    "run_id",
+    "run_name",
+    "snapshot_id",
+    "scoring",
+    "scoring_version",
+    *(f"{part}_fingerprint" for part in Opinion().provenance),
+    "model",
+    "metric",
+    "category",
+    *NUMBERS,
+    "message",
+)
+"""All before `model` are the same in every row, so that files of several reports can be stacked."""
+
+_FORMULA = re.compile(
+    r"""(^|[;|])(?=[\s"']*[=+@\-\N{MINUS SIGN}\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b])"""
+)
+"""Where a cell would begin that a spreadsheet computes; some take full-width signs for plain ones,
+and in some countries a semicolon separates cells."""
+
+
+def render_csv(data: ReportData) -> str:
+    """Return a report as CSV: of each model metrics with their uncertainty, numbers, failures.
+
+    What is undefined is empty. Foreign text that a spreadsheet would compute gets a leading `'`.
+    """
+    return csv_text(COLUMNS, _rows(data))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV with a header; what is absent is empty, texts are safe in spreadsheets.
+
+    Args:
+        columns: Keys of the rows that are written, in this order.
+    """
+    target = io.StringIO(newline="")
+    writer = csv.DictWriter(target, columns, restval="", extrasaction="ignore")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(
+            {name: spreadsheet_safe(v) if isinstance(v, str) else v for name, v in row.items()}
+        )
+    return target.getvalue()
+
+
+def _rows(data: ReportData) -> Iterator[dict[str, Any]]:
+    why = reasons(data)
+    for entry in ranked_entries(data.snapshot.document):
+        source = _source(data) | {"model": entry.model}
+        for row in chain(
+            _estimates(entry, why.get(entry.model, "")),
+            _effect(data, entry),
+            _numbers(entry),
+            _failures(data, entry),
+        ):
+            yield source | row
+
+
+def _source(data: ReportData) -> dict[str, Any]:
+    return {
+        "run_id": data.run.run_id,
+        "run_name": data.run.name,
+        "snapshot_id": data.snapshot.snapshot_id,
+        "scoring": data.snapshot.scoring,
+        "scoring_version": data.snapshot.scoring_version,
+        **_fingerprints(data.snapshot.opinion),
+    }
+
+
+def _fingerprints(opinion: Opinion | None) -> dict[str, str]:
+    parts = {} if opinion is None else opinion.provenance
+    return {f"{name}_fingerprint": part["fingerprint"] for name, part in parts.items() if part}
+
+
+def _estimates(entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:
+    for name, numbers in sorted(entry.part("metrics").items()):
+        yield {"metric": name, **numbers, "message": reason if name == "aegish_score" else ""}
+    for category, numbers in sorted(entry.part("categories").items()):
+        yield {"metric": CATEGORY_METRIC, "category": category, **numbers}
+
+
+def _effect(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:
+    for effect in data.effect:
+        if effect.model == entry.model:
+            for name, moved in sorted(effect.metrics.items()):
+                yield {"metric": f"{name}_without_overlay", "value": moved.without}
+
+
+def _numbers(entry: RankedModel) -> Iterator[dict[str, Any]]:
+    for metric, value in _single_numbers(entry):
+        yield {"metric": metric, "value": value}
+
+
+def _failures(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:
+    for failure in data.failures:
+        if failure.model == entry.model:
+            reason = {"category": failure.error_class.value, "message": failure.message}
+            yield {"metric": "failed_verdicts", "value": failure.verdicts, **reason}
+            yield {"metric": "failed_attempts", "value": failure.attempts, **reason}
+
+
+def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
+    yield from sorted(entry.part("counts").items())
+    for target, labels in sorted(entry.part("actions").items()):
+        for label, verdicts in sorted(labels.items()):
+            yield f"{target}_{label.lower()}_count", verdicts
+    for part, statistics in sorted(entry.part("latency_parts_ms").items()):
+        for name, value in sorted(statistics.items()):
+            yield f"latency_{part}_{name}_ms", value
+    for name, amount in sorted(entry.part("cost").items()):
+        yield f"cost_{name}", amount
+    for kind, tokens in sorted(entry.part("tokens").items()):
+        yield f"tokens_{kind}", tokens
+
+
+def spreadsheet_safe(text: str) -> str:
+    """Return foreign text on one line, with a `'` where a spreadsheet would compute it."""
+    shown = printable(text)
+    if text[:1].isalnum() and not (";" in text or "|" in text):
+        return shown  # nearly always, and the pattern takes ten times as long
+    return _FORMULA.sub(r"\1'", shown)

@@ -1,0 +1,160 @@
+r"""A report as tables for a paper: LaTeX with booktabs, to be read in by `\input`.
+
+A table that is too wide or too long for a page becomes several. A row has several lines where an
+interval stands below its value or a long name is folded.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from aegish_dist.core.printable import printable, shortened
+from aegish_dist.report.fit import Block, fit, fold
+from aegish_dist.report.latex_text import latex_text
+from aegish_dist.report.layout import Report, Section, TableCell
+from aegish_dist.report.numbers import UNDEFINED
+
+WIDTH = 120
+"""Characters of `\\footnotesize` that a page of 16 cm has room for."""
+LINES = 52
+"""Lines of such a table that a page has room for, below its caption."""
+MOST_CHARACTERS = 300
+"""Of a remark; providers' messages have any length."""
+_MARKS = {"": "", "PASS": "$^{+}$", "FAIL": "$^{-}$"}  # nosec B105 # no secret
+_PREAMBLE = r"""% Tables of {title}, for \input{{}} in a document with
+%   \usepackage{{booktabs}}
+% and lines of 16 cm, such as \usepackage[margin=2.5cm]{{geometry}}.
+"""
+
+
+def draw_latex(report: Report) -> str:
+    """Return sections as LaTeX: beside comments it is ASCII, and compiles with any engine."""
+    parts = [_PREAMBLE.format(title=latex_text(report.title))]
+    parts += [_comment(f"{fact.label}: {fact.text}") for fact in report.facts]
+    parts += [_comment(line) for line in report.legend]
+    for section in report.sections:
+        parts += _tables(report, section)
+    return "".join(parts)
+
+
+def _comment(text: str) -> str:
+    return f"% {shortened(printable(text), MOST_CHARACTERS)}\n"
+
+
+def _tables(report: Report, section: Section) -> Iterator[str]:
+    widths = [_width(section, column) for column in range(len(section.columns))]
+    parts = [
+        (block, rows)
+        for block in fit(widths, section.keys, WIDTH)
+        for rows in _pages([[*_lines(row, block, section.keys)] for row in section.rows])
+    ]
+    for number, (block, rows) in enumerate(parts, 1):
+        of_several = f" (part {number} of {len(parts)})" if len(parts) > 1 else ""
+        label = _label(report, section) + (f"-{number}" if number > 1 else "")
+        last = number == len(parts)
+        yield "\n".join(
+            [
+                r"\begin{table*}[htbp]",
+                r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+                rf"\caption{{{_caption(report, section, of_several)}}}",
+                rf"\label{{{label}}}\smallskip",
+                *_tabular(section, block, rows),
+                *(_remarks(section) if last else ()),
+                r"\end{table*}",
+                "",
+            ]
+        )
+
+
+def _tabular(
+    section: Section, block: Block, rows: Sequence[Sequence[Sequence[str]]]
+) -> Iterator[str]:
+    keys = section.keys
+    yield rf"\begin{{tabular}}{{@{{}}{'l' * keys}{'r' * (len(block.columns) - keys)}@{{}}}}"
+    yield r"\toprule"
+    yield from map(_row, _lines(section.columns, block, len(section.columns)))
+    yield r"\midrule"
+    for lines in rows:
+        yield from map(_row, lines)
+    yield r"\bottomrule"
+    yield r"\end{tabular}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"
+
+
+def _lines(row: Sequence[TableCell], block: Block, folded: int) -> Iterator[list[str]]:
+    """Yield the lines of a row: texts, and below them details and what is left of a long name.
+
+    Args:
+        folded: How many leading columns hold names, which may be folded.
+    """
+    cells = []
+    for column, width in zip(block.columns, block.widths, strict=True):
+        cell = row[column]
+        texts, details = [cell.text], [cell.detail] if cell.detail else []
+        if column < folded:
+            texts = fold(printable(cell.text), width)
+            details = fold(printable(cell.detail), max(width * 8 // 7, 60))
+        first, *others = [latex_text(text) for text in texts or [""]]
+        details = [rf"\scriptsize {latex_text(detail)}" for detail in details]
+        cells.append([first + _MARKS[cell.mark], *others, *details])
+    for line in zip_longest(*cells, fillvalue=""):
+        yield list(line)
+
+
+def _pages(rows: Sequence[list[list[str]]]) -> Iterator[list[list[list[str]]]]:
+    """Cut rows into as many as a page has room for."""
+    page: list[list[list[str]]] = []
+    used = 0
+    for row in rows:
+        if page and used + len(row) > LINES:
+            yield page
+            page, used = [], 0
+        page.append(row)
+        used += len(row)
+    yield page
+
+
+def _width(section: Section, column: int) -> int:
+    """Return how much room a column needs; headings are folded to it."""
+    heading, cells = section.columns[column], [row[column] for row in section.rows]
+    words = printable(heading.text).split(" ")
+    texts = [*words, *(printable(cell.text) for cell in cells)]
+    details = [printable(cell.detail) for cell in (heading, *cells)]
+    return max(*map(_size, texts), *(-(-_size(detail) * 7 // 8) for detail in details))
+
+
+def _size(text: str) -> int:
+    """Return the width of a text in small letters; capital ones are wider."""
+    return len(text) + sum(map(str.isupper, text)) // 3
+
+
+def _caption(report: Report, section: Section, of_several: str) -> str:
+    """Say which numbers these are, of which run and rule set, and how intervals are made."""
+    said = [f"{section.title}{of_several}.", section.note]
+    source = ", ".join(f"{fact.label} {fact.text}" for fact in report.source)
+    said.append(f"{source[:1].upper()}{source[1:]}." if source else "")
+    if any("CI" in cell.detail for cell in section.columns):
+        said.append(report.caption)
+    caption = latex_text(" ".join(filter(None, said)))
+    if any(cell.passed is not None for row in section.rows for cell in row):
+        caption += " $^{+}$/$^{-}$: the target is reached, or missed."
+    if any(cell.text == UNDEFINED for row in section.rows for cell in row):
+        caption += " --: undefined."
+    return caption
+
+
+def _label(report: Report, section: Section) -> str:
+    r"""Return a name for `\ref` that no other table of another report has."""
+    words = [*(fact.text for fact in report.source[:2]), section.title]
+    return "tab:" + "-".join(
+        filter(None, (re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words))
+    )
+
+
+def _remarks(section: Section) -> Iterator[str]:
+    for remark in section.remarks:
+        text = latex_text(shortened(printable(remark), MOST_CHARACTERS))
+        yield rf"\par\smallskip\raggedright {text}"

@@ -1,0 +1,204 @@
+"""The facts about a run that goes on, in the words that screen and lines share.
+
+Foreign text comes out printable, on one line and without keys.
+"""
+
+from aegish_dist.core.batch import BatchState, BatchTotals
+from aegish_dist.core.printable import printable
+from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.status import (
+    Blocked,
+    FailedCalls,
+    ModelStatus,
+    RunStatus,
+    State,
+    Waiting,
+)
+from aegish_dist.core.words import counted
+from aegish_dist.report.numbers import format_usd
+
+MINUTE_S = 60
+HOUR_S = 3600
+DAY_S = 86_400
+
+
+def duration(seconds: float) -> str:
+    """Write a time in its two largest units: `42 s`, `3 min 05 s`, `2 h 10 min`, `4 d 3 h`."""
+    whole = round(seconds)
+    if whole < MINUTE_S:
+        return f"{whole} s"
+    if whole < HOUR_S:
+        return f"{whole // MINUTE_S} min {whole % MINUTE_S:02} s"
+    if whole < DAY_S:
+        return f"{whole // HOUR_S} h {whole % HOUR_S // MINUTE_S:02} min"
+    return f"{whole // DAY_S:,} d {whole % DAY_S // HOUR_S} h"
+
+
+def pace(rate_per_s: float) -> str:
+    """Write verdicts per second, or per minute where that is a larger number than 0.0."""
+    if rate_per_s >= 1 or not rate_per_s:
+        return (
+            f"{rate_per_s:,.0f}/s" if rate_per_s >= 10 or not rate_per_s else f"{rate_per_s:.1f}/s"
+        )
+    return f"{rate_per_s * MINUTE_S:.1f}/min"
+
+
+def time_left(status: RunStatus) -> str:
+    """Say when the run will be done, or why that cannot be known."""
+    if status.state is State.COMPLETE:
+        return "complete"
+    if status.eta_s is not None:
+        return f"about {duration(status.eta_s)} left"
+    return "end unknown" if not status.ended else "nothing moves"
+
+
+def left_of(model: ModelStatus) -> str:
+    """Write the time that a model still takes, or its state where it does not move."""
+    if model.state is State.RUNNING:
+        return "-" if model.eta_s is None else duration(model.eta_s)
+    return "done" if model.state is State.COMPLETE else model.state.value
+
+
+def cost(status: RunStatus) -> str:
+    """Say what the run has cost, will cost, and may cost."""
+    if status.cost_usd is None:
+        return "cost unknown"
+    parts = [f"cost {format_usd(status.cost_usd)}"]
+    if status.missing and status.cost_at_end_usd is not None:
+        parts.append(f"{format_usd(status.cost_at_end_usd)} at the end")
+    elif status.missing:
+        known = [m.cost_at_end_usd for m in status.models if m.cost_at_end_usd is not None]
+        parts.append(f"at least {format_usd(sum(known))} at the end")
+    if status.max_cost_usd is not None:
+        parts.append(f"cap {format_usd(status.max_cost_usd)}")
+    if status.max_cost_per_model_usd is not None:
+        parts.append(f"cap per model {format_usd(status.max_cost_per_model_usd)}")
+    return ", ".join(parts)
+
+
+def headline(status: RunStatus) -> list[str]:
+    """Return the facts about the whole run, each to be kept on one line."""
+    in_flight = sum(model.in_flight for model in status.models)
+    limited = f"429s {status.rate_limited:,}"
+    if status.rate_limited_last_minute:
+        limited += f", {status.rate_limited_last_minute:,} in the last minute"
+    return [
+        pace(sum(model.rate_per_s for model in status.models)),
+        f"{in_flight:,} in flight",
+        *_waits_of_all(status),
+        *_batches_of_all(status),
+        time_left(status),
+        counted(status.workers, "worker"),
+        cost(status),
+        limited,
+        f"retries {sum(model.retries for model in status.models):,}",
+        f"failed {sum(status.failed.values()):,}",
+    ]
+
+
+def _waits_of_all(status: RunStatus) -> list[str]:
+    waits = [m.waiting for m in status.models if m.waiting is not None]
+    limiter, backoff = sum(w.limiter for w in waits), sum(w.backoff for w in waits)
+    facts = {"waiting for permits": limiter, "in backoff": backoff}
+    return [f"{number:,} {words}" for words, number in facts.items() if number]
+
+
+def _batches_of_all(status: RunStatus) -> list[str]:
+    opened = [m.batches for m in status.models if m.batches is not None and m.batches.open]
+    if not opened:
+        return []
+    batches, answered, requests = (
+        sum(getattr(each, name) for each in opened) for name in ("open", "answered", "requests")
+    )
+    return [f"{counted(batches, 'batch', 'es')} open, {answered:,} of {requests:,} answered"]
+
+
+def why(model: ModelStatus) -> str:
+    """Say why items of a model wait; empty when none does, or only for those before it."""
+    parts = (_why_not_called(model), batch_words(model))
+    return "; ".join(part for part in parts if part)
+
+
+def batch_words(model: ModelStatus) -> str:
+    """Say how far the batches of a model are; empty where it has none, and at its end."""
+    batches = model.batches
+    if batches is None or model.state is State.COMPLETE:
+        return ""
+    if batches.starts_in_s:
+        return f"in batches in {duration(batches.starts_in_s)}"
+    parts = [_open_batches(batches)] if batches.open else []
+    if not batches.open and model.state is State.RUNNING:
+        parts.append("its next batch is to be planned")
+    if batches.live:
+        parts.append(f"{counted(batches.live, 'item')} asked live, batches gave no answer")
+    if batches.problem is not None:
+        parts.append(f"latest problem: {foreign(batches.problem)}")
+    return "; ".join(parts)
+
+
+def _open_batches(batches: BatchTotals) -> str:
+    states = ", ".join(
+        f"{number} {_STATES[state]}"
+        for state, number in batches.states.items()
+        if state is not BatchState.ENDED
+    )
+    words = f"{counted(batches.open, 'batch', 'es')} ({states})"
+    words += f": {batches.answered:,} of {batches.requests:,} answered"
+    return words if batches.oldest_s is None else f"{words}, oldest {duration(batches.oldest_s)}"
+
+
+_STATES = {
+    BatchState.PLANNED: "planned",
+    BatchState.CREATING: "handed over",
+    BatchState.IN_PROGRESS: "in progress",
+    BatchState.COLLECTING: "collected",
+    BatchState.ENDED: "ended",
+}
+
+
+def _why_not_called(model: ModelStatus) -> str:
+    match model.state:
+        case State.COMPLETE:
+            words = ""
+        case State.RUNNING:
+            words = _waits(model.waiting)
+        case State.WAITING if model.reason is None:
+            words = "no worker is at it"
+        case State.WAITING:
+            words = f"no worker may call it: {foreign(model.reason or '')}"
+        case State.PARKED:
+            words = f"parked: {foreign(model.reason or 'too many failures in a row')}"
+        case State.OVER_BUDGET:
+            words = f"over budget: {format_usd(model.cost_usd)} spent"
+        case State.PAUSED | State.CANCELLED:
+            under_way = counted(model.in_flight, "item")
+            words = f"{model.state}, waiting for {under_way} in flight" if model.in_flight else ""
+    return words
+
+
+def _waits(waiting: Waiting | None) -> str:
+    parts = []
+    if waiting is not None and waiting.limiter and waiting.blocked_by is not None:
+        parts.append(f"{waiting.limiter:,} {_BLOCKED[waiting.blocked_by]}")
+    if waiting is not None and waiting.backoff:
+        parts.append(f"{waiting.backoff:,} in backoff after failed calls")
+    return ", ".join(parts)
+
+
+_BLOCKED = {
+    Blocked.RATE: "waiting at the rate limiter",
+    Blocked.SLOTS: "waiting for a free call slot",
+    Blocked.CIRCUIT: "waiting for a probe: the model failed several times in a row",
+}
+
+
+def error_words(error: FailedCalls) -> str:
+    """Return a failed call as class, status, number and the provider's words."""
+    status = "" if error.status is None else f" {error.status}"
+    times = "" if error.calls == 1 else f" x{error.calls:,}"
+    return f"{error.error_class.value}{status}{times}  {foreign(error.message)}".rstrip()
+
+
+def foreign(text: str) -> str:
+    """Return foreign text on one printable line, its keys masked."""
+    return printable(" ".join(mask_key_shapes(text).split()))

@@ -1,0 +1,184 @@
+"""Sections on the calls: errors and their reasons, time and money."""
+
+from collections.abc import Collection, Sequence
+
+from aegish_dist.core.metrics import ERROR_LABELS, RULE_ERROR_LABELS
+from aegish_dist.core.scoring import Label
+from aegish_dist.report.data import FailureCount, ReportData
+from aegish_dist.report.entries import RankedModel
+from aegish_dist.report.layout import (
+    MODEL,
+    Column,
+    Section,
+    TableCell,
+    marked,
+    number_cell,
+    tabulate,
+)
+from aegish_dist.report.numbers import (
+    UNDEFINED,
+    format_count,
+    format_ms,
+    format_rate,
+    format_time,
+    format_usd,
+)
+
+SERVICE_STATISTICS = ("mean", "p50", "p90", "p99", "max")
+WAITS = ("queue", "limiter", "backoff")
+PARTS = ("service", *WAITS, "total")
+MESSAGE_CHARACTERS = 300
+"""Longer messages are cut; JSON and CSV have them whole."""
+
+_FAILURE_COLUMNS = ("model", "reason", "status", "without answer", "failed attempts", "tried again")
+_FAILURE_NOTE = (
+    "Verdicts without an answer by the reason of the last attempt, and all attempts that failed. As"
+    " stored now, of every try; the newest words of the provider stand below."
+)
+
+
+def errors(entries: Sequence[RankedModel]) -> Section:
+    """Return counts and rates of the error classes that the rule set knows."""
+    by_rule = [
+        label
+        for label in RULE_ERROR_LABELS
+        if any(entry.count(_count_name(label)) is not None for entry in entries)
+    ]
+    columns = [
+        MODEL,
+        Column("verdicts", lambda entry: number_cell(entry.count("done"), format_count)),
+        *(_error(label) for label in (*ERROR_LABELS, *by_rule)),
+    ]
+    note = "Verdicts, and in parentheses their share in % of all verdicts of the model."
+    return tabulate("Errors", entries, columns, note=note)
+
+
+def failures(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:
+    """Return why calls failed and why models are not called; None when nothing failed."""
+    order = [entry.model for entry in entries]
+    found = sorted(data.failures, key=lambda failure: order.index(failure.model))
+    if not found and not data.halted:
+        return None
+    halts = (_line(each.model, each.state, each.reason) for each in data.halted)
+    words = (_line(each.model, _when(each), each.message) for each in found if each.message)
+    return Section(
+        title="Failed calls",
+        columns=tuple(TableCell(title) for title in _FAILURE_COLUMNS),
+        rows=tuple(_failure_row(failure) for failure in found),
+        note=_FAILURE_NOTE,
+        remarks=(*halts, *words),
+    )
+
+
+def latency(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Section:
+    """Return the distribution of service time, and the mean of each wait before it.
+
+    Args:
+        batched: Those that were asked in batches: their answers are not timed.
+    """
+    columns = [
+        MODEL,
+        *(_latency("service", statistic, statistic) for statistic in SERVICE_STATISTICS),
+        *(_latency(wait, "mean", f"{wait} mean") for wait in WAITS),
+    ]
+    note = (
+        "mean to max: service time, from request to answer. Waiting in the queue, at the rate "
+        "limiter and between attempts is no part of it."
+    )
+    if any(entry.model in batched for entry in entries):
+        note += f" Not measured, {UNDEFINED}, where a model was asked in batches."
+    return tabulate("Latency", entries, columns, note=note)
+
+
+def latency_parts(entries: Sequence[RankedModel]) -> Section | None:
+    """Return how each part of the time is distributed; None where nothing was timed."""
+    rows = tuple(
+        (
+            TableCell(part),
+            TableCell(marked(entry)),
+            *(
+                number_cell(entry.latency(part, statistic), format_ms)
+                for statistic in SERVICE_STATISTICS
+            ),
+        )
+        for part in PARTS
+        if any(entry.latency(part, "max") for entry in entries)
+        for entry in entries
+        if entry.latency(part, "mean") is not None
+    )
+    if not rows:
+        return None
+    return Section(
+        title="Parts of the time",
+        columns=tuple(map(TableCell, ("part", "model", *SERVICE_STATISTICS))),
+        rows=rows,
+        note=(
+            "service: from request to answer. Before it a call waits in the queue, at the rate "
+            "limiter, and between attempts (backoff); total is all of them. A part that took no "
+            "model any time is left out."
+        ),
+        keys=2,
+    )
+
+
+def cost(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Section:
+    """Return the section on the cost of the answers and their tokens."""
+    kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
+    columns = [
+        MODEL,
+        Column("total", lambda entry: number_cell(entry.cost("total_usd"), format_usd)),
+        Column("per 1,000", lambda entry: number_cell(entry.cost("per_1000_usd"), format_usd)),
+        Column("per command", lambda entry: number_cell(entry.cost("per_command_usd"), format_usd)),
+        *(_tokens(kind) for kind in kinds),
+    ]
+    note = (
+        "USD at the prices of submit, then tokens. Reasoning is part of output, "
+        "cache read and cache write are part of input."
+    )
+    if any(entry.model in batched for entry in entries):
+        note += " What was answered in a batch counts at the price of batches."
+    return tabulate("Cost and tokens", entries, columns, note=note)
+
+
+def _count_name(label: Label) -> str:
+    return f"{label.lower()}_count"
+
+
+def _error(label: Label) -> Column:
+    def read(entry: RankedModel) -> TableCell:
+        count = entry.count(_count_name(label))
+        share = format_rate(entry.metric(f"{label.lower()}_rate").value)
+        return TableCell(f"{count:,} ({share})" if count else format_count(count), value=count)
+
+    return Column(label.lower().removesuffix("_error").replace("_", " "), read)
+
+
+def _latency(part: str, statistic: str, title: str) -> Column:
+    return Column(title, lambda entry: number_cell(entry.latency(part, statistic), format_ms))
+
+
+def _tokens(kind: str) -> Column:
+    return Column(
+        kind.replace("_", " "), lambda entry: number_cell(entry.tokens(kind), format_count)
+    )
+
+
+def _failure_row(failure: FailureCount) -> tuple[TableCell, ...]:
+    return (
+        TableCell(failure.model),
+        TableCell(failure.error_class.replace("_", " ")),
+        TableCell(", ".join(map(str, failure.statuses)) or UNDEFINED),
+        number_cell(failure.verdicts, format_count),
+        number_cell(failure.attempts or None, format_count),
+        number_cell(max(failure.attempts - failure.verdicts, 0), format_count),
+    )
+
+
+def _when(failure: FailureCount) -> str:
+    reason = failure.error_class.replace("_", " ")
+    return reason if failure.last_at is None else f"{reason}, {format_time(failure.last_at)}"
+
+
+def _line(model: str, about: str, words: str) -> str:
+    cut = words if len(words) <= MESSAGE_CHARACTERS else f"{words[:MESSAGE_CHARACTERS]}\u2026"
+    return f"{model} ({about}): {cut}" if cut else f"{model} ({about})"

@@ -1,0 +1,195 @@
+"""Differences between models: a dot with its interval for each pair, and a verdict in words.
+
+Few models show all pairs. Of more, the page shows the differences from one model, and has those of
+all pairs as data, from which the script draws what a reader chooses.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from aegish_dist.core.comparison import Difference
+from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.printable import printable
+from aegish_dist.core.significance import LEVEL
+from aegish_dist.report.comparison_data import ComparisonData, verdict_of
+from aegish_dist.report.layout import SIMULATED, Section, TableCell
+from aegish_dist.report.numbers import (
+    UNDEFINED,
+    format_difference,
+    format_difference_interval,
+    format_p,
+)
+from aegish_dist.report.page.bars import BarScale, interval_bar
+from aegish_dist.report.page.packing import as_json
+from aegish_dist.report.page.tables import CellStyle, TableStyle, table_section
+from aegish_dist.report.quality import HEADLINES
+
+MOST_MODELS = 8
+"""Models up to which all pairs are shown at once: 28."""
+TITLE = "Differences"
+_PLOT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DirectedDifference:
+    """How a model differs from another one."""
+
+    model: str
+    """The one that is better or worse; foreign text."""
+    against: str
+    """The one that it is compared with; foreign text."""
+    found: Difference
+    """The first minus the second."""
+
+    @property
+    def turned(self) -> "DirectedDifference":
+        """The same seen from the other model."""
+        return DirectedDifference(self.against, self.model, self.found.turned)
+
+    @property
+    def verdict(self) -> str:
+        """How the model does: `better`, `worse`, `tied`, or a dash where that is undefined."""
+        return verdict_of(self.found) or UNDEFINED
+
+
+def differences_section(data: ComparisonData, order: Sequence[str], below: str = "") -> str:
+    """Return the section on the differences between models.
+
+    Args:
+        order: The models, best first.
+    """
+    pairs = _directed(data, "aegish_score")
+    few = len(order) <= MOST_MODELS
+    shown = _all(pairs, order) if few else _against(pairs, order[0])
+    rows = tuple(_cells(data, each) for each in shown)
+    scale = _scale(pairs)
+    note = (
+        f"Aegish score on the commands that both models answered, in percentage points with 95% "
+        f"intervals, drawn from {100 * scale.low:+.0f} to {100 * scale.high:+.0f}; the line is 0. "
+        f"p is adjusted for all {len(pairs)} pairs (Holm); tied: it is not below {LEVEL:g}."
+    )
+    section = Section(
+        title=TITLE,
+        columns=(
+            TableCell("model"),
+            TableCell("against"),
+            TableCell("difference", "[95% CI]"),
+            TableCell("p adj."),
+            TableCell("verdict"),
+        ),
+        rows=rows,
+        note=note if few else f"{note} Shown: against {order[0]}.",
+    )
+    style = TableStyle(
+        classes="pairs",
+        cells=dict(_styles(scale, shown)),
+        foremost=True,
+    )
+    return table_section(section, style, below=_data(data, order) + below)
+
+
+def _directed(data: ComparisonData, metric: str) -> list[DirectedDifference]:
+    """Return the pairs as the store has them: the candidate against the baseline."""
+    return [
+        DirectedDifference(pair.b.model, pair.a.model, found)
+        for pair in data.pairs
+        if (found := pair.comparison.metrics.get(metric)) is not None
+    ]
+
+
+def _all(pairs: Iterable[DirectedDifference], order: Sequence[str]) -> list[DirectedDifference]:
+    """Return each pair seen from the model that is later in the order.
+
+    The differences from the first one come first, among them the greatest.
+    """
+    places = {model: place for place, model in enumerate(order)}
+    seen = [each.turned if places[each.model] < places[each.against] else each for each in pairs]
+    return sorted(seen, key=lambda each: (places[each.against], _greatest_first(each)))
+
+
+def _against(pairs: Iterable[DirectedDifference], model: str) -> list[DirectedDifference]:
+    """Return the differences of all models from one, the greatest first."""
+    seen = [each.turned if each.model == model else each for each in pairs]
+    return sorted((each for each in seen if each.against == model), key=_greatest_first)
+
+
+def _greatest_first(each: DirectedDifference) -> tuple[bool, float, str, str]:
+    difference = each.found.difference
+    return difference is None, -(difference or 0), each.model, each.against
+
+
+def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
+    """Return a scale with 0 in its middle that holds every interval, in whole points."""
+    ends = [abs(end) for each in pairs for end in (each.found.ci_low, each.found.ci_high) if end]
+    widest = math.ceil(round(100 * max(ends, default=0.01), 3)) / 100
+    return BarScale(-widest, widest)
+
+
+def _cells(data: ComparisonData, each: DirectedDifference) -> tuple[TableCell, ...]:
+    found = each.found
+    return (
+        TableCell(_marked(data, each.model)),
+        TableCell(_marked(data, each.against)),
+        TableCell(
+            format_difference(found.difference),
+            format_difference_interval(found.ci_low, found.ci_high),
+            value=found.difference,
+        ),
+        TableCell(format_p(found.p_adjusted), value=found.p_adjusted),
+        TableCell(each.verdict),
+    )
+
+
+def _marked(data: ComparisonData, model: str) -> str:
+    simulated = any(side.model == model for side in data.simulated)
+    return f"{model} {SIMULATED}" if simulated else model
+
+
+def _styles(
+    scale: BarScale, shown: Sequence[DirectedDifference]
+) -> Iterator[tuple[tuple[int, int], CellStyle]]:
+    for row, each in enumerate(shown):
+        found = each.found
+        drawn = Estimate(found.difference, ci_low=found.ci_low, ci_high=found.ci_high)
+        yield (row, 1), CellStyle("other", is_name=True)
+        yield (row, _PLOT), CellStyle("score", interval_bar(scale, drawn, 0))
+        yield (row, 4), CellStyle(f"words {each.verdict}" if each.verdict != UNDEFINED else "words")
+
+
+def _data(data: ComparisonData, order: Sequence[str]) -> str:
+    """Return all pairs as inert JSON, which no text in it can end."""
+    places = {model: place for place, model in enumerate(order)}
+    document = {
+        "models": [printable(_marked(data, model)) for model in order],
+        "all": len(order) <= MOST_MODELS,
+        "metrics": [
+            {
+                "title": title,
+                "pairs": [
+                    [places[each.model], places[each.against], *_numbers(each)]
+                    for each in _directed(data, name)
+                    if each.model in places and each.against in places
+                ],
+            }
+            for name, title in HEADLINES.items()
+        ],
+    }
+    return _json_element("pairs", document)
+
+
+def _numbers(each: DirectedDifference) -> list[object]:
+    """Return a difference as numbers to draw and as the texts of the report."""
+    found = each.found
+    drawn = (found.difference, found.ci_low, found.ci_high)
+    return [
+        *(None if value is None else round(100 * value, 3) for value in drawn),
+        *(format_difference(value) for value in drawn),
+        format_p(found.p_adjusted),
+        each.verdict,
+    ]
+
+
+def _json_element(name: str, document: object) -> str:
+    content = as_json(document).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{content}</script>\n'

@@ -1,0 +1,231 @@
+"""Sections on how well the models judge."""
+
+from collections.abc import Mapping, Sequence
+
+from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.opinion import Targets
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import Label
+from aegish_dist.report.entries import RankedModel, category_names
+from aegish_dist.report.layout import (
+    MODEL,
+    Column,
+    Section,
+    TableCell,
+    marked,
+    number_cell,
+    rate_cell,
+    tabulate,
+)
+from aegish_dist.report.numbers import (
+    UNDEFINED,
+    format_count,
+    format_decimal,
+    format_interval,
+    format_ms,
+    format_points,
+    format_rate,
+    format_usd,
+)
+
+INTERVAL = "[95% CI]"
+HEADLINES = {
+    "aegish_score": "aegish score",
+    "malicious_detection_rate": "DR",
+    "harmless_acceptance_rate": "HA",
+}
+"""The metrics of the leaderboard, by what reports call them."""
+
+
+def leaderboard(
+    entries: Sequence[RankedModel], targets: Targets, reasons: Mapping[str, str]
+) -> Section:
+    """Return the ranking with everything a choice of model needs.
+
+    Args:
+        entries: The models, best first.
+        reasons: By model without a score, why it has none; foreign text.
+    """
+    more = sorted(targets.least.keys() - HEADLINES.keys())
+    least = ", ".join(
+        f"{_title(name)} ≥ {format_rate(targets.least[name])}"
+        for name in (*HEADLINES, *more)
+        if name in targets.least
+    )
+    columns = [
+        Column("#", lambda entry: entry.place),
+        Column("model", lambda entry: _model_cell(entry, reasons)),
+        *(_headline(name, targets) for name in (*HEADLINES, *more)),
+        Column("stderr", lambda entry: _stderr_cell(entry.metric("aegish_score"))),
+        Column("coverage", lambda entry: number_cell(entry.metric("coverage").value, format_rate)),
+        Column("cost/1,000", lambda entry: number_cell(entry.cost("per_1000_usd"), format_usd)),
+        Column("p50", _latency_cell, detail="p90"),
+    ]
+    note = f"Targets: {least or UNDEFINED} (%)."
+    return tabulate("Leaderboard", entries, columns, note=note, keys=2)
+
+
+def bounds(entries: Sequence[RankedModel]) -> Section | None:
+    """Return worst and best case of the incompletely scored models; None without any."""
+    partial = [entry for entry in entries if (entry.metric("coverage").value or 0) < 1]
+    if not partial:
+        return None
+    columns = [
+        MODEL,
+        *(_count(name) for name in ("planned", "done", "scored")),
+        Column("coverage", lambda entry: number_cell(entry.metric("coverage").value, format_rate)),
+        *(_bounds(name) for name in HEADLINES),
+    ]
+    note = "[worst, best]: the rate if everything unscored had been wrong, or right."
+    return tabulate("Bounds of incomplete coverage", partial, columns, note=note)
+
+
+def categories(entries: Sequence[RankedModel]) -> Section | None:
+    """Return detection rates by category; None when the run has no category."""
+    names = category_names(entries)
+    if not names:
+        return None
+    columns = [
+        MODEL,
+        _rate("micro", "malicious_detection_rate"),
+        _rate("macro", "malicious_detection_rate_macro"),
+        *(_category(name, entries) for name in names),
+    ]
+    note = "% of malicious commands detected; n is the number of scored samples."
+    return tabulate("Detection by category", entries, columns, note=note)
+
+
+def category_intervals(entries: Sequence[RankedModel]) -> Section | None:
+    """Return detection rates by category with their intervals; None without any category."""
+    names = category_names(entries)
+    if not names:
+        return None
+    return Section(
+        title="Intervals of detection by category",
+        columns=(*map(TableCell, ("category", "model", "n")), TableCell("DR", INTERVAL)),
+        rows=tuple(
+            (
+                TableCell(name),
+                TableCell(marked(entry)),
+                number_cell(entry.category(name).n, format_count),
+                rate_cell(entry.category(name)),
+            )
+            for name in names
+            for entry in entries
+        ),
+        note="% of malicious commands of a category that are detected; n scored samples of it.",
+        keys=2,
+    )
+
+
+def answers(entries: Sequence[RankedModel]) -> Section:
+    """Return what the models said about either kind of command."""
+    columns = [
+        MODEL,
+        *(_action(Target.MALICIOUS, label) for label in (Label.BLOCK, Label.WARN, Label.ALLOW)),
+        *(_action(Target.HARMLESS, label) for label in (Label.ALLOW, Label.WARN, Label.BLOCK)),
+        _rate("FPR", "false_positive_rate"),
+    ]
+    note = (
+        "Verdicts by command and answer. FPR: false positive rate, % of scored harmless commands "
+        "answered with what counts as detection, BLOCK under most rules. An error is no false "
+        "positive, so FPR can be less than 100 - HA, which the aegish benchmark gives as FPR."
+    )
+    return tabulate("Answers", entries, columns, note=note)
+
+
+def calibration(entries: Sequence[RankedModel], epochs: int) -> Section | None:
+    """Return calibration and, with repeats, flip rates; None when there is neither."""
+    stated = any(entry.metric("brier").value is not None for entry in entries)
+    if not stated and epochs < 2:
+        return None
+    columns = [
+        MODEL,
+        Column("confidences", lambda entry: number_cell(entry.metric("brier").n, format_count)),
+        _decimal("Brier", "brier"),
+        _decimal("ECE", "ece"),
+    ]
+    note = "Stated confidence against correctness, 0 is best."
+    if epochs < 2:
+        return tabulate("Calibration", entries, columns, note=note)
+    columns.append(_rate("flip rate", "flip_rate"))
+    note += " Flip rate: % of samples whose repeats brought different actions."
+    return tabulate("Calibration and repeatability", entries, columns, note=note)
+
+
+def _title(name: str) -> str:
+    return HEADLINES.get(name, name.replace("_", " "))
+
+
+def _headline(name: str, targets: Targets) -> Column:
+    def read(entry: RankedModel) -> TableCell:
+        estimate = entry.metric(name)
+        return rate_cell(estimate, targets.reached(name, estimate))
+
+    return Column(_title(name), read, detail=INTERVAL)
+
+
+def _rate(title: str, name: str) -> Column:
+    return Column(title, lambda entry: rate_cell(entry.metric(name)), detail=INTERVAL)
+
+
+def _count(name: str) -> Column:
+    return Column(name, lambda entry: number_cell(entry.count(name), format_count))
+
+
+def _action(target: Target, label: Label) -> Column:
+    return Column(
+        f"{target.value} {label.value}",
+        lambda entry: number_cell(entry.action(target, label), format_count),
+    )
+
+
+def _bounds(name: str) -> Column:
+    def read(entry: RankedModel) -> TableCell:
+        worst, best = (entry.metric(f"{name}_{end}").value for end in ("worst", "best"))
+        return TableCell(format_interval(worst, best), value=worst)
+
+    return Column(HEADLINES[name], read)
+
+
+def _category(name: str, entries: Sequence[RankedModel]) -> Column:
+    """Return a category's column; n goes into the heading when it is the same for every model."""
+    sizes = {entry.category(name).n for entry in entries}
+    if len(sizes) == 1:
+        shared = f"n {format_count(sizes.pop())}"
+        return Column(
+            name, lambda entry: number_cell(entry.category(name).value, format_rate), detail=shared
+        )
+
+    def read(entry: RankedModel) -> TableCell:
+        estimate = entry.category(name)
+        return number_cell(estimate.value, format_rate, f"n {format_count(estimate.n)}")
+
+    return Column(name, read)
+
+
+def _decimal(title: str, name: str) -> Column:
+    def read(entry: RankedModel) -> TableCell:
+        estimate = entry.metric(name)
+        interval = f"[{format_decimal(estimate.ci_low)}, {format_decimal(estimate.ci_high)}]"
+        detail = "" if estimate.ci_low is None else interval
+        return number_cell(estimate.value, format_decimal, detail)
+
+    return Column(title, read, detail=INTERVAL)
+
+
+def _model_cell(entry: RankedModel, reasons: Mapping[str, str]) -> TableCell:
+    known = ("simulated" if entry.simulated else "", reasons.get(entry.model, ""))
+    return TableCell(entry.model, ", ".join(filter(None, known)))
+
+
+def _stderr_cell(score: Estimate) -> TableCell:
+    if score.stderr_clustered is not None:
+        return number_cell(score.stderr_clustered, format_points)
+    return number_cell(score.stderr, format_points, "" if score.stderr is None else "plain")
+
+
+def _latency_cell(entry: RankedModel) -> TableCell:
+    p90 = entry.latency("service", "p90")
+    detail = "" if p90 is None else format_ms(p90)
+    return number_cell(entry.latency("service", "p50"), format_ms, detail)

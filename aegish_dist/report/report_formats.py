@@ -1,0 +1,54 @@
+"""A report in each of its formats.
+
+Only commands that write reports import this module: it brings the page and its charts.
+"""
+
+from collections.abc import Callable, Collection
+
+from aegish_dist.errors import ReportError
+from aegish_dist.report.comparison_formats import in_format
+from aegish_dist.report.csv import render_csv
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.json import render_json
+from aegish_dist.report.layout import stackable
+from aegish_dist.report.page import render_page
+from aegish_dist.report.reference_json import render_reference_json
+from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report
+
+_TEXTS: dict[str, Callable[[ReportData], str]] = {
+    "json": render_json,
+    "csv": render_csv,
+    "reference-json": render_reference_json,
+    "html": lambda data: "".join(render_page(data)),
+}
+IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
+"""The formats whose sections can be chosen, and those that they have by themselves."""
+FORMATS = (*IN_SECTIONS, *_TEXTS)
+
+
+def render(
+    data: ReportData,
+    format: str,
+    *,
+    sections: Collection[str] | None = None,
+    with_source: bool = False,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """Return a report as text that ends with a line break.
+
+    Args:
+        sections: Of `SECTION_NAMES`; None for those that the format has by itself. Only formats
+            of `IN_SECTIONS` use it.
+        with_source: Whether every row of a table begins with run, snapshot and rule set, so that
+            files can be stacked; likewise.
+        width: Columns of the terminal; only tables use it.
+        color: Whether to emit ANSI colours; only tables use it.
+    """
+    if format in IN_SECTIONS:
+        report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
+        drawn = stackable(report) if with_source else report
+        return in_format(format, lambda: drawn, {}, width=width, color=color)
+    if format not in _TEXTS:
+        raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
+    return _TEXTS[format](data)

@@ -1,0 +1,167 @@
+"""Every plot of every report: drawn, complete, and nothing cut or overlapping."""
+
+import random
+from itertools import combinations
+
+import pytest
+
+from aegish_dist.errors import ReportError
+from aegish_dist.report.charts.boxes import PixelBox
+from aegish_dist.report.charts.catalogue import CHARTS, chart_specification, make_chart
+from aegish_dist.report.charts.chart import Chart, NoChart
+from aegish_dist.report.charts.drawing import drawn, drawn_svg
+from aegish_dist.report.data import ReportData
+from tests.unit.report.charts.drawings import Drawing
+from tests.unit.report.charts.models import a_spread_model, a_spread_report
+from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers
+
+
+def drawing(data: ReportData, name: str) -> Drawing:
+    """Draw a plot and read it."""
+    return Drawing(drawn_svg(chart_specification(data, name), name))
+
+
+def chart(data: ReportData, name: str) -> Chart:
+    """Make a plot that there is data for."""
+    made = make_chart(data, name)
+    assert isinstance(made, Chart)
+    return made
+
+
+@pytest.mark.parametrize("models", [1, 2, 9, 30])
+@pytest.mark.parametrize("name", CHARTS)
+def test_no_text_is_cut_or_covers_another(name: str, models: int) -> None:
+    """All texts lie within the picture, and no two of them meet; no point is below a text."""
+    data = a_spread_report(models)
+    if isinstance(make_chart(data, name), NoChart):
+        assert (name, models) == ("differences", 1)
+        return
+    seen = drawing(data, name)
+    level = [each for each in seen.texts if not each.upright]
+    page = PixelBox(0, 0, seen.width, seen.height)
+    for each in level:
+        assert page.holds(each.box), each.text
+    for one, other in combinations(level, 2):
+        assert not one.box.meets(other.box), (one.text, other.text)
+    if "-by-" in name:
+        for mark in seen.symbols:
+            assert not any(each.box.meets(mark.grown(-1)) for each in level)
+
+
+def test_points_that_are_equal_have_labels_of_their_own() -> None:
+    """Nine models with the same numbers are nine labels."""
+    seen = drawing(a_spread_report(9, equal=True), "score-by-cost")
+    assert sum("Guard-" in each.text for each in seen.texts) == 9
+    for one, other in combinations(seen.texts, 2):
+        assert one.upright or other.upright or not one.box.meets(other.box)
+
+
+def test_a_model_without_a_number_is_named_and_not_drawn() -> None:
+    """It is no point at 0."""
+    data = a_report(a_model(), a_silent_model())
+    made = chart(data, "score-by-cost")
+    assert "Not drawn: acme/silent (no cost and no aegish score)." in made.caption
+    assert "acme/silent" not in str(made.panel.layers)
+
+
+def test_a_cost_of_nothing_has_no_place_on_a_logarithmic_axis() -> None:
+    """It is named in the caption instead."""
+    costs = [0.0, 0.01, 5.0]
+    entries = [
+        a_model(f"acme/{cost}", cost={"per_1000_usd": cost, "total_usd": cost}) for cost in costs
+    ]
+    assert "Not drawn: acme/0.0 (cost 0)." in chart(a_report(*entries), "score-by-cost").caption
+
+
+def test_a_caption_names_n_and_the_interval() -> None:
+    """As do the run, the snapshot and the rule set in small print."""
+    data = a_report()
+    made = chart(data, "detection-by-acceptance")
+    assert "n = 196 malicious commands; n = 100 harmless commands" in made.caption
+    assert "95 % confidence intervals (Wilson" in made.caption
+    words = " ".join(each.text for each in drawing(data, "detection-by-acceptance").texts)
+    for fact in ("0a1b2c3d4", "snapshot 12", "aegish-5.3", "(%)"):
+        assert fact in words
+
+
+def test_intervals_end_where_rates_end() -> None:
+    """A stored end above 1 is drawn at 100 %."""
+    entry = a_model()
+    entry["metrics"] |= {"aegish_score": numbers(0.99, 0.02, 0.02, 0.95, 1.03, 296, 140)}
+    panel = chart(a_report(entry), "ranking").panel
+    assert "'high': 100.0" in str(panel.layers)
+
+
+def test_simulated_models_are_marked() -> None:
+    """In names and in the caption."""
+    data = a_report(a_model(simulated=True))
+    for name in ("score-by-cost", "ranking"):
+        assert "guard-1 †" in str(chart(data, name).panel.layers)
+        assert "† answers of the simulator" in chart(data, name).caption
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_foreign_text_stays_text(name: str, hostile_report: ReportData) -> None:
+    """Markup in a name is no markup in the drawing, and nothing invisible is left."""
+    made = make_chart(hostile_report, name)
+    if isinstance(made, NoChart):
+        return
+    svg = drawn_svg(chart_specification(hostile_report, name), made.title)
+    assert "script" not in Drawing(svg).tags
+    assert not {each for each in Drawing(svg).attributes if each.startswith("on")}
+    assert not any(letter in svg for letter in "\x1b\u202e\x9b\x7f")
+
+
+def test_names_with_dots_and_brackets_are_values() -> None:
+    """They are no path into the data."""
+    entry = a_spread_model(1, random.Random(1), model="a.b[0]/c.d['e']{{f}}")
+    seen = drawing(a_report(entry), "score-by-cost")
+    assert any(each.text == "c.d['e']{{f}}" for each in seen.texts)
+
+
+def test_a_report_without_data_has_reasons() -> None:
+    """Each plot says why there is none."""
+    data = a_report(a_silent_model())
+    reasons = {name: make_chart(data, name) for name in CHARTS}
+    assert all(isinstance(each, NoChart) and each.reason for each in reasons.values())
+    with pytest.raises(ReportError, match="no plot ranking of run 0a1b2c3d4: no model has a score"):
+        chart_specification(data, "ranking")
+    with pytest.raises(ReportError, match="there is no plot 'pie'"):
+        chart_specification(data, "pie")
+
+
+def test_the_same_report_gives_the_same_bytes() -> None:
+    """Of SVG, PNG and the specification."""
+    for form in ("svg", "png", "vega"):
+        one, other = (
+            drawn(chart_specification(a_spread_report(3), "score-by-cost"), form, title="x")
+            for _ in range(2)
+        )
+        assert one == other
+
+
+def test_endless_names_do_not_make_endless_plots() -> None:
+    """A name of a hundred thousand letters is cut in labels, captions and descriptions alike."""
+    entry = a_spread_model(1, random.Random(1), model=f"{'p' * 100_000}/{'m' * 100_000}")
+    data = a_report(entry, a_silent_model("s" * 100_000), name="n" * 100_000)
+    for name in ("score-by-cost", "category-heat-map", "latency-split", "reliability"):
+        seen = drawn_svg(chart_specification(data, name), name, chart(data, name).description)
+        assert len(seen) < 60_000
+        assert Drawing(seen).width < 1000
+
+
+def test_a_free_model_begins_the_pareto_line() -> None:
+    """A model that costs more and scores less than a free one is not on it."""
+
+    def priced(cost: float, score: float) -> dict[str, object]:
+        rate = numbers(score, 0.01, 0.01, score - 0.01, score + 0.01, 431, 100)
+        metrics = {**a_model()["metrics"], "aegish_score": rate}
+        return a_model(f"acme/{cost}", cost={"per_1000_usd": cost}, metrics=metrics)
+
+    models = [priced(0.0, 0.9), priced(0.01, 0.7), priced(5.0, 0.95)]
+    made = chart(a_report(*models), "score-by-cost")
+    assert made.description.endswith("On the Pareto line: acme/0.0, acme/5.0.")
+    assert "The Pareto line begins with acme/0.0, left of the axis." in made.caption
+    assert [item.text for item in made.panel.legend][-2:] == ["Pareto line", "target"]
+    alone = chart(a_report(*models[:2], priced(1.0, 0.8)), "score-by-cost")
+    assert alone.description.endswith("On the Pareto line: acme/0.0.")

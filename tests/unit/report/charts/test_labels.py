@@ -1,0 +1,91 @@
+"""Placing labels: nothing overlaps, nothing is cut, and the same points give the same places."""
+
+import random
+from itertools import combinations
+
+import pytest
+
+from aegish_dist.report.charts.boxes import PixelBox, PixelLine
+from aegish_dist.report.charts.labels import MARK_PX, LabelledPoint, place_labels
+
+AREA = PixelBox(0, 0, 640, 400)
+LONG = "Foundation-Sec-8B-Instruct:host"
+
+
+def scattered(number: int) -> list[LabelledPoint]:
+    """Points all over the area, with long labels."""
+    draw = random.Random(number)
+    return [
+        LabelledPoint(draw.uniform(0, 640), draw.uniform(0, 400), f"{LONG[: 8 + at % 20]}{at}")
+        for at in range(number)
+    ]
+
+
+CROWD = [LabelledPoint(300 + at % 3, 200 + at // 3, f"model-{at}") for at in range(9)]
+EQUAL = [LabelledPoint(640, 0, f"alike-{at}") for at in range(5)]
+
+
+@pytest.mark.parametrize(
+    "points", [scattered(1), scattered(2), scattered(3), scattered(9), scattered(30), CROWD, EQUAL]
+)
+def test_labels_cover_neither_each_other_nor_points(points: list[LabelledPoint]) -> None:
+    """Each label has a place of its own within the area, however crowded the points are."""
+    placed = [label for label in place_labels(points, AREA, 11) if label is not None]
+    assert [label.text for label in placed] == [point.text for point in points]
+    assert all(AREA.holds(label.box) for label in placed)
+    for one, other in combinations(placed, 2):
+        assert not one.box.meets(other.box)
+        assert other.line is None or not other.line.crosses(one.box)
+        assert one.line is None or not one.line.crosses(other.box)
+    for point in points:
+        mark = PixelBox(point.x, point.y, point.x, point.y).grown(MARK_PX)
+        assert not any(label.box.meets(mark) for label in placed)
+
+
+def test_labels_of_equal_points_stand_below_each_other() -> None:
+    """Lines to one place would not tell which label belongs to which point."""
+    placed = [label for label in place_labels(EQUAL, AREA, 11) if label is not None]
+    assert len({label.box.left for label in placed}) == 1
+    assert [label.box.top for label in placed[1:]] == pytest.approx(
+        [label.box.bottom for label in placed[:-1]], abs=0.02
+    )
+
+
+def test_a_label_that_is_away_from_its_point_has_a_line_to_it() -> None:
+    """Of nine points within three pixels not all labels fit beside them."""
+    placed = place_labels(CROWD, AREA, 11)
+    ends = {(each.line.x2, each.line.y2) for each in placed if each is not None and each.line}
+    assert ends
+    assert ends <= {(point.x, point.y) for point in CROWD}
+
+
+def test_a_label_stands_on_the_right_of_a_lone_point() -> None:
+    """It is the place that readers find first."""
+    (label,) = place_labels([LabelledPoint(100, 100, "one")], AREA, 11)
+    assert label is not None
+    assert label.align == "left"
+    assert label.box.left > 100 + MARK_PX
+    assert label.line is None
+
+
+def test_a_label_keeps_off_obstacles_and_lines_along_it() -> None:
+    """A line through the text would strike it out."""
+    stroke = PixelLine(0, 100, 640, 100)
+    (label,) = place_labels([LabelledPoint(100, 100, "one")], AREA, 11, bars=[stroke])
+    assert label is not None
+    assert not stroke.crosses(label.box)
+
+
+def test_labels_that_do_not_fit_are_left_out() -> None:
+    """An area of the size of one label takes one."""
+    small = PixelBox(0, 0, 60, 30)
+    points = [LabelledPoint(3, 3, "one"), LabelledPoint(3, 25, LONG)]
+    placed = place_labels(points, small, 11)
+    assert placed[0] is not None
+    assert placed[1] is None
+
+
+def test_the_same_points_have_the_same_labels() -> None:
+    """Nothing is random."""
+    points = scattered(30)
+    assert place_labels(points, AREA, 11) == place_labels(points, AREA, 11)

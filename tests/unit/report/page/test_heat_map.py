@@ -1,0 +1,79 @@
+"""Detection by category on the page."""
+
+from typing import Any
+
+import pytest
+
+from aegish_dist.report.entries import ranked_entries
+from aegish_dist.report.page.heat_map import heat_key, heat_style, with_intervals
+from aegish_dist.report.quality import categories
+from tests.unit.report.reports import a_model, a_report, a_silent_model
+
+
+def of(value: float, low: float, high: float, n: int = 46) -> dict[str, Any]:
+    """Return a category in a snapshot's document."""
+    return {"n": n, "value": value, "stderr": 0.01, "ci_low": low, "ci_high": high}
+
+
+@pytest.mark.parametrize(
+    ("value", "shade"),
+    [
+        (0.0, "h6"),
+        (0.4999, "h6"),
+        (0.5, "h5"),
+        (0.7, "h4"),
+        (0.8, "h3"),
+        (0.9, "h2"),
+        (0.95, "h1"),
+        (0.9899, "h1"),
+        (0.99, "h0"),
+        (1.0, "h0"),
+    ],
+)
+def test_the_less_is_detected_the_darker_the_shade(value: float, shade: str) -> None:
+    """A bound belongs to the lighter shade."""
+    (entry,) = ranked_entries(
+        a_report(a_model(categories={"shell": of(value, value, value)})).snapshot.document
+    )
+    section = categories([entry])
+    assert section is not None
+    assert heat_style(section, [entry]).cells[0, 3].classes == shade
+
+
+def test_wide_intervals_are_marked() -> None:
+    """An interval of 21 points is hatched, one of 19 is not."""
+    shown = {"a": of(0.9, 0.74, 0.95), "b": of(0.9, 0.76, 0.95)}
+    entries = ranked_entries(a_report(a_model(categories=shown)).snapshot.document)
+    section = categories(entries)
+    assert section is not None
+    cells = heat_style(section, entries).cells
+    assert (cells[0, 3].classes, cells[0, 4].classes) == ("h2 wide", "h2")
+
+
+def test_every_value_stands_over_its_interval() -> None:
+    """The interval is text in the cell; n is there too where models differ in it."""
+    first = a_model("a", categories={"shell": of(0.9, 0.75, 0.95)})
+    second = a_model("b", categories={"shell": of(0.5, 0.4, 0.6, n=9)})
+    entries = ranked_entries(a_report(first, second).snapshot.document)
+    section = categories(entries)
+    assert section is not None
+    drawn = with_intervals(section, entries)
+    assert [row[-1].text for row in drawn.rows] == ["90.0", "50.0"]
+    assert [row[-1].detail for row in drawn.rows] == ["[75.0, 95.0] n 46", "[40.0, 60.0] n 9"]
+
+
+def test_a_model_without_verdicts_has_no_shade() -> None:
+    """Undefined is a dash without a colour, and without an interval."""
+    entries = ranked_entries(a_report(a_model("a"), a_silent_model("b")).snapshot.document)
+    section = categories(entries)
+    assert section is not None
+    assert heat_style(section, entries).cells[1, 3].classes == ""
+    assert with_intervals(section, entries).rows[1][-1].text == "\N{EN DASH}"
+
+
+def test_the_key_names_every_shade() -> None:
+    """Seven ranges without a gap, and the hatching."""
+    key = heat_key()
+    assert '<li class="h6">below 50</li><li class="h5">50 to 70</li>' in key
+    assert '<li class="h0">99 and more</li>' in key
+    assert "interval of 20 points and more" in key

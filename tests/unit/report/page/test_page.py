@@ -1,0 +1,139 @@
+"""Reports as a page."""
+
+import base64
+import hashlib
+import re
+
+import pytest
+
+from aegish_dist.core.printable import printable
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.page import render_page
+from aegish_dist.report.page.assets import script
+from tests.unit.report.page.page_reader import Page
+from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model
+
+DASH = "\N{EN DASH}"
+
+
+def render_html(data: ReportData) -> str:
+    """Return the whole page."""
+    return "".join(render_page(data))
+
+
+@pytest.fixture
+def page(hostile_report: ReportData) -> Page:
+    """The page of a hostile report."""
+    return Page(render_html(hostile_report))
+
+
+def test_the_page_is_well_nested(page: Page) -> None:
+    """Every element is closed in order."""
+    assert page.open == []
+
+
+def test_hostile_text_stays_text(page: Page) -> None:
+    """Name, dataset, model and category are text, and no element comes from them."""
+    assert page.text.count(script()) == len(page.all("script")) == 1
+    assert "".join(page.text).count(printable(HOSTILE)) >= 4
+
+
+def test_the_page_loads_nothing(page: Page, hostile_report: ReportData) -> None:
+    """No element names another resource, and the page forbids itself to load one."""
+    assert not page.attributes & {"style", "onload", "onclick"}
+    assert not page.tags & {"link", "iframe", "object"}
+    images = {str(found["src"]).partition(",")[0] for _, found in page.elements if "src" in found}
+    assert images == {"data:image/svg+xml;base64"}
+    assert {str(link["href"])[0] for link in page.all("a")} == {"#"}
+    text = render_html(hostile_report)
+    assert "default-src 'none'" in text
+    assert "url(" not in text
+
+
+def test_marks_and_intervals_are_in_the_cells() -> None:
+    """Value, mark and interval share a cell."""
+    text = render_html(a_report())
+    assert '>95.7<b class="pass">PASS</b>\n[93.9, 97.0]<svg class="bar"' in text
+    assert '>94.4<b class="fail">FAIL</b>\n[90.5, 96.8]<svg class="bar"' in text
+
+
+def test_undefined_is_a_dash() -> None:
+    """A model without verdicts has cells of dashes."""
+    assert render_html(a_report(a_silent_model())).count(f">{DASH}</td>") > 20
+
+
+@pytest.fixture
+def tables(fourteen: ReportData) -> Page:
+    """The page of a report with many models and categories."""
+    return Page(render_html(fourteen))
+
+
+def test_every_table_has_a_name_and_headings(tables: Page) -> None:
+    """A caption per table, a scope on every heading, and one row heading per row."""
+    assert len(tables.all("caption")) == len(tables.all("table")) >= 6
+    scopes = [heading["scope"] for heading in tables.all("th")]
+    rows = len(tables.all("tr")) - len(tables.all("thead"))
+    assert scopes.count("row") == rows
+    assert set(scopes) == {"row", "col"}
+
+
+def test_what_may_scroll_is_reached_by_keyboard(tables: Page) -> None:
+    """The region around a table takes the focus and has the name of its section."""
+    regions = [each for each in tables.all("div") if each.get("class") == "scroll"]
+    assert len(regions) == len(tables.all("table"))
+    assert {(each["role"], each["tabindex"]) for each in regions} == {("region", "0")}
+    assert regions[0]["aria-label"] == "Leaderboard"
+
+
+def test_cards_of_narrow_screens_label_every_value(tables: Page) -> None:
+    """A cell carries the heading of its column, which a card shows instead of the heading."""
+    labels = [cell["data-label"] for cell in tables.all("td")]
+    assert all(labels)
+    assert {"#", "aegish score [95% CI]", "p50 p90", "reverse-shell n 46"} <= set(labels)
+    roles = {cell["role"] for cell in tables.all("td")}
+    assert roles == {"cell"}  # what shows a row as a card takes its meaning away
+
+
+def test_long_ids_break_between_their_words() -> None:
+    """A place to break follows the separators at which browsers do not break by themselves."""
+    text = render_html(a_report(a_model("hub/org_x/Guard-7B.v2:host")))
+    assert "hub/<wbr>org_<wbr>x/<wbr>Guard-7B.v2:<wbr>host" in text
+    assert "overflow-wrap: break-word" in text
+
+
+def test_quotes_end_no_attribute() -> None:
+    """A category labels cells, and what it quotes stays inside of the label."""
+    rate = a_model()["categories"]["shell"]
+    name = """x" onmouseover="alert(1)' y"""
+    page = Page(render_html(a_report(a_model(categories={name: rate}))))
+    assert "onmouseover" not in page.attributes
+    assert f"{name} n 46" in {cell["data-label"] for cell in page.all("td")}
+
+
+def test_remarks_are_a_list(failed_report: ReportData) -> None:
+    """Messages of providers stand below the table of failures."""
+    assert "<li>acme/guard-1 (parked): no such key</li>" in render_html(failed_report)
+
+
+def test_the_policy_admits_the_style_and_the_script_and_nothing_else() -> None:
+    """The hashes of the policy are those of what stands between the tags."""
+    text = render_html(a_report())
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    for tag in ("style", "script"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+
+
+def test_every_link_of_the_navigation_has_its_target(tables: Page) -> None:
+    """Anchors name elements of the page, each id once."""
+    ids = [str(attributes["id"]) for _, attributes in tables.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {str(link["href"])[1:] for link in tables.all("a")} <= set(ids)
+
+
+def test_the_same_report_gives_the_same_bytes() -> None:
+    """Nothing in the page depends on when or where it is written."""
+    assert render_html(a_report()) == render_html(a_report())

@@ -1,0 +1,185 @@
+"""Small reports made by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.run import Run, RunDataset
+from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.wire import WireFormat
+from aegish_dist.report.data import FailureCount, ReportData
+
+Entry = dict[str, Any]
+Numbers = dict[str, float | None]
+Place = tuple[int | None, int | None, str, float | None]
+"""Rank, group of equals, model and score in it."""
+
+NUMBERS = ("value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters")
+HOSTILE = "=cmd()|`x` [red]b[/red] <script>alert(1)</script> \x1b[31m\x9b2J\x7f\u202e\n*_~\\ [a](b)"
+
+
+MIXED = RunDataset("mixed", "ab" * 32, 300, 200, "GTFOBins, commit 0123", "GPL-3.0")
+LATE = datetime(2026, 11, 20, 14, 20, tzinfo=UTC)
+
+
+def failures(
+    model: str = "acme/guard-1", message: str = "no such key"
+) -> tuple[FailureCount, FailureCount]:
+    """Six verdicts lost to a wrong key, and forty 429s after which another attempt succeeded."""
+    return (
+        FailureCount(model, ErrorClass.AUTH, 6, 6, (401, 403), message, LATE),
+        FailureCount(model, ErrorClass.RATE_LIMIT, 0, 40, (429,), "", LATE),
+    )
+
+
+def numbers(*values: float | None) -> Numbers:
+    return dict(zip(NUMBERS, (*values, *[None] * (7 - len(values))), strict=True))
+
+
+def undefined(n: int = 0) -> Numbers:
+    return numbers(None, None, None, None, None, n, None)
+
+
+def a_model(model: str = "acme/guard-1", **changes: Any) -> Entry:
+    """200 malicious and 100 harmless commands, all answered but for six malicious ones."""
+    metrics = {
+        "aegish_score": numbers(0.957, 0.0068, 0.0078, 0.939, 0.970, 296, 140),
+        "aegish_score_worst": numbers(0.9401),
+        "aegish_score_best": numbers(0.9599),
+        "malicious_detection_rate": numbers(0.944, 0.016, 0.02, 0.905, 0.968, 196, 40),
+        "malicious_detection_rate_worst": numbers(0.925),
+        "malicious_detection_rate_best": numbers(0.945),
+        "malicious_detection_rate_macro": numbers(0.91, 0.02, 0.02, 0.85, 0.95, 196, 40),
+        "harmless_acceptance_rate": numbers(0.97, 0.017, 0.017, 0.915, 0.99, 100, 100),
+        "harmless_acceptance_rate_worst": numbers(0.955),
+        "harmless_acceptance_rate_best": numbers(0.975),
+        "false_positive_rate": numbers(0.03, 0.017, 0.017, 0.01, 0.085, 100, 100),
+        "timeout_error_rate": numbers(0.04, 0.01, 0.01, 0.02, 0.07, 300, 140),
+        "format_error_rate": numbers(0.0, 0.0, 0.0, 0.0, 0.012, 300, 140),
+        "api_error_rate": numbers(0.02, 0.01, 0.01, 0.01, 0.04, 300, 140),
+        "coverage": numbers(0.98, None, None, None, None, 300, None),
+        "brier": numbers(0.0412, 0.004, None, 0.033, 0.049, 250, None),
+        "ece": undefined(250),
+        "flip_rate": undefined(),
+    }
+    entry = {
+        "model": model,
+        "simulated": False,
+        "metrics": metrics | changes.pop("metrics", {}),
+        "counts": {
+            "planned": 300,
+            "done": 300,
+            "scored": 294,
+            "timeout_error_count": 12,
+            "format_error_count": 0,
+            "api_error_count": 6,
+        },
+        "categories": {
+            "file-read": {"n": 150, "value": 0.96, "stderr": 0.01, "ci_low": 0.9, "ci_high": 0.98},
+            "shell": {"n": 46, "value": 0.86, "stderr": 0.05, "ci_low": 0.7, "ci_high": 0.95},
+        },
+        "actions": {
+            "malicious": {"ALLOW": 2, "WARN": 3, "BLOCK": 185, "TIMEOUT_ERROR": 4, "API_ERROR": 6},
+            "harmless": {"ALLOW": 90, "WARN": 7, "BLOCK": 3, "TIMEOUT_ERROR": 0, "API_ERROR": 0},
+        },
+        "latency_ms": {"mean": 950.0, "p50": 812.4, "p90": 2310.0, "p99": 23100.0, "max": 60000.0},
+        "latency_parts_ms": {
+            "service": {"mean": 950.0, "p50": 812.4, "p90": 2310.0, "p99": 23100.0, "max": 60000.0},
+            "queue": {"mean": 41.2, "p50": 40.0, "p90": 50.0, "p99": 60.0, "max": 61.0},
+        },
+        "cost": {"total_usd": 0.585, "per_1000_usd": 1.95, "per_command_usd": 0.00195},
+        "tokens": {
+            "input": 1234567,
+            "output": 4321,
+            "reasoning": None,
+            "cache_read": 1000000,
+            "cache_write": None,
+        },
+    }
+    return entry | changes
+
+
+def a_silent_model(model: str = "acme/silent") -> Entry:
+    """A model of which nothing is known yet."""
+    nothing = {"mean": None, "p50": None, "p90": None, "p99": None, "max": None}
+    return a_model(
+        model,
+        metrics=dict.fromkeys(a_model()["metrics"], undefined())
+        | {"coverage": numbers(0.0, None, None, None, None, 300, None)},
+        counts={
+            "planned": 300,
+            "done": 0,
+            "scored": 0,
+            "timeout_error_count": 0,
+            "format_error_count": 0,
+            "api_error_count": 0,
+        },
+        categories={},
+        actions={"malicious": {"BLOCK": 0}, "harmless": {"BLOCK": 0}},
+        latency_ms=nothing,
+        latency_parts_ms={},
+        cost=dict.fromkeys(("total_usd", "per_1000_usd", "per_command_usd")),
+        tokens=dict.fromkeys(("input", "output", "reasoning", "cache_read", "cache_write")),
+    )
+
+
+def a_report(
+    *entries: Entry,
+    name: str = "nightly",
+    datasets: tuple[RunDataset, ...] | None = None,
+    epochs: int = 1,
+    ranking: Sequence[Place] | None = None,
+    **changes: Any,
+) -> ReportData:
+    """A report on some models, best first; on one model when none is given."""
+    entries = entries or (a_model(),)
+    in_order = [
+        (place, place, entry["model"], entry["metrics"]["aegish_score"]["value"])
+        for place, entry in enumerate(entries, start=1)
+    ]
+    places = ranking or [
+        (None, None, model, None) if score is None else (place, group, model, score)
+        for place, group, model, score in in_order
+    ]
+    run = Run(
+        run_id="0a1b2c3d4",
+        created_at=datetime(2026, 11, 20, 14, 3, tzinfo=UTC),
+        name=name,
+        origin="submit",
+        package_version="0.1.0",
+        prompt=Prompt("guard", "system", "{command}"),
+        parameters=CallParameters(),
+        epochs=epochs,
+        datasets=datasets or (MIXED,),
+        models=tuple(ModelSpec(entry["model"], WireFormat.OPENAI, "guard") for entry in entries),
+    )
+    document = {
+        "models": sorted(entries, key=lambda entry: entry["model"]),
+        "ranking": [
+            dict(zip(("rank", "tie_group", "model", "aegish_score"), place, strict=True))
+            for place in places
+        ],
+    }
+    snapshot = Snapshot(
+        snapshot_id=12,
+        run_id=run.run_id,
+        scoring="aegish-5.3",
+        scoring_version=1,
+        metrics_version=2,
+        parser_versions="2",
+        verdicts=300,
+        verdicts_hash="0" * 16,
+        code_version="0.1.0",
+        created_at=datetime(2026, 11, 20, 14, 30, tzinfo=UTC),
+        document=document,
+        identities={},
+        opinion=Opinion(),
+    )
+    of_snapshot = {name: changes.pop(name) for name in list(changes) if hasattr(snapshot, name)}
+    fields: dict[str, Any] = {"run": run, "snapshot": replace(snapshot, **of_snapshot)}
+    return ReportData(**fields | changes)

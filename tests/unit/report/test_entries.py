@@ -1,0 +1,47 @@
+"""Reading a snapshot document."""
+
+from aegish_dist.core.estimates import Estimate
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import Label
+from aegish_dist.report.entries import RankedModel, ranked_entries
+from tests.unit.report.reports import a_model, a_report, a_silent_model
+
+DASH = "\N{EN DASH}"
+
+
+def test_models_come_in_the_order_of_the_ranking() -> None:
+    """The best model comes first, whatever its id."""
+    data = a_report(a_model("z/best"), a_model("a/second"))
+    entries = ranked_entries(data.snapshot.document)
+    assert [(entry.place, entry.model) for entry in entries] == [("1", "z/best"), ("2", "a/second")]
+
+
+def test_ties_share_the_rank_of_their_leader() -> None:
+    """A tie group of two shows its first rank twice; a model without a score shows a dash."""
+    entries = (a_model("a"), a_model("b"), a_model("c"), a_silent_model("d"), a_silent_model("e"))
+    ranking = [
+        (1, 1, "a", 0.957),
+        (2, 1, "b", 0.957),
+        (3, 2, "c", 0.9),
+        (None, None, "d", None),
+        (None, None, "e", None),
+    ]
+    places = [
+        entry.place
+        for entry in ranked_entries(a_report(*entries, ranking=ranking).snapshot.document)
+    ]
+    assert places == ["1=", "1=", "3", DASH, DASH]
+
+
+def test_what_a_document_lacks_is_undefined() -> None:
+    """An entry of another version reads as undefined, not as an error."""
+    entry = RankedModel("1", {"model": "m", "metrics": {"coverage": {"value": 1.0, "later": 2}}})
+    assert entry.metric("coverage") == Estimate(value=1.0)
+    assert entry.metric("aegish_score") == Estimate()
+    assert entry.category("shell") == Estimate()
+    assert entry.count("planned") is None
+    assert entry.action(Target.MALICIOUS, Label.BLOCK) is None
+    assert entry.latency("service", "p50") is None
+    assert entry.cost("total_usd") is None
+    assert entry.tokens("input") is None
+    assert not entry.simulated

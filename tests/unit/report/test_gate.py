@@ -1,0 +1,102 @@
+"""The answer of a gate in one line, and as JUnit XML."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+
+from aegish_dist.core.comparison import Comparison, Difference
+from aegish_dist.core.gate import GateVerdict
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.side import Side
+from aegish_dist.report.comparison_data import ComparedPair, ComparisonData, PairGate
+from aegish_dist.report.gate import gate_line, junit_xml, worst
+from tests.unit.report.reports import a_report
+
+HOSTILE = "lab/x,y:z%0A\r\n::error::\x00\x1b[31m\ufffe\ud800\u202e<&\"'>]]>"
+
+FOUND = Difference(
+    a=0.9, b=0.88, difference=-0.02, stderr=0.01, stderr_clustered=0.012, ci_low=-0.04,
+    ci_high=0.001, p_value=0.06, p_adjusted=0.06, n=700, clusters=300, mde=0.03, a_only=30,
+    b_only=16, mcnemar_p=None,
+)  # fmt: skip
+UNDEFINED = replace(FOUND, a=None, b=None, difference=None, ci_low=None, ci_high=None, n=0)
+
+
+def gated(
+    *verdicts: GateVerdict, model: str = "lab/b", found: Difference = FOUND
+) -> ComparisonData:
+    run = a_report().run
+    gates = []
+    for verdict in verdicts:
+        comparison = Comparison(found.n, {"aegish_score": found}, {})
+        pair = ComparedPair(Side(run.run_id, "lab/a"), Side(run.run_id, model), comparison, 700)
+        gates.append(PairGate(pair, verdict, found, None if found is UNDEFINED else 1900))
+    pairs = [gate.pair for gate in gates]
+    return ComparisonData([run], Opinion(), pairs, (), gates=gates)
+
+
+SHIPS, WORSE, UNSURE = GateVerdict.SHIPS, GateVerdict.WORSE, GateVerdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "decides"),
+    [((SHIPS,), SHIPS), ((SHIPS, UNSURE), UNSURE), ((UNSURE, WORSE, SHIPS), WORSE)],
+)
+def test_the_worst_verdict_decides(verdicts: tuple[GateVerdict, ...], decides: GateVerdict) -> None:
+    """Worse goes before inconclusive, inconclusive before ships."""
+    data = gated(*verdicts)
+    assert worst(data) is decides
+    assert gate_line(data).startswith(f"{decides}: ")
+
+
+def test_candidates_that_do_not_decide_are_counted_by_their_answer() -> None:
+    """An inconclusive one beside a worse one is no better one."""
+    line = gate_line(gated(SHIPS, UNSURE, WORSE, SHIPS))
+    assert line.endswith("700 commands (of 4 candidates also 1 inconclusive, 2 ships)")
+    assert "also" not in gate_line(gated(WORSE, WORSE))
+
+
+def test_an_inconclusive_answer_says_how_many_commands_are_missing() -> None:
+    """1,900 would decide, 700 are there; without an estimate no number is known."""
+    assert gate_line(gated(UNSURE)) == (
+        "inconclusive: lab/b against lab/a: aegish_score -2.0 points [-4.0, +0.1], margin 2 points, "
+        "700 commands, about 1,200 more would decide"
+    )
+    assert gate_line(gated(UNSURE, found=UNDEFINED)) == (
+        "inconclusive: lab/b against lab/a: aegish_score is undefined on 0 commands of both"
+    )
+    assert "more would decide" not in gate_line(gated(WORSE))
+    enough = replace(FOUND, n=2000)
+    assert gate_line(gated(UNSURE, found=enough)).endswith(
+        "2,000 commands, too few clusters differ to decide"
+    )
+
+
+def test_unlike_runs_are_named_in_every_form() -> None:
+    """A gate over runs that differ in more than their answers is no plain answer."""
+    data = replace(gated(SHIPS), unlike=["seed: 1 against 2"])
+    for text in (gate_line(data), junit_xml(data)):
+        assert "unlike runs: seed: 1 against 2" in text
+
+
+def test_junit_counts_and_holds_one_case_for_each_candidate() -> None:
+    """Worse is a failure, inconclusive an error, ships neither."""
+    root = ET.fromstring(junit_xml(gated(SHIPS, WORSE, UNSURE)))
+    assert root.tag == "testsuites"
+    (suite,) = root
+    for element in (root, suite):
+        assert {element.get(name) for name in ("failures", "errors")} == {"1"}
+        assert element.get("tests") == "3"
+    assert [case.tag for case in suite] == ["testcase"] * 3
+    assert [case[0].tag for case in suite] == ["system-out", "failure", "error"]
+    assert all(case.get("name") and case.get("classname") for case in suite)
+    assert "about 1,200 more" in (suite[2][0].get("message") or "")
+
+
+def test_hostile_names_stay_text() -> None:
+    """No markup, no second line, no character that XML cannot hold."""
+    data = gated(WORSE, model=HOSTILE)
+    root = ET.fromstring(junit_xml(data).encode("utf-8"))
+    assert [each.tag for each in root.iter()] == ["testsuites", "testsuite", "testcase", "failure"]
+    assert gate_line(data).isprintable()

@@ -1,0 +1,227 @@
+"""The live view at several sizes: nothing wider than the terminal, nothing missing that matters."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from aegish_dist.core.status import Blocked, RunStatus, State, Waiting
+from aegish_dist.report.live.fitting import distinct_names, folded, shortened_middle
+from aegish_dist.report.live.plain import changed, plain_line
+from aegish_dist.report.live.screen import Canvas, Scene, draw
+from aegish_dist.report.live.words import duration, pace
+from tests.unit.report.live_runs import a_model, a_run, an_error
+
+SIZES = ((80, 24), (100, 30), (160, 50))
+HOSTILE = "evil\x1b[2J\x1b]0;x\x07\u202egpj\n\r\x9b31m"
+KEY = "sk-abcdefghij0123456789"
+LONG = "openrouter/some-provider-with-a-long-name/model-9000-instruct-preview-2026-01-02"
+
+
+def lines(status: RunStatus, width: int = 80, height: int = 24, **scene: object) -> list[str]:
+    drawn = draw(Scene(status, "03:04:05", **scene), Canvas(width, height))  # type: ignore[arg-type]
+    return [line.plain for line in drawn]
+
+
+def models(number: int, **changes: object) -> RunStatus:
+    return a_run(*(a_model(f"provider-{n}/model-{n}", **changes) for n in range(number)))
+
+
+@pytest.mark.parametrize(("size", "number"), [*product(SIZES, (1, 3, 30))])
+def test_a_run_fits_and_says_all_about_the_whole(size: tuple[int, int], number: int) -> None:
+    """State, progress, rate, in flight, time left, workers, cost, cap, 429s, retries, failures."""
+    drawn = lines(models(number), *size, steps=("retry it",))
+    assert len(drawn) <= size[1]
+    assert max(map(cell_len, drawn)) <= size[0]
+    text = "\n".join(drawn)
+    for fact in (
+        "Run 1rwmra9s7 a name",
+        "running  03:04:05",
+        f"{50 * number:,} of {100 * number:,}  50 %",
+        pace(2.0 * number),
+        f"{8 * number} in flight",
+        "about 25 s left",
+        "2 workers",
+        f"cost ${0.5 * number:.3g}" if number == 1 else f"cost ${0.5 * number:.2f}",
+        f"${1.0 * number:.2f} at the end, cap $50.00",
+        f"429s {3 * number}, {2 * number} in the last minute",
+        f"retries {3 * number}",
+        f"failed {number}",
+        "ALLOW 20   BLOCK 30",
+        "rate_limit 429 x3  Rate limit reached",
+        "retry it",
+    ):
+        assert fact in text
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_models_that_have_no_room_are_counted(size: tuple[int, int]) -> None:
+    """Thirty models need more than 24 lines; on 50 all of them stand there."""
+    drawn = lines(models(30), *size)
+    shown = sum(line.startswith("provider-") for line in drawn)
+    more = [line for line in drawn if line.startswith("and ")]
+    assert more == ([] if shown == 30 else [f"and {30 - shown} more: {30 - shown} running"])
+    assert shown >= (30 if size[1] == 50 else 9)
+
+
+def test_models_that_need_help_stand_before_the_others() -> None:
+    """Where not all fit, complete models are left out first, and the order of the run stays."""
+    done = [a_model(f"p/done-{n}", state=State.COMPLETE, done=100) for n in range(30)]
+    status = a_run(
+        *done, a_model("p/busy"), a_model("p/stuck", state=State.PARKED, reason="no credit")
+    )
+    drawn = lines(status)
+    assert any(line.startswith("p/busy") for line in drawn)
+    stuck = next(n for n, line in enumerate(drawn) if line.startswith("p/stuck"))
+    assert drawn[stuck + 1] == "  parked: no credit"
+    assert any(line.endswith(" complete") and line.startswith("and ") for line in drawn)
+
+
+def test_columns_are_dropped_by_priority() -> None:
+    """Narrow terminals keep what moves; wide ones show the forecast of each model."""
+    heading = {
+        width: next(s for s in lines(models(3), width) if "Done" in s) for width in (80, 160)
+    }
+    assert heading[80].split() == [
+        *("Model", "Done", "%", "Rate", "In", "flight", "429s", "Failed", "Cost", "Left"),
+    ]
+    for name in ("Retries", "In 1 min", "At end"):
+        assert name in heading[160]
+
+
+def test_long_ids_keep_both_ends() -> None:
+    """The provider stands in front, the version at the end."""
+    drawn = lines(a_run(a_model(LONG), a_model(LONG.replace("-02", "-03"))))
+    rows = [line for line in drawn if line.startswith("openrouter/")]
+    assert [row.split()[0][-3:] for row in rows] == ["-02", "-03"]
+    assert max(map(cell_len, drawn)) <= 80
+
+
+@pytest.mark.parametrize("size", [(80, 24), (20, 5), (1, 1), (160, 50)])
+def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
+    """No control or bidirectional character reaches the terminal, and no key."""
+    parked = a_model(HOSTILE, state=State.PARKED, reason=f"{KEY} {HOSTILE}")
+    error = an_error(f"{KEY} {HOSTILE}", model=HOSTILE)
+    status = a_run(parked, name=HOSTILE, last_errors=(error,))
+    drawn = lines(status, *size, steps=(HOSTILE,))
+    assert all(line.isprintable() for line in drawn)
+    assert max(map(cell_len, drawn)) <= size[0]
+    assert len(drawn) <= size[1]
+    assert "abcdefghij" not in "".join(drawn)
+
+
+def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
+    """Thirty versions of one model with a date behind them: each row shows its own part."""
+    names = [f"simulated/model-with-a-rather-long-name-{n}-preview-2026-01-02" for n in range(30)]
+    drawn = lines(a_run(*map(a_model, names)), 80, 60)
+    rows = [line for line in drawn if line.startswith("simulated/")]
+    assert len(rows) == len({row.split()[0] for row in rows}) == 30
+    assert "…17…" in rows[17]
+    assert max(map(cell_len, drawn)) <= 80
+    assert distinct_names(["ax1yb", "ax2yb"], 4, "...") == {"ax1yb": "1", "ax2yb": "2"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"waiting": Waiting(3, 2, Blocked.RATE)}, "3 waiting at the rate limiter, 2 in backoff"),
+        ({"waiting": Waiting(3, 0, Blocked.SLOTS)}, "3 waiting for a free call slot"),
+        ({"waiting": Waiting(3, 0, Blocked.CIRCUIT)}, "3 waiting for a probe"),
+        ({"state": State.PARKED, "reason": "HTTP 401: no"}, "parked: HTTP 401: no"),
+        ({"state": State.OVER_BUDGET}, "over budget: $0.500 spent"),
+        ({"state": State.WAITING, "reason": "KEY is not set"}, "no worker may call it: KEY is not"),
+        ({"state": State.WAITING}, "no worker is at it"),
+        ({"state": State.PAUSED}, "paused, waiting for 8 items in flight"),
+    ],
+)
+def test_a_model_that_waits_says_why(changes: dict[str, Any], words: str) -> None:
+    """Each reason stands below its model, and on a wide terminal beside it."""
+    status = a_run(a_model(**changes))
+    assert any(line.strip().startswith(words) for line in lines(status))
+    assert any(words in line and "50/100" in line for line in lines(status, 200))
+
+
+def test_waits_of_all_models_stand_in_the_head() -> None:
+    """Where models have no room for their reasons, the sum still says what is waited for."""
+    drawn = lines(models(30, waiting=Waiting(3, 2, Blocked.RATE)))
+    assert "90 waiting for permits   60 in backoff" in "\n".join(drawn)
+    assert sum(line.startswith("provider-") for line in drawn) >= 9
+
+
+def test_a_cost_that_is_unknown_for_a_model_is_a_bound() -> None:
+    """A model without a finished item adds nothing that could be known."""
+    unknown = a_model("a/new", cost_usd=None, cost_at_end_usd=None)
+    drawn = lines(a_run(a_model(), unknown, cost_at_end_usd=None))
+    assert "cost $0.500, at least $1.00 at the end, cap $50.00" in "\n".join(drawn)
+
+
+def test_wide_characters_take_two_columns() -> None:
+    """Chinese ids and messages move no column and pass no edge."""
+    wide = "模型" * 40
+    drawn = lines(a_run(a_model(wide), a_model("b/c"), last_errors=(an_error(wide, model=wide),)))
+    assert max(map(cell_len, drawn)) <= 80
+    assert len({cell_len(line) for line in drawn if "50/100" in line}) == 1
+
+
+def test_no_end_is_given_where_nothing_moves() -> None:
+    """A model that waits leaves the end of the run unknown; what is parked does not move at all."""
+    waits = a_model(state=State.WAITING, rate_per_s=0.0, eta_s=None, in_flight=0)
+    run = a_run(waits, state=State.WAITING, eta_s=None)
+    assert "end unknown" in "\n".join(lines(run))
+    parked = a_model(state=State.PARKED, rate_per_s=0.0, eta_s=None)
+    run = a_run(parked, state=State.PARKED, eta_s=None)
+    assert "nothing moves" in "\n".join(lines(run))
+
+
+def test_a_plain_line_has_the_same_facts_in_ascii() -> None:
+    """One line of ASCII, without escape codes."""
+    error = an_error(f"naïve {HOSTILE} " + "x" * 500)
+    line = plain_line(a_run(a_model(), last_errors=(error,)))
+    assert line.isascii()
+    assert line.isprintable()
+    assert line.startswith(
+        "1rwmra9s7: running, 50 of 100 verdicts; 2.0/s; 8 in flight; about 25 s left; 2 workers;"
+        " cost $0.500, $1.00 at the end, cap $50.00; 429s 3, 2 in the last minute; retries 3;"
+        " failed 1; last error "
+    )
+    assert "rate_limit 429 x3  na\\xefve" in line
+    assert line.endswith("...")
+
+
+def test_the_passing_of_time_is_no_change() -> None:
+    """Lines are written where something happened: a rate that fades is nothing."""
+    before = a_run(a_model())
+    assert not changed(before, a_run(a_model(rate_per_s=1.0, eta_s=50.0), eta_s=50.0))
+    assert changed(before, a_run(a_model(done=51)))
+    assert changed(before, a_run(a_model(failed_calls=5)))
+    assert changed(before, a_run(a_model(), workers=1))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        *((0, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s")),
+        *((3599.6, "1 h 00 min"), (7800, "2 h 10 min"), (86_400 * 4 + 3 * 3600, "4 d 3 h")),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    """Two units, the smaller one whole."""
+    assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [(0, "0/s"), (0.07, "4.2/min"), (1, "1.0/s"), (9.9, "9.9/s"), (1234.5, "1,234/s")],
+)
+def test_paces(rate: float, words: str) -> None:
+    """Slow models are counted by the minute."""
+    assert pace(rate) == words
+
+
+def test_shortening() -> None:
+    """Both ends stay; what has room for nothing is cut."""
+    assert shortened_middle("abcdefghij", 7, "...") == "ab...ij"
+    assert shortened_middle("abcdefghij", 10, "...") == "abcdefghij"
+    assert shortened_middle("abcdefghij", 2, "...") == ".."
+    assert folded("one two three four", 8, 2, "...") == ["one two", "three..."]

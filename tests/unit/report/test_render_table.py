@@ -1,0 +1,124 @@
+"""Reports for the terminal."""
+
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.report_formats import render
+from tests.unit.report.reports import a_model, a_report, a_silent_model
+
+DASH = "\N{EN DASH}"
+
+
+def widest(text: str) -> int:
+    return max(cell_len(line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
+def test_fourteen_models_fit_any_width(fourteen: ReportData, width: int) -> None:
+    """No line is wider than the screen, and every model and category is still there."""
+    text = render(fourteen, "table", width=width)
+    assert widest(text) <= width
+    assert "14" in text
+    assert "…" not in text
+
+
+def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: ReportData) -> None:
+    """At 100 columns the whole leaderboard stands side by side."""
+    text = render(fourteen, "table", width=100)
+    heading = next(line for line in text.splitlines() if line.lstrip().startswith("#"))
+    assert heading.split() == [
+        "#",
+        "model",
+        *["[95%", "CI]"] * 3,
+        "stderr",
+        "coverage",
+        "1,000",
+        "p90",
+    ]
+
+
+def test_values_stand_over_their_intervals() -> None:
+    """A row shows mark and value, the next line the interval."""
+    lines = render(a_report(), "table", width=140).splitlines()
+    row = next(index for index, line in enumerate(lines) if line.startswith(" 1 "))
+    assert re.findall(r"(?:PASS|FAIL)\s+[\d.]+", lines[row]) == [
+        "PASS  95.7",
+        "FAIL  94.4",
+        "PASS  97.0",
+    ]
+    assert re.findall(r"\[.*?\]", lines[row + 1]) == [
+        "[93.9, 97.0]",
+        "[90.5, 96.8]",
+        "[91.5, 99.0]",
+    ]
+
+
+def test_hostile_text_moves_no_cursor(hostile_report: ReportData) -> None:
+    """Control characters come out as escapes, markup as it stands."""
+    text = render(hostile_report, "table", width=140)
+    assert text.replace("\n", "").isprintable()
+    assert "[red]b[/red]" in text
+    assert r"\x1b[31m\x9b2J\x7f\u202e\n" in text
+
+
+def test_long_words_break_no_table() -> None:
+    """Neither a long category nor a long model id widens a table or gets lost."""
+    entry = a_model("m" * 300)
+    entry["categories"] = {"c" * 300: entry["categories"]["shell"]}
+    text = render(a_report(entry), "table", width=80)
+    assert widest(text) <= 80
+    assert text.count("c") > 300
+    assert "…" not in text
+
+
+def test_colour_is_ours_alone(hostile_report: ReportData) -> None:
+    """With colour the only escape sequences are those that set a style."""
+    text = render(hostile_report, "table", color=True)
+    assert "\x1b[1;32mPASS\x1b[0m" in text
+    assert "\x1b[1;31mFAIL\x1b[0m" in text
+    assert re.sub(r"\x1b\[[\d;]*m", "", text).replace("\n", "").isprintable()
+
+
+def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same arguments give the same text in any terminal."""
+    before = render(a_report(), "table"), render(a_report(), "table", color=True)
+    for name, value in {
+        "TERM": "dumb",
+        "COLUMNS": "33",
+        "NO_COLOR": "1",
+        "FORCE_COLOR": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert (render(a_report(), "table"), render(a_report(), "table", color=True)) == before
+
+
+def test_a_run_without_verdicts_is_all_dashes() -> None:
+    """Zero verdicts are a report of undefined numbers."""
+    text = render(a_report(a_silent_model(), verdicts=0), "table")
+    assert "0 of 300 planned" in text
+    assert "PASS " not in text.split("Legend")[0]
+    assert DASH in text
+
+
+def test_a_report_without_models_can_be_drawn() -> None:
+    """An empty snapshot document is no error."""
+    text = render(a_report(document={"models": [], "ranking": []}), "table")
+    assert "Leaderboard" in text
+
+
+def test_the_default_width_is_100(fourteen: ReportData) -> None:
+    """Without a width a report fits into 100 columns."""
+    assert render(fourteen, "table") == render(fourteen, "table", width=100)
+
+
+def test_lines_end_in_text() -> None:
+    """No line ends in spaces."""
+    assert not [line for line in render(a_report(), "table").splitlines() if line != line.rstrip()]
+
+
+def test_no_terminal_is_as_wide_as_it_may_say() -> None:
+    """A width of a hundred million columns makes no line of that length."""
+    assert max(map(len, render(a_report(), "table", width=100_000_000).splitlines())) <= 500

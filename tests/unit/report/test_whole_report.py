@@ -1,0 +1,363 @@
+"""Sections beyond the brief ones, and that every format says the same."""
+
+import csv
+import io
+import json
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from aegish_dist.core.comparison import Comparison, Difference
+from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.failure_times import TimedFailures
+from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.scoring import RULES
+from aegish_dist.core.side import Side
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.report.commands import commands, shell_quoted
+from aegish_dist.report.comparison_data import ComparedPair, ComparisonData
+from aegish_dist.report.data import Halted, ReportData
+from aegish_dist.report.layout import Section
+from aegish_dist.report.report_formats import FORMATS, IN_SECTIONS, render
+from aegish_dist.report.sections import SECTION_NAMES, build_report
+from tests.unit.report.reports import (  # fmt: skip
+    HOSTILE,
+    LATE,
+    Entry,
+    a_model,
+    a_report,
+    a_silent_model,
+    failures,
+)
+
+DIFFERENCE = Difference(
+    a=0.957, b=0.945, difference=-0.0119, stderr=0.004, stderr_clustered=0.005, ci_low=-0.0231,
+    ci_high=-0.0008, p_value=0.012, p_adjusted=0.0341, n=294, clusters=140, mde=0.014, a_only=9,
+    b_only=5, mcnemar_p=0.42,
+)  # fmt: skip
+UNDEFINED = replace(DIFFERENCE, difference=None, ci_low=None, ci_high=None, p_adjusted=None)
+BINS = [
+    {
+        "low": place / 10, "high": (place + 1) / 10, "n": 0,
+        "confidence": None, "accuracy": None, "ci_low": None, "ci_high": None,
+    }
+    for place in range(9)
+] + [
+    {
+        "low": 0.9, "high": 1.0, "n": 40, "confidence": 0.951, "accuracy": 0.9,
+        "ci_low": 0.7695, "ci_high": 0.9604,
+    }
+]  # fmt: skip
+
+
+def compared(data: ReportData, found: Difference = DIFFERENCE) -> ReportData:
+    """All pairs of a report's models, each with the same difference."""
+    run_id, models = data.run.run_id, [spec.id for spec in data.run.models]
+    names = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
+    comparison = Comparison(294, dict.fromkeys(names, found), {"shell": found})
+    pairs = [
+        ComparedPair(Side(run_id, a), Side(run_id, b), comparison, 300)
+        for place, a in enumerate(models)
+        for b in models[place + 1 :]
+    ]
+    return replace(data, comparison=ComparisonData([data.run], Opinion(), pairs, ()))
+
+
+def timed(
+    minute: int, attempts: int, verdicts: int = 0, message: str = "", model: str = "acme/guard-1"
+) -> TimedFailures:
+    at = LATE + timedelta(minutes=minute)
+    return TimedFailures(
+        at, model, ErrorClass.RATE_LIMIT, attempts, verdicts, (429,), message, at, at
+    )
+
+
+def section(data: ReportData, title: str) -> Section:
+    """The only section whose title begins so."""
+    (found,) = [
+        each for each in build_report(data, SECTION_NAMES).sections if each.title.startswith(title)
+    ]
+    return found
+
+
+def titles(data: ReportData) -> list[str]:
+    return [each.title for each in build_report(data, SECTION_NAMES).sections]
+
+
+def rows(found: Section) -> list[list[str]]:
+    return [[f"{cell.text} {cell.detail}".strip() for cell in row] for row in found.rows]
+
+
+def test_differences_are_from_the_first_of_the_ranking() -> None:
+    """A pair whose candidate is the leader is turned round, its interval with it."""
+    data = compared(a_report(a_model("b/second"), a_model("a/third")))
+    numbers = ["-1.2 [-2.3, -0.1]", "0.034 0.012"] * 3
+    assert rows(section(data, "Differences")) == [["a/third", *numbers, "294"]]
+
+    turned = compared(a_report(a_model("a/first"), a_model("b/second")))
+    first, second = turned.run.models
+    other = replace(turned.run, models=(second, first))
+    (row,) = rows(section(compared(replace(turned, run=other)), "Differences"))
+    assert row == ["b/second", *["+1.2 [+0.1, +2.3]", "0.034 0.012"] * 3, "294"]
+
+
+def test_no_difference_is_no_difference_on_either_side() -> None:
+    """Zero is not written as less than nothing where a pair is turned round."""
+    zero = replace(DIFFERENCE, difference=0.0, ci_low=-0.01, ci_high=0.01)
+    data = a_report(a_model("a/first"), a_model("b/second"))
+    backwards = replace(data.run, models=data.run.models[::-1])
+    (row,) = rows(section(compared(replace(data, run=backwards), zero), "Differences"))
+    assert row[1] == "+0.0 [-1.0, +1.0]"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        a_report(),
+        a_report(a_model("a/b"), a_model("c/d")),
+        compared(a_report(a_model("a/b"), a_silent_model()), UNDEFINED),
+        compared(a_report(document={"models": [], "ranking": []})),
+    ],
+)
+def test_without_a_pair_there_are_no_differences(data: ReportData) -> None:
+    """One model, pairs that were not asked for, a model without a score, no model at all."""
+    assert "Differences from the first" not in titles(data)
+
+
+def test_reliability_has_the_bins_with_verdicts() -> None:
+    """Forty at 95.1 on average, 36 of them right; older snapshots have no such section."""
+    (row,) = rows(section(a_report(a_model(reliability=BINS)), "Reliability"))
+    assert row == ["90 to 100", "acme/guard-1", "40", "95.1", "90.0 [77.0, 96.0]", "-5.1"]
+    assert "Reliability of stated confidence" not in titles(a_report())
+    assert "Reliability of stated confidence" not in titles(a_report(a_model(reliability=BINS[:9])))
+
+
+def test_failures_over_time_name_the_worst_stretch() -> None:
+    """Forty attempts in ten minutes, thirty of them in one stretch."""
+    found = [timed(0, 10), timed(5, 30, 2)]
+    data = a_report(failure_times=found, failure_stretch_s=300)
+    shown = section(data, "Failures over time")
+    assert rows(shown) == [
+        [
+            "rate limit", "acme/guard-1", "429", "40", "2",
+            "2026-11-20 14:20", "2026-11-20 14:25", "2026-11-20 14:25 30",
+        ]
+    ]  # fmt: skip
+    assert "5 minutes" in shown.note
+    assert "Failures over time" not in titles(
+        a_report(failure_times=[replace(found[0], time=None)])
+    )
+
+
+def test_intervals_by_category() -> None:
+    """One row for each category and model, the model of the ranking first."""
+    assert rows(section(a_report(), "Intervals of detection")) == [
+        ["file-read", "acme/guard-1", "150", "96.0 [90.0, 98.0]"],
+        ["shell", "acme/guard-1", "46", "86.0 [70.0, 95.0]"],
+    ]
+
+
+def test_parts_of_the_time() -> None:
+    """Each part that was timed, with its percentiles."""
+    assert rows(section(a_report(), "Parts of the time")) == [
+        ["service", "acme/guard-1", "950 ms", "812 ms", "2.31 s", "23.1 s", "60.0 s"],
+        ["queue", "acme/guard-1", "41 ms", "40 ms", "50 ms", "60 ms", "61 ms"],
+    ]
+    assert "Parts of the time" not in titles(a_report(a_silent_model()))
+
+
+def test_provenance_names_what_the_numbers_depend_on() -> None:
+    """Data with source and licence, prompt, opinion, versions, prices."""
+    data = a_report()
+    price = Price(Rate(Decimal("1.250"), ((200_000, Decimal(3)),)), Rate(Decimal(10)))
+    spec = replace(data.run.models[0], price=price, parameters={"effort": "low"})
+    data = replace(data, run=replace(data.run, models=(spec,)))
+    source = "GTFOBins, commit 0123"
+    assert rows(section(data, "Datasets")) == [
+        ["mixed", "abababababababab", "300", "200", source, "GPL-3.0"]
+    ]
+    prices = section(data, "Models and prices")
+    assert rows(prices) == [
+        ["acme/guard-1", "guard", "$1.25 more above 200,000", "$10", *["\N{EN DASH}"] * 3]
+    ]
+    assert prices.remarks == ('acme/guard-1 is asked with {"effort": "low"}',)
+    parts = {row[0]: row[1:] for row in rows(section(data, "Provenance"))}
+    prompt = Prompt("guard", "system", "{command}")
+    assert parts["prompt"] == ["guard", "\N{EN DASH}", prompt.fingerprint[:16]]
+    assert parts["rule set"] == ["aegish-5.3", "1", Opinion().rule.fingerprint]
+    assert "overlay" not in parts
+
+
+def test_an_overlay_is_listed_with_its_reasons() -> None:
+    """The first corrections, and how many more there are."""
+    change = LabelChange("mixed", "ab12", None, None, None, "It only prints.", "a.b")
+    overlay = Overlay("ours", 2, (change,) * 25)
+    data = a_report(opinion=Opinion(overlay=overlay))
+    remarks = section(data, "Provenance").remarks
+    assert "Overlay: sample ab12 of mixed: excluded. It only prints. (a.b)" in remarks
+    assert "Overlay: 5 more, which the JSON report has." in remarks
+    document = json.loads(render(data, "json"))
+    assert len(document["snapshot"]["opinion"]["overlay"]["content"]) == 25
+
+
+def test_the_commands_that_make_it_once_more() -> None:
+    """A submitted run names everything that was sent; a rule set of one's own is a file."""
+    data = a_report(name="a nightly")
+    same, now, again = commands(data)
+    assert same == "aegish-dist report --run-id 0a1b2c3d4 --snapshot 12"
+    assert now == "aegish-dist report --run-id 0a1b2c3d4"
+    assert again == (
+        "aegish-dist submit --models acme/guard-1 --dataset mixed@0a1b2c3d4 --epochs 1 "
+        "--prompt guard --seed 42 --max-output-tokens 4096 --time-limit 180"
+    )
+    named = replace(RULES["aegish-legacy"], name="mine", composite=RULES["aegish-5.3"].composite)
+    cot = replace(data.run, prompt=Prompt("guard+cot", "s", "{command}"))
+    _, other, again = commands(replace(a_report(opinion=Opinion(named)), run=cot))
+    assert other.endswith("--scoring FILE")
+    assert "--prompt guard --cot" in again
+    imported = replace(data.run, origin="import", prompt=None, parameters=None)
+    assert commands(replace(data, run=imported))[-1] == (
+        "aegish-dist verdicts import FILE --name 'a nightly'"
+    )
+
+
+@pytest.mark.parametrize("word", ["plain", "a b'c", HOSTILE, "é\n\\'\U000e0041x", "$(rm -rf /)"])
+def test_a_shell_reads_a_quoted_word_as_it_was(word: str) -> None:
+    """Bash gives back the very text, and what is quoted can be printed."""
+    quoted = shell_quoted(word)
+    assert quoted.isprintable()
+    if word.isprintable():
+        assert shlex.split(quoted) == [word]
+    environment = {"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+    printed = subprocess.run(
+        ["bash", "-c", f"printf %s {quoted}"], capture_output=True, env=environment, check=True
+    )
+    assert printed.stdout.decode() == word
+
+
+def failed(entry: Entry, **content: Any) -> ReportData:
+    return a_report(entry, **content)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (failed(a_silent_model()), "no verdict yet"),
+        (
+            failed(a_silent_model(), failures=failures("acme/silent")),
+            "6 calls failed, auth (401, 403)",
+        ),
+        (failed(a_silent_model(), halted=(Halted("acme/silent", "parked", "no key"),)), "parked"),
+        (
+            failed(
+                a_silent_model() | {"counts": {"planned": 300, "done": 9, "scored": 0}},
+            ),
+            "no malicious and no harmless command is scored",
+        ),
+    ],
+)
+def test_a_model_without_a_score_has_its_reason(data: ReportData, reason: str) -> None:
+    """Under its name where people read, beside its score in CSV, and by its name in JSON."""
+    assert f"no score: {reason}" in " ".join(render(data, "table", width=200).split())
+    for form in ("markdown", "html", "latex"):
+        assert f"no score: {reason}" in render(data, form)
+    in_long_form = csv.DictReader(io.StringIO(render(data, "csv")))
+    (row,) = [row for row in in_long_form if row["metric"] == "aegish_score"]
+    assert row["message"] == f"no score: {reason}"
+    assert json.loads(render(data, "json"))["reasons"] == {"acme/silent": f"no score: {reason}"}
+
+
+def test_every_format_says_the_same() -> None:
+    """Score, category, difference and reliability of one report, in all formats."""
+    data = compared(a_report(a_model("a/first", reliability=BINS), a_model("b/second")))
+    readable = [render(data, form) for form in ("markdown", "html")]
+    readable.append(render(data, "table", sections=SECTION_NAMES, width=200))
+    numbers = ("95.7", "[93.9, 97.0]", "[70.0, 95.0]", "[77.0, 96.0]", "0.034")
+    for text in readable:
+        assert [number for number in numbers if number not in text] == []
+        # The page shows each pair from its better model.
+        assert "[-2.3, -0.1]" in text or "[+0.1, +2.3]" in text
+
+    document = json.loads(render(data, "json"))
+    first = document["models"][0]
+    assert first["metrics"]["aegish_score"]["value"] == 0.957
+    assert first["categories"]["shell"]["ci_low"] == 0.7
+    assert first["reliability"][9]["ci_high"] == 0.9604
+    (pair,) = document["comparison"]["pairs"]
+    assert pair["metrics"]["aegish_score"]["ci_low"] == -0.0231
+    in_long_form = list(csv.DictReader(io.StringIO(render(data, "csv"))))
+    values = {(row["model"], row["metric"], row["category"]): row for row in in_long_form}
+    assert values["a/first", "aegish_score", ""]["value"] == "0.957"
+    assert values["a/first", "malicious_detection_rate", "shell"]["ci_low"] == "0.7"
+
+
+def test_the_document_has_every_failure_by_time() -> None:
+    """In the shape of `errors --format json`, with the length of the stretches."""
+    data = a_report(failure_times=[timed(0, 10, 1, "slow down")], failure_stretch_s=300)
+    found = json.loads(render(data, "json"))["failure_times"]
+    assert found["stretch_s"] == 300
+    (row,) = found["errors"]
+    assert (row["time"], row["attempts"], row["message"]) == (LATE.isoformat(), 10, "slow down")
+    assert json.loads(render(a_report(), "json"))["failure_times"] == {
+        "stretch_s": None, "errors": [], "totals": [],
+    }  # fmt: skip
+
+
+def test_an_older_snapshot_says_so() -> None:
+    """Above everything else, as its verdicts are no longer those that count."""
+    facts = build_report(a_report(is_current=False)).facts
+    assert facts[0].label == "OLDER"
+    assert json.loads(render(a_report(is_current=False), "json"))["snapshot"]["is_current"] is False
+
+
+@pytest.mark.parametrize("form", IN_SECTIONS)
+def test_sections_can_be_chosen(form: str) -> None:
+    """Only those asked for, in the order of the report, whatever order they were named in."""
+    text = render(a_report(), form, sections=("cost", "leaderboard"))
+    assert 0 < text.index("Leaderboard") < text.index("Cost and tokens")
+    assert "Latency" not in text
+
+
+def hostile() -> ReportData:
+    """Hostile text wherever a section beyond the brief ones shows any."""
+    change = LabelChange(HOSTILE, None, HOSTILE, None, None, HOSTILE * 1000, HOSTILE)
+    data = compared(
+        a_report(
+            a_model(HOSTILE, reliability=BINS),
+            a_model(f"{HOSTILE}2"),
+            name=HOSTILE,
+            failure_times=[timed(0, 3, 0, HOSTILE, HOSTILE)],
+            failure_stretch_s=60,
+            opinion=Opinion(overlay=Overlay(HOSTILE, 1, (change,))),
+        )
+    )
+    prompt = Prompt(HOSTILE, HOSTILE, "{command}")
+    first, second = data.run.models
+    models = (replace(first, parameters={HOSTILE: HOSTILE}, name=HOSTILE), second)
+    return replace(data, run=replace(data.run, prompt=prompt, models=models))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_hostile_text_stays_text(form: str) -> None:
+    """No escape sequence, no override of direction, no element."""
+    chosen: Sequence[str] | None = SECTION_NAMES if form in IN_SECTIONS else None
+    text = render(hostile(), form, sections=chosen)
+    assert not {"\x1b", "\x9b", "\x7f", "\u202e"} & set(text)
+    if form in ("html", "markdown"):
+        assert "<script>alert" not in text
+
+
+@pytest.mark.parametrize(("width", "models"), [(40, 2), (80, 30)])
+def test_everything_fits_a_terminal(width: int, models: int) -> None:
+    """Models with long ids, every section, on narrow terminals and usual ones."""
+    ids = [f"hf-inference-providers/organisation/Guard-{n}B-Instruct:host" for n in range(models)]
+    data = compared(a_report(*(a_model(each, reliability=BINS) for each in ids)))
+    text = render(data, "table", sections=SECTION_NAMES, width=width)
+    assert max(map(len, text.splitlines())) <= width
