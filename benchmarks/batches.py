@@ -4,7 +4,7 @@ Run with `python benchmarks/batches.py [ITEMS]`; 3,000 items for each vendor tak
 minutes. Needs redis-server. The exit code is 1 when a line below does not hold.
 
 Six runs ask every vendor in batches, worked on by two workers. The simulator commits each fault
-that `aegish_dist/simulator/batch_plan.py` lists, and keeps a bill of its own.
+that `aegish_dist/simulator/config.py` lists, and keeps a bill of its own.
 
 `verdicts`: one for each item, none twice.
 

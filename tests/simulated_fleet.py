@@ -18,7 +18,7 @@ from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
 from aegish_dist.ratelimit.run_queue import Accounts, ExpectedUsage
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
-from aegish_dist.simulator.bucket import RateLimit, TokenBucket
+from aegish_dist.simulator.config import RateLimit, TokenBucket
 from tests.virtual_time import START_S
 
 MODEL = "lab/guard"

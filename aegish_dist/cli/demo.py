@@ -23,7 +23,7 @@ from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.report.report_formats import render
 from aegish_dist.settings import load_settings
 from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.running import simulator_thread
+from aegish_dist.simulator.server import simulator_thread
 
 MODELS = (
     *("baseline/always-block", "baseline/always-allow", "baseline/keyword"),

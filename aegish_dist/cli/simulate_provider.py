@@ -12,12 +12,10 @@ from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import ConfigError
 from aegish_dist.pipeline.simulate import write_catalog
 from aegish_dist.recordings import read_recordings
-from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import parse_latency
-from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.faults import Fault, FaultPlan
-from aegish_dist.simulator.running import SimulatorServer, run_forever
+from aegish_dist.simulator.config import Fault, FaultPlan, RateLimit, SimulatorConfig
 from aegish_dist.simulator.scenario import read_scenario
+from aegish_dist.simulator.server import SimulatorServer, run_forever
 
 
 def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[Fault, float]:

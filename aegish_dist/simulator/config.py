@@ -1,15 +1,314 @@
-"""Configuration of a simulated provider; its host is always 127.0.0.1."""
+"""Configuration of a simulated provider; its host is always 127.0.0.1.
 
-from collections.abc import Mapping
+Faults that the simulator commits on purpose: kinds, probabilities, scripts.
+
+How a simulated provider treats batches: their times, and the faults that it commits.
+
+The rate limit of a simulated provider: a token bucket per model.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
 
 from aegish_dist.errors import ConfigError
-from aegish_dist.simulator.batch_plan import BatchPlan
 from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.bucket import RateLimit
-from aegish_dist.simulator.chance import LatencyDistribution
-from aegish_dist.simulator.faults import Fault, FaultPlan
+from aegish_dist.simulator.chance import LatencyDistribution, LatencyKind
 from aegish_dist.simulator.personas import PERSONAS
+
+F = TypeVar("F", bound=StrEnum)
+
+
+class Fault(StrEnum):
+    """One way for a call to fail."""
+
+    RATE_LIMIT = "rate_limit"
+    """429 with Retry-After."""
+    SERVER_ERROR = "server_error"
+    """500."""
+    OVERLOADED = "overloaded"
+    """503, or 529 where the provider says so."""
+    AUTH = "auth"
+    """401."""
+    QUOTA = "quota"
+    NOT_FOUND = "not_found"
+    """404: no such model."""
+    HANG = "hang"
+    RESET = "reset"
+    """The connection is reset in the middle of the body."""
+    TRUNCATED = "truncated"
+    """The connection is closed before Content-Length is reached."""
+    MALFORMED = "malformed"
+    """HTTP 200 with broken JSON."""
+    EMPTY = "empty"
+    CONTENT_FILTER = "content_filter"
+    """The provider withholds the answer, in its own way."""
+    TOKEN_LIMIT = "token_limit"  # noqa: S105  # nosec B105 # tokens of text
+    """Hidden reasoning used up the output tokens; no text."""
+
+
+_STATUS_WORDS = {
+    "401": Fault.AUTH,
+    "404": Fault.NOT_FOUND,
+    "429": Fault.RATE_LIMIT,
+    "500": Fault.SERVER_ERROR,
+    "503": Fault.OVERLOADED,
+    "529": Fault.OVERLOADED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """Probabilities of the faults, and their timings."""
+
+    probabilities: Mapping[Fault, float] = field(default_factory=dict)
+    """Probability per attempt; together at most 1."""
+    retry_after_s: float = 1.0
+    """Seconds that a 429 asks the client to wait."""
+    hang_s: float = 600.0
+    """Seconds after which a hanging call is cut off if the client is still there."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("retry_after_s", self.retry_after_s), ("hang_s", self.hang_s)):
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"{name} is {value}; it must be finite and 0 or more")
+        check_probabilities(self.probabilities)
+
+    def pick(self, luck: float) -> Fault | None:
+        """Return the fault that a uniform draw in (0, 1) hits, None for none."""
+        return pick(self.probabilities, luck)
+
+
+def check_probabilities(probabilities: Mapping[F, float]) -> None:
+    """Check that each is a probability and that together they reach 1 at most."""
+    for fault, value in probabilities.items():
+        if not 0 <= value <= 1:
+            raise ConfigError(f"{fault} is {value}; a probability lies between 0 and 1")
+    total = math.fsum(probabilities.values())
+    if total > 1:
+        raise ConfigError(f"the probabilities add up to {total:g}; they may reach 1 at most")
+
+
+def pick(probabilities: Mapping[F, float], luck: float) -> F | None:
+    """Return the fault that a uniform draw in (0, 1) hits, None for none."""
+    for fault, probability in probabilities.items():
+        luck -= probability
+        if luck < 0:
+            return fault
+    return None
+
+
+def parse_script(words: Iterable[str]) -> tuple[Fault | None, ...]:
+    """Read a script: `ok`, the name of a fault, or a status such as `429`.
+
+    Returns:
+        One entry per call in order of arrival, None for an answer without a fault.
+
+    Raises:
+        ConfigError: When a word is none of these.
+    """
+    return parse_words(words, Fault, _STATUS_WORDS)
+
+
+def parse_words(
+    words: Iterable[str], faults: type[F], others: Mapping[str, F] | None = None
+) -> tuple[F | None, ...]:
+    """Read a script of names of faults, with `ok` for none.
+
+    Args:
+        words: One word per call.
+
+    Raises:
+        ConfigError: When a word is none of these.
+    """
+    known = {"ok": None, **(others or {}), **{fault.value: fault for fault in faults}}
+    given = tuple(words)
+    for word in given:
+        if word not in known:
+            raise ConfigError(f"'{word}' is not one of {', '.join(known)}")
+    return tuple(known[word] for word in given)
+
+
+_TWO_SECONDS = LatencyDistribution(LatencyKind.CONSTANT, 2.0)
+
+
+class RequestFault(StrEnum):
+    """One way for a request of a batch, or for its line among the results, to fail."""
+
+    REFUSED = "refused"
+    """The request gets an error that asking again does not mend: 400."""
+    SERVER_ERROR = "server_error"
+    """The request gets an error that may pass: 500."""
+    EMPTY = "empty"
+    CONTENT_FILTER = "content_filter"
+    """The provider withholds the answer, in its own way."""
+    TOKEN_LIMIT = "token_limit"  # noqa: S105  # nosec B105 # tokens of text
+    """Hidden reasoning used up the output tokens; no text."""
+    MISSING = "missing"
+    """The provider loses the request: no line, no charge."""
+    DUPLICATE = "duplicate"
+    """Its line comes twice, and is charged once."""
+    MALFORMED = "malformed"
+    """Its line is cut in the middle; the answer is charged all the same."""
+    FOREIGN = "foreign"
+    """Another line follows, of a request that the batch does not have."""
+
+
+class EndFault(StrEnum):
+    """One way for a whole batch to end badly."""
+
+    FAILED = "failed"
+    """It is refused as a whole, without a charge; Anthropic fails every request instead."""
+    EXPIRED = "expired"
+    """Its window ends before a part of its requests is begun; Gemini then keeps no result."""
+    CANCELLED = "cancelled"
+    """The provider cancels it before a part of its requests is begun."""
+    SLOW = "slow"
+
+
+class CallFault(StrEnum):
+    """One way for a request about batches to fail."""
+
+    RATE_LIMIT = "rate_limit"
+    """429 with Retry-After, without effect."""
+    SERVER_ERROR = "server_error"
+    """500, without effect."""
+    OVERLOADED = "overloaded"
+    """503, or 529 where the provider says so, without effect."""
+    AUTH = "auth"
+    """401."""
+    QUOTA = "quota"
+    RESET = "reset"
+    LOST = "lost"
+    """It is carried out, then the connection is reset before any response."""
+    LATE_ERROR = "late_error"
+    """It is carried out, and answered with 500."""
+    HANG = "hang"
+    """It is carried out, and never answered."""
+    TRUNCATED = "truncated"
+    """It is carried out, and the connection is closed in the middle of the response."""
+    MALFORMED = "malformed"
+    """It is carried out, and half of the response is missing."""
+
+
+class Endpoint(StrEnum):
+    """The kinds of requests about batches."""
+
+    UPLOAD = "upload"
+    CREATE = "create"
+    POLL = "poll"
+    LIST = "list"
+    RESULTS = "results"
+    CANCEL = "cancel"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """Times and faults of the batches of a simulated provider."""
+
+    duration: LatencyDistribution = _TWO_SECONDS
+    """Seconds from the start of a batch to its end."""
+    list_lag_s: float = 0.0
+    """Seconds after its creation in which a batch is in no list."""
+    retry_after_s: float = 1.0
+    """Seconds that a 429 asks the client to wait."""
+    hang_s: float = 600.0
+    """Seconds after which a request without an answer is cut off."""
+    share: float = 0.5
+    """Price of an answer in a batch as a share of the live price."""
+    requests: Mapping[RequestFault, float] = field(default_factory=dict)
+    """Probability of each fault per request; together at most 1."""
+    ends: Mapping[EndFault, float] = field(default_factory=dict)
+    """Probability of each fault per batch; together at most 1."""
+    calls: Mapping[Endpoint, Mapping[CallFault, float]] = field(default_factory=dict)
+    """Probability of each fault per request about batches; together at most 1 for each kind."""
+    scripts: Mapping[Endpoint, tuple[CallFault | None, ...]] = field(default_factory=dict)
+    """Faults of the first requests of a kind in order of arrival; then chance decides."""
+
+    def __post_init__(self) -> None:
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        for name, value in numbers.items():
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"{name} is {value}; it must be finite and 0 or more")
+        check_probabilities(self.requests)
+        check_probabilities(self.ends)
+        for probabilities in self.calls.values():
+            check_probabilities(probabilities)
+
+    def call_fault(self, endpoint: Endpoint, place: int, luck: float) -> CallFault | None:
+        """Return the fault of a request about batches; None for none.
+
+        Args:
+            luck: Uniform draw in (0, 1).
+        """
+        script = self.scripts.get(endpoint, ())
+        return script[place] if place < len(script) else pick(self.calls.get(endpoint, {}), luck)
+
+
+_NUMBERS = ("list_lag_s", "retry_after_s", "hang_s", "share")
+
+
+def parse_calls(words: Iterable[str]) -> tuple[CallFault | None, ...]:
+    """Read a script: `ok`, or the name of a fault, for each request in order of arrival."""
+    return parse_words(words, CallFault)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """Requests a model accepts."""
+
+    requests_per_minute: float
+    burst: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.requests_per_minute < math.inf:
+            raise ConfigError(
+                f"requests_per_minute is {self.requests_per_minute}; it must be above 0"
+            )
+        if self.burst < 1:
+            raise ConfigError(f"burst is {self.burst}; it must be 1 or more")
+
+
+class TokenBucket:
+    """Counts requests against a limit, by the clock of its caller."""
+
+    def __init__(self, limit: RateLimit, now_s: float) -> None:
+        self.limit = limit
+        self._per_second = limit.requests_per_minute / 60
+        self._tokens = float(limit.burst)
+        self._updated_s = now_s
+
+    def take(self, now_s: float) -> float:
+        """Take one request if there is one.
+
+        Args:
+            now_s: A clock in seconds that never goes back.
+
+        Returns:
+            0 when the request is accepted, else the seconds until one would be.
+        """
+        refilled = self._tokens + (now_s - self._updated_s) * self._per_second
+        self._tokens = min(float(self.limit.burst), refilled)
+        self._updated_s = now_s
+        # A client that waits exactly so long must not fail on the last bit of a float.
+        if self._tokens >= 1 - 1e-9:
+            self._tokens = max(0.0, self._tokens - 1)
+            return 0.0
+        return (1 - self._tokens) / self._per_second
+
+    @property
+    def remaining(self) -> int:
+        """Requests that would be accepted now."""
+        return int(self._tokens)
+
+    @property
+    def full_in_s(self) -> float:
+        """Seconds until the whole burst is available again."""
+        return (self.limit.burst - self._tokens) / self._per_second
+
 
 HOST = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({HOST, "localhost", "[::1]"})

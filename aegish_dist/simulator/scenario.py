@@ -48,19 +48,22 @@ from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml
 from aegish_dist.inputs.files import read_text
-from aegish_dist.simulator.batch_plan import (
+from aegish_dist.simulator.bill import Tariff
+from aegish_dist.simulator.chance import parse_latency
+from aegish_dist.simulator.config import (
     BatchPlan,
     CallFault,
     EndFault,
     Endpoint,
+    Fault,
+    FaultPlan,
+    ModelConfig,
+    RateLimit,
     RequestFault,
+    SimulatorConfig,
     parse_calls,
+    parse_script,
 )
-from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.bucket import RateLimit
-from aegish_dist.simulator.chance import parse_latency
-from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
-from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script
 
 MAX_BYTES = 2**20
 T = TypeVar("T")

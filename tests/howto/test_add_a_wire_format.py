@@ -21,8 +21,8 @@ CALLS = """if True:
     from aegish_dist.prompts.loading import load_prompt
     from aegish_dist.providers.session import provider_session
     from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
-    from aegish_dist.simulator.faults import FaultPlan, parse_script
-    from aegish_dist.simulator.running import simulator_thread
+    from aegish_dist.simulator.config import FaultPlan, parse_script
+    from aegish_dist.simulator.server import simulator_thread
 
     MODEL = "simulated-cohere/careful"
     FAULTS = ["ok", "429", "quota", "404", "500", "503", "malformed", "token_limit"]

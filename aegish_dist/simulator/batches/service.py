@@ -10,15 +10,12 @@ from aiohttp import web
 
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import HTTP_FORMATS, WireFormat
-from aegish_dist.simulator.batches.call_faults import CallFaults
-from aegish_dist.simulator.batches.lifecycle import BatchRunner
-from aegish_dist.simulator.batches.routes import BatchCall, BatchRoute
-from aegish_dist.simulator.batches.store import BatchStore
+from aegish_dist.simulator.batches.interface import BatchCall, BatchRoute, CallFaults
+from aegish_dist.simulator.batches.lifecycle import BatchRunner, BatchStore
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.dialect import UNLIMITED, ErrorAnswer, dialect_of
-from aegish_dist.simulator.exchange import Exchange
+from aegish_dist.simulator.dialect import UNLIMITED, ErrorAnswer, Exchange, dialect_of
 
 _ROUTES: dict[WireFormat, tuple[BatchRoute, ...]] = {
     wire: cast(

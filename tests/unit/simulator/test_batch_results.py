@@ -7,16 +7,15 @@ from aegish_dist.core.batch import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat
-from aegish_dist.simulator.batch_plan import BatchPlan, RequestFault
-from aegish_dist.simulator.batches.batch import NamedRequest
-from aegish_dist.simulator.batches.results import (
+from aegish_dist.simulator.batches.lifecycle import (
     BatchAnswer,
     BatchAnswers,
+    NamedRequest,
     outcomes_at,
     result_lines,
 )
 from aegish_dist.simulator.behaviour import SimulatedModel
-from aegish_dist.simulator.config import SimulatorConfig
+from aegish_dist.simulator.config import BatchPlan, RequestFault, SimulatorConfig
 from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
 
 ANSWER = Completion("BLOCK")

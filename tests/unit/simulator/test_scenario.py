@@ -7,18 +7,20 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.errors import ConfigError
-from aegish_dist.simulator.batch_plan import (
+from aegish_dist.simulator.bill import Tariff
+from aegish_dist.simulator.chance import parse_latency
+from aegish_dist.simulator.config import (
     BatchPlan,
     CallFault,
     EndFault,
     Endpoint,
+    Fault,
+    FaultPlan,
+    ModelConfig,
+    RateLimit,
     RequestFault,
+    SimulatorConfig,
 )
-from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.bucket import RateLimit
-from aegish_dist.simulator.chance import parse_latency
-from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
-from aegish_dist.simulator.faults import Fault, FaultPlan
 from aegish_dist.simulator.scenario import read_scenario
 
 COMPLETE = """

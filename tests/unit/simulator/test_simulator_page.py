@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.simulator.batch_plan import CallFault, EndFault, Endpoint, RequestFault
 from aegish_dist.simulator.bill import Bill
+from aegish_dist.simulator.config import CallFault, EndFault, Endpoint, RequestFault
 from aegish_dist.simulator.scenario import read_scenario
 
 PAGE = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text(encoding="utf-8")
