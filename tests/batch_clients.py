@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from aegish_dist.core.batch import BatchItem, BatchRequest, BatchResult
+from aegish_dist.core.batches import BatchItem, BatchRequest, BatchResult
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.secret import SecretStr

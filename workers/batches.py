@@ -12,13 +12,13 @@ from celery import bootsteps
 
 from aegish_dist.broker.messages import is_pinned
 from aegish_dist.broker.producer import publish
-from aegish_dist.core.batch_rules import BatchPace
+from aegish_dist.core.batches import BatchPace
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
-from aegish_dist.pipeline.batches.desk import Desk
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
+from aegish_dist.pipeline.batches.steps import Desk
 from aegish_dist.providers.session import provider_session
 from workers.lifecycle import new_worker_name
 from workers.store import DaemonThread

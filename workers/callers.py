@@ -9,8 +9,7 @@ from aegish_dist.core.secret import SecretStr
 from aegish_dist.db.runs import Assignment
 from aegish_dist.errors import StoreError
 from aegish_dist.models import CatalogCredentials
-from aegish_dist.pipeline.caller import Caller, UsageEstimator
-from aegish_dist.pipeline.traced_calls import traced
+from aegish_dist.pipeline.caller import Caller, UsageEstimator, traced
 from aegish_dist.providers.session import ProviderSession
 from aegish_dist.ratelimit.limiters import Limiters
 from workers.store import budget_of

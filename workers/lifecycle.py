@@ -20,9 +20,9 @@ from aegish_dist.db.schema import require_current
 from aegish_dist.db.workers import Halt, Halts
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
+from aegish_dist.pipeline.call_gate import Health
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.pipeline.spool import recover_folder
-from aegish_dist.pipeline.waiting import Health
 from aegish_dist.providers.session import provider_session
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter

@@ -26,7 +26,7 @@ from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, lo
 from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_up
 from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials
-from aegish_dist.pipeline.batch_budget import committed_usd
+from aegish_dist.pipeline.batches.budget import committed_usd
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.ratelimit.run_queue import NANO_USD, Budget
 from aegish_dist.telemetry.work import Work

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from aegish_dist.core.batch import BatchTotals
+from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.status import HELD, ModelStatus, State, may_move
 
 FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED)

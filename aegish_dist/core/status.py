@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from aegish_dist.core.batch import BatchState, BatchTotals
+from aegish_dist.core.batches import BatchState, BatchTotals
 from aegish_dist.core.verdict import ErrorClass
 
 LATELY = timedelta(minutes=1)

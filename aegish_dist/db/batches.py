@@ -2,24 +2,220 @@
 
 A worker has a batch from `take_due` until `move` or `give_back`, or until its lease ends. Each of
 its writes names the worker, so that one whose lease has ended changes nothing any more.
+
+The items of batches in the store: put into one, read for its requests, settled at its end.
+
+Sums over the batches of a run, and what answers of a model use.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batch import BatchState
+from aegish_dist.core.batches import MAX_TRIES, BatchItem, BatchRequest, BatchState, BatchTotals
+from aegish_dist.core.completion import Usage
 from aegish_dist.core.model import Destination
 from aegish_dist.core.run import Held
-from aegish_dist.db.batch_tables import BatchRow
+from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.statements import statement
-from aegish_dist.db.tables import RunModelRow
+from aegish_dist.db.tables import BatchRow, RunModelRow, RunRow
 from aegish_dist.db.text import encode_text
 from aegish_dist.errors import BatchTakenError
+
+STREAM_ROWS = 5000
+"""Rows fetched at once while items are streamed."""
+
+_BATCHABLE = statement("batchable_items")
+_PUT = statement("put_items_in_batch")
+_REQUESTS = statement("requests_of_batch")
+_FORGET_ANSWERED = statement("forget_answered_items")
+_NAME_PROBLEMS = statement("name_problems_of_items")
+_ASK_LIVE = statement("ask_items_live")
+_LIVE = statement("live_items_of_batch")
+_FREE = statement("free_items_of_batch")
+_FAILED = statement("failed_batches_in_a_row")
+
+
+def plans_alone(session: Session, run_model_id: int) -> bool:
+    """Return whether no other transaction plans batches of a model of a run, until this one ends.
+
+    False as well when its run was held or completed meanwhile.
+    """
+    key = func.pg_try_advisory_xact_lock(AdvisoryLock.BATCHING + run_model_id)
+    if not session.scalar(select(key)):
+        return False
+    open_now = (
+        select(RunModelRow.open)
+        .join(RunRow, RunRow.id == RunModelRow.run_id)
+        .where(RunModelRow.id == run_model_id, RunRow.held.is_(None))
+    )
+    return bool(session.scalar(open_now))
+
+
+def has_batches(session: Session, run_model_id: int) -> bool:
+    """Return whether a model of a run has had a batch."""
+    batch = select(BatchRow.id).where(BatchRow.run_model_id == run_model_id)
+    return session.scalar(batch.limit(1)) is not None
+
+
+def has_open_batches(session: Session, run_model_id: int) -> bool:
+    """Return whether a model of a run has a batch that is not ended."""
+    open_ = BatchRow.state != BatchState.ENDED.value
+    batch = select(BatchRow.id).where(BatchRow.run_model_id == run_model_id, open_)
+    return session.scalar(batch.limit(1)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedBatches:
+    """The newest batches of a model of a run that failed as a whole."""
+
+    failed: int
+    ended_s: float
+    """Seconds since the last of them ended; 0 when there is none."""
+
+
+def failed_in_a_row(session: Session, run_model_id: int) -> FailedBatches:
+    """Return how many of the newest batches of a model of a run failed as a whole."""
+    row = session.execute(_FAILED, {"model": run_model_id}).one()
+    return FailedBatches(row.failed, float(row.ended_s or 0))
+
+
+def batchable_items(
+    session: Session, run_id: str, run_model_id: int
+) -> Generator[BatchRequest, None, None]:
+    """Stream the items of a model that lack a verdict, are in no open batch and not asked live."""
+    streamed = {"yield_per": STREAM_ROWS}
+    values = {"run": run_id, "model": run_model_id}
+    with session.execute(_BATCHABLE, values, execution_options=streamed) as rows:
+        for row in rows:
+            item = BatchItem(row.sample_key, row.epoch, row.generation)
+            yield BatchRequest(item, row.command)
+
+
+def save_batch(
+    session: Session,
+    run_model_id: int,
+    token: str,
+    items: Sequence[BatchItem],
+    expected_usd: Decimal | None,
+) -> int:
+    """Store a planned batch with its items; return its key.
+
+    Args:
+        expected_usd: Expected cost; None when a price is unknown.
+    """
+    values = {
+        "run_model_id": run_model_id,
+        "token": token,
+        "state": BatchState.PLANNED.value,
+        "requests": len(items),
+        "expected_usd": expected_usd,
+    }
+    batch_id = session.execute(insert(BatchRow).values(values).returning(BatchRow.id)).scalar_one()
+    session.execute(_PUT, {"batch": batch_id, **_columns(items)})
+    return batch_id
+
+
+def _columns(items: Iterable[BatchItem]) -> dict[str, list[int]]:
+    taken = list(items)
+    return {
+        "keys": [item.sample_key for item in taken],
+        "epochs": [item.epoch for item in taken],
+        "generations": [item.generation for item in taken],
+    }
+
+
+def requests_of(session: Session, batch_id: int) -> list[BatchRequest]:
+    """Return the requests of a batch."""
+    return [
+        BatchRequest(BatchItem(row.sample_key, row.epoch, row.generation), row.command)
+        for row in session.execute(_REQUESTS, {"batch": batch_id})
+    ]
+
+
+def settle_items(session: Session, batch_id: int, problems: Mapping[BatchItem, str]) -> None:
+    """Forget the items of a batch that have verdicts, and have those asked live whose time it is.
+
+    The others stay in it until `free_items`. Doing it again changes nothing.
+    """
+    session.execute(_FORGET_ANSWERED, {"batch": batch_id})
+    if problems:
+        words = [encode_text(problem) for problem in problems.values()]
+        values = {"batch": batch_id, "problems": words, **_columns(problems)}
+        session.execute(_NAME_PROBLEMS, values)
+    session.execute(_ASK_LIVE, {"batch": batch_id, "tries": MAX_TRIES})
+
+
+def live_items_of(session: Session, batch_id: int) -> list[BatchItem]:
+    """Return the items of a batch that are asked live."""
+    rows = session.execute(_LIVE, {"batch": batch_id})
+    return [BatchItem(row.sample_key, row.epoch, row.generation) for row in rows]
+
+
+def free_items(session: Session, batch_id: int, *, refunded: int = 0) -> None:
+    """Have the items of a batch be in none.
+
+    Args:
+        refunded: Tries that do not count, as the provider has looked at none of them.
+    """
+    session.execute(_FREE, {"batch": batch_id, "refunded": refunded})
+
+
+MOST_ANSWERS = 1000
+"""Answers whose tokens are averaged at most."""
+FEWEST_ANSWERS = 4
+
+_ADD_UP = statement("add_up_batches")
+_USAGE = statement("usage_of_answers")
+_LOCK_RUN = statement("lock_run")
+
+
+def batch_totals(session: Session, run_id: str) -> dict[str, BatchTotals]:
+    """Return the batches of each model of a run that is asked in batches, now or later."""
+    return {row.model: _totals(row) for row in session.execute(_ADD_UP, {"run": run_id})}
+
+
+def _totals(row: Row[Any]) -> BatchTotals:
+    states = {state: getattr(row, state.value) for state in BatchState}
+    return BatchTotals(
+        batches=row.batches,
+        open=row.batches - row.ended,
+        requests=int(row.requests),
+        answered=int(row.answered),
+        oldest_s=None if row.oldest_s is None else float(row.oldest_s),
+        expected_usd=None if row.unpriced else row.expected_usd or Decimal(0),
+        problem=row.problem,
+        states={state: number for state, number in states.items() if number},
+        starts_in_s=float(row.starts_in_s),
+        live=row.live,
+    )
+
+
+def usage_of_answers(session: Session, run_id: str, model: str) -> Usage | None:
+    """Return the tokens that a call of a model of a run uses on average, not underestimated.
+
+    Returns:
+        None while there are fewer than `FEWEST_ANSWERS` answers with tokens.
+    """
+    key = session.scalar(
+        select(RunModelRow.id).where(RunModelRow.run_id == run_id, RunModelRow.model == model)
+    )
+    row = session.execute(_USAGE, {"model": key, "limit": MOST_ANSWERS}).one()
+    if row.answers < FEWEST_ANSWERS:
+        return None
+    return Usage(math.ceil(row.input_tokens), math.ceil(row.output_tokens))
+
+
+def lock_run(session: Session, run_id: str) -> None:
+    """Have other transactions that plan batches of a run wait until this one ends."""
+    session.execute(_LOCK_RUN, {"run": run_id})
+
 
 PROBLEM_LENGTH = 300
 

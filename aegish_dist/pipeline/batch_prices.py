@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aegish_dist.core.batch import BATCH_WINDOW_S
+from aegish_dist.core.batches import BATCH_WINDOW_S
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.words import counted
 from aegish_dist.errors import ConfigError

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from aegish_dist.broker.messages import model_of
 from aegish_dist.broker.queue_readings import QueueReadings
-from aegish_dist.core.batch import BatchState
+from aegish_dist.core.batches import BatchState
 from aegish_dist.db.fleet_state import CountedModel, FleetState, OpenRun
 from aegish_dist.db.workers import Fleet, Halt
 from aegish_dist.telemetry.exposition import Readings, Series

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from aegish_dist.core.batch import BatchTotals
+from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.forecast import cost_at_end_usd, model_eta_s
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls, ModelStatus, State

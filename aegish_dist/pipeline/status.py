@@ -7,20 +7,19 @@ from decimal import Decimal
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batch import BatchTotals
+from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.forecast import run_eta_s, total_usd
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import HELD, LATELY, ModelStatus, RunStatus, State
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.aggregations import newest_aggregation
-from aegish_dist.db.batch_totals import batch_totals
-from aegish_dist.db.batches import batch_work_left
+from aegish_dist.db.batches import batch_totals, batch_work_left
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import failed_kinds
 from aegish_dist.db.progress import costs_of, model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import living_fleet
-from aegish_dist.pipeline.batch_budget import is_out_of_money
+from aegish_dist.pipeline.batches.budget import is_out_of_money
 from aegish_dist.pipeline.model_status import RunFacts, all_failures, model_statuses
 
 RATE_WINDOW_S = 15.0

@@ -2,17 +2,161 @@
 
 One reading for every provider, because routers pass on each other's words. The signs are those of
 the providers' documents and of answers seen in public bug reports.
+
+Rate limits in the headers of a response, by the names that the table of wire formats knows.
+
+Routers and local servers copy OpenAI's names with meanings of their own, so whatever cannot be a
+limit per minute is ignored.
+
+How long a provider asks us to wait, from the four places where providers say so.
 """
 
+import math
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
 from http.client import responses
+from typing import NamedTuple
 
 from aegish_dist.core.completion import Completion, StopKind
+from aegish_dist.core.limits import RateHint
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
-from aegish_dist.providers.retry_after import retry_after_s
+
+
+def retry_after_s(headers: Mapping[str, str], error: Mapping[str, object]) -> float | None:
+    """Return the seconds to wait, None when the provider does not say.
+
+    Args:
+        error: The error object of the body; Google and OpenRouter put the wait there.
+    """
+    milliseconds = _seconds(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    header = headers.get("retry-after")
+    for found in (_seconds(header), _until(header, headers), _in_body(error)):
+        if found is not None:
+            return found
+    return None
+
+
+def _seconds(value: object) -> float | None:
+    """Read a finite number from 0, or its text."""
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        return None
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def seconds_until(moment: datetime, headers: Mapping[str, str]) -> float:
+    """Return how far a moment is, by the provider's own clock where a response shows it."""
+    now = _date(headers.get("date")) or datetime.now(UTC)
+    return (moment - now).total_seconds()
+
+
+def _until(value: str | None, headers: Mapping[str, str]) -> float | None:
+    """Read an HTTP date."""
+    moment = _date(value)
+    return None if moment is None else max(0.0, seconds_until(moment, headers))
+
+
+def _date(value: str | None) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(value or "")
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _in_body(error: Mapping[str, object]) -> float | None:
+    """Read Google's RetryInfo (`"26s"`) or OpenRouter's metadata."""
+    for detail in lenient.objects(error.get("details")):
+        delay = detail.get("retryDelay")
+        if isinstance(delay, str):
+            return _seconds(delay.removesuffix("s"))
+    return _seconds(lenient.mapping(error.get("metadata")).get("retry_after_seconds"))
+
+
+MAX_PER_MINUTE = 1e9
+"""Largest limit that is taken for one; a larger number is a mistake."""
+MAX_RESET_S = 600.0
+"""Longest time in seconds after which a limit per minute is fully available again. One that takes
+longer is a limit per hour or per day, as Groq's of requests is."""
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_UNITS_S = (3600.0, 60.0, 1.0, 0.001)
+
+
+_PATTERNS = tuple(dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS.values()))
+"""Header names of every format, whichever the model's is: routers send those of another one."""
+
+
+class _Limit(NamedTuple):
+    per_minute: float | None = None
+    remaining: float | None = None
+    reset_s: float | None = None
+
+
+def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
+    """Read the rate limits that a response states.
+
+    Returns:
+        None when they state no limit per minute.
+    """
+    for pattern in filter(None, _PATTERNS):
+        requests, tokens = (_limit(headers, pattern, of) for of in ("requests", "tokens"))
+        if requests.per_minute is not None or tokens.per_minute is not None:
+            resets = [each.reset_s for each in (requests, tokens) if each.reset_s is not None]
+            return RateHint(*requests[:2], *tokens[:2], max(resets, default=None))
+    return None
+
+
+def _limit(headers: Mapping[str, str], pattern: str, of: str) -> _Limit:
+    limit = _number(headers.get(_name(pattern, of, "limit")))
+    if limit is None or not 0 < limit <= MAX_PER_MINUTE:
+        return _Limit()
+    reset_s = _reset_s(headers.get(_name(pattern, of, "reset")), headers)
+    if reset_s is not None and reset_s > MAX_RESET_S:
+        return _Limit()
+    remaining = _number(headers.get(_name(pattern, of, "remaining")))
+    if remaining is not None and not 0 <= remaining <= limit:
+        remaining = None
+    return _Limit(limit, remaining, reset_s)
+
+
+@cache
+def _name(pattern: str, of: str, what: str) -> str:
+    return pattern.format(of=of, what=what)
+
+
+def _number(text: str | None) -> float | None:
+    if text is None or not text.isascii() or not text.replace(".", "", 1).isdigit():
+        return None
+    return float(text)
+
+
+def _reset_s(text: str | None, headers: Mapping[str, str]) -> float | None:
+    """Read OpenAI's `6m0s` and `120ms`, or Anthropic's moment in RFC 3339."""
+    if not text:
+        return None
+    found = _DURATION.fullmatch(text)
+    if found:
+        parts = zip(found.groups(), _UNITS_S, strict=True)
+        return sum(float(number) * unit_s for number, unit_s in parts if number)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else seconds_until(moment, headers)
+
 
 MESSAGE_LENGTH = 300
 """An error message is cut to this many characters."""

@@ -1,15 +1,210 @@
-"""One attempt over HTTP: one POST, one deadline, one capped read; never a second try."""
+"""One attempt over HTTP: one POST, one deadline, one capped read; never a second try.
 
-from collections.abc import Callable
+One HTTP request and its response: no redirect, no second try, capped reads, no key in errors.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
+from yarl import URL
 
 from aegish_dist.core.completion import Completion
+from aegish_dist.core.secrets import KeyMask
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import Codec, Observer, RequestTemplate
-from aegish_dist.providers.exchange import MAX_BODY_BYTES, MaskedReader, Route, exchange
-from aegish_dist.providers.rate_headers import rate_hint
+from aegish_dist.providers.failures import rate_hint
+
+MAX_BODY_BYTES = 2**20
+"""Larger answers are not read to the end: a judgement takes a few hundred bytes."""
+LONG_WAIT_S = 10.0
+"""A host that is down lets no call wait for so long: one whose connection breaks later was probably
+worked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response as read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes | None
+    """None when it exceeds the cap."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where and how a client's requests travel."""
+
+    url: URL
+    headers: Mapping[str, str] = field(repr=False)
+    time_limit_s: float
+    """Deadline of one attempt, from looking up the host to the last byte."""
+    proxy: URL | None = None
+    proxy_headers: Mapping[str, str] | None = field(default=None, repr=False)
+
+
+class MaskedReader:
+    """Reads responses without the key, which the endpoint may echo."""
+
+    def __init__(self, key: str | None) -> None:
+        self._mask = KeyMask(key)
+
+    def headers(self, reply: Reply) -> Mapping[str, str]:
+        """Return the headers of a response."""
+        return _MaskedHeaders(reply.headers, self._mask)
+
+    def payload(self, body: bytes) -> object:
+        """Return the JSON of a body.
+
+        Raises:
+            ProviderError: The body is not JSON, or nested too deeply.
+        """
+        payload = lenient.parse(body)
+        try:
+            return self._mask.value(payload)
+        except RecursionError:  # the parser goes deeper than Python's own calls
+            raise lenient.malformed("the provider's answer is nested too deeply") from None
+
+    def error_payload(self, reply: Reply) -> object:
+        """Return the JSON of an error response, None for a proxy's HTML and the like."""
+        try:
+            return self.payload(reply.body or b"")
+        except ProviderError:
+            return None
+
+
+class _MaskedHeaders(Mapping[str, str]):
+    """Response headers without the key, masked when they are read: few of them are."""
+
+    def __init__(self, headers: Mapping[str, str], mask: KeyMask) -> None:
+        self._headers = headers
+        self._mask = mask
+
+    def __getitem__(self, name: str) -> str:
+        return self._mask.text(self._headers[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._headers)
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+
+async def exchange(
+    session: aiohttp.ClientSession,
+    route: Route,
+    body: aiohttp.Payload | None = None,
+    *,
+    method: str = "POST",
+    cap: int = MAX_BODY_BYTES,
+) -> Reply:
+    """Send a request and read its response.
+
+    Args:
+        body: The request's body; None sends none.
+        cap: Most bytes of the response's body.
+
+    Raises:
+        ProviderError: There was no response, or it broke off.
+    """
+    began_s = time.monotonic()
+    try:
+        async with (
+            asyncio.timeout(route.time_limit_s),
+            _request(session, route, method, body) as response,
+        ):
+            return Reply(response.status, response.headers, await _read_capped(response, cap))
+    except (aiohttp.ClientError, OSError) as error:
+        failure = _failure(error, route, began_s)
+    # Raised out here because aiohttp's errors hold the request's headers, the key among them:
+    # inside the handler they would hang on as context.
+    raise failure
+
+
+async def stream(session: aiohttp.ClientSession, route: Route) -> AsyncGenerator[Reply, None]:
+    """Get a long response piece by piece.
+
+    Args:
+        route: Where it travels; its deadline is that of each piece.
+
+    Yields:
+        Status and headers with each piece of the body as it comes; all of it for an error.
+
+    Raises:
+        ProviderError: There was no response, or it broke off.
+    """
+    began_s = time.monotonic()
+    try:
+        async with asyncio.timeout(route.time_limit_s):
+            response = await _request(session, route, "GET", None)
+        async with response:
+            if not 200 <= response.status < 300:
+                async with asyncio.timeout(route.time_limit_s):
+                    body = await _read_capped(response, MAX_BODY_BYTES)
+                yield Reply(response.status, response.headers, body)
+                return
+            while True:
+                async with asyncio.timeout(route.time_limit_s):
+                    piece = await response.content.readany()
+                if not piece:
+                    return
+                yield Reply(response.status, response.headers, piece)
+    except (aiohttp.ClientError, OSError) as error:
+        failure = _failure(error, route, began_s)
+    raise failure  # out here, as in `exchange`
+
+
+def _request(
+    session: aiohttp.ClientSession, route: Route, method: str, body: aiohttp.Payload | None
+) -> "aiohttp.client._RequestContextManager":
+    return session.request(
+        method,
+        route.url,
+        data=body,
+        headers=route.headers,
+        proxy=route.proxy,
+        proxy_headers=route.proxy_headers,
+        # A redirect would carry the key to another host.
+        allow_redirects=False,
+    )
+
+
+async def _read_capped(response: aiohttp.ClientResponse, cap: int) -> bytes | None:
+    chunks = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > cap:
+            response.close()
+            return None
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:
+    # aiohttp's own timeouts, of which only that of connecting is set, are both kinds of error.
+    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
+        words = f"no answer within {route.time_limit_s:g} s"
+        return ProviderError(words, error_class=ErrorClass.DEADLINE)
+    # Only a connector's own words are safe to repeat: others may quote a URL or a header.
+    words = str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
+    unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+    return ProviderError(
+        f"connection failed: {words}",
+        error_class=ErrorClass.CONNECTION,
+        cut=time.monotonic() - began_s >= LONG_WAIT_S and not unsent,
+    )
 
 
 class _Body(aiohttp.Payload):

@@ -17,12 +17,10 @@ from aegish_dist.core.secret import SecretStr
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import baseline
-from aegish_dist.providers.batches.contract import BatchClient
-from aegish_dist.providers.batches.opening import batch_client
+from aegish_dist.providers.batches.contract import BatchClient, batch_client
 from aegish_dist.providers.batches.transfer import Transfer
 from aegish_dist.providers.contract import Codec, ModelClient, Observer, RequestTemplate, codec
-from aegish_dist.providers.exchange import Route
-from aegish_dist.providers.http import HttpClient
+from aegish_dist.providers.http import HttpClient, Route
 
 CONNECT_TIMEOUT_S = 30.0
 """Seconds to connect; a host that accepts no connection in this time is unreachable, not slow."""

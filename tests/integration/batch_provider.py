@@ -11,14 +11,14 @@ from typing import Any
 from sqlalchemy import Engine, text, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batch import (
+from aegish_dist.core.batches import (
     BatchLimits,
+    BatchPace,
     BatchReport,
     BatchRequest,
     BatchResult,
     Unanswered,
 )
-from aegish_dist.core.batch_rules import BatchPace
 from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.sample import Dataset, Sample, Target
@@ -27,8 +27,8 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.tables import RunModelRow
 from aegish_dist.errors import ProviderError
 from aegish_dist.models import CatalogCredentials
-from aegish_dist.pipeline.batches.desk import Desk
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
+from aegish_dist.pipeline.batches.steps import Desk
 from aegish_dist.telemetry.work import Work
 from tests.integration.stored_runs import StoredRun, a_model, a_run, store
 from workers.store import DaemonThread

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from aegish_dist import api
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.status import ModelStatus, State
-from aegish_dist.db.batch_tables import BatchedItemRow, BatchRow
 from aegish_dist.db.runs import load_run
+from aegish_dist.db.tables import BatchedItemRow, BatchRow
 from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.extend import store_extension
 from aegish_dist.pipeline.extension import Addition, plan_extension

@@ -8,15 +8,15 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batch import (
+from aegish_dist.core.batches import (
     BatchItem,
     BatchLimits,
+    BatchPace,
     BatchReport,
     BatchRequest,
     BatchResult,
     Unanswered,
 )
-from aegish_dist.core.batch_rules import BatchPace
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.run import Held
 from aegish_dist.core.verdict import ErrorClass, Outcome

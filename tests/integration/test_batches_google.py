@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aegish_dist.core.batch import BatchReport, BatchResult, Unanswered
+from aegish_dist.core.batches import BatchReport, BatchResult, Unanswered
 from aegish_dist.core.completion import Completion, StopKind
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat

@@ -10,7 +10,7 @@ from email.policy import HTTP
 import pytest
 from aiohttp import web
 
-from aegish_dist.core.batch import BatchItem, BatchReport, BatchRequest, BatchResult, Unanswered
+from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, BatchResult, Unanswered
 from aegish_dist.core.completion import Completion, StopKind
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass

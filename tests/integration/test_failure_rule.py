@@ -17,9 +17,9 @@ from aegish_dist.core.verdict import ErrorClass, Item, Outcome
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ProviderError, RequeueError
+from aegish_dist.pipeline.call_gate import Health
 from aegish_dist.pipeline.caller import Caller, UsageEstimator
 from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
-from aegish_dist.pipeline.waiting import Health
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest

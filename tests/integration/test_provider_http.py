@@ -287,7 +287,7 @@ def test_only_a_connection_that_was_there_can_be_cut(
     monkeypatch: pytest.MonkeyPatch, listening: bool
 ) -> None:
     """After a long wait for the answer: a host that refuses connections has done no work."""
-    monkeypatch.setattr("aegish_dist.providers.exchange.LONG_WAIT_S", 0.0)
+    monkeypatch.setattr("aegish_dist.providers.http.LONG_WAIT_S", 0.0)
 
     async def body() -> None:
         async with sending(b"") as base_url:

@@ -12,9 +12,8 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import anthropic, google, openai
 from aegish_dist.providers.contract import Codec
-from aegish_dist.providers.failures import settle
+from aegish_dist.providers.failures import retry_after_s, settle
 from aegish_dist.providers.lenient import parse
-from aegish_dist.providers.retry_after import retry_after_s
 
 FIELDS = [
     "choices",

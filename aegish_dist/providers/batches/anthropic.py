@@ -5,21 +5,23 @@ from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 
-from aegish_dist.core.batch import (
-    BatchLimits,
-    BatchReport,
-    BatchRequest,
-    BatchResult,
-    Unanswered,
-)
+from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.batches.body import Envelope, RequestEncoder
 from aegish_dist.providers.batches.contract import BatchClient
-from aegish_dist.providers.batches.listing import PAGE_SIZE, Page, created_since, moment
-from aegish_dist.providers.batches.results import results_of, settled
-from aegish_dist.providers.batches.transfer import Transfer, checked_name
+from aegish_dist.providers.batches.transfer import (
+    PAGE_SIZE,
+    Envelope,
+    Page,
+    RequestEncoder,
+    Transfer,
+    checked_name,
+    created_since,
+    moment,
+    results_of,
+    settled,
+)
 from aegish_dist.providers.contract import Codec, RequestTemplate
 
 LIMITS = BatchLimits(requests=100_000, bytes=255_000_000)

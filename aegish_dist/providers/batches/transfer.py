@@ -1,25 +1,127 @@
-"""Everything that all batch interfaces need of HTTP: small calls, one large upload, and lines."""
+"""Everything that all batch interfaces need of HTTP: small calls, one large upload, and lines.
+
+The requests of a batch as bytes: encoded one after another while they are sent.
+
+A batch of 50,000 requests is 200 MB of nearly the same prompt. Its body exists nowhere as a whole:
+its length is the sum of its requests', and each request is put together when its turn comes.
+
+Searches a provider's list of batches, page by page.
+
+Turns lines of results into results: one line that cannot be read spoils no other.
+"""
 
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
+from aegish_dist.core.batches import BatchRequest, BatchResult
+from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.exchange import (
-    MAX_BODY_BYTES,
-    MaskedReader,
-    Reply,
-    Route,
-    exchange,
-    stream,
-)
+from aegish_dist.providers.contract import RequestTemplate
+from aegish_dist.providers.http import MAX_BODY_BYTES, MaskedReader, Reply, Route, exchange, stream
+
+PIECE_BYTES = 2**18
+"""Bytes that are handed to the connection at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The frame that a provider puts around a batch and around each request in it."""
+
+    head: bytes
+    middle: bytes
+    tail: bytes
+    separator: bytes = b"\n"
+
+
+class RequestEncoder:
+    """Encodes the requests of a model."""
+
+    def __init__(self, template_of: Callable[[int], RequestTemplate], envelope: Envelope) -> None:
+        """Prepare for a model.
+
+        Args:
+            template_of: Returns the request of an epoch that lacks only the command.
+        """
+        self._template_of = template_of
+        self._envelope = envelope
+
+    def size(self, request: BatchRequest, token: str) -> int:
+        """Return the bytes of a request, its envelope and one separator included."""
+        return sum(map(len, self._parts(request, token))) + len(self._envelope.separator)
+
+    def body(
+        self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
+    ) -> "BatchBody":
+        """Return the body that holds these requests.
+
+        Args:
+            requests: Its requests, of which the body keeps commands and keys.
+            start: Bytes before the first request.
+        """
+        kept = tuple(requests)
+        between = max(0, len(kept) - 1) * len(self._envelope.separator)
+        inner = sum(sum(map(len, self._parts(request, token))) for request in kept)
+        size = len(start) + inner + between + len(end)
+        return BatchBody(lambda: self._pieces(token, kept, start, end), size)
+
+    def _pieces(
+        self, token: str, requests: Sequence[BatchRequest], start: bytes, end: bytes
+    ) -> Iterator[bytes]:
+        yield start
+        for index, request in enumerate(requests):
+            if index:
+                yield self._envelope.separator
+            yield from self._parts(request, token)
+        yield end
+
+    def _parts(self, request: BatchRequest, token: str) -> tuple[bytes, ...]:
+        frame = self._envelope
+        body = self._template_of(request.item.epoch).parts(request.command)
+        name = json.dumps(request.item.name(token)).encode("ascii")
+        return frame.head, name, frame.middle, *body, frame.tail
+
+
+class BatchBody(aiohttp.Payload):
+    """A body of known length that is made while it is sent."""
+
+    _autoclose = True
+
+    def __init__(self, pieces: Callable[[], Iterator[bytes]], size: int) -> None:
+        super().__init__(pieces)
+        self._size = size
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Return it as a text; for debugging, because all of it is made."""
+        return b"".join(self._value()).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Send it, and wait whenever the connection is full."""
+        gathered = bytearray()
+        for piece in self._value():
+            gathered += piece
+            if len(gathered) >= PIECE_BYTES:
+                await writer.write(bytes(gathered))
+                gathered.clear()
+        await writer.write(bytes(gathered))
+
 
 CALL_LIMIT_S = 60.0
 """Deadline of a call without an upload, and of each piece of the results."""
@@ -155,3 +257,107 @@ def checked_name(value: object, prefix: str = "") -> str:
     if not (name.startswith(prefix) and _NAME.fullmatch(name.removeprefix(prefix))):
         raise lenient.malformed("the provider's answer holds no usable name")
     return name
+
+
+PAGE_SIZE = 100
+"""Batches per page: the most that each provider gives."""
+MAX_PAGES = 500
+"""Pages after which a list is taken to be endless."""
+CLOCK_SLACK = timedelta(minutes=15)
+"""By how much the clocks of provider and store may differ."""
+
+Batch = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of the list."""
+
+    batches: list[Batch]
+    """In the provider's order."""
+    next: str | None
+    """The word that asks for the next part; None at the end."""
+
+
+async def created_since(
+    page_of: Callable[[str | None], Awaitable[Page]],
+    created_at: Callable[[Batch], datetime | None],
+    since: datetime,
+) -> list[Batch]:
+    """Return the batches that were created since a moment.
+
+    All providers list the newest first, but not all of them promise it: the search ends early only
+    where a page itself is in that order.
+
+    Args:
+        created_at: Reads when a batch was created; None when it cannot be read.
+
+    Raises:
+        ProviderError: A page did not come: then an empty answer would be wrong.
+    """
+    earliest, found, cursor = since - CLOCK_SLACK, [], None
+    for _ in range(MAX_PAGES):
+        page = await page_of(cursor)
+        times = [created_at(batch) or datetime.max.replace(tzinfo=UTC) for batch in page.batches]
+        pairs = zip(page.batches, times, strict=True)
+        found += [batch for batch, time in pairs if time >= earliest]
+        newest_first = times == sorted(times, reverse=True)
+        if page.next is None or (newest_first and times and times[-1] < earliest):
+            return found
+        cursor = page.next
+    raise lenient.malformed("the provider's list of batches does not end")
+
+
+def moment(value: object) -> datetime | None:
+    """Read a time: seconds since 1970, or RFC 3339; None for anything else."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+        if isinstance(value, str):
+            read = datetime.fromisoformat(value)
+            return read if read.tzinfo else read.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
+def refused(error: ProviderError) -> bool:
+    """Whether the provider's answer says that it did not do as it was asked."""
+    return error.status is not None and 400 <= error.status < 500
+
+
+Reader = Callable[[Mapping[str, object]], BatchResult]
+
+
+async def results_of(
+    transfer: Transfer, url: URL, read: Reader
+) -> AsyncGenerator[BatchResult, None]:
+    """Stream the results of a file.
+
+    Yields:
+        One result per line; that of a line which is no JSON has no name.
+
+    Raises:
+        ProviderError: The stream broke off or could not be begun.
+    """
+    async with aclosing(transfer.lines(url)) as lines:
+        async for line in lines:
+            yield _result(transfer, line, read)
+
+
+def _result(transfer: Transfer, line: bytes | None, read: Reader) -> BatchResult:
+    if line is None:
+        return BatchResult("", lenient.malformed(f"a line exceeds {MAX_LINE_BYTES} bytes"))
+    try:
+        payload = transfer.payload(line)
+    except ProviderError as error:
+        return BatchResult("", error)
+    return read(payload)
+
+
+def settled(answer: Callable[[], Completion]) -> Completion | ProviderError:
+    """Return the answer that a function reads, or the error that it raises."""
+    try:
+        return answer()
+    except ProviderError as error:
+        return error

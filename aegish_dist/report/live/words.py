@@ -3,7 +3,7 @@
 Foreign text comes out printable, on one line and without keys.
 """
 
-from aegish_dist.core.batch import BatchState, BatchTotals
+from aegish_dist.core.batches import BatchState, BatchTotals
 from aegish_dist.core.printable import printable
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import (

@@ -23,7 +23,7 @@ from enum import StrEnum
 from itertools import count
 from typing import Any, TypeVar
 
-from aegish_dist.core.batch import Unanswered
+from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat

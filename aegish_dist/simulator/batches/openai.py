@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import BodyPartReader, MultipartReader
 
-from aegish_dist.core.batch import Unanswered
+from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import openai as live

@@ -28,10 +28,9 @@ from aegish_dist.errors import (
     UnservedModelError,
 )
 from aegish_dist.pipeline import evaluate as evaluation
-from aegish_dist.pipeline.attempts import HELD_AFTER_FAILURE_S
+from aegish_dist.pipeline.call_gate import Health
 from aegish_dist.pipeline.caller import Caller, UsageEstimator
-from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
-from aegish_dist.pipeline.waiting import Health
+from aegish_dist.pipeline.evaluate import HELD_AFTER_FAILURE_S, Evaluated, Evaluator
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.protocol import Lease, LeaseRequest

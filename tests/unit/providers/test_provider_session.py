@@ -12,8 +12,7 @@ from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import Baseline
 from aegish_dist.providers.contract import ModelClient
-from aegish_dist.providers.exchange import Route
-from aegish_dist.providers.http import HttpClient
+from aegish_dist.providers.http import HttpClient, Route
 from aegish_dist.providers.session import provider_session
 
 PROMPT = Prompt("guard", "Judge shell commands.", "{command}")

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from aegish_dist.core.batch import BatchState, BatchTotals
+from aegish_dist.core.batches import BatchState, BatchTotals
 from aegish_dist.core.forecast import cost_at_end_usd
 from aegish_dist.core.status import State, may_move
 from aegish_dist.report.live.plain import changed

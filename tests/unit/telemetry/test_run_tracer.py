@@ -238,7 +238,7 @@ def test_attributes_of_calls_have_the_names_of_the_conventions() -> None:
         for name, value in vars(gen_ai_attributes).items()
         if name.startswith("GEN_AI_") and isinstance(value, str)
     }
-    source = Path("aegish_dist/pipeline/traced_calls.py").read_text()
+    source = Path("aegish_dist/pipeline/caller.py").read_text()
     used = {word for word in source.split('"') if word.startswith("gen_ai.")}
     assert used
     assert used <= known

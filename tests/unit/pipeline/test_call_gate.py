@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from aegish_dist.core.verdict import CallError, ErrorClass, Item
-from aegish_dist.pipeline.failing_items import FailingItems
+from aegish_dist.pipeline.call_gate import FailingItems
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 ITEM, OTHER = Item("run", "lab/a", 1, 1), Item("run", "lab/a", 2, 1)

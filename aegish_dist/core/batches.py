@@ -1,0 +1,373 @@
+"""Batches: requests that a provider answers within a day, at half the price of live calls.
+
+A batch holds requests of one model of one run. The provider gives each result the name under which
+it got the request, so that an item is found again whatever the order of the results is.
+
+Decisions about batches: how long to wait, what a failed attempt leaves, what a result means.
+
+Pure: `pipeline/batches` asks the store and the provider, and does what is decided here.
+
+Reading the results of a batch: which line is about which item, and what it says.
+"""
+
+import re
+import secrets
+import string
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+
+from aegish_dist.core.completion import Completion
+from aegish_dist.core.failures import KINDS
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.errors import ProviderError
+
+BATCH_WINDOW_S = 86_400
+"""Seconds within which all three vendors mean to answer a batch. OpenAI and Anthropic then end it,
+finished or not; Gemini ends it after twice as long."""
+TOKEN_CHARACTERS = 16
+"""Characters of a batch's token: lower-case letters and digits."""
+_ALPHABET = string.ascii_lowercase + string.digits
+_NAME = re.compile(
+    rf"([a-z0-9]{{{TOKEN_CHARACTERS}}})-([0-9]{{1,19}})-([0-9]{{1,5}})-([0-9]{{1,5}})"
+)
+
+
+class BatchState(StrEnum):
+    """How far a batch is, in the order of its life."""
+
+    PLANNED = "planned"
+    """Its items are chosen, and the provider knows nothing of it."""
+    CREATING = "creating"
+    """A worker has begun to hand it over; the provider may know it already."""
+    IN_PROGRESS = "in_progress"
+    """The provider has named it and works on it."""
+    COLLECTING = "collecting"
+    """The provider has ended it; its results are being stored."""
+    ENDED = "ended"
+    """All of its results are stored, and what is left of its items is free to be asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem:
+    """An item of a batch: a verdict's natural key without the model, which is the batch's."""
+
+    sample_key: int
+    epoch: int
+    """1-based repeat."""
+    generation: int
+    """0 for the first try, n for the n-th `retry`."""
+
+    def name(self, token: str) -> str:
+        """Return the name of its request, at most 64 characters of what all vendors allow."""
+        return f"{token}-{self.sample_key}-{self.epoch}-{self.generation}"
+
+
+def new_token() -> str:
+    """Return a token that no other batch has."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(TOKEN_CHARACTERS))
+
+
+def read_name(name: str, token: str) -> BatchItem | None:
+    """Return the item that a result's name stands for; None for a name of another batch.
+
+    Args:
+        token: The token of the batch that was asked for its results.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None or found[1] != token:
+        return None
+    return BatchItem(int(found[2]), int(found[3]), int(found[4]))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """One request of a batch."""
+
+    item: BatchItem
+    command: str
+    """The shell command; sent as data, never executed."""
+
+
+class Unanswered(StrEnum):
+    """Why a provider answered a request of a batch with neither a completion nor an error."""
+
+    EXPIRED = "expired"
+    """The batch ended at the end of its window before the request was begun; not charged."""
+    CANCELLED = "cancelled"
+    """The batch was cancelled before the request was begun; not charged."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """One line of a batch's results."""
+
+    name: str
+    """The name that the request was given; untrusted."""
+    answer: Completion | ProviderError | Unanswered
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """State of a batch by its provider."""
+
+    ended: bool
+    """Whether its results can be read: completed, expired, cancelled or failed as a whole."""
+    status: str
+    succeeded: int | None = None
+    """Requests answered so far; None where the provider does not say."""
+    failed: int | None = None
+    """Requests that ended otherwise so far; None where the provider does not say."""
+    problem: str | None = None
+    """Why it failed as a whole, in the provider's words; None when it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """The largest batch that a provider takes."""
+
+    requests: int
+    bytes: int
+    """Bytes of all requests as they are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTotals:
+    """The batches of a model of a run, for `status`."""
+
+    batches: int
+    open: int
+    requests: int
+    answered: int
+    """Items of open ones that the provider says are answered."""
+    oldest_s: float | None = None
+    """Seconds since the oldest open one was handed over; None when none was."""
+    expected_usd: Decimal | None = None
+    """Expected cost of open ones in USD; None when a price is unknown."""
+    problem: str | None = None
+    """The newest problem of open ones, or else of the newest; None when there is none."""
+    states: Mapping[BatchState, int] = field(default_factory=dict)
+    """How many are in each state; states of none are left out."""
+    starts_in_s: float = 0.0
+    """Seconds until its items are asked in batches; 0 when they are."""
+    live: int = 0
+    """Items that are asked live because batches gave no answer; counted while none is open."""
+
+
+MAX_TRIES = 3
+"""Batches after which an item that got no verdict in any of them is asked live."""
+POLL_SHARE = 0.1
+"""A batch is looked at again after this share of its age."""
+MAX_DOUBLINGS = 16
+UNKNOWN_AFTER_S = 2 * BATCH_WINDOW_S + 7_200
+"""Seconds after which a batch that its provider does not know is taken to have ended: Gemini's end
+last, after two windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPace:
+    """The pauses between two looks at a batch, all of them multiples of the first one."""
+
+    first_s: float = 10.0
+    """Seconds until a batch that was handed over is looked at, and after a first failure."""
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds between two looks at most."""
+        return 30 * self.first_s
+
+    @property
+    def lease_s(self) -> float:
+        """Seconds without a sign of life after which another worker takes a batch."""
+        return max(3.0, 6 * self.first_s)
+
+    @property
+    def certain_s(self) -> float:
+        """Seconds after an attempt to create from which a provider's list is complete."""
+        return 30 * self.first_s
+
+    def next_poll_s(self, age_s: float) -> float:
+        """Return the seconds until the next look at a batch."""
+        return min(self.longest_s, max(self.first_s, age_s * POLL_SHARE))
+
+    def after_failures_s(self, failures: int, asked_s: float | None = None) -> float:
+        """Return the seconds until the next request after some that failed.
+
+        Args:
+            failures: How many failed in a row, at least 1.
+            asked_s: Seconds that the provider asked to wait; None: it did not say.
+        """
+        doubled_s = self.first_s * float(2 ** min(failures - 1, MAX_DOUBLINGS))
+        return max(min(self.longest_s, doubled_s), asked_s or 0.0)
+
+
+def may_exist(status: int | None) -> bool:
+    """Return whether a failed attempt to create a batch may have created it.
+
+    Only a refusal (4xx) says that it has not. A 408 comes from a proxy that waited for
+    the provider.
+
+    Args:
+        status: HTTP status of the failure, None when there was no response.
+    """
+    return status is None or not 400 <= status < 500 or status == 408
+
+
+def is_permanent(error_class: ErrorClass) -> bool:
+    """Return whether an errored result is the row's own, if the model answers others.
+
+    As with a live call that is not tried again: its request was refused. All other classes pass,
+    or belong to the key, the account or the host, and the item is asked again.
+    """
+    return KINDS[error_class] == KINDS[ErrorClass.BAD_REQUEST]
+
+
+@dataclass(frozen=True, slots=True)
+class SizedItem:
+    """An item as it would be sent."""
+
+    item: BatchItem
+    bytes: int
+    usd: Decimal | None
+    """Expected cost; None when a price is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The items of one batch."""
+
+    items: tuple[BatchItem, ...]
+    """In their order."""
+    expected_usd: Decimal | None
+    """Expected cost; None when a price is unknown."""
+    short_of_money: bool = False
+    """Whether it ends where it does because the caps leave no more money."""
+
+
+def cut(items: Iterable[SizedItem], limits: BatchLimits, left_usd: Decimal | None) -> Cut:
+    """Take the items of the next batch from the front of those that are missing.
+
+    Args:
+        items: Those that are in no batch; read no further than the batch goes.
+        left_usd: Money that the caps leave; None: no cap.
+    """
+    taken: list[BatchItem] = []
+    size, usd, known, short = 0, Decimal(0), True, False
+    for each in items:
+        size, usd = size + each.bytes, usd + (each.usd or 0)
+        # A request that is too large by itself is the provider's to refuse.
+        if taken and (len(taken) == limits.requests or size > limits.bytes):
+            usd -= each.usd or 0
+            break
+        if left_usd is not None and usd > left_usd:
+            usd, short = usd - (each.usd or 0), True
+            break
+        taken.append(each.item)
+        known = known and each.usd is not None
+    return Cut(tuple(taken), usd if known else None, short)
+
+
+class ResultKind(StrEnum):
+    """Kinds of results, under whose names they are counted."""
+
+    SUCCEEDED = "succeeded"
+    REFUSED = "refused"
+    """An error that is the row's own, if the model answers others."""
+    ERRORED = "errored"
+    """Any other error: the item is asked again."""
+    EXPIRED = "expired"
+    """Not begun when the window of the batch ended."""
+    CANCELLED = "cancelled"
+    """Not begun when the batch was cancelled."""
+    MISSING = "missing"
+    DUPLICATE = "duplicate"
+    """A further line about an item, which is ignored."""
+    FOREIGN = "foreign"
+    """A line about nothing that was asked, which is ignored."""
+    MALFORMED = "malformed"
+    """A line that cannot be read, so that its item counts as missing."""
+
+
+_UNANSWERED = {
+    Unanswered.EXPIRED: ResultKind.EXPIRED,
+    Unanswered.CANCELLED: ResultKind.CANCELLED,
+}
+
+
+@dataclass(slots=True)
+class ResultReader:
+    """Reads the lines of one batch, in any order, and counts them."""
+
+    token: str
+    asked: Collection[BatchItem]
+    counts: Counter[ResultKind] = field(default_factory=Counter)
+    """Lines so far by kind; items without one after `finish`."""
+    refused: dict[BatchItem, ProviderError] = field(default_factory=dict)
+    """Errors that are the rows' own, if the model answers others."""
+    problems: dict[BatchItem, str] = field(default_factory=dict)
+    _seen: set[BatchItem] = field(default_factory=set)
+    _settled: set[BatchItem] = field(default_factory=set)
+    """Answered items with the batch's own names that were settled before a break."""
+
+    def read(self, result: BatchResult) -> tuple[BatchItem, Completion] | None:
+        """Take a line; return the item and its completion, None when it holds none to store."""
+        if not result.name:
+            self.counts[ResultKind.MALFORMED] += 1
+            return None
+        item = read_name(result.name, self.token)
+        if item is None or item not in self.asked:
+            self.counts[ResultKind.FOREIGN] += 1
+            if item is not None and isinstance(result.answer, Completion):
+                self._settled.add(item)
+            return None
+        if item in self._seen:
+            self.counts[ResultKind.DUPLICATE] += 1
+            return None
+        self._seen.add(item)
+        match result.answer:
+            case Completion() as completion:
+                self.counts[ResultKind.SUCCEEDED] += 1
+                return item, completion
+            case Unanswered() as unanswered:
+                self._note(item, _UNANSWERED[unanswered], unanswered.value)
+            case ProviderError() as error if is_permanent(ErrorClass(error.error_class)):
+                self.counts[ResultKind.REFUSED] += 1
+                self.refused[item] = error
+            case error:
+                self._note(item, ResultKind.ERRORED, str(error))
+        return None
+
+    def _note(self, item: BatchItem, kind: ResultKind, problem: str) -> None:
+        self.counts[kind] += 1
+        self.problems[item] = problem
+
+    def finish(self) -> None:
+        """Count the items that had no line."""
+        for item in self.asked:
+            if item not in self._seen:
+                self._note(item, ResultKind.MISSING, "the provider left it out of the results")
+
+    def lacks_answers(self, succeeded: int | None) -> bool:
+        """Return whether fewer answers came than there are by the provider's own count.
+
+        Args:
+            succeeded: That count; None when it gives none.
+        """
+        return self.counts[ResultKind.SUCCEEDED] + len(self._settled) < (succeeded or 0)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the lines are those of another batch."""
+        own = self._seen or self._settled
+        return not own and self.counts[ResultKind.FOREIGN] > 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no line was about an item of the batch."""
+        return not self._seen
+
+    def numbers(self) -> Mapping[str, int]:
+        """Return the counts as they are stored."""
+        return {kind.value: number for kind, number in self.counts.items() if number}
