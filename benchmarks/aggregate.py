@@ -1,7 +1,7 @@
 """How fast verdicts are counted and moved when there are millions of them.
 
-Run `python benchmarks/aggregate.py [--rows 10000000] [--moved 1000000] [--repeats 3] [count]
-[move]`. With ten million it takes ten minutes and 12 GB of disk.
+Run `python benchmarks/aggregate.py [--rows 2000000] [--moved 1000000] [--repeats 3] [count]
+[move]`. It takes ten minutes and 3 GB of disk.
 
 count:  `aggregate` of eleven models and 400 binaries, percentiles included, timed from the command
         line: before PostgreSQL vacuumed, which `verdicts import` sees to and which else takes it
@@ -166,7 +166,7 @@ def move(home: Path, rows: int, repeats: int) -> None:
 
 @click.command(help=laid_out(__doc__))
 @click.argument("sections", nargs=-1, type=click.Choice(SECTIONS))
-@click.option("--rows", default=10_000_000, show_default=True, help="Verdicts to count.")
+@click.option("--rows", default=2_000_000, show_default=True, help="Verdicts to count.")
 @click.option("--moved", default=1_000_000, show_default=True, help="Verdicts to move.")
 @click.option("--repeats", default=3, show_default=True)
 def main(sections: tuple[str, ...], rows: int, moved: int, repeats: int) -> None:

@@ -18,7 +18,7 @@ from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.codes import error_class_of
-from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.per_model import PerModel, prepare_counting
 from aegish_dist.db.statements import counting_statement, statement
 from aegish_dist.db.tables import RunModelRow
 from aegish_dist.db.text import decode_text
@@ -72,24 +72,21 @@ def failures_by_model(session: Session, run_id: str) -> dict[str, tuple[FailureK
     return {model: tuple(found) for model, found in kinds.items()}
 
 
-def unanswered_by_model(session: Session, run: Run) -> dict[str, Mapping[ErrorClass, int]]:
+def unanswered_by_model(session: Session, run: Run) -> Mapping[str, Mapping[ErrorClass, int]]:
     """Return how many verdicts of each model have no answer, and why.
 
     Returns:
         By model, of each item the newest verdict; a reason that did not occur is absent.
     """
     models = PerModel.of(session, run)
-
-    def count(reader: Session, model: str) -> Counter[ErrorClass]:
-        found: Counter[ErrorClass] = Counter()
-        for row in models.newest(reader, _COUNT_UNANSWERED, model):
+    prepare_counting(session)
+    found: dict[str, Counter[ErrorClass]] = {model: Counter() for model in models.keys}
+    for model, reasons in found.items():
+        for row in models.newest(session, _COUNT_UNANSWERED, model):
             error_class = error_class_of(row.code)
             if error_class is not None:
-                found[error_class] += row.verdicts
-        return found
-
-    with models.readers(session) as readers:
-        return dict(zip(models.keys, readers.map(count, models.keys), strict=True))
+                reasons[error_class] += row.verdicts
+    return found
 
 
 def failed_kinds(

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import VerdictSet
-from aegish_dist.db.per_model import PerModel, Readers
+from aegish_dist.db.per_model import PerModel, prepare_counting
 from aegish_dist.db.statements import counting_statement
 
 _HASH_VERDICTS = counting_statement("hash_verdicts")
@@ -57,24 +57,22 @@ def local_hash(verdicts: int, row_hashes: int | None) -> str:
 
 
 def unchanged_models(
-    readers: Readers, models: PerModel, known: Mapping[str, VerdictSet]
+    session: Session, models: PerModel, known: Mapping[str, VerdictSet]
 ) -> set[str]:
     """Return the models whose verdicts that count are still those that were known."""
-    familiar = [model for model in models.keys if model in known]
-
-    def is_same(session: Session, model: str) -> bool:
+    unchanged = set()
+    for model in models.keys & known.keys():
         (row,) = models.newest(session, _HASH_VERDICTS, model)
-        return local_hash(row.verdicts, row.row_hashes) == known[model].local_hash
-
-    same = readers.map(is_same, familiar)
-    return {model for model, unchanged in zip(familiar, same, strict=True) if unchanged}
+        if local_hash(row.verdicts, row.row_hashes) == known[model].local_hash:
+            unchanged.add(model)
+    return unchanged
 
 
 def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) -> bool:
     """Return whether the verdicts of all models of a run are still those that were known."""
     models = PerModel.of(session, run)
-    with models.readers(session) as readers:
-        return unchanged_models(readers, models, known) == set(models.keys) == set(known)
+    prepare_counting(session)
+    return unchanged_models(session, models, known) == set(models.keys) == set(known)
 
 
 def _hash(lines: Iterable[str]) -> str:

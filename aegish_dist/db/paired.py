@@ -7,7 +7,6 @@ integers: the cells of a pair are a count over two columns, whatever the number 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Row
@@ -21,7 +20,7 @@ from aegish_dist.core.side import Side
 from aegish_dist.core.tally import Findings
 from aegish_dist.db.codes import finding_of
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
-from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.per_model import PerModel, prepare_counting
 from aegish_dist.db.statements import counting_statement, statement
 
 _READ_SAMPLES = statement("read_samples")
@@ -48,10 +47,9 @@ def read_answers(
         changed = () if overlays is None else overlays[run.run_id].samples
         places = samples.places(session, run.run_id, changed)
         asked = [side for side in sides if side.run_id == run.run_id]
-        query = partial(_answers_of, models)
-        with models.readers(session) as readers:
-            for side, row in zip(asked, readers.map(query, asked), strict=True):
-                rows[side] = places, row
+        prepare_counting(session)
+        for side in asked:
+            rows[side] = places, models.newest(session, _READ_ANSWERS, side.model)[0]
     return PairedAnswers(
         kinds=samples.kinds,
         kind=samples.kind,
@@ -76,10 +74,6 @@ def parser_versions(session: Session, sides: Iterable[Side], run: Run) -> dict[S
 
 _Places = Mapping[int, int]
 """By key of a sample, its place in every column; -1 for one that an overlay leaves out."""
-
-
-def _answers_of(models: PerModel, session: Session, side: Side) -> Row[Any]:
-    return models.newest(session, _READ_ANSWERS, side.model)[0]
 
 
 def _column(length: int, places: _Places, row: Row[Any], ways: "_Ways") -> list[int]:

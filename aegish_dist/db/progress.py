@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.codes import error_class_of, outcome_of
-from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.per_model import PerModel, prepare_counting
 from aegish_dist.db.retries import unanswered_retries
 from aegish_dist.db.statements import counting_statement
 
@@ -40,7 +40,6 @@ def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Pro
     """Return how far each model of a run is.
 
     Args:
-        session: Transaction of the caller. Of a large run, what it wrote itself is not seen.
         window_s: Seconds over which the rate is taken, above 0.
 
     Returns:
@@ -50,14 +49,13 @@ def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Pro
     awaiting = unanswered_retries(session, run.run_id)
     window = {"window_s": float(window_s)}
 
-    def progress(reader: Session, model: str) -> Progress:
-        newest = models.newest(reader, _COUNT_PROGRESS, model, **window)
-        replaced = models.superseded(reader, _COUNT_PROGRESS, model, **window)
-        return _progress(newest, replaced, awaiting.get(model, 0), window_s)
-
-    with models.readers(session) as readers:
-        found = readers.map(progress, models.keys)
-        return dict(zip(models.keys, found, strict=True))
+    prepare_counting(session)
+    found = {}
+    for model in models.keys:
+        newest = models.newest(session, _COUNT_PROGRESS, model, **window)
+        replaced = models.superseded(session, _COUNT_PROGRESS, model, **window)
+        found[model] = _progress(newest, replaced, awaiting.get(model, 0), window_s)
+    return found
 
 
 def costs_of(progress: Mapping[str, Progress]) -> dict[str, Decimal]:

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Row
@@ -15,7 +15,7 @@ from aegish_dist.core.sample import Target
 from aegish_dist.core.tally import Findings
 from aegish_dist.db.codes import finding_of
 from aegish_dist.db.overlays import OverlayInRun
-from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.per_model import PerModel, prepare_counting
 from aegish_dist.db.statements import counting_statement, statement
 
 _SAMPLES_OF_RUN = statement("samples_of_run")
@@ -31,11 +31,11 @@ def judged_samples(
     """
     models = PerModel.of(session, run)
     found: defaultdict[int, dict[str, Findings]] = defaultdict(dict)
-    with models.readers(session) as readers:
-        ids = [spec.id for spec in run.models]
-        for model, row in zip(ids, readers.map(partial(_answers_of, models), ids), strict=True):
-            for key, codes in zip(row.keys.split(), row.codes.split(), strict=True):
-                found[int(key)][model] = _findings(codes)
+    prepare_counting(session)
+    for spec in run.models:
+        (row,) = models.newest(session, _READ_ANSWERS, spec.id)
+        for key, codes in zip(row.keys.split(), row.codes.split(), strict=True):
+            found[int(key)][spec.id] = _findings(codes)
     changes = {each.key: each.change for each in (overlay.samples if overlay else ())}
     rows = session.execute(_SAMPLES_OF_RUN, {"run": run.run_id})
     return [
@@ -43,10 +43,6 @@ def judged_samples(
         for row in rows
         for sample in _sample(row, changes.get(row.key), found.get(row.key, {}))
     ]
-
-
-def _answers_of(models: PerModel, session: Session, model: str) -> Row[Any]:
-    return models.newest(session, _READ_ANSWERS, model)[0]
 
 
 @cache

@@ -1,13 +1,12 @@
 """Counting: from millions of verdicts to what every metric is made from.
 
-Model by model, two statements each, four models at once: ten million verdicts of eleven models
-take four cores about five seconds.
+Model by model, two statements each.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row
@@ -23,22 +22,19 @@ from aegish_dist.core.tally import CONFIDENCE_BINS, Cell, ConfidenceCell, Findin
 from aegish_dist.db.codes import finding_of
 from aegish_dist.db.identity import AlikeVerdicts, identity_of, unchanged_models
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
-from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.per_model import PerModel, prepare_counting
 from aegish_dist.db.statements import counting_statement
 from aegish_dist.db.totals import Totals, add_up
 
 TARGETS = {True: Target.MALICIOUS, False: Target.HARMLESS}
 
 _COUNT_VERDICTS = counting_statement("count_verdicts")
-_COUNT_CLUSTERS = counting_statement("count_clusters")
 _COUNT_ITEMS_OF_MANY_EPOCHS = counting_statement("count_items_of_many_epochs")
 
 _VERDICTS_OF_SAMPLES = counting_statement("verdicts_of_samples")
 
 _SUMS = ("verdicts", "sum_c", "sum_c2", "sum_c4", "sum_d2", "sum_d4")
 """Fields of a `ConfidenceCell` that are sums over verdicts."""
-
-NOTHING_PLANNED = dict.fromkeys(Target, 0)
 
 _Codes = tuple[int, ...]
 
@@ -84,72 +80,32 @@ def count_models(
 
     Args:
         session: Transaction of the caller; `REPEATABLE READ` makes the counts one picture while
-            workers still write. Of a large run, what the transaction itself wrote is not seen.
+            workers still write.
         overlays: Corrections of labels, each of which gives a tally of its own.
 
     Yields:
-        One entry per model of the run, sorted by model, those without a verdict included. While
-        one is used the next ones are counted.
+        One entry per model of the run, sorted by model, those without a verdict included.
     """
     models = PerModel.of(session, run)
-    with models.readers(session) as readers:
-        unchanged = unchanged_models(readers, models, known)
-        changed = [spec.id for spec in run.models if spec.id not in unchanged]
-        move = partial(_move, overlays)
-        asks = (_count, add_up, move)
-        queries = [partial(ask, models, model) for model in changed for ask in asks]
-        parts: Iterator[Any] = readers.map(lambda reader, query: query(reader), queries)
-        for spec in run.models:
-            if spec.id in unchanged:
-                yield Counted(spec, known[spec.id], ())
-            else:
-                counts, totals, moved = next(parts), next(parts), next(parts)
-                identity = replace(counts.identity, local_hash=totals.local_hash)
-                tally = _tally(run, spec, counts, totals)
-                tallies = (
-                    relabelled(tally, each, overlay.planned(run, spec.id))
-                    for overlay, each in zip(overlays, moved, strict=True)
-                )
-                if run.imported:
-                    tallies = (each.as_imported for each in tallies)
-                yield Counted(spec, identity, tuple(tallies))
-
-
-def count_cells(
-    session: Session, run: Run, models: Sequence[str], overlays: Sequence[OverlayInRun]
-) -> dict[str, list[tuple[Cell, ...]]]:
-    """Count the verdicts of some models by what they say, and nothing else of them.
-
-    Args:
-        overlays: Corrections of labels, each of which gives cells of its own.
-
-    Returns:
-        By model, its cells under each overlay; where no label changes, of no category.
-    """
-    of_run = PerModel.of(session, run)
-    move = partial(_move, overlays)
-    relabels = any(overlay.samples for overlay in overlays)
-    count = _count_clusters if run.epochs == 1 and not relabels else _count_cells
-    queries = [partial(ask, of_run, model) for model in models for ask in (count, move)]
-    with of_run.readers(session) as readers:
-        parts: Iterator[Any] = readers.map(lambda reader, query: query(reader), queries)
-        counted = {model: (next(parts), next(parts)) for model in models}
-    return {
-        model: [
-            relabelled(ModelTally(model, False, 0, 0, cells), each, NOTHING_PLANNED).cells
-            for each in moved
-        ]
-        for model, (cells, moved) in counted.items()
-    }
-
-
-def _count_cells(models: PerModel, model: str, session: Session) -> tuple[Cell, ...]:
-    return _count(models, model, session).cells
-
-
-def _count_clusters(models: PerModel, model: str, session: Session) -> tuple[Cell, ...]:
-    """Count without regard to categories, in half the time."""
-    return _cells(_items_of_many_epochs(models.newest(session, _COUNT_CLUSTERS, model)))
+    prepare_counting(session)
+    unchanged = unchanged_models(session, models, known)
+    for spec in run.models:
+        if spec.id in unchanged:
+            yield Counted(spec, known[spec.id], ())
+            continue
+        counts = _count(models, spec.id, session)
+        totals = add_up(models, spec.id, session)
+        tally = _tally(run, spec, counts, totals)
+        tallies = (
+            relabelled(tally, moved, overlay.planned(run, spec.id))
+            for overlay, moved in zip(
+                overlays, _move(overlays, models, spec.id, session), strict=True
+            )
+        )
+        if run.imported:
+            tallies = (each.as_imported for each in tallies)
+        identity = replace(counts.identity, local_hash=totals.local_hash)
+        yield Counted(spec, identity, tuple(tallies))
 
 
 def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelTally:

@@ -1,6 +1,6 @@
 """Verdicts out of the store as JSON or CSV, which PostgreSQL writes itself.
 
-Part by part, several side by side: a part is what one model said about a range of samples. So
+Part by part: a part is what one model said about a range of samples. So
 memory holds some ten thousand verdicts however large the run is, and their order is fixed.
 """
 
@@ -24,7 +24,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_record import FIELDS, RecordField
 from aegish_dist.db.judgements import Judgements
-from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.per_model import PerModel, prepare_counting
 from aegish_dist.db.sample_ranges import sample_ranges
 from aegish_dist.db.statements import fragment
 from aegish_dist.db.text import ESCAPE
@@ -158,11 +158,9 @@ def export(
     statements = (_csv(judgements.sql) if columns else None, _json(judgements.sql))
     values = judgements.values
 
-    def read(reader: Session, part: _Part) -> Result:
-        return use(_export(reader, statements, part._asdict() | values))
-
-    with models.readers(session) as readers:
-        yield from readers.map(read, parts)
+    prepare_counting(session)
+    for part in parts:
+        yield use(_export(session, statements, part._asdict() | values))
 
 
 def _parts(session: Session, run: Run, models: PerModel) -> Iterator[_Part]:

@@ -25,7 +25,7 @@ from aegish_dist.core.verdict_grid import (
 )
 from aegish_dist.db.codes import error_class_of, finding_of, outcome_of
 from aegish_dist.db.judgements import CODES, MARKS, marks_of
-from aegish_dist.db.per_model import PerModel, Readers
+from aegish_dist.db.per_model import PerModel, prepare_counting
 from aegish_dist.db.sample_ranges import SampleRange, sample_ranges
 from aegish_dist.db.statements import CountingStatement, counting_statement, statement
 from aegish_dist.db.text import ESCAPE, decode_text
@@ -33,8 +33,6 @@ from aegish_dist.db.text import ESCAPE, decode_text
 TEXT_CHARS = 20_000
 """Characters of a text; what is longer is cut."""
 PART_VERDICTS = 4_000
-SIDE_BY_SIDE_FROM = 20_000
-"""Verdicts from which a second session is worth its connection: texts are packed meanwhile."""
 
 Result = TypeVar("Result")
 
@@ -89,14 +87,10 @@ class VerdictGrid:
         asked = len(self._places) * self._run.epochs
         step = commands * max(1, PART_VERDICTS // (commands * max(1, asked)))
 
-        def read(session: Session, part: SampleRange) -> Result:
-            session.execute(_SETTINGS)
-            return use(self._read(session, part, texts))
-
-        many = self._run.samples * asked >= SIDE_BY_SIDE_FROM
-        parts = list(sample_ranges(self._session, self._run.run_id, step))
-        with Readers(self._session, side_by_side=many) as readers:
-            yield from readers.map(read, parts)
+        prepare_counting(self._session)
+        self._session.execute(_SETTINGS)
+        for part in list(sample_ranges(self._session, self._run.run_id, step)):
+            yield use(self._read(self._session, part, texts))
 
     def _read(self, session: Session, part: SampleRange, texts: bool) -> GridPart:
         rows = session.execute(_COMMANDS, self._changes | part.bounds()).all()

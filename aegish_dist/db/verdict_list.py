@@ -7,7 +7,6 @@ key's index alone.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from sqlalchemy.orm import Session
 
@@ -15,7 +14,7 @@ from aegish_dist.core.listing import ListedPart, VerdictFilter
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.db.listed_verdicts import ListedVerdicts
-from aegish_dist.db.per_model import PerModel, Readers
+from aegish_dist.db.per_model import PerModel, prepare_counting
 from aegish_dist.db.sample_ranges import SampleRange, datasets_of, range_edges
 from aegish_dist.db.statements import statement
 
@@ -24,18 +23,8 @@ STEP_VERDICTS = 2_000
 PART_VERDICTS = 50_000
 FILE_VERDICTS = 6_000
 """The same of a list without a limit, whose parts are held in memory whole."""
-PARTS_ALONE = 3
 
 _CATEGORIES = statement("list_categories")
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of a list."""
-
-    samples: SampleRange
-    limit: int | None
-    """Verdicts to read at most; None: all that match."""
 
 
 @dataclass(slots=True)
@@ -54,11 +43,6 @@ class _Progress:
     @property
     def done(self) -> bool:
         return self.limit is not None and self.matched >= self.limit + self.counted
-
-    @property
-    def nearly_done(self) -> bool:
-        """Whether parts like those that were read will soon hold the rest."""
-        return self.limit is not None and self.limit + self.counted <= 10 * self.matched
 
     def cut(self, part: ListedPart) -> ListedPart:
         """Take a part into account, and return as much of it as the limit leaves."""
@@ -100,31 +84,11 @@ class VerdictList:
         if self._chosen.flipped and self._run.epochs == 1:
             return
         progress = _Progress(limit, counted)
-        for part in self._in_turn(self._parts(progress), progress):
-            yield progress.cut(part)
+        prepare_counting(self._session)
+        for samples in self._ranges(FILE_VERDICTS if limit is None else PART_VERDICTS):
+            yield progress.cut(self._verdicts.read(self._session, samples, progress.room))
             if progress.done:
                 return
-
-    def _parts(self, progress: "_Progress") -> Iterator[_Part]:
-        largest = FILE_VERDICTS if progress.limit is None else PART_VERDICTS
-        for samples in self._ranges(largest):
-            yield _Part(samples, progress.room)
-
-    def _in_turn(self, parts: Iterator[_Part], progress: "_Progress") -> Iterator[ListedPart]:
-        """Read parts; side by side only where many are left: other sessions have to connect."""
-        with Readers(self._session, side_by_side=False):
-            for number, part in enumerate(parts):
-                if number >= PARTS_ALONE and not progress.nearly_done:
-                    parts = chain([part], parts)
-                    break
-                yield self._read(self._session, part)
-            else:
-                return
-        with self._models.readers(self._session) as readers:
-            yield from readers.map(self._read, parts)
-
-    def _read(self, session: Session, part: _Part) -> ListedPart:
-        return self._verdicts.read(session, part.samples, part.limit)
 
     def _ranges(self, largest_part: int) -> Iterator[SampleRange]:
         step = max(1, STEP_VERDICTS // (len(self._verdicts.compared) * self._run.epochs))

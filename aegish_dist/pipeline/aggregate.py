@@ -12,7 +12,6 @@ from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot, VerdictSet, snapshot_document
-from aegish_dist.core.tally import Cell
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.identity import is_unchanged, joint_identity
 from aegish_dist.db.overlays import OverlayInRun
@@ -21,7 +20,7 @@ from aegish_dist.db.snapshots import find_snapshot, save_snapshot
 from aegish_dist.db.tally import count_models
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
-from aegish_dist.pipeline.rank_models import p_of_pairs
+from aegish_dist.pipeline.rank_models import PairP, p_of_pairs
 from aegish_dist.telemetry.tracing import span
 
 ONE_VIEW: IsolationLevel = "REPEATABLE READ"
@@ -59,11 +58,9 @@ def aggregate(
         measured: list[list[ModelMetrics]] = [[] for _ in opinions]
         distinct = list(dict.fromkeys(overlays))
         places = [distinct.index(overlay) for overlay in overlays]
-        cells: dict[str, Sequence[Sequence[Cell]]] = {}
         for each in count_models(session, run, _known(earlier), distinct):
             identities[each.spec.id] = each.identity
             if each.tallies:
-                cells[each.spec.id] = [tally.cells for tally in each.tallies]
                 for place, opinion, models in zip(places, opinions, measured, strict=True):
                     models.append(measure(each.tallies[place], opinion.rule))
         joint = joint_identity(identities)
@@ -73,7 +70,9 @@ def aggregate(
                 "shows how far it is"
             )
         rules = [(each.rule, place) for each, place in zip(opinions, places, strict=True)]
-        pairs = p_of_pairs(session, run, rules, distinct, cells) if cells else [None] * len(rules)
+        pairs: Sequence[PairP | None] = [None] * len(rules)
+        if any(measured):
+            pairs = p_of_pairs(session, run, rules, distinct)
         with span("snapshot", run_id):
             return [
                 save_snapshot(

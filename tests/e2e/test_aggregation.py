@@ -117,7 +117,9 @@ def test_a_worker_that_only_aggregates(cluster: Cluster) -> None:
     wait_until_aggregated(cluster, run_id)
 
     assert snapshots(cluster) == 1
-    wait_until(lambda: cluster.status(left).workers == 0, "the killed worker to be gone", DEADLINE_S)
+    wait_until(
+        lambda: cluster.status(left).workers == 0, "the killed worker to be gone", DEADLINE_S
+    )
     assert cluster.waiting(left, MODELS[0]) == 10
     aggregator.terminate()
     assert aggregator.wait(DEADLINE_S) == 0

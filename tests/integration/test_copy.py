@@ -18,7 +18,7 @@ from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.recording import Recording
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.db import per_model, verdict_export
+from aegish_dist.db import verdict_export
 from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.tables import RunModelRow, SampleRow
 from aegish_dist.db.verdict_copy import copy_verdicts
@@ -87,7 +87,6 @@ def _manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param != "at once":
         monkeypatch.setattr(verdict_lines, "CHUNK_BYTES", 300)
         monkeypatch.setattr(verdict_export, "PART_ROWS", 3)
-        monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     if request.param == "in processes":
         monkeypatch.setattr(importing, "PROCESSES_FROM_BYTES", 0)
 
@@ -129,9 +128,8 @@ def test_exports_agree(engine: Engine, tmp_path: Path) -> None:
 def test_parts_of_an_export_are_in_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By model, dataset, sample, epoch and generation, however many sessions write."""
+    """By model, dataset, sample, epoch and generation."""
     monkeypatch.setattr(verdict_export, "PART_ROWS", 5)
-    monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     lines = [
         a_line(f"echo {number:02}", model=model, dataset=dataset, epoch=epoch)
         for epoch in (2, 1)

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
@@ -15,8 +14,6 @@ from aegish_dist.db.verdict_tables import VerdictRow
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.compare import compare_models
 from aegish_dist.pipeline.import_verdicts import import_verdicts
-
-LARGE = "aegish_dist.pipeline.rank_models.SIDE_BY_SIDE_FROM"
 
 
 def lines(model: str, wrong: int, *, clustered: bool, of: int = 100) -> list[dict[str, Any]]:
@@ -52,19 +49,13 @@ def test_a_stderr_of_zero_decides_nothing(engine: Engine, tmp_path: Path) -> Non
     assert compare_models(engine, run).tie_groups == [["lab/a", "lab/b"], ["lab/c"]]
 
 
-def test_large_runs_are_ranked_from_sums_of_clusters(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same groups under every rule set as from pairs, also when one model alone changed."""
+def test_one_changed_model_is_ranked_as_all_counted_again(engine: Engine, tmp_path: Path) -> None:
+    """Samples that only one of two models has scored are in no pair."""
     wrong = {"lab/a": 0, "lab/b": 2, "lab/c": 20, "lab/d": 24}
     run = run_of(engine, tmp_path, wrong, clustered=True)
     opinions = [Opinion(rule) for rule in RULES.values()]
-
-    from_pairs = [each.document for each in aggregate(engine, run, opinions)]
-    monkeypatch.setattr(LARGE, 0)
-    from_sums = [each.document for each in aggregate(engine, run, opinions, recount=True)]
-    assert from_sums == from_pairs
-    assert {each[1] for each in groups(from_sums[0]).values()} == {1, 2}
+    first, *_ = aggregate(engine, run, opinions)
+    assert {each[1] for each in groups(first.document).values()} == {1, 2}
 
     with Session(engine) as session, session.begin():
         key = session.scalar(select(RunModelRow.id).where(RunModelRow.model == "lab/d"))
@@ -74,14 +65,3 @@ def test_large_runs_are_ranked_from_sums_of_clusters(
     one_changed = aggregate(engine, run, [Opinion()])[0].document
     assert one_changed == aggregate(engine, run, [Opinion()], recount=True)[0].document
     assert one_changed == aggregate(engine, run, [Opinion()])[0].document
-
-
-def test_samples_without_clusters_are_paired_in_large_runs_too(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sums say nothing about them."""
-    run = run_of(engine, tmp_path, {"lab/a": 0, "lab/b": 2}, clustered=False)
-    (small,) = aggregate(engine, run, [Opinion()])
-    monkeypatch.setattr(LARGE, 0)
-    (large,) = aggregate(engine, run, [Opinion()], recount=True)
-    assert large.document == small.document

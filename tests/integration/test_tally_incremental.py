@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, event, select, text
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import QueuePool
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.opinion import Opinion
@@ -16,9 +15,6 @@ from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import Timing, Verdict
-from aegish_dist.db import per_model
-from aegish_dist.db.progress import model_progress
-from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import RunRow, SnapshotRow
 from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
@@ -219,34 +215,8 @@ def test_a_newer_version_of_a_rule_counts_everything(engine: Engine, stored: Sto
     assert models_counted(sent) == 3
 
 
-@pytest.mark.parametrize("retried", [False, True])
-def test_side_by_side_is_the_same(
-    engine: Engine, stored: StoredRun, monkeypatch: pytest.MonkeyPatch, retried: bool
-) -> None:
-    """Several sessions count what one session counts, and see what it sees."""
-    if retried:
-        with Session(engine) as session, session.begin():
-            again = {stored.item(LS, model="test/a", generation=1): BLOCKED}
-            answer(session, stored, again)
-    with Session(engine) as session:
-        run = load_run(session, stored.run_id)
-        alone = (tallies(session, stored.run_id), model_progress(session, run, 15))
-    (snapshot,) = aggregate(engine, stored.run_id, [Opinion()])
-    monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
-    with Session(engine) as session:
-        assert (tallies(session, stored.run_id), model_progress(session, run, 15)) == alone
-    (together,) = aggregate(engine, stored.run_id, [Opinion()], recount=True)
-
-    assert as_bytes(together) == as_bytes(snapshot)
-    assert isinstance(engine.pool, QueuePool)
-    assert engine.pool.checkedout() == 0
-
-
-def test_side_by_side_is_one_picture(
-    engine: Engine, stored: StoredRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_count_is_one_picture(engine: Engine, stored: StoredRun) -> None:
     """Verdicts that come in while models are counted are not seen by any of them."""
-    monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
     repeatable = engine.execution_options(isolation_level="REPEATABLE READ")
     with Session(repeatable) as session:
         before = tallies(session, stored.run_id)

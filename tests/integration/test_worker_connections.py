@@ -8,7 +8,6 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
-from aegish_dist.db import per_model
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.models import CatalogCredentials
@@ -28,10 +27,9 @@ def nowhere() -> Iterator[Engine]:
 
 
 def test_a_recount_takes_no_connection_from_look_ups_and_inserts(
-    engine: Engine, nowhere: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, nowhere: Engine
 ) -> None:
-    """Counting a large run, several models at once, goes by connections of its own; calls do not."""
-    monkeypatch.setattr(per_model, "SIDE_BY_SIDE_FROM", 0)
+    """Counting a run goes by a connection of its own; calls do not."""
     models = tuple(a_model(f"test/{number}") for number in range(6))
     with Session(engine) as session, session.begin():
         stored = store(session, a_run(models=models))

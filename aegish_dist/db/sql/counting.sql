@@ -93,14 +93,6 @@ FROM (
     WHERE verdict.run_model_id = :model AND verdict.sample_key = ANY(:keys) AND {counts}
 ) AS known
 
--- name: count_clusters
--- Verdicts by label, cluster and code.
-SELECT sample.target = 'malicious' AS malicious, NULL AS category, sample.cluster,
-       ARRAY[verdict.code] AS codes, count(*) AS items
-FROM verdicts AS verdict JOIN samples AS sample ON sample.key = verdict.sample_key
-WHERE verdict.run_model_id = :model AND {counts}
-GROUP BY malicious, sample.cluster, verdict.code
-
 -- name: count_items_of_many_epochs
 -- Items by stratum and by the codes of their epochs, in ascending order.
 SELECT sample.target = 'malicious' AS malicious, sample.category, sample.cluster, item.codes,
@@ -138,16 +130,9 @@ WHERE verdict.run_model_id = :model AND {counts}
 CASE WHEN {answered} THEN {part}_ms END AS {part}
 
 -- fragment: distribution(part)
--- Number of times, their sum in microseconds, and their quantiles at `:ranks`. Times outside of the
--- brackets of `:{part}_edges` count by their rank alone, so all of one gap become equal.
+-- Number of times, their sum in microseconds, and their quantiles at `:fractions`.
 count({part}) AS {part}_times, sum(({part} * 1000)::bigint) AS {part}_micros,
-percentile_cont(CAST(:ranks AS float8[])) WITHIN GROUP (ORDER BY CASE
-    WHEN {part} < (:{part}_edges)[2] THEN (:{part}_edges)[1]
-    WHEN {part} <= (:{part}_edges)[3] THEN {part}
-    WHEN {part} < (:{part}_edges)[5] THEN (:{part}_edges)[4]
-    WHEN {part} <= (:{part}_edges)[6] THEN {part}
-    WHEN {part} < (:{part}_edges)[8] THEN (:{part}_edges)[7]
-    ELSE {part} END) AS {part}_quantiles
+percentile_cont(CAST(:fractions AS float8[])) WITHIN GROUP (ORDER BY {part}) AS {part}_quantiles
 
 -- name: add_up_totals
 -- One row: what `hash_verdicts` and `add_up_spent` return, and the distribution of each part of the
@@ -163,29 +148,6 @@ FROM (
     WHERE verdict.run_model_id = :model AND {counts}
     OFFSET 0  -- else each mention of a time asks again whether there was an answer
 ) AS counted
-
--- fragment: drawn_times(part)
--- Number of drawn times of a part, and their quantiles at `:ranks`.
-count({part}_ms) AS {part}_times,
-percentile_disc(CAST(:ranks AS float8[])) WITHIN GROUP (ORDER BY {part}_ms) AS {part}_edges
-
--- name: draw_times
--- One row: of `:draws` answers, one from each of as many equal stretches of the keys, how many have
--- each part of the time, and its quantiles (null without any).
-WITH known AS (
-    SELECT min(sample_key) AS first, max(sample_key) - min(sample_key) + 1 AS keys
-    FROM verdicts WHERE run_model_id = :model
-), drawn AS MATERIALIZED (
-    SELECT first + floor((n + random()) * keys / :draws)::bigint AS key
-    FROM known, generate_series(0, :draws - 1) AS n
-)
-SELECT {drawn_times(service)}, {drawn_times(queue)}, {drawn_times(limiter)},
-       {drawn_times(backoff)}, {drawn_times(total)}
-FROM drawn CROSS JOIN LATERAL (
-    SELECT service_ms, queue_ms, limiter_ms, backoff_ms, total_ms FROM verdicts
-    WHERE run_model_id = :model AND sample_key = drawn.key AND {answered}
-    LIMIT 1  -- one look-up per key, also where PostgreSQL knows nothing of the table yet
-) AS item
 
 -- name: count_progress
 -- Verdicts of each code, their cost (null without any), and those stored within `:window_s` seconds.

@@ -1,5 +1,5 @@
--- The sessions that count side by side (`db.per_model`), and those that are in the way of a
--- migration (`db.schema`).
+-- The session that counts (`db.per_model`), and those that are in the way of a migration
+-- (`db.schema`).
 
 -- name: any_retry
 -- Whether any verdict of the run `:run` came from a retry.
@@ -7,14 +7,10 @@ SELECT EXISTS (
     SELECT FROM verdicts JOIN run_models AS model ON model.id = verdicts.run_model_id
     WHERE model.run_id = :run AND verdicts.generation > 0) AS retried
 
--- name: export_view
--- The name of what this transaction sees, for `SET TRANSACTION SNAPSHOT` in others.
-SELECT pg_export_snapshot() AS view
-
 -- name: settings_for_counting
 -- Settings of this transaction alone. Sorts of a million numbers fit into the memory. Verdicts and
 -- samples both come in the order of their keys, so merging them takes half the time of hashing a
--- million samples. Edges that a million numbers are compared with are constants of the plan.
+-- million samples.
 SELECT set_config('jit', 'off', true) AS jit,
        set_config('max_parallel_workers_per_gather', '0', true) AS parallel_workers,
        set_config('work_mem', '64MB', true) AS memory,
