@@ -66,10 +66,6 @@ def _data_directory() -> Path:
     return usual if os.geteuid() or (usual / "postgres").exists() else Path("/var/lib/aegish-dist")
 
 
-def _cache_directory() -> Path:
-    return Path(platformdirs.user_cache_dir("aegish-dist"))
-
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The environment, checked once."""
 
@@ -80,8 +76,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limiter_url: SecretStr | None = None
     """Redis that holds the fleet's rate limits; the broker when unset and that is a Redis."""
     home: Path = msgspec.field(default_factory=_data_directory)
-    cache: Path = msgspec.field(default_factory=_cache_directory)
-    """Folder where list prices are remembered for a day; deleting it does no harm."""
     spool: Path | None = None
     """Folder where workers keep answers that the database refuses; in `home` when unset."""
     catalog: Path | None = None
@@ -102,8 +96,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Port for Prometheus and for health probes of a worker; 0: a free one; unset: none."""
     metrics_host: str = "127.0.0.1"
     """Address of this machine that the port is opened on; 0.0.0.0: on all of them."""
-    trace_items: Annotated[float, Meta(ge=0, le=1)] = 1.0
-    """Share of the items that have spans where OTEL_* variables ask for traces."""
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None
     """Least severe level that is written: INFO in workers, WARNING elsewhere when unset."""
@@ -128,6 +120,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The Redis that holds the rate limits; None keeps them inside each process."""
         text = _text(self.limiter_url or self.broker_url)
         return text if text is not None and text.startswith(REDIS_SCHEMES) else None
+
+    @property
+    def cache(self) -> Path:
+        """Folder where list prices are remembered for a day; deleting it does no harm."""
+        return Path(platformdirs.user_cache_dir("aegish-dist"))
 
     @property
     def spool_folder(self) -> Path:

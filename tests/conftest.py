@@ -36,7 +36,7 @@ def _nothing_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Itera
                 patch.delenv(name)
         home = tmp_path_factory.getbasetemp() / "aegish-dist"
         patch.setenv("AEGISH_DIST_HOME", str(home))
-        patch.setenv("AEGISH_DIST_CACHE", str(home / "cache"))
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
         yield
 
 

@@ -62,7 +62,7 @@ def _build() -> Celery:
             "without them `aegish-dist submit` runs everything itself"
         )
     configure_logging(settings.log_level or "INFO", settings.log_format)
-    start_tracing(os.environ, settings.trace_items)
+    start_tracing(os.environ)
     worker_app = create_app(settings)
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].update({PrefetchPerWorker, QueueDiscovery, Completions})

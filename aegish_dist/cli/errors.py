@@ -1,9 +1,8 @@
 """`aegish-dist errors`: when and why calls failed."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,26 +13,13 @@ from aegish_dist.cli.printing import note, say, say_rendered
 from aegish_dist.cli.tables import TextTable, in_columns, print_table
 from aegish_dist.core.failure_times import TimedFailures, timeline, totals
 from aegish_dist.core.printable import printable_json, shortened
-from aegish_dist.pipeline.failure_times import Stretch, failure_times
+from aegish_dist.pipeline.failure_times import failure_times
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.failure_times import failures_csv, failures_json
 
 FORMATS = ("table", "json", "csv")
 TIMELINE_WIDTH = 40
 MESSAGE_CHARS = 80
-
-
-class Moment(Utf8):
-    """A time in ISO 8601; without a zone it is in UTC."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return it as a `datetime`."""
-        text = super().convert(value, param, ctx)
-        try:
-            moment = datetime.fromisoformat(text)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-        except (ValueError, OverflowError):
-            self.fail(f"'{text}' is no time such as 2026-03-01T12:30", param, ctx)
 
 
 @click.command()
@@ -47,65 +33,53 @@ class Moment(Utf8):
     help="Only these models. Default: all.",
 )
 @click.option(
-    "--by",
-    type=click.Choice([each.name.lower() for each in Stretch]),
-    default="minute",
-    show_default=True,
-    help="Count by this.",
-)
-@click.option(
-    "--since", type=Moment(), metavar="TIME", help="Only from then on; UTC, or with zone."
-)
-@click.option("--until", type=Moment(), metavar="TIME", help="Only before then.")
-@click.option(
     "--limit",
     type=click.IntRange(0, MAX_INTEGER),
     default=50,
     show_default=True,
     metavar="N",
-    help="Stretches of time in a table, the newest; 0: all.",
+    help="Rows by minute in a table, the newest; 0: all.",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Default: table.")
 @click.option("--json", "as_json", is_flag=True, help="The same as `--format json`.")
 @to_file
 def errors(
     run_id: str,
-    by: str,
+    models: Sequence[str],
     limit: int,
     *,
     form: str | None,
     as_json: bool,
     output: Path | None,
-    **conditions: Any,
 ) -> None:
     """Show when and why calls failed.
 
-    Counts failed attempts by time, model and reason, those included after which another attempt was
-    answered, such as 429s; beside them the verdicts that ended without an answer. All retries
-    count. Attempts are stored with their verdict: those of items that have none yet, as of a model
+    Counts the failed attempts of every minute by model and reason, including those that a retry
+    made good, such as 429s, and the verdicts that ended without an answer. Attempts are stored
+    together with their verdict. The attempts of items without a verdict, such as those of a model
     that is parked from its first call on, are in the workers' log alone.
     """
     engine = open_workspace().engine
     found = find_run(engine, run_id)
-    rows = failure_times(engine, found, Stretch[by.upper()], **conditions)
+    rows = failure_times(engine, found, models)
     form = "json" if as_json else form or form_of(output, FORMATS)
     if output is not None:
         with written(output) as stream:
-            stream.write(_text(form, found, by, rows))
+            stream.write(_text(form, found, rows))
     elif form == "table":
         _print_tables(rows, limit)
     else:
-        say_rendered(_text(form, found, by, rows))
+        say_rendered(_text(form, found, rows))
     if not rows:
         note("no call of the run has failed, as far as is stored")
 
 
-def _text(form: str, run_id: str, by: str, rows: Sequence[TimedFailures]) -> str:
+def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
     match form:
         case "csv":
             return failures_csv(rows)
         case "json":
-            return printable_json(failures_json(run_id, by, rows)) + "\n"
+            return printable_json(failures_json(run_id, "minute", rows)) + "\n"
         case _:
             tables = (_summary(rows), _by_time(rows))
             return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""

@@ -1,7 +1,7 @@
 """Failed calls of a run by time, from the attempts and verdicts that are stored."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
@@ -22,29 +22,15 @@ def failure_span(session: Session, run_id: str) -> timedelta:
 
 
 def failures_by_time(
-    session: Session,
-    run_id: str,
-    models: Sequence[str],
-    width_s: int,
-    *,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    session: Session, run_id: str, models: Sequence[str], width_s: int
 ) -> list[TimedFailures]:
     """Return failed attempts and unanswered verdicts by stretch of time, model and reason.
 
     Args:
         width_s: Seconds of a stretch; they begin at multiples of it, in UTC.
     """
-    rows = session.execute(
-        _BY_TIME,
-        {
-            "run": run_id,
-            "models": list(models),
-            "width_s": width_s,
-            "since": since,
-            "until": until,
-        },
-    )
+    values = {"run": run_id, "models": list(models), "width_s": width_s}
+    rows = session.execute(_BY_TIME, values)
     return [
         TimedFailures(
             time=row.time,

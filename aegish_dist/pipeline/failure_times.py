@@ -1,8 +1,6 @@
 """When and why calls to the models of a run failed."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from enum import IntEnum
 
 from sqlalchemy import Engine
 
@@ -13,23 +11,8 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.list_verdicts import require_name
 
 
-class Stretch(IntEnum):
-    """Lengths of time to count by, in seconds."""
-
-    MINUTE = 60
-    HOUR = 3_600
-
-
-def failure_times(
-    engine: Engine,
-    run_id: str,
-    by: Stretch,
-    *,
-    models: Sequence[str] = (),
-    since: datetime | None = None,
-    until: datetime | None = None,
-) -> list[TimedFailures]:
-    """Return failed attempts and unanswered verdicts of a run, all generations.
+def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> list[TimedFailures]:
+    """Return failed attempts and unanswered verdicts of a run by minute, all generations.
 
     Attempts of items without a verdict are not stored, so they are not in it.
 
@@ -41,6 +24,4 @@ def failure_times(
         known = [spec.id for spec in run.models]
         for model in models:
             require_name(run, "model", model, known)
-        return failures_by_time(
-            session, run_id, models or known, by.value, since=since, until=until
-        )
+        return failures_by_time(session, run_id, models or known, width_s=60)

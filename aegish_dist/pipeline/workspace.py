@@ -100,7 +100,7 @@ class Workspace:
 
     def start_tracing(self) -> None:
         """Trace what this process does, if its environment asks for that."""
-        start_tracing(self.environ, self.settings.trace_items)
+        start_tracing(self.environ)
 
     def close(self) -> None:
         """Disconnect from the store, and send the last spans."""

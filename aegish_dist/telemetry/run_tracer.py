@@ -37,7 +37,6 @@ EPOCH, GENERATION = "aegish_dist.epoch", "aegish_dist.generation"
 REQUEUED = "aegish_dist.requeued"
 """Why an item went back to its queue."""
 _TRACEPARENT = re.compile(r"[0-9a-e][0-9a-f]-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-_SHARES = 2**32
 
 
 class TraceIds(NamedTuple):
@@ -73,17 +72,13 @@ class _Ids(RandomIdGenerator):
 class RunTracer:
     """Makes the spans of a process."""
 
-    def __init__(
-        self, processor: SpanProcessor, item_share: float, resource: Resource | None = None
-    ) -> None:
+    def __init__(self, processor: SpanProcessor, resource: Resource | None = None) -> None:
         """Begin to trace.
 
         Args:
-            item_share: Share of the items, 0 to 1, that have spans.
             resource: Facts of this process; None: those of the environment.
         """
         self._ids = _Ids()
-        self._share = item_share
         self._provider = TracerProvider(
             id_generator=self._ids, resource=resource, shutdown_on_exit=False
         )
@@ -92,9 +87,9 @@ class RunTracer:
         atexit.register(self.close)
 
     @classmethod
-    def open(cls, item_share: float) -> Self:
-        """Begin to trace as the environment says; `item_share` is the share of items with spans."""
-        return cls(BatchSpanProcessor(OTLPSpanExporter()), item_share, _resource())
+    def open(cls) -> Self:
+        """Begin to trace as the environment says."""
+        return cls(BatchSpanProcessor(OTLPSpanExporter()), _resource())
 
     def close(self) -> None:
         """Send the last spans, and leave those that a silent collector does not take in time."""
@@ -133,12 +128,9 @@ class RunTracer:
             record_exception=False,
         )
 
-    def item(self, item: Item, traceparent: object) -> AbstractContextManager[object]:
-        """Trace work on an item, if it is chosen."""
-        return self._item(item, traceparent) if self._chosen(item) else nullcontext()
-
     @contextmanager
-    def _item(self, item: Item, traceparent: object) -> Iterator[Span]:
+    def item(self, item: Item, traceparent: object) -> Iterator[Span]:
+        """Trace work on an item."""
         with self._tracer.start_as_current_span(
             "evaluate",
             self._publisher(item.run_id, traceparent),
@@ -162,16 +154,6 @@ class RunTracer:
                 made.set_attribute("error.type", type(error).__name__)
                 made.set_status(trace.StatusCode.ERROR)
                 raise
-
-    def _chosen(self, item: Item) -> bool:
-        """Whether an item has spans: always the same ones, whichever worker takes them."""
-        if self._share >= 1:
-            return True
-        key = f"{item.run_id}\n{item.model}\n{item.sample_key}\n{item.epoch}".encode(
-            "utf-8", "surrogatepass"
-        )
-        part = int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
-        return part < self._share * _SHARES
 
     def part(
         self, name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL

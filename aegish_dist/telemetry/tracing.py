@@ -23,12 +23,8 @@ _OFF: AbstractContextManager[None] = nullcontext()
 _tracer: RunTracer | None = None
 
 
-def start_tracing(environ: Mapping[str, str], item_share: float = 1.0) -> None:
-    """Begin to trace if the environment asks for it; asked twice, nothing more happens.
-
-    Args:
-        item_share: Share of the items, 0 to 1, that have spans.
-    """
+def start_tracing(environ: Mapping[str, str]) -> None:
+    """Begin to trace if the environment asks for it; asked twice, nothing more happens."""
     global _tracer  # noqa: PLW0603
     if _tracer is not None or not wanted(environ):
         return
@@ -37,7 +33,7 @@ def start_tracing(environ: Mapping[str, str], item_share: float = 1.0) -> None:
     except ImportError:
         _warn("pip install 'aegish-dist[otel]'")
         return
-    _tracer = RunTracer.open(item_share)
+    _tracer = RunTracer.open()
 
 
 def finish_tracing() -> None:

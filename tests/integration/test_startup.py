@@ -49,7 +49,7 @@ def env(postgres_url: str, engine: Engine, tmp_path: Path) -> dict[str, str]:
         store(session, a_run())
     return os.environ | {
         "AEGISH_DIST_DATABASE_URL": postgres_url,
-        "AEGISH_DIST_CACHE": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path),
     }
 
 

@@ -38,7 +38,6 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", BROKER)
     monkeypatch.setenv("AEGISH_DIST_HOME", "/data")
-    monkeypatch.setenv("AEGISH_DIST_CACHE", "/cache")
     monkeypatch.setenv("AEGISH_DIST_CATALOG", "/data/mine.toml")
     monkeypatch.setenv("AEGISH_DIST_CONCURRENCY", "20")
     monkeypatch.setenv("AEGISH_DIST_SHUTDOWN_GRACE_S", "0")
@@ -55,7 +54,6 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.broker_url is not None
     assert settings.broker_url.get_secret_value() == BROKER
     assert (settings.home, settings.catalog) == (Path("/data"), Path("/data/mine.toml"))
-    assert settings.cache == Path("/cache")
     assert (settings.concurrency, settings.shutdown_grace_s) == (20, 0)
     assert (settings.log_format, settings.log_level) == ("json", "DEBUG")
 

@@ -23,8 +23,6 @@ SELECT date_bin(make_interval(secs => :width_s), failed.at, 'epoch') AS time, fa
        (array_agg(failed.message ORDER BY failed.at DESC) FILTER (WHERE is_attempt))[1] AS message,
        min(failed.at) AS first_at, max(failed.at) AS last_at
 FROM failed
-WHERE (CAST(:since AS timestamptz) IS NULL OR failed.at >= :since)
-  AND (CAST(:until AS timestamptz) IS NULL OR failed.at < :until)
 GROUP BY time, failed.model, failed.error_class
 ORDER BY time NULLS FIRST, failed.model, failed.error_class
 

@@ -26,9 +26,9 @@ ITEM = Item(RUN, "openai/gpt-5.1", 7, 2, 1)
 class Traced:
     """A tracer and what it has ended."""
 
-    def __init__(self, share: float = 1.0) -> None:
+    def __init__(self) -> None:
         self._memory = InMemorySpanExporter()
-        self.tracer = RunTracer(SimpleSpanProcessor(self._memory), share)
+        self.tracer = RunTracer(SimpleSpanProcessor(self._memory))
 
     def spans(self) -> list[ReadableSpan]:
         return list(self._memory.get_finished_spans())
@@ -65,7 +65,7 @@ def test_a_collector_that_takes_no_spans_does_not_hold_a_process_up(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-        tracer = RunTracer.open(1.0)
+        tracer = RunTracer.open()
         with tracer.span("a", RUN, {}):
             pass
         began = monotonic()
@@ -179,25 +179,6 @@ def test_a_bug_is_an_error_without_its_words(traced: Traced) -> None:
     assert item.attributes["error.type"] == "ValueError"
     assert item.status.status_code is StatusCode.ERROR
     assert "rm -rf" not in str(item.to_json())
-
-
-def test_a_share_of_the_items_has_spans_and_so_have_their_parts() -> None:
-    """A tenth of 2,000: five standard deviations around 200 are 67 more or less."""
-    traced = Traced(share=0.1)
-    for key in range(2_000):
-        with traced.tracer.item(Item(RUN, "m", key), None), traced.tracer.part("store", {}):
-            traced.tracer.note({"x": 1})
-    items = [span for span in traced.spans() if span.name == "evaluate"]
-    assert 133 <= len(items) <= 267
-    assert len(traced.spans()) == 2 * len(items)
-    chosen = {span.attributes["aegish_dist.sample.key"] for span in items if span.attributes}
-    again = Traced(share=0.1)
-    for key in range(2_000):
-        with again.tracer.item(Item(RUN, "m", key), None):
-            pass
-    assert chosen == {s.attributes["aegish_dist.sample.key"] for s in again.spans() if s.attributes}
-    traced.close()
-    again.close()
 
 
 def test_a_run_that_is_not_sampled_has_no_span_in_any_process(

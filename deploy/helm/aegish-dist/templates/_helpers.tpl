@@ -108,7 +108,7 @@ valueFrom: {secretKeyRef: {name: {{ index . 0 | quote }}, key: {{ index . 1 | qu
 
 {{- define "aegish.plainEnv" -}}
 - {name: AEGISH_DIST_HOME, value: /var/lib/aegish-dist}
-- {name: AEGISH_DIST_CACHE, value: /tmp/cache}
+- {name: XDG_CACHE_HOME, value: /tmp/cache}
 - {name: AEGISH_DIST_LOG_FORMAT, value: json}
 - {name: AEGISH_DIST_LOG_LEVEL, value: {{ .Values.logLevel }}}
 {{- range $name, $value := .Values.extraEnv }}
