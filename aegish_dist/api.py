@@ -35,8 +35,8 @@ from aegish_dist.pipeline.start_run import start_run
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.charts import chart_specification
-from aegish_dist.report.comparison_formats import render_comparison
-from aegish_dist.report.report_formats import FORMATS, render
+from aegish_dist.report.comparison import render_comparison
+from aegish_dist.report.formats import FORMATS, render
 from aegish_dist.settings import load_settings
 
 __all__ = [

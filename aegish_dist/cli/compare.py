@@ -17,15 +17,19 @@ from aegish_dist.cli.options import (
     with_opinion,
     with_source,
 )
-from aegish_dist.cli.output import shown, to_file, written
-from aegish_dist.cli.printing import note, say
+from aegish_dist.cli.printing import note, say, shown, to_file, written
 from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.report.comparison_data import ComparisonData
-from aegish_dist.report.comparison_formats import COMPARISON_FORMATS, render_comparison
-from aegish_dist.report.gate import gate_line, junit_xml, worst
+from aegish_dist.report.comparison import (
+    COMPARISON_FORMATS,
+    gate_line,
+    junit_xml,
+    render_comparison,
+    worst,
+)
+from aegish_dist.report.data import ComparisonData
 from aegish_dist.report.quality import HEADLINES
 
 _EXIT_CODES = {

@@ -8,8 +8,7 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import Utf8, as_json
-from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.cli.tables import TextTable, print_table
+from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.words import counted

@@ -7,9 +7,8 @@ from tempfile import TemporaryDirectory
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.output import shown
-from aegish_dist.cli.printing import note
-from aegish_dist.cli.progress import status_shown
+from aegish_dist.cli.printing import note, shown
+from aegish_dist.cli.status_view import status_shown
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
@@ -20,7 +19,7 @@ from aegish_dist.pipeline.run_here import run_embedded
 from aegish_dist.pipeline.simulate import catalog_for, one_of_each_format
 from aegish_dist.pipeline.submit import create_run
 from aegish_dist.prompts.loading import load_prompt
-from aegish_dist.report.report_formats import render
+from aegish_dist.report.formats import render
 from aegish_dist.settings import load_settings
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.server import simulator_thread

@@ -8,14 +8,22 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, comma_list, run_id
-from aegish_dist.cli.output import form_of, to_file, written
-from aegish_dist.cli.printing import note, say, say_rendered
-from aegish_dist.cli.tables import TextTable, in_columns, print_table
+from aegish_dist.cli.printing import (
+    TextTable,
+    form_of,
+    in_columns,
+    note,
+    print_table,
+    say,
+    say_rendered,
+    to_file,
+    written,
+)
 from aegish_dist.core.failure_times import TimedFailures, timeline, totals
 from aegish_dist.core.printable import printable_json, shortened
 from aegish_dist.pipeline.failure_times import failure_times
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.report.failure_times import failures_csv, failures_json
+from aegish_dist.report.csv import failures_csv, failures_json
 
 FORMATS = ("table", "json", "csv")
 TIMELINE_WIDTH = 40

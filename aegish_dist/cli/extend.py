@@ -6,10 +6,9 @@ import click
 
 from aegish_dist.cli.asking import asked_document, with_checks
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import halted, left_to_retry
 from aegish_dist.cli.options import Utf8, as_json, comma_list, cost_cap, run_id, usd
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.cli.progress import Shown
+from aegish_dist.cli.status_view import Shown, halted, left_to_retry
 from aegish_dist.pipeline.extend import Extended, extend_run
 from aegish_dist.pipeline.extension import Addition
 from aegish_dist.pipeline.runs import find_run

@@ -9,8 +9,7 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import as_each_call, as_json, call_parameters, comma_list
-from aegish_dist.cli.printing import say_json
-from aegish_dist.cli.tables import TextTable, print_table
+from aegish_dist.cli.printing import TextTable, print_table, say_json
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.models import ListedModel, missing_key

@@ -7,8 +7,7 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import FiniteRange, as_json, comma_list, run_id, with_opinion
-from aegish_dist.cli.printing import note, say_json
-from aegish_dist.cli.tables import TextTable, print_table
+from aegish_dist.cli.printing import TextTable, note, print_table, say_json
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.repeat_plan import Design
 from aegish_dist.core.words import counted

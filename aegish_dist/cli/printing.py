@@ -1,20 +1,32 @@
-"""The one place that prints: results on standard output, notes on standard error.
+"""The one place that prints: results on standard output or into a file, notes on standard error.
 
 Names, paths and messages that reach a line are foreign, so every line is made printable here. No
-other module of the command line writes to a standard stream.
+other module of the command line writes to a standard stream. Terminals get tables from rich, which
+folds long names; a file or a pipe gets columns of whole names, 30 ms sooner.
 """
+
+from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any, TextIO, cast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+from unicodedata import east_asian_width
 
 import click
 
 from aegish_dist.core.printable import printable, printable_json, printable_lines
 from aegish_dist.errors import ClosedOutputError, ConfigError, OutputError
+from aegish_dist.files import is_stream, replacing_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 
 def say(line: str) -> None:
@@ -188,3 +200,132 @@ def _discard(stream: TextIO) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
+
+
+to_file = click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+
+
+def form_of(output: Path | None, known: Container[str]) -> str:
+    """Return the format that a file's name ends with, if that is a known one; else `table`."""
+    suffix = "" if output is None else output.suffix.lower().removeprefix(".")
+    return suffix if suffix in known else "table"
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """Open a file for a result; a note says that it is there, unless it is a stream."""
+    with replacing_text(path) as stream:
+        yield stream
+    if not is_stream(path):
+        note(f"written to {path}")
+
+
+@contextmanager
+def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterator[str]]], object]]:
+    """Give what takes a function that draws: with `width` and `color`, or for a file without.
+
+    What is drawn is a text, or the parts of one, which go to a file one by one.
+
+    The file is opened first, so that nothing is computed, or stored, for one that cannot be
+    written.
+    """
+    if output is None:
+        width = shutil.get_terminal_size((140, 40)).columns
+        yield lambda draw: say_rendered(
+            "".join(_parts(draw(width=width, color=output_is_terminal())))
+        )
+        return
+    with written(output) as stream:
+        yield lambda draw: stream.writelines(_parts(draw()))
+
+
+def _parts(drawn: str | Iterator[str]) -> Iterator[str]:
+    return iter((drawn,)) if isinstance(drawn, str) else drawn
+
+
+GAP = 3
+FILE_WIDTH = 160
+"""Columns when the output is no terminal, so that what reads it sees whole names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table as text; long names are folded or take their room, never cut."""
+
+    columns: Sequence[str]
+    rows: Iterable[Sequence[str]]
+    """Cells; foreign text is made printable when it is drawn."""
+    numbers: Sequence[str] = ()
+    title: str = ""
+    """Stands above, when given."""
+    caption: str = ""
+    """Stands below, when given."""
+
+
+def print_table(table: TextTable) -> None:
+    """Print a table on standard output."""
+    if output_is_terminal():
+        terminal_console().print(_drawn(table))
+    else:
+        standard_output().write(in_columns(table) + "\n")
+
+
+def note_table(table: TextTable) -> None:
+    """Print a table on standard error."""
+    if errors_are_on_terminal():
+        terminal_console(stderr=True).print(_drawn(table))
+    else:
+        note_lines(in_columns(table))
+
+
+def in_columns(table: TextTable) -> str:
+    """Return a table as lines of padded cells."""
+    headings = (*table.columns, *table.numbers)
+    rows = [headings, *(tuple(map(printable, row)) for row in table.rows)]
+    widths = [max(map(_cells, column)) for column in zip(*rows, strict=True)]
+    lines = [_line(row, widths, len(table.columns)) for row in rows]
+    lines.insert(1, "-" * (sum(widths) + GAP * (len(widths) - 1)))
+    above = [printable(table.title), ""] if table.title else []
+    below = ["", printable(table.caption)] if table.caption else []
+    return "\n".join([*above, *lines, *below])
+
+
+def _line(row: Sequence[str], widths: Sequence[int], texts: int) -> str:
+    padded = (
+        cell + " " * (width - _cells(cell)) if place < texts else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+    )
+    return (" " * GAP).join(padded).rstrip()
+
+
+def _cells(text: str) -> int:
+    """Return how many columns a text takes; Chinese and the like take two for each character."""
+    return len(text) if text.isascii() else sum(1 + (east_asian_width(c) in "FW") for c in text)
+
+
+def terminal_console(*, stderr: bool = False) -> Console:
+    """Return a console that takes text as it stands: no markup, emoji or highlighting."""
+    from rich.console import Console  # noqa: PLC0415
+
+    width = None if stderr or output_is_terminal() else FILE_WIDTH
+    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+
+
+def _drawn(table: TextTable) -> Table:
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    drawn = Table(
+        title=printable(table.title) or None,
+        caption=printable(table.caption) or None,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for heading in table.columns:
+        drawn.add_column(heading, overflow="fold")
+    for heading in table.numbers:
+        drawn.add_column(heading, justify="right")
+    for row in table.rows:
+        drawn.add_row(*map(printable, row))
+    return drawn

@@ -7,9 +7,8 @@ import click
 
 from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json
-from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.cli.progress import Shown
-from aegish_dist.cli.tables import TextTable, print_table
+from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
+from aegish_dist.cli.status_view import Shown
 from aegish_dist.core.parsing import PARSER_VERSION
 from aegish_dist.core.words import counted
 from aegish_dist.pipeline.reparse import ChangedVerdict, Reparsed, reparse_runs

@@ -17,9 +17,8 @@ from aegish_dist.cli.options import (
     with_snapshot,
     with_source,
 )
-from aegish_dist.cli.output import shown, to_file
 from aegish_dist.cli.overlays import note_what_counts
-from aegish_dist.cli.printing import note
+from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, Shortfall, missed
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
@@ -27,8 +26,8 @@ from aegish_dist.pipeline.report_grid import Details, report_grid
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
+from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
 from aegish_dist.report.page import render_page
-from aegish_dist.report.report_formats import FORMATS, IN_SECTIONS, render
 from aegish_dist.report.sections import SECTION_NAMES
 from aegish_dist.report.thresholds import shortfall_in_words
 

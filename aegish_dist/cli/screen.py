@@ -21,7 +21,7 @@ from typing import NoReturn, Self
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 
-from aegish_dist.cli.tables import terminal_console
+from aegish_dist.cli.printing import terminal_console
 from aegish_dist.core.status import RunStatus
 from aegish_dist.report.live.screen import Canvas, Scene, draw
 

@@ -7,11 +7,16 @@ from typing import Any
 import click
 
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import aggregated, halted, left_to_retry, waiting_hint
 from aegish_dist.cli.options import as_json, run_id
-from aegish_dist.cli.print_status import print_status
 from aegish_dist.cli.printing import note, say_json
-from aegish_dist.cli.watching import watched
+from aegish_dist.cli.status_view import (
+    aggregated,
+    halted,
+    left_to_retry,
+    print_status,
+    waiting_hint,
+    watched,
+)
 from aegish_dist.core.status import RunStatus
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.status import run_status

@@ -7,7 +7,6 @@ import click
 
 from aegish_dist.cli.asking import asked_document, with_checks
 from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.halts import aggregated, halted, left_to_retry
 from aegish_dist.cli.options import (
     Duration,
     Utf8,
@@ -19,7 +18,7 @@ from aegish_dist.cli.options import (
     usd,
 )
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.cli.progress import Shown
+from aegish_dist.cli.status_view import Shown, aggregated, halted, left_to_retry
 from aegish_dist.core.status import RunStatus
 from aegish_dist.pipeline.batch_prices import takes_batches
 from aegish_dist.pipeline.plan import Request, Submission

@@ -10,9 +10,15 @@ import click
 
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, comma_list, run_id, with_opinion
-from aegish_dist.cli.output import form_of, to_file
-from aegish_dist.cli.printing import note, say_rendered
-from aegish_dist.cli.tables import TextTable, in_columns, print_table
+from aegish_dist.cli.printing import (
+    TextTable,
+    form_of,
+    in_columns,
+    note,
+    print_table,
+    say_rendered,
+    to_file,
+)
 from aegish_dist.core.listing import Correctness, ListedPart, ListedVerdict, VerdictFilter
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.printable import shortened

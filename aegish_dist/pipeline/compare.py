@@ -21,7 +21,7 @@ from aegish_dist.db.paired import parser_versions, read_answers
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
-from aegish_dist.report.comparison_data import ComparedPair, ComparisonData, PairGate
+from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
 
 _Pair = tuple[Side, Side]
 

@@ -24,7 +24,6 @@ from aegish_dist.db.verdict_export import Exported, export
 from aegish_dist.files import replacing_in
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
-from aegish_dist.report.entries import ranked_entries
 from aegish_dist.report.every_eval_ever import (
     CORRECT,
     Relabelled,
@@ -33,6 +32,7 @@ from aegish_dist.report.every_eval_ever import (
     evaluation_record,
     record_identity,
 )
+from aegish_dist.report.layout import ranked_entries
 
 Open = Callable[[str], IO[bytes]]
 """Opens a file of that name to write."""

@@ -29,8 +29,7 @@ from aegish_dist.pipeline.aggregate import (
 )
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.model_status import over_budget
-from aegish_dist.report.comparison_data import ComparisonData
-from aegish_dist.report.data import FailureCount, Halted, ReportData
+from aegish_dist.report.data import ComparisonData, FailureCount, Halted, ReportData
 
 
 class ReportPart(StrEnum):

@@ -1,14 +1,24 @@
-"""A comparison for people: one table per metric, and what each of them says in a sentence."""
+"""A comparison in each of its formats, and the answer of its gate."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from html import escape
+from typing import Any
 
 from aegish_dist.core.comparison import Difference
-from aegish_dist.core.gate import commands_needed
+from aegish_dist.core.gate import GateVerdict, commands_needed
+from aegish_dist.core.printable import printable, printable_json
 from aegish_dist.core.run import Run
 from aegish_dist.core.side import Side
 from aegish_dist.core.significance import LEVEL
-from aegish_dist.report.comparison_data import ComparedPair, ComparisonData
-from aegish_dist.report.layout import SIMULATED, Fact, Report, Section, TableCell
+from aegish_dist.core.snapshot import CATEGORY_METRIC
+from aegish_dist.core.words import counted
+from aegish_dist.errors import ReportError
+from aegish_dist.report.csv import csv_text
+from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
+from aegish_dist.report.layout import SIMULATED, Fact, Report, Section, TableCell, stackable
+from aegish_dist.report.markdown import draw_markdown
 from aegish_dist.report.numbers import (
     UNDEFINED,
     format_count,
@@ -230,3 +240,274 @@ def _legend(data: ComparisonData) -> Iterator[str]:
         )
     if data.simulated:
         yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
+
+
+JsonObject = dict[str, Any]
+
+NUMBERS = tuple(
+    field.name for field in fields(Difference) if field.name not in ("a_only", "b_only")
+)
+"""The plain numbers of a difference, in the order of exports."""
+
+
+def render_comparison_json(data: ComparisonData) -> str:
+    """Return a comparison as JSON in ASCII; absent numbers are null."""
+    return printable_json(comparison_document(data)) + "\n"
+
+
+def comparison_document(data: ComparisonData) -> JsonObject:
+    """Return a comparison in JSON types."""
+    rule = data.opinion.rule
+    return {
+        "scoring": rule.name,
+        "scoring_version": rule.version,
+        "opinion": data.opinion.provenance,
+        "runs": [{"run_id": run.run_id, "name": run.name} for run in data.runs],
+        "unlike": list(data.unlike),
+        "metric": data.metric,
+        "margin": data.margin,
+        "pairs": [_pair_document(data, pair) for pair in data.pairs],
+        "tie_groups": [list(group) for group in data.tie_groups],
+        "gate": [_gate(each) for each in data.gates] or None,
+    }
+
+
+def _pair_document(data: ComparisonData, pair: ComparedPair) -> JsonObject:
+    compared = pair.comparison
+    return {
+        **_sides(pair),
+        "samples": compared.samples,
+        "verdict": data.verdict(pair),
+        "metrics": {name: _numbers(data, each) for name, each in compared.metrics.items()},
+        "categories": {name: _numbers(data, each) for name, each in compared.categories.items()},
+    }
+
+
+def _sides(pair: ComparedPair) -> JsonObject:
+    return {"a": _side(pair.a), "b": _side(pair.b)}
+
+
+def _side(side: Side) -> JsonObject:
+    return {"run_id": side.run_id, "model": side.model}
+
+
+def _numbers(data: ComparisonData, found: Difference) -> JsonObject:
+    return {
+        **{name: getattr(found, name) for name in NUMBERS},
+        "discordant": {"a_only": found.a_only, "b_only": found.b_only},
+        "commands_needed": commands_needed(found, data.margin),
+    }
+
+
+def _gate(gate: PairGate) -> JsonObject:
+    return {
+        **_sides(gate.pair),
+        "verdict": gate.verdict.value,
+        "commands_needed": gate.needed,
+        "commands_missing": gate.missing,
+    }
+
+
+COLUMNS = (
+    *("scoring", "scoring_version", "unlike", "a_run_id", "a_model", "b_run_id", "b_model"),
+    *("samples", "verdict", "metric", "category", *NUMBERS),
+    *("a_only", "b_only", "margin", "commands_needed"),
+)
+
+
+def render_comparison_csv(data: ComparisonData) -> str:
+    """Return a comparison as CSV; what is undefined is empty."""
+    return csv_text(
+        COLUMNS, (_about(data, pair) | row for pair in data.pairs for row in _rows(data, pair))
+    )
+
+
+def _about(data: ComparisonData, pair: ComparedPair) -> dict[str, Any]:
+    return {
+        "scoring": data.opinion.rule.name,
+        "scoring_version": data.opinion.rule.version,
+        "unlike": "; ".join(data.unlike),
+        "a_run_id": pair.a.run_id,
+        "a_model": pair.a.model,
+        "b_run_id": pair.b.run_id,
+        "b_model": pair.b.model,
+        "samples": pair.comparison.samples,
+        "verdict": data.verdict(pair),
+        "margin": data.margin,
+    }
+
+
+def _rows(data: ComparisonData, pair: ComparedPair) -> Iterator[dict[str, Any]]:
+    found = [(name, "", each) for name, each in pair.comparison.metrics.items()]
+    found += [
+        (CATEGORY_METRIC, category, each)
+        for category, each in sorted(pair.comparison.categories.items())
+    ]
+    for metric, category, each in found:
+        yield {
+            "metric": metric,
+            "category": category,
+            **{name: getattr(each, name) for name in NUMBERS},
+            "a_only": each.a_only,
+            "b_only": each.b_only,
+            "commands_needed": commands_needed(each, data.margin),
+        }
+
+
+_WORST_FIRST = (GateVerdict.WORSE, GateVerdict.INCONCLUSIVE, GateVerdict.SHIPS)
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, not even as references."""
+
+
+def worst(data: ComparisonData) -> GateVerdict:
+    """Return the verdict that decides for all candidates together."""
+    found = {gate.verdict for gate in data.gates}
+    return next(verdict for verdict in _WORST_FIRST if verdict in found)
+
+
+def gate_line(data: ComparisonData) -> str:
+    """Return the answer in one line: the worst verdict, and why."""
+    verdict = worst(data)
+    deciding = [gate for gate in data.gates if gate.verdict is verdict]
+    reasons = "; ".join(gate_in_words(data, gate) for gate in deciding)
+    verdicts = [gate.verdict for gate in data.gates]
+    others = [each for each in _WORST_FIRST if each in verdicts and each is not verdict]
+    also = ", ".join(f"{verdicts.count(each)} {each.value}" for each in others)
+    rest = f" (of {len(verdicts)} candidates also {also})" if others else ""
+    return printable(f"{verdict.value}: {reasons}{rest}{_caveat(data)}")
+
+
+def gate_in_words(data: ComparisonData, gate: PairGate) -> str:
+    """Say how a candidate does, and what is missing to decide; foreign text."""
+    found = gate.difference
+    names = f"{side_name(data, gate.pair.b)} against {side_name(data, gate.pair.a)}"
+    if found.difference is None:
+        return f"{names}: {data.metric} is undefined on {counted(found.n, 'command')} of both"
+    return (
+        f"{names}: {data.metric} {difference_in_words(found)}, margin "
+        f"{in_points(data.margin)}, {counted(found.n, 'command')}{_missing(gate)}"
+    )
+
+
+def _missing(gate: PairGate) -> str:
+    if gate.verdict is not GateVerdict.INCONCLUSIVE:
+        return ""
+    if gate.missing == 0:
+        # The variance seen would do; but with K clusters that differ no p is below 2^(1 - K).
+        return ", too few clusters differ to decide"
+    if gate.missing is None:
+        return ", no number of commands is known to decide"
+    return f", about {format_count(gate.missing)} more would decide"
+
+
+def _caveat(data: ComparisonData) -> str:
+    return f" [unlike runs: {'; '.join(data.unlike)}]" if data.unlike else ""
+
+
+def junit_xml(data: ComparisonData) -> str:
+    """Return JUnit XML with a test case for each candidate.
+
+    One that is worse is a failure. One of which nothing can be said is an error: the test did not
+    come to a result.
+    """
+    verdicts = [gate.verdict for gate in data.gates]
+    numbers = (
+        f'tests="{len(verdicts)}" failures="{verdicts.count(GateVerdict.WORSE)}" '
+        f'errors="{verdicts.count(GateVerdict.INCONCLUSIVE)}"'
+    )
+    return "\n".join(
+        [
+            '<?xml version="1.0" encoding="UTF-8"?>',
+            f'<testsuites name="aegish-dist compare" {numbers} time="0">',
+            f'  <testsuite name="{_attribute(_suite(data))}" {numbers} skipped="0" time="0">',
+            *(_case(data, gate) for gate in data.gates),
+            "  </testsuite>",
+            "</testsuites>",
+            "",
+        ]
+    )
+
+
+def _suite(data: ComparisonData) -> str:
+    return f"{data.metric} margin {data.margin:g}"
+
+
+def _case(data: ComparisonData, gate: PairGate) -> str:
+    message = gate_in_words(data, gate) + _caveat(data)
+    name = f"{side_name(data, gate.pair.b)} against {side_name(data, gate.pair.a)}"
+    head = f'    <testcase classname="aegish-dist.gate" name="{_attribute(name)}" time="0">'
+    text, quoted = _text(message), _attribute(message)
+    body = {
+        GateVerdict.SHIPS: f"<system-out>{text}</system-out>",
+        GateVerdict.WORSE: f'<failure message="{quoted}" type="worse">{text}</failure>',
+        GateVerdict.INCONCLUSIVE: f'<error message="{quoted}" type="inconclusive">{text}</error>',
+    }
+    return f"{head}\n      {body[gate.verdict]}\n    </testcase>"
+
+
+def _text(text: str) -> str:
+    return escape(_NO_XML.sub("", printable(text)), quote=False)
+
+
+def _attribute(text: str) -> str:
+    return escape(_NO_XML.sub("", printable(text)))
+
+
+COMPARISON_FORMATS = ("table", "markdown", "latex", "csv", "json")
+
+
+def in_format(
+    form: str,
+    report: Callable[[], Report],
+    texts: Mapping[str, Callable[[], str]],
+    *,
+    width: int | None,
+    color: bool,
+) -> str:
+    """Return a comparison as text that ends with a line break.
+
+    Args:
+        width: Columns of the terminal; only tables use it.
+        color: Whether to emit ANSI colours; only tables use it.
+    """
+    if form == "table":
+        from aegish_dist.report.table import draw_table  # noqa: PLC0415  with rich
+
+        return draw_table(report(), width, color)
+    if form == "markdown":
+        return draw_markdown(report())
+    if form == "latex":
+        from aegish_dist.report.latex import draw_latex  # noqa: PLC0415  folded as rich does it
+
+        return draw_latex(report())
+    if form not in texts:
+        known = ", ".join(COMPARISON_FORMATS)
+        raise ReportError(f"unknown format of a comparison '{form}': choose one of {known}")
+    return texts[form]()
+
+
+def render_comparison(
+    data: ComparisonData,
+    format: str,
+    *,
+    with_source: bool = False,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """Return a comparison as text that ends with a line break.
+
+    Args:
+        with_source: Whether every row of a table begins with runs and rule set.
+        width: Columns of the terminal; only tables use it.
+        color: Whether to emit ANSI colours; only tables use it.
+    """
+    texts = {
+        "csv": lambda: render_comparison_csv(data),
+        "json": lambda: render_comparison_json(data),
+    }
+
+    def report() -> Report:
+        built = build_comparison(data)
+        return stackable(built) if with_source else built
+
+    return in_format(format, report, texts, width=width, color=color)

@@ -1,19 +1,22 @@
-"""A report as CSV in long form (RFC 4180): one row per model, metric and category, unrounded."""
+"""CSV in long form (RFC 4180): a report, and failures by time."""
 
 import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
 from aegish_dist.core.estimates import NUMBERS
+from aegish_dist.core.failure_times import TimedFailures, totals
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.printable import printable
 from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.entries import RankedModel, ranked_entries
-from aegish_dist.report.failure_sections import reasons
+from aegish_dist.report.layout import RankedModel, ranked_entries
+from aegish_dist.report.operations import reasons
 
 COLUMNS = (
     "run_id",
@@ -137,3 +140,41 @@ def spreadsheet_safe(text: str) -> str:
     if text[:1].isalnum() and not (";" in text or "|" in text):
         return shown  # nearly always, and the pattern takes ten times as long
     return _FORMULA.sub(r"\1'", shown)
+
+
+COLUMNS_FAILURE_TIMES = (
+    *("time", "model", "error_class", "attempts", "verdicts"),
+    *("statuses", "message", "first_at", "last_at"),
+)
+
+
+def failures_json(run_id: str, by: str, rows: Sequence[TimedFailures]) -> dict[str, Any]:
+    """Return the rows, and their sums by model and reason, for JSON."""
+    return {"run_id": run_id, "by": by, **failures_document(rows)}
+
+
+def failures_document(rows: Sequence[TimedFailures]) -> dict[str, Any]:
+    """Return the rows, and their sums by model and reason, in JSON types."""
+    return {
+        "errors": list(map(_document, rows)),
+        "totals": [
+            {key: value for key, value in _document(each).items() if key != "time"}
+            for each in totals(rows)
+        ],
+    }
+
+
+def failures_csv(rows: Sequence[TimedFailures]) -> str:
+    """Return the rows as CSV (RFC 4180); what a spreadsheet would compute gets a leading `'`."""
+    return csv_text(
+        COLUMNS_FAILURE_TIMES,
+        (_document(each) | {"statuses": " ".join(map(str, each.statuses))} for each in rows),
+    )
+
+
+def _document(row: TimedFailures) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in asdict(row).items()}
+
+
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else value

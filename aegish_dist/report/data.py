@@ -1,16 +1,104 @@
-"""The content of a report: a snapshot with the run it belongs to, and the failures of its calls."""
+"""The content of a report, and of a comparison, as the pipeline gathers it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.failure_times import TimedFailures
-from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
+from aegish_dist.core.gate import GateVerdict
+from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Targets
 from aegish_dist.core.overlay_effect import ModelEffect
 from aegish_dist.core.run import Run
+from aegish_dist.core.side import Side
+from aegish_dist.core.significance import LEVEL
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.report.comparison_data import ComparisonData
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPair:
+    """Two sides and how they differ."""
+
+    a: Side
+    b: Side
+    comparison: Comparison
+    """The differences, candidate minus baseline, with adjusted p."""
+    answered: int
+    """Samples that at least one side has a verdict about."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairGate:
+    """Answer of the gate about the candidate of a pair."""
+
+    pair: ComparedPair
+    verdict: GateVerdict
+    difference: Difference
+    needed: int | None
+    """Commands that would decide; None when unknown."""
+
+    @property
+    def missing(self) -> int | None:
+        """Commands beyond those scored on both sides that would decide; None when unknown."""
+        return None if self.needed is None else max(self.needed - self.difference.n, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonData:
+    """All pairs of one comparison."""
+
+    runs: Sequence[Run]
+    """The runs of the sides, the baseline's first."""
+    opinion: Opinion
+    pairs: Sequence[ComparedPair]
+    """In the order of the sides that were named."""
+    tie_groups: Sequence[Sequence[str]]
+    """Models that cannot be distinguished, the best group first; empty unless all pairs of a run
+    were compared."""
+    unlike: Sequence[str] = ()
+    """Differences of the runs besides their answers, when compared all the same; foreign text."""
+    simulated: Collection[Side] = ()
+    metric: str = "aegish_score"
+    margin: float = 0.02
+    """The difference that `commands` are counted for, in (0, 1)."""
+    gates: Sequence[PairGate] = ()
+    """One for each pair where a gate was asked for."""
+
+    @property
+    def of_one_run(self) -> bool:
+        """Whether models of one run are compared, and not runs."""
+        return len(self.runs) == 1
+
+    def difference(self, pair: ComparedPair) -> Difference | None:
+        """Return the difference of the metric that verdicts are about; None if unknown."""
+        return pair.comparison.metrics.get(self.metric)
+
+    def verdict(self, pair: ComparedPair) -> str | None:
+        """Say how the candidate of a pair does.
+
+        Returns:
+            The gate's verdict if one was asked for, else `better`, `worse` or `tied`; None where
+            the metric is undefined.
+        """
+        for gate in self.gates:
+            if gate.pair is pair:
+                return gate.verdict.value
+        found = self.difference(pair)
+        return None if found is None else verdict_of(found)
+
+
+def verdict_of(found: Difference) -> str | None:
+    """Say how the candidate does by one metric.
+
+    Returns:
+        `better`, `worse` or `tied`; None where the metric is undefined.
+    """
+    if found.difference is None or found.p_adjusted is None:
+        return None
+    if found.p_adjusted >= LEVEL or not found.difference:
+        return "tied"
+    return "better" if found.difference > 0 else "worse"
 
 
 @dataclass(frozen=True, slots=True)

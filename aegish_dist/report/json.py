@@ -9,11 +9,11 @@ from aegish_dist.core.opinion_record import record_of
 from aegish_dist.core.printable import printable_json
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run
-from aegish_dist.report.commands import commands
-from aegish_dist.report.comparison_json import comparison_document
+from aegish_dist.report.comparison import comparison_document
+from aegish_dist.report.csv import failures_document
 from aegish_dist.report.data import FailureCount, ReportData
-from aegish_dist.report.failure_sections import reasons
-from aegish_dist.report.failure_times import failures_document
+from aegish_dist.report.operations import reasons
+from aegish_dist.report.provenance import commands
 
 
 def render_json(data: ReportData) -> str:

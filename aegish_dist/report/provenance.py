@@ -1,18 +1,278 @@
-"""The sections on provenance: all that the numbers depend on, and how to make them once more."""
+"""What a report is of: its head, all that its numbers depend on, and commands that repeat it."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.opinion import Opinion, Overlay
+from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Overlay
 from aegish_dist.core.printable import printable_line_of_json, shortened
+from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunDataset
-from aegish_dist.report.commands import commands
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.facts import MOST_CHARACTERS, parameters_in_words
-from aegish_dist.report.layout import Section, TableCell, number_cell
-from aegish_dist.report.numbers import UNDEFINED, format_count
+from aegish_dist.report.layout import Fact, RankedModel, Section, TableCell, number_cell
+from aegish_dist.report.numbers import UNDEFINED, format_count, format_time
+
+MOST_CHARACTERS = 300
+"""Of a foreign text in a line of its own; the JSON report has it whole."""
+STARTS_AT_ONCE_S = 60.0
+"""Seconds after the creation of a run in which batches begin that were wanted at once: clocks
+differ."""
+
+
+def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
+    """Return what was run and counted, in one line each."""
+    run, snapshot = data.run, data.snapshot
+    version = f"aegish-dist {run.package_version}"
+    return (
+        *_not_current(data),
+        Fact("Name", shortened(run.name, MOST_CHARACTERS) or UNDEFINED),
+        Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
+        Fact("Samples", _samples(run)),
+        Fact("Prompt", _prompt(run)),
+        Fact("Parameters", parameters_in_words(run.parameters)),
+        *_batched(run),
+        Fact("Epochs", format_count(run.epochs)),
+        Fact("Scoring", _scoring(snapshot)),
+        Fact("Opinion", _opinion(snapshot)),
+        Fact("Verdicts", _verdicts(data, entries)),
+        *_pruned(run),
+        Fact(
+            "Snapshot",
+            f"{data.snapshot.snapshot_id}, taken {format_time(data.snapshot.created_at)}",
+        ),
+    )
+
+
+def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
+    text = format_count(data.snapshot.verdicts)
+    if data.run.imported:
+        text += ", all that were imported" if data.is_current else " imported"
+    else:
+        planned = sum(data.run.planned(spec.id) for spec in data.run.models)
+        text += f" of {format_count(planned)} planned"
+    replaced = sum(entry.count("replaced") or 0 for entry in entries)
+    if not replaced:
+        return text
+    return f"{text}; {format_count(replaced)} older ones were replaced by a retry and do not count"
+
+
+def _batched(run: Run) -> Iterator[Fact]:
+    if run.batched:
+        shares = {
+            f"{s.batch_share:.0%}" for s in run.models if s.id in run.batched and s.batch_share
+        }
+        price = " or ".join(sorted(shares))
+        called = {spec.id for spec in run.models if spec.wire.http is not None}
+        everything = "" if called <= set(run.batched) else " of some models"
+        live = "" if asked_in_batches_only(run) else ", after a while of single calls"
+        yield Fact(
+            "Batches",
+            f"requests{everything} were sent in batches{live}: at {price} of the price, and without"
+            " a measured latency",
+        )
+
+
+def asked_in_batches_only(run: Run) -> bool:
+    """Return whether what is asked in batches was so from the beginning."""
+    return all(after_s < STARTS_AT_ONCE_S for after_s in run.batched.values())
+
+
+def _pruned(run: Run) -> Iterator[Fact]:
+    if run.pruned is not None:
+        number = format_count(run.pruned.completions)
+        yield Fact(
+            "Pruned",
+            f"{number} completions were deleted, last {format_time(run.pruned.at)}; the numbers do "
+            "not depend on them",
+        )
+
+
+def _samples(run: Run) -> str:
+    datasets = ", ".join(map(_dataset, run.datasets))
+    return f"{format_count(run.samples)}: {datasets}" if datasets else "0"
+
+
+def _dataset(dataset: RunDataset) -> str:
+    sizes = {"malicious": dataset.malicious, "harmless": dataset.samples - dataset.malicious}
+    kinds = ", ".join(f"{format_count(size)} {kind}" for kind, size in sizes.items() if size)
+    return f"{dataset.name} ({kinds or 'empty'})"
+
+
+def _prompt(run: Run) -> str:
+    if run.prompt is None:
+        return "unknown, the verdicts were imported"
+    return f"{run.prompt.name} (fingerprint {run.prompt.fingerprint[:12]})"
+
+
+def parameters_in_words(parameters: CallParameters | None) -> str:
+    """Name the parameters of every call, or say that they are not known."""
+    if parameters is None:
+        return "unknown, the verdicts were imported"
+    seed = "none" if parameters.seed is None else parameters.seed
+    temperature = (
+        "the provider's default" if parameters.temperature is None else parameters.temperature
+    )
+    return (
+        f"seed {seed}, temperature {temperature}, at most "
+        f"{format_count(parameters.max_output_tokens)} output tokens and "
+        f"{parameters.time_limit_s:g} s per call"
+    )
+
+
+def _scoring(snapshot: Snapshot) -> str:
+    name = f"{snapshot.scoring} version {snapshot.scoring_version}"
+    return name if snapshot.opinion is None else f"{name}: {snapshot.opinion.rule.description}"
+
+
+def _opinion(snapshot: Snapshot) -> str:
+    """Name rule set, targets and overlay with their versions and fingerprints."""
+    if snapshot.opinion is None:
+        return UNDEFINED
+    kinds = {"scoring": "rule set", "targets": "targets", "overlay": "overlay"}
+    said = []
+    for part, identity in snapshot.opinion.provenance.items():
+        if identity is not None:
+            version = f"v{identity['version']} ({identity['fingerprint']})"
+            said.append(f"{kinds[part]} {identity['name']} {version}")
+    overlay = snapshot.opinion.overlay
+    changes = "" if overlay is None else f", {format_count(len(overlay.changes))} changes"
+    return ", ".join(said) + changes
+
+
+def _not_current(data: ReportData) -> Iterator[Fact]:
+    if not data.is_current:
+        yield Fact(
+            "OLDER",
+            "the verdicts that count now are not those of this snapshot; a report without "
+            "`--snapshot` shows them",
+        )
+
+
+INTERVALS = (
+    "[low, high]: 95% confidence interval; Wilson with the effective sample size for rates, exact "
+    "where events are few, MOVER for the score. It has a width at 0 and 100 too."
+)
+
+
+def caption(run: Run) -> str:
+    """Say what the numbers of a table by itself are of."""
+    epochs = f", {format_count(run.epochs)} epochs" if run.epochs > 1 else ""
+    return f"Commands: {_samples(run)}{epochs}. {INTERVALS}"
+
+
+def source(data: ReportData) -> tuple[Fact, ...]:
+    """Return run, snapshot and opinion, which tell the rows of several reports apart."""
+    run, snapshot = data.run, data.snapshot
+    overlay = None if snapshot.opinion is None else snapshot.opinion.overlay
+    laid_over = "" if overlay is None else f", overlay {overlay.name} v{overlay.version}"
+    return (
+        Fact("run", f"{run.run_id} ({run.name})" if run.name else run.run_id),
+        Fact("snapshot", str(snapshot.snapshot_id)),
+        Fact("rule set", f"{snapshot.scoring} v{snapshot.scoring_version}{laid_over}"),
+    )
+
+
+MINUTE_S = 60
+COT = "+cot"
+"""End of the name of a prompt that asks for reasoning first."""
+
+
+def commands(data: ReportData) -> tuple[str, ...]:
+    """Return what to type: for the same numbers, for the same opinion, and to ask once more.
+
+    A file that this report does not name stands as `FILE`.
+    """
+    run, snapshot = data.run, data.snapshot
+    number = str(snapshot.snapshot_id)
+    return (
+        _line("report", "--run-id", run.run_id, "--snapshot", number),
+        *_report_again(run, snapshot.opinion),
+        _submit(run) if run.origin == "submit" else _line("verdicts", "import", *_import(run)),
+    )
+
+
+def shell_quoted(text: str) -> str:
+    r"""Quote a word for the shell; unprintable characters become escapes: `$'a\u202eb'`."""
+    if all(character.isprintable() for character in text):
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _escaped(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _line(*words: str) -> str:
+    return " ".join(("aegish-dist", *(w if w == "FILE" else shell_quoted(w) for w in words)))
+
+
+def _report_again(run: Run, opinion: Opinion | None) -> Iterator[str]:
+    """Yield the command that applies the opinion to the verdicts as they are now."""
+    if opinion is None:
+        return
+    words: list[str] = []
+    rule = opinion.rule
+    if rule.fingerprint != DEFAULT_RULE.fingerprint:
+        known = RULES.get(rule.name)
+        is_known = known is not None and known.fingerprint == rule.fingerprint
+        words += ["--scoring", rule.name if is_known else "FILE"]
+    if opinion.targets.fingerprint != AEGISH_TARGETS.fingerprint:
+        words += ["--targets", "FILE"]
+    if opinion.overlay is not None:
+        words += ["--overlay", "FILE"]
+    yield _line("report", "--run-id", run.run_id, *words)
+
+
+def _import(run: Run) -> Sequence[str]:
+    return ("FILE", "--name", run.name) if run.name else ("FILE",)
+
+
+def _submit(run: Run) -> str:
+    datasets = ",".join(f"{dataset.name}@{run.run_id}" for dataset in run.datasets)
+    return _line(
+        *("submit", "--models", ",".join(spec.id for spec in run.models)),
+        *("--dataset", datasets, "--epochs", str(run.epochs)),
+        *([] if run.prompt is None else _prompt_options(run.prompt)),
+        *([] if run.parameters is None else _parameters(run.parameters)),
+        *_batches(run),
+    )
+
+
+def _batches(run: Run) -> Iterator[str]:
+    if run.batched and asked_in_batches_only(run):
+        yield "--batch"
+    elif run.batched:
+        yield from ("--batch-after", f"{round(max(run.batched.values()) / MINUTE_S)}m")
+
+
+def _prompt_options(prompt: Prompt) -> list[str]:
+    if prompt.name.endswith(COT):
+        return ["--prompt", prompt.name.removesuffix(COT), "--cot"]
+    return ["--prompt", prompt.name]
+
+
+def _parameters(parameters: CallParameters) -> Iterator[str]:
+    values = {
+        "--seed": parameters.seed,
+        "--temperature": parameters.temperature,
+        "--max-output-tokens": parameters.max_output_tokens,
+        "--time-limit": f"{parameters.time_limit_s:g}",
+        "--max-cost": parameters.max_cost_usd,
+        "--max-cost-per-model": parameters.max_cost_per_model_usd,
+    }
+    for option, value in values.items():
+        if value is not None:
+            yield from (option, str(value))
+
 
 _MOST_CHANGES = 20
 """Corrections of an overlay that are listed; JSON has them all."""
@@ -135,7 +395,7 @@ _PARTS = {"scoring": "rule set", "targets": "targets", "overlay": "overlay"}
 def _remarks(data: ReportData) -> Iterator[str]:
     yield f"Parameters of each call: {parameters_in_words(data.run.parameters)}."
     if data.snapshot.opinion is not None:
-        yield from _opinion(data.snapshot.opinion)
+        yield from _provenance_opinion(data.snapshot.opinion)
     yield from (f"{purpose}: {command}" for purpose, command in reproduction(data))
 
 
@@ -148,7 +408,7 @@ def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
     yield "The run once more", again
 
 
-def _opinion(opinion: Opinion) -> Iterator[str]:
+def _provenance_opinion(opinion: Opinion) -> Iterator[str]:
     rule = opinion.rule
     right = (("malicious", rule.malicious_correct), ("harmless", rule.harmless_correct))
     counted = "; ".join(f"{kind} is right at {', '.join(sorted(labels))}" for kind, labels in right)

@@ -1,17 +1,21 @@
-"""Sections on how well the models judge."""
+"""Sections on how well the models judge: ranking, categories, answers, calibration, repeats."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from aegish_dist.core.calibration import ReliabilityBin
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.opinion import Targets
+from aegish_dist.core.overlay_effect import ModelEffect, Moved
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
-from aegish_dist.report.entries import RankedModel, category_names
 from aegish_dist.report.layout import (
     MODEL,
     Column,
+    RankedModel,
     Section,
     TableCell,
+    category_names,
     marked,
     number_cell,
     rate_cell,
@@ -21,6 +25,7 @@ from aegish_dist.report.numbers import (
     UNDEFINED,
     format_count,
     format_decimal,
+    format_difference,
     format_interval,
     format_ms,
     format_points,
@@ -229,3 +234,120 @@ def _latency_cell(entry: RankedModel) -> TableCell:
     p90 = entry.latency("service", "p90")
     detail = "" if p90 is None else format_ms(p90)
     return number_cell(entry.latency("service", "p50"), format_ms, detail)
+
+
+ARROW = "\N{RIGHTWARDS ARROW}"
+
+
+def overlay_section(effect: Sequence[ModelEffect]) -> Section | None:
+    """Return each model's headline metrics without the overlay and under it; None without one."""
+    if not effect:
+        return None
+    titles = ("model", "#", *HEADLINES.values())
+    detail = f"without {ARROW} with"
+    return Section(
+        title="Effect of the overlay",
+        columns=tuple(TableCell(title, "" if title == "model" else detail) for title in titles),
+        rows=tuple(
+            (
+                TableCell(each.model),
+                TableCell(_places(each.rank)),
+                *(_cell(each.metrics.get(name, Moved(None, None))) for name in HEADLINES),
+            )
+            for each in effect
+        ),
+        note="Difference in percentage points that the corrected labels make, same verdicts.",
+    )
+
+
+def _cell(moved: Moved) -> TableCell:
+    difference = moved.difference
+    sign = "+" if difference is not None and difference > 0 else ""
+    detail = f"{format_rate(moved.without)} {ARROW} {format_rate(moved.under)}"
+    return TableCell(f"{sign}{format_points(difference)}", detail, value=difference)
+
+
+def _places(rank: Moved) -> str:
+    places = [UNDEFINED if n is None else format_count(int(n)) for n in (rank.without, rank.under)]
+    return f" {ARROW} ".join(dict.fromkeys(places))
+
+
+_NOTE = (
+    "Flips: % of commands with different actions in different epochs. Variance of being right,"
+    " between commands and within them (from epoch to epoch). Clustered stderr of the score in"
+    " points: as it is, with one more epoch, and with any number of them."
+)
+_PARTS = ("between", "within")
+_RATES = ((Target.MALICIOUS, "DR"), (Target.HARMLESS, "HA"))
+
+
+def repeats(entries: Sequence[RankedModel]) -> Section | None:
+    """Return what the epochs of each model tell; None where there is one."""
+    known = [entry for entry in entries if entry.part("repeats")]
+    if not known:
+        return None
+    columns = [
+        MODEL,
+        Column("flips", lambda entry: rate_cell(entry.metric("flip_rate")), detail="[95% CI]"),
+        *(_variance(target, short, part) for target, short in _RATES for part in _PARTS),
+        _stderr("stderr", "stderr now"),
+        _stderr("stderr_one_more", "one more epoch"),
+        _stderr("stderr_least", "at best"),
+    ]
+    return tabulate("Repeats", known, columns, note=_NOTE)
+
+
+def _variance(target: Target, short: str, part: str) -> Column:
+    def read(entry: RankedModel) -> TableCell:
+        rates: Mapping[str, Any] = entry.part("repeats").get("rates") or {}
+        return number_cell((rates.get(target.value) or {}).get(part), format_decimal)
+
+    return Column(f"{short} {part}", read)
+
+
+def _stderr(name: str, title: str) -> Column:
+    return Column(title, lambda entry: number_cell(entry.part("repeats").get(name), format_points))
+
+
+_NOTE_RELIABILITY = (
+    "Of the verdicts whose stated confidence lies in a bin, the share that is right, in %, beside"
+    " the mean confidence: right far below stated is overconfident."
+)
+
+
+def reliability(entries: Sequence[RankedModel]) -> Section | None:
+    """Return accuracy by bin of stated confidence; None where no model states any."""
+    rows = tuple(row for entry in entries for row in _rows(entry))
+    if not rows:
+        return None
+    return Section(
+        title="Reliability of stated confidence",
+        columns=(
+            TableCell("confidence"),
+            TableCell("model"),
+            TableCell("verdicts"),
+            TableCell("stated", "mean"),
+            TableCell("right", "[95% CI]"),
+            TableCell("right - stated"),
+        ),
+        rows=rows,
+        note=_NOTE_RELIABILITY,
+        keys=2,
+    )
+
+
+def _rows(entry: RankedModel) -> Iterator[tuple[TableCell, ...]]:
+    for each in entry.reliability:
+        if each.accuracy is not None and each.confidence is not None:
+            yield (
+                TableCell(_range(each), value=each.low),
+                TableCell(marked(entry)),
+                number_cell(each.n, format_count),
+                number_cell(each.confidence, format_rate),
+                number_cell(each.accuracy, format_rate, format_interval(each.ci_low, each.ci_high)),
+                number_cell(each.accuracy - each.confidence, format_difference),
+            )
+
+
+def _range(each: ReliabilityBin) -> str:
+    return f"{100 * each.low:.0f} to {100 * each.high:.0f}"

@@ -12,7 +12,7 @@ from typing import Any
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.printable import printable_json
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.entries import RankedModel, ranked_entries
+from aegish_dist.report.layout import RankedModel, ranked_entries
 
 STATISTICS = ("mean", "p50", "p90", "p99", "max")
 _NOTE = (

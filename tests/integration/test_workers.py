@@ -7,7 +7,7 @@ from celery import Celery
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.cli.halts import halted
+from aegish_dist.cli.status_view import halted
 from aegish_dist.core.status import Blocked, FailedCalls, State, Waiting
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.worker_entries import MESSAGE_LENGTH

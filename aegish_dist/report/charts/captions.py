@@ -5,8 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from aegish_dist.core.printable import printable, shortened
 from aegish_dist.report.charts.measures import COST, LATENCY, Measure, Measured
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.entries import RankedModel
-from aegish_dist.report.layout import SIMULATED
+from aegish_dist.report.layout import SIMULATED, RankedModel
 from aegish_dist.report.numbers import format_count, format_ms, format_time, format_usd
 
 NAME_CHARACTERS = 80

@@ -18,7 +18,7 @@ from aegish_dist.report.charts.reliability import reliability
 from aegish_dist.report.charts.scatter import scatter
 from aegish_dist.report.charts.timeline import error_timeline
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.entries import RankedModel, ranked_entries
+from aegish_dist.report.layout import RankedModel, ranked_entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from aegish_dist.report.charts.naming import last_part
 from aegish_dist.report.charts.rows import AXIS_PX, RowChart, RowPlan
 from aegish_dist.report.charts.scales import AxisScale, linear_scale
 from aegish_dist.report.charts.text_width import distinct
-from aegish_dist.report.comparison_data import ComparedPair, ComparisonData
-from aegish_dist.report.data import ReportData
-from aegish_dist.report.entries import RankedModel, ranked_entries
+from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
+from aegish_dist.report.layout import RankedModel, ranked_entries
 from aegish_dist.report.numbers import format_p
 
 _MOST_PAIRS = 28

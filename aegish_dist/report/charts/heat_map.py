@@ -15,7 +15,7 @@ from aegish_dist.report.charts.layers import Row, box_row, boxes, text_row, text
 from aegish_dist.report.charts.measures import DETECTION, Measured, percent
 from aegish_dist.report.charts.rows import RowPlan, plan_rows
 from aegish_dist.report.charts.text_width import fitted, text_width
-from aegish_dist.report.entries import RankedModel, category_names
+from aegish_dist.report.layout import RankedModel, category_names
 from aegish_dist.report.numbers import format_count
 
 _CELL_PX = 86.0

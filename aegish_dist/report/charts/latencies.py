@@ -15,7 +15,7 @@ from aegish_dist.report.charts.measures import LATENCY
 from aegish_dist.report.charts.rows import AXIS_PX, RowChart, plan_rows
 from aegish_dist.report.charts.scales import linear_scale
 from aegish_dist.report.charts.text_width import text_width
-from aegish_dist.report.entries import RankedModel
+from aegish_dist.report.layout import RankedModel
 from aegish_dist.report.numbers import format_ms
 
 _PARTS = ("service", "queue", "limiter", "backoff")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aegish_dist.core.estimates import Estimate
-from aegish_dist.report.entries import RankedModel
+from aegish_dist.report.layout import RankedModel
 
 RATE_INTERVAL = (
     "Wilson with an effective sample size, clustered by binary; exact where events are few"

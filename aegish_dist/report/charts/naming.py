@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from aegish_dist.core.printable import printable
 from aegish_dist.report.charts.text_width import distinct, fitted
 from aegish_dist.report.charts.theme import TEXT_PX
-from aegish_dist.report.entries import RankedModel
-from aegish_dist.report.layout import SIMULATED
+from aegish_dist.report.layout import SIMULATED, RankedModel
 
 LABEL_PX = 190.0
 ROW_PX = 270.0

@@ -9,7 +9,7 @@ from aegish_dist.report.charts.boxes import PixelBox, PixelLine
 from aegish_dist.report.charts.measures import Measure, Measured
 from aegish_dist.report.charts.naming import point_names
 from aegish_dist.report.charts.scales import AxisScale, amount_scale, percent_scale
-from aegish_dist.report.entries import RankedModel
+from aegish_dist.report.layout import RankedModel
 
 WIDTH, HEIGHT = 640.0, 400.0
 _TALL = 560.0

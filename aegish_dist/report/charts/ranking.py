@@ -19,7 +19,7 @@ from aegish_dist.report.charts.measures import ACCEPTANCE, DETECTION, SCORE, Mea
 from aegish_dist.report.charts.naming import row_names
 from aegish_dist.report.charts.rows import RowChart, RowPlan
 from aegish_dist.report.charts.scales import percent_scale
-from aegish_dist.report.entries import RankedModel
+from aegish_dist.report.layout import RankedModel
 
 _AXIS_PX = 260.0
 _COLUMN_PX = 128.0

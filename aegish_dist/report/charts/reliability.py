@@ -26,7 +26,7 @@ from aegish_dist.report.charts.layers import (
 )
 from aegish_dist.report.charts.marks import dashed
 from aegish_dist.report.charts.naming import row_names
-from aegish_dist.report.entries import RankedModel
+from aegish_dist.report.layout import RankedModel
 from aegish_dist.report.numbers import format_count
 
 _SIDE, _GAP_X, _GAP_Y = 170.0, 62.0, 80.0

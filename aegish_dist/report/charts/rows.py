@@ -10,7 +10,7 @@ from aegish_dist.report.charts.layers import axes, box_row, boxes, lines, on_axi
 from aegish_dist.report.charts.naming import row_names
 from aegish_dist.report.charts.scales import AxisScale
 from aegish_dist.report.charts.text_width import text_width
-from aegish_dist.report.entries import RankedModel
+from aegish_dist.report.layout import RankedModel
 
 AXIS_PX = 430.0
 """Length of the axis of a plot with rows."""

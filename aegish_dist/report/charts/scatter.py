@@ -31,7 +31,7 @@ from aegish_dist.report.charts.plane import (
     scatter_plane,
 )
 from aegish_dist.report.charts.text_width import text_width
-from aegish_dist.report.entries import RankedModel
+from aegish_dist.report.layout import RankedModel
 
 
 def scatter(

@@ -11,9 +11,9 @@ from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.wire import WireFormat
-from aegish_dist.report.entries import RankedModel
 from aegish_dist.report.every_eval_ever.identity import COLLECTION, SCHEMA_VERSION, RecordIdentity
 from aegish_dist.report.every_eval_ever.results import as_texts, results
+from aegish_dist.report.layout import RankedModel
 
 _PUBLIC_HOSTS = frozenset(
     {"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com"}

@@ -10,9 +10,9 @@ from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Composite, ScoringRule
 from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot
-from aegish_dist.report.entries import RankedModel
 from aegish_dist.report.every_eval_ever.definitions import DEFINED, MetricDefinition, metric_id
 from aegish_dist.report.every_eval_ever.identity import COLLECTION
+from aegish_dist.report.layout import RankedModel
 
 LEVEL = 0.95
 _CLUSTERED = "analytic, clustered by binary (Miller 2024, arXiv 2411.00640)"

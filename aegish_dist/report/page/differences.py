@@ -12,7 +12,7 @@ from aegish_dist.core.comparison import Difference
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.printable import printable
 from aegish_dist.core.significance import LEVEL
-from aegish_dist.report.comparison_data import ComparisonData, verdict_of
+from aegish_dist.report.data import ComparisonData, verdict_of
 from aegish_dist.report.layout import SIMULATED, Section, TableCell
 from aegish_dist.report.numbers import (
     UNDEFINED,

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from aegish_dist.report.charts import DrawnChart
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.entries import RankedModel
-from aegish_dist.report.layout import Section
+from aegish_dist.report.layout import RankedModel, Section
 from aegish_dist.report.page.differences import TITLE as DIFFERENCES
 from aegish_dist.report.page.differences import differences_section
 from aegish_dist.report.page.heat_map import heat_key, heat_style, with_intervals

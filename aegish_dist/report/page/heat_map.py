@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from aegish_dist.core.estimates import Estimate
-from aegish_dist.report.entries import RankedModel, category_names
-from aegish_dist.report.layout import Section, TableCell
+from aegish_dist.report.layout import RankedModel, Section, TableCell, category_names
 from aegish_dist.report.numbers import format_interval
 from aegish_dist.report.page.markup import text
 from aegish_dist.report.page.tables import CellStyle, TableStyle

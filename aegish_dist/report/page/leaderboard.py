@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from aegish_dist.core.opinion import Targets
-from aegish_dist.report.entries import RankedModel
-from aegish_dist.report.layout import Section
+from aegish_dist.report.layout import RankedModel, Section
 from aegish_dist.report.page.bars import interval_bar, rate_scale
 from aegish_dist.report.page.tables import CellStyle, TableStyle
 from aegish_dist.report.quality import HEADLINES

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 
 from aegish_dist.report.charts import page_charts
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.entries import ranked_entries
-from aegish_dist.report.layout import Fact
+from aegish_dist.report.layout import Fact, ranked_entries
 from aegish_dist.report.page.assets import content_security_policy, script, style_sheet
 from aegish_dist.report.page.drawn import DrawnReport
 from aegish_dist.report.page.figures import figures, missing_charts
 from aegish_dist.report.page.grid import Grid, grid_section
 from aegish_dist.report.page.markup import breakable, text
-from aegish_dist.report.sections import ON_THE_PAGE, build_report, named_sections
-from aegish_dist.report.summary import summary, warnings
+from aegish_dist.report.sections import ON_THE_PAGE, build_report, named_sections, summary, warnings
 
 _HEAD = """<!doctype html>
 <html lang="en">

@@ -14,15 +14,14 @@ import pytest
 import aegish_dist
 import workers
 from aegish_dist.cli import printing, run
-from aegish_dist.cli.tables import TextTable, note_table, print_table, terminal_console
+from aegish_dist.cli.printing import TextTable, note_table, print_table, terminal_console
 from aegish_dist.errors import ClosedOutputError, OutputError
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
 SHOWN = r"\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
 MAY_PRINT = {
-    "aegish_dist/cli/printing.py",  # prints
+    "aegish_dist/cli/printing.py",  # prints, and makes the consoles
     "aegish_dist/cli/screen.py",  # takes the terminal and gives it back
-    "aegish_dist/cli/tables.py",  # makes the consoles
     "aegish_dist/logs/__init__.py",  # logs
     "aegish_dist/report/table.py",  # draws into memory
 }
@@ -223,9 +222,9 @@ def test_errors_that_cannot_be_shown_keep_their_exit_code(redirection: str) -> N
 def test_an_encoding_that_lacks_a_character_shows_its_escape(encoding: str) -> None:
     """A dash or a name is no reason to fail."""
     script = (
-        "import sys; from aegish_dist.cli import printing, tables;"
+        "import sys; from aegish_dist.cli import printing;"
         "printing.prepare_output();"
-        "tables.print_table(tables.TextTable(('\u2013',), [('\u691c\u67fb',)]))"
+        "printing.print_table(printing.TextTable(('\u2013',), [('\u691c\u67fb',)]))"
     )
     environ = {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environ, timeout=30, check=False)  # fmt: skip

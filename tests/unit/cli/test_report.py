@@ -3,7 +3,7 @@
 import pytest
 
 from aegish_dist.cli import run
-from aegish_dist.report.report_formats import IN_SECTIONS
+from aegish_dist.report.formats import IN_SECTIONS
 from aegish_dist.report.sections import SECTION_NAMES
 
 

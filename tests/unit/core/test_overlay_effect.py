@@ -3,7 +3,7 @@
 from typing import Any
 
 from aegish_dist.core.overlay_effect import Moved, overlay_effect
-from aegish_dist.report.effect import overlay_section
+from aegish_dist.report.quality import overlay_section
 
 
 def document(*models: tuple[str, float | None, int | None]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from aegish_dist.core.scoring import RULES
 from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.core.tally import Finding
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.entries import ranked_entries
 from aegish_dist.report.every_eval_ever import (
     Relabelled,
     SampleLines,
@@ -21,6 +20,7 @@ from aegish_dist.report.every_eval_ever import (
     record_identity,
 )
 from aegish_dist.report.every_eval_ever.definitions import DEFINED
+from aegish_dist.report.layout import ranked_entries
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model
 
 SAMPLES_PATH = re.compile(

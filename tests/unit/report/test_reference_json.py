@@ -7,7 +7,7 @@ import pytest
 
 from aegish_dist.core.run import RunDataset
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.report_formats import render
+from aegish_dist.report.formats import render
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model, undefined
 
 FIELDS = {

@@ -10,8 +10,7 @@ from aegish_dist.core.failure_times import TimedFailures
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.side import Side
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.report.comparison_data import ComparedPair, ComparisonData
-from aegish_dist.report.data import ReportData
+from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from tests.unit.report.reports import Entry, a_model, a_report, numbers
 
 START = datetime(2026, 11, 20, 22, 17, tzinfo=UTC)

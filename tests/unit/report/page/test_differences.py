@@ -8,7 +8,7 @@ from typing import Any
 from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.side import Side
-from aegish_dist.report.comparison_data import ComparedPair, ComparisonData
+from aegish_dist.report.data import ComparedPair, ComparisonData
 from aegish_dist.report.page.differences import differences_section
 from tests.unit.report.page.page_reader import Page
 from tests.unit.report.reports import HOSTILE, a_report

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.report.entries import ranked_entries
+from aegish_dist.report.layout import ranked_entries
 from aegish_dist.report.page.heat_map import heat_key, heat_style, with_intervals
 from aegish_dist.report.quality import categories
 from tests.unit.report.reports import a_model, a_report, a_silent_model

@@ -1,8 +1,9 @@
-"""Sections beyond the brief ones, and that every format says the same."""
+"""Each format of a report, and that all say the same."""
 
 import csv
 import io
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -21,11 +22,11 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.scoring import RULES
 from aegish_dist.core.side import Side
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.report.commands import commands, shell_quoted
-from aegish_dist.report.comparison_data import ComparedPair, ComparisonData
-from aegish_dist.report.data import Halted, ReportData
+from aegish_dist.errors import ReportError
+from aegish_dist.report.data import ComparedPair, ComparisonData, Halted, ReportData
+from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
 from aegish_dist.report.layout import Section
-from aegish_dist.report.report_formats import FORMATS, IN_SECTIONS, render
+from aegish_dist.report.provenance import commands, shell_quoted
 from aegish_dist.report.sections import SECTION_NAMES, build_report
 from tests.unit.report.reports import (  # fmt: skip
     HOSTILE,
@@ -36,6 +37,48 @@ from tests.unit.report.reports import (  # fmt: skip
     a_silent_model,
     failures,
 )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_ends_in_a_line_break(format: str) -> None:
+    """A report is whole lines of text."""
+    assert render(a_report(), format).endswith("\n")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_can_do_without_verdicts(format: str) -> None:
+    """Zero verdicts are no error in any format."""
+    text = render(a_report(a_silent_model(), verdicts=0), format)
+    assert "acme/silent" in text.replace("<wbr>", "")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_can_be_encoded(format: str) -> None:
+    """A lone surrogate in a model id breaks no output file."""
+    assert render(a_report(a_model("a\ud800b")), format).encode()
+
+
+def test_an_unknown_format_is_refused() -> None:
+    """The message names what there is."""
+    with pytest.raises(
+        ReportError, match="unknown report format 'pdf': choose one of table, markdown"
+    ):
+        render(a_report(), "pdf")
+
+
+@pytest.mark.parametrize("form", sorted(IN_SECTIONS))
+def test_rows_with_their_source_can_be_stacked(form: str) -> None:
+    """Every row about a model begins with run, snapshot and rule set."""
+    data = a_report(a_model("acme/a"), a_model("acme/b"), name="")
+    text = render(
+        data, form, sections=("leaderboard", "latency", "cost"), with_source=True, width=400
+    )
+    rows = [line for line in text.splitlines() if "acme/a" in line]
+    assert len(rows) == 3
+    for row in rows:
+        cells = re.split(r" *[|&] *|  +", row.strip(" |"))
+        assert cells[:3] == ["0a1b2c3d4", "12", "aegish-5.3 v1"]
+
 
 DIFFERENCE = Difference(
     a=0.957, b=0.945, difference=-0.0119, stderr=0.004, stderr_clustered=0.005, ci_low=-0.0231,

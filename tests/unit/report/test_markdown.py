@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from aegish_dist.core.printable import printable
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.data import FailureCount, ReportData
-from aegish_dist.report.report_formats import render
+from aegish_dist.report.formats import render
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"

@@ -6,7 +6,7 @@ Only commands that write reports import this module: it brings the page and its 
 from collections.abc import Callable, Collection
 
 from aegish_dist.errors import ReportError
-from aegish_dist.report.comparison_formats import in_format
+from aegish_dist.report.comparison import in_format
 from aegish_dist.report.csv import render_csv
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.json import render_json

@@ -3,7 +3,7 @@
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
-from aegish_dist.report.entries import RankedModel, ranked_entries
+from aegish_dist.report.layout import RankedModel, ranked_entries
 from tests.unit.report.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"

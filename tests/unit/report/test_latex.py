@@ -6,8 +6,8 @@ import pytest
 
 from aegish_dist.core.printable import printable
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.latex_text import latex_text
-from aegish_dist.report.report_formats import render
+from aegish_dist.report.formats import render
+from aegish_dist.report.latex import latex_text
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model
 
 COMMANDS = re.compile(r"\\[A-Za-z]+")
