@@ -24,7 +24,7 @@ from measuring import laid_out, number, print_table
 
 from aegish_dist.core.comparison import adjusted, compare_samples
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.paired import read_answers
@@ -87,7 +87,7 @@ def parts_s(url: str) -> tuple[float, float]:
     started = time.monotonic()
     with transaction(open_engine(url), isolation_level="REPEATABLE READ") as session:
         run = load_run(session, RUN)
-        sides = [Side(RUN, spec.id) for spec in run.models]
+        sides = [ModelOfRun(RUN, spec.id) for spec in run.models]
         answers = read_answers(session, sides, [run])
     read = time.monotonic()
     scored = answers.scored(DEFAULT_RULE)

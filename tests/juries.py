@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.sample import Target
 from aegish_dist.core.tally import Finding
 
@@ -45,7 +45,7 @@ class Jury:
     """The answers of simulated models."""
 
     models: tuple[str, ...]
-    samples: tuple[JudgedSample, ...]
+    samples: tuple[SampleAnswers, ...]
     wrong: frozenset[str]
     """Ids of the samples whose label is wrong."""
 
@@ -77,7 +77,7 @@ def simulate_jury(setting: Setting, seed: int) -> Jury:
     return Jury(
         models,
         tuple(
-            JudgedSample(
+            SampleAnswers(
                 "commands",
                 str(number),
                 f"command {number}",

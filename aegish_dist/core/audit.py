@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from aegish_dist.core.ballots import Ballot
-from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.label_model import fit_labels
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
@@ -38,7 +38,7 @@ class AuditKind(StrEnum):
 class AuditedCommand:
     """One command on a list of the audit."""
 
-    sample: JudgedSample
+    sample: SampleAnswers
     """The command, and what was said about it."""
     score: float
     """By which the list is sorted, in [0, 1]; see `audit`."""
@@ -65,7 +65,7 @@ class Audit:
 
 
 def audit(
-    samples: Iterable[JudgedSample], models: Sequence[str], rule: ScoringRule, top: int
+    samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule, top: int
 ) -> Audit:
     """Look for commands that deserve a second look.
 
@@ -105,7 +105,7 @@ def audit(
 _Ballot = tuple[Target, tuple[tuple[float, ...] | None, ...]]
 
 
-def _ballot(sample: JudgedSample, models: Iterable[str]) -> _Ballot:
+def _ballot(sample: SampleAnswers, models: Iterable[str]) -> _Ballot:
     return sample.target, tuple(vote_of(sample.findings.get(model, ())) for model in models)
 
 

@@ -9,7 +9,7 @@ from aegish_dist.core.tally import Findings
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedSample:
+class SampleAnswers:
     """A sample of a run with the verdicts of all models."""
 
     dataset: str

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from aegish_dist.core.run import Run
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.core.wire import WireFormat
 
 _UNKNOWN = "unknown"
@@ -35,11 +35,11 @@ class _Seen:
         return f"{self.of}: {base} against {other}"
 
 
-def unlikeness(
+def incompatibilities(
     base: Run,
     other: Run,
     models: Collection[str],
-    parsers: Mapping[Side, Collection[int]],
+    parsers: Mapping[ModelOfRun, Collection[int]],
 ) -> list[str]:
     """Return what the runs differ in, one phrase for each difference; foreign text.
 
@@ -51,7 +51,7 @@ def unlikeness(
     found = [*_samples(base, other, models), *_prompt(base, other), *_parameters(base, other)]
     for model in models:
         found += _model(base, other, model)
-        found += _parser(*(parsers.get(Side(run.run_id, model), ()) for run in (base, other)))
+        found += _parser(*(parsers.get(ModelOfRun(run.run_id, model), ()) for run in (base, other)))
     return list(dict.fromkeys(map(str, found)))
 
 

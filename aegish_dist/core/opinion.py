@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.fingerprint import fingerprint_of
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, ScoringRule
@@ -30,11 +29,9 @@ class Targets:
         """Sixteen hexadecimal digits that change with any value."""
         return fingerprint_of(dict(self.least))
 
-    def reached(self, metric: str, estimate: Estimate) -> bool | None:
+    def reached(self, metric: str, value: float | None) -> bool | None:
         """Whether a metric reaches its target; None when it has none or is undefined."""
-        if metric not in self.least or estimate.value is None:
-            return None
-        return estimate.value >= self.least[metric]
+        return None if metric not in self.least or value is None else value >= self.least[metric]
 
 
 AEGISH_TARGETS = Targets(

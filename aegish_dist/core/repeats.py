@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Composite, ScoringRule
 from aegish_dist.core.tally import Cell, Findings
@@ -73,7 +73,7 @@ def _predicted(
 
 
 def repeated_strata(
-    samples: Iterable[JudgedSample], models: Sequence[str], rule: ScoringRule
+    samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule
 ) -> dict[Target, RepeatedStratum]:
     """Return by label the commands that are scored for all of one or two models.
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Side:
+class ModelOfRun:
     """A model of a run."""
 
     run_id: str

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aegish_dist.core.ballots import Sides, Vote, flagged
-from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.tally import Finding, Findings
@@ -57,7 +57,7 @@ def vote_of(findings: Findings) -> Vote | None:
 class Hearing:
     """The answers of informative models about one command."""
 
-    sample: JudgedSample
+    sample: SampleAnswers
     p_wrong: float
     flags: Mapping[Witness, float]
     """The share of its epochs in which a model flags the command."""
@@ -70,7 +70,7 @@ class Hearing:
 
     @classmethod
     def of(
-        cls, sample: JudgedSample, witnesses: Sequence[Witness], rule: ScoringRule, p_wrong: float
+        cls, sample: SampleAnswers, witnesses: Sequence[Witness], rule: ScoringRule, p_wrong: float
     ) -> "Hearing":
         """Hear the informative ones of the witnesses about a command."""
         heard = [each for each in witnesses if each.informative and each.model in sample.findings]

@@ -16,7 +16,7 @@ from aegish_dist.core.opinion import LabelChange
 from aegish_dist.core.paired_columns import PairedAnswers, SampleKind
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.core.tally import Findings
 from aegish_dist.db.codes import finding_of
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
@@ -30,10 +30,10 @@ _READ_PARSER_VERSIONS = counting_statement("read_parser_versions")
 
 def read_answers(
     session: Session,
-    sides: Sequence[Side],
+    sides: Sequence[ModelOfRun],
     runs: Iterable[Run],
     overlays: Mapping[str, OverlayInRun] | None = None,
-) -> PairedAnswers[Side]:
+) -> PairedAnswers[ModelOfRun]:
     """Read what sides answered: of each item the verdict of the newest generation.
 
     Args:
@@ -41,7 +41,7 @@ def read_answers(
         overlays: By run, its samples whose labels are corrected, or that are left out.
     """
     samples, ways = _Samples(), _Ways()
-    rows: dict[Side, tuple[_Places, Row[Any]]] = {}
+    rows: dict[ModelOfRun, tuple[_Places, Row[Any]]] = {}
     for run in runs:
         models = PerModel.of(session, run)
         changed = () if overlays is None else overlays[run.run_id].samples
@@ -61,7 +61,9 @@ def read_answers(
     )
 
 
-def parser_versions(session: Session, sides: Iterable[Side], run: Run) -> dict[Side, set[int]]:
+def parser_versions(
+    session: Session, sides: Iterable[ModelOfRun], run: Run
+) -> dict[ModelOfRun, set[int]]:
     """Return the versions of the parser that read the verdicts of sides of a run."""
     models = PerModel.of(session, run)
     return {

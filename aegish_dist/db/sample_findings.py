@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.opinion import LabelChange
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
@@ -24,7 +24,7 @@ _READ_ANSWERS = counting_statement("read_answers")
 
 def judged_samples(
     session: Session, run: Run, overlay: OverlayInRun | None = None
-) -> list[JudgedSample]:
+) -> list[SampleAnswers]:
     """Return every sample of a run with the findings of all models, ordered by dataset and place.
 
     Of an item that was retried the newest verdict counts. Findings are those of all epochs.
@@ -52,12 +52,12 @@ def _findings(codes: str) -> Findings:
 
 def _sample(
     row: Row[Any], change: LabelChange | None, findings: dict[str, Findings]
-) -> Iterator[JudgedSample]:
+) -> Iterator[SampleAnswers]:
     target, category = Target(row.target), row.category
     if change is not None:
         if change.target is None:
             return
         target, category = change.target, change.category
-    yield JudgedSample(
+    yield SampleAnswers(
         row.dataset, row.sample_id, row.command, target, category, row.cluster, findings
     )

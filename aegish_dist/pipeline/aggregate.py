@@ -10,8 +10,9 @@ from sqlalchemy.orm import Session
 from aegish_dist import __version__
 from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.ranking import snapshot_document
 from aegish_dist.core.run import Run
-from aegish_dist.core.snapshot import Snapshot, VerdictSet, snapshot_document
+from aegish_dist.core.snapshot import Snapshot, VerdictSet
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.identity import is_unchanged, joint_identity
 from aegish_dist.db.overlays import OverlayInRun

@@ -6,13 +6,13 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditKind, audit
-from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.metrics import measure
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.overlay_draft import draft_overlay
 from aegish_dist.core.overlay_effect import ModelEffect, overlay_effect
+from aegish_dist.core.ranking import snapshot_document
 from aegish_dist.core.run import Run
-from aegish_dist.core.snapshot import snapshot_document
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.sample_findings import judged_samples
@@ -104,7 +104,7 @@ _DRAFT = """\
 
 def verdicts_by_sample(
     engine: Engine, run_id: str, opinion: Opinion
-) -> tuple[Run, list[JudgedSample]]:
+) -> tuple[Run, list[SampleAnswers]]:
     """Return a run, and each of its samples with what all models said about it.
 
     Raises:

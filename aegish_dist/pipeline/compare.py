@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.comparison import adjusted, compare_samples
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.gate import commands_to_decide, gate
-from aegish_dist.core.likeness import unlikeness
+from aegish_dist.core.likeness import incompatibilities
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.paired_columns import ScoredColumns
 from aegish_dist.core.ranking import rank
 from aegish_dist.core.run import Run
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.paired import parser_versions, read_answers
 from aegish_dist.db.runs import load_run
@@ -23,7 +23,7 @@ from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
 
-_Pair = tuple[Side, Side]
+_Pair = tuple[ModelOfRun, ModelOfRun]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def compare_models(
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        sides = [Side(run_id, model) for model in _chosen(run, models)]
+        sides = [ModelOfRun(run_id, model) for model in _chosen(run, models)]
         if len(sides) < 2:
             raise ReportError(
                 f"a comparison takes two models of run {run_id}: name more with `--models`, or "
@@ -99,7 +99,7 @@ def compare_runs(
                 "`--force` compares them all the same, and says so"
             )
         pairs = [
-            (Side(base.run_id, model), Side(run.run_id, model))
+            (ModelOfRun(base.run_id, model), ModelOfRun(run.run_id, model))
             for run in others
             for model in chosen
         ]
@@ -135,7 +135,7 @@ def _compared(
         tie_groups=_tie_groups(scored, compared, asked) if len(runs) == 1 else (),
         unlike=unlike,
         simulated={
-            Side(run.run_id, spec.id) for run in runs for spec in run.models if spec.simulated
+            ModelOfRun(run.run_id, spec.id) for run in runs for spec in run.models if spec.simulated
         },
         metric=asked.metric,
         margin=asked.margin,
@@ -144,7 +144,7 @@ def _compared(
 
 
 def _tie_groups(
-    scored: ScoredColumns[Side], compared: Sequence[ComparedPair], asked: Question
+    scored: ScoredColumns[ModelOfRun], compared: Sequence[ComparedPair], asked: Question
 ) -> list[list[str]]:
     """Group the models of a run with those that they cannot be distinguished from, best first.
 
@@ -204,10 +204,12 @@ def _common(runs: Sequence[Run], models: Sequence[str]) -> list[str]:
 
 def _unlike(session: Session, runs: Sequence[Run], models: Sequence[str]) -> Iterator[str]:
     """Yield what other runs differ in from the first, each with its run where there are several."""
-    parsers: dict[Side, set[int]] = {}
+    parsers: dict[ModelOfRun, set[int]] = {}
     for run in runs:
-        parsers |= parser_versions(session, [Side(run.run_id, model) for model in models], run)
+        parsers |= parser_versions(
+            session, [ModelOfRun(run.run_id, model) for model in models], run
+        )
     for run in runs[1:]:
         of_run = f"run {run.run_id}: " if len(runs) > 2 else ""
-        for difference in unlikeness(runs[0], run, models, parsers):
+        for difference in incompatibilities(runs[0], run, models, parsers):
             yield of_run + difference

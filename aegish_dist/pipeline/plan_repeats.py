@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.repeat_plan import CallUse, Design, Goal, RepeatPlan, Source, plan_repeats
 from aegish_dist.core.repeats import repeated_strata
@@ -127,7 +127,7 @@ def _chosen(run: Run, models: Sequence[str]) -> tuple[str, ...]:
 def _sources(
     engine: Engine,
     run: Run,
-    samples: Sequence[JudgedSample],
+    samples: Sequence[SampleAnswers],
     models: Sequence[str],
     scored: Sequence[int],
 ) -> list[Source]:
@@ -148,7 +148,7 @@ def _sources(
     ]
 
 
-def _whole(engine: Engine, part: RunDataset, samples: Sequence[JudgedSample]) -> RunDataset:
+def _whole(engine: Engine, part: RunDataset, samples: Sequence[SampleAnswers]) -> RunDataset:
     with suppress(DatasetError):
         whole = choose_dataset(engine, part.name)
         asked = {sample.sample_id for sample in samples if sample.dataset == part.name}

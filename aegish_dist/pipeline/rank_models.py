@@ -13,7 +13,7 @@ from aegish_dist.core.paired_columns import PairedAnswers
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.core.significance import holm
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.paired import read_answers
@@ -36,12 +36,12 @@ def p_of_pairs(
     Returns:
         One for each rule set.
     """
-    sides = [Side(run.run_id, spec.id) for spec in run.models]
+    sides = [ModelOfRun(run.run_id, spec.id) for spec in run.models]
     answers = [read_answers(session, sides, [run], {run.run_id: each}) for each in overlays]
     return [_p(sides, rule, answers[place]) for rule, place in rules]
 
 
-def _p(sides: Sequence[Side], rule: ScoringRule, answers: PairedAnswers[Side]) -> PairP:
+def _p(sides: Sequence[ModelOfRun], rule: ScoringRule, answers: PairedAnswers[ModelOfRun]) -> PairP:
     scored, pairs = answers.scored(rule), list(combinations(sides, 2))
     found = []
     for pair in pairs:

@@ -10,7 +10,7 @@ from aegish_dist.core.comparison import Difference
 from aegish_dist.core.gate import GateVerdict, commands_needed
 from aegish_dist.core.printable import printable, printable_json
 from aegish_dist.core.run import Run
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.core.significance import LEVEL
 from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.core.words import counted
@@ -60,7 +60,7 @@ def _source(data: ComparisonData) -> tuple[Fact, ...]:
     )
 
 
-def side_name(data: ComparisonData, side: Side) -> str:
+def side_name(data: ComparisonData, side: ModelOfRun) -> str:
     """Name a side in one line: the model, and its run where several are compared; foreign text."""
     return side.model if data.of_one_run else f"{side.model} in {side.run_id}"
 
@@ -173,7 +173,7 @@ def _pair(data: ComparisonData, pair: ComparedPair) -> TableCell:
     return TableCell(_marked(data, pair.b))
 
 
-def _marked(data: ComparisonData, side: Side) -> str:
+def _marked(data: ComparisonData, side: ModelOfRun) -> str:
     return f"{side.model} {SIMULATED}" if side in data.simulated else side.model
 
 
@@ -287,7 +287,7 @@ def _sides(pair: ComparedPair) -> JsonObject:
     return {"a": _side(pair.a), "b": _side(pair.b)}
 
 
-def _side(side: Side) -> JsonObject:
+def _side(side: ModelOfRun) -> JsonObject:
     return {"run_id": side.run_id, "model": side.model}
 
 

@@ -10,7 +10,7 @@ from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Targets
 from aegish_dist.core.overlay_effect import ModelEffect
 from aegish_dist.core.run import Run
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.core.significance import LEVEL
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass
@@ -20,8 +20,8 @@ from aegish_dist.core.verdict import ErrorClass
 class ComparedPair:
     """Two sides and how they differ."""
 
-    a: Side
-    b: Side
+    a: ModelOfRun
+    b: ModelOfRun
     comparison: Comparison
     """The differences, candidate minus baseline, with adjusted p."""
     answered: int
@@ -58,7 +58,7 @@ class ComparisonData:
     were compared."""
     unlike: Sequence[str] = ()
     """Differences of the runs besides their answers, when compared all the same; foreign text."""
-    simulated: Collection[Side] = ()
+    simulated: Collection[ModelOfRun] = ()
     metric: str = "aegish_score"
     margin: float = 0.02
     """The difference that `commands` are counted for, in (0, 1)."""

@@ -165,7 +165,7 @@ def _title(name: str) -> str:
 def _headline(name: str, targets: Targets) -> Column:
     def read(entry: RankedModel) -> TableCell:
         estimate = entry.metric(name)
-        return rate_cell(estimate, targets.reached(name, estimate))
+        return rate_cell(estimate, targets.reached(name, estimate.value))
 
     return Column(_title(name), read, detail=INTERVAL)
 

@@ -323,7 +323,9 @@ def _price(tied: Sequence[RankedModel], scored: Sequence[RankedModel]) -> Iterat
 
 
 def _missed(entry: RankedModel, targets: Targets) -> list[str]:
-    return [name for name in targets.least if targets.reached(name, entry.metric(name)) is False]
+    return [
+        name for name in targets.least if targets.reached(name, entry.metric(name).value) is False
+    ]
 
 
 def _missing(entry: RankedModel) -> int:

@@ -19,7 +19,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.sample import Dataset, Target
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.db.paired import read_answers
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.import_verdicts import import_verdicts
@@ -160,7 +160,7 @@ def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:
         answer(session, stored, items)
         answer(session, stored, {stored.item(LS, generation=1): WARNED})
     with Session(engine) as session:
-        sides = [Side(run.run_id, model) for model in ("test/a", "test/b")]
+        sides = [ModelOfRun(run.run_id, model) for model in ("test/a", "test/b")]
         answers = read_answers(session, sides, [load_run(session, run.run_id)])
         cells = {(c.target, c.cluster, c.a, c.b, c.samples) for c in answers.cells(*sides)}
     assert cells == {

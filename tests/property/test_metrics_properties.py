@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.metrics import ModelMetrics, measure
+from aegish_dist.core.ranking import snapshot_document
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import RULES, ScoringRule
-from aegish_dist.core.snapshot import snapshot_document
 from aegish_dist.core.statistics import Observation, macro_rate, rate
 from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
 from tests.defined import defined

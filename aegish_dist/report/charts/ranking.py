@@ -94,7 +94,7 @@ def _cell(entry: RankedModel, measure: Measure, targets: Targets) -> str:
     seen = measure.read(entry)
     if seen.value is None:
         return "\N{EN DASH}"
-    passed = targets.reached(measure.metric, entry.metric(measure.metric))
+    passed = targets.reached(measure.metric, entry.metric(measure.metric).value)
     mark = "\N{MULTIPLICATION SIGN} " if passed is False else ""
     interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
     return f"{mark}{seen.value:.1f}{interval}"

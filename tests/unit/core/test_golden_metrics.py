@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from aegish_dist.core.metrics import METRICS_VERSION, measure
+from aegish_dist.core.ranking import snapshot_document
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import RULES
-from aegish_dist.core.snapshot import snapshot_document
 from aegish_dist.core.tally import (
     Cell,
     ConfidenceCell,

@@ -7,7 +7,7 @@ import pytest
 
 from aegish_dist.core.audit import Audit, AuditKind, audit
 from aegish_dist.core.ballots import Ballot, vote_weights
-from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.label_model import fit_labels
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
@@ -25,12 +25,14 @@ def said(*findings: Finding) -> Findings:
     return tuple(sorted((each, findings.count(each)) for each in set(findings)))
 
 
-def judged(number: int, target: Target, answers: Mapping[str, tuple[Finding, ...]]) -> JudgedSample:
+def judged(
+    number: int, target: Target, answers: Mapping[str, tuple[Finding, ...]]
+) -> SampleAnswers:
     findings = {model: said(*each) for model, each in answers.items()}
-    return JudgedSample("d", f"{number:04}", f"command {number}", target, None, None, findings)
+    return SampleAnswers("d", f"{number:04}", f"command {number}", target, None, None, findings)
 
 
-def easy(count: int, models: str = "abc") -> list[JudgedSample]:
+def easy(count: int, models: str = "abc") -> list[SampleAnswers]:
     """Commands about which every model is right, in turn malicious and harmless."""
     kinds = ((MALICIOUS, BLOCK), (HARMLESS, ALLOW))
     return [
@@ -38,7 +40,7 @@ def easy(count: int, models: str = "abc") -> list[JudgedSample]:
     ]
 
 
-def look(samples: list[JudgedSample], models: str = "abc", top: int = 10) -> Audit:
+def look(samples: list[SampleAnswers], models: str = "abc", top: int = 10) -> Audit:
     return audit(samples, list(models), DEFAULT_RULE, top)
 
 
@@ -187,7 +189,7 @@ def test_one_model_alone_can_be_audited() -> None:
         [judged(n, HARMLESS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)],
     ],
 )
-def test_few_and_uniform_answers_are_audited(samples: list[JudgedSample]) -> None:
+def test_few_and_uniform_answers_are_audited(samples: list[SampleAnswers]) -> None:
     """Probabilities stay probabilities when a model has no right, or no wrong, answer."""
     found = look(samples)
     for listed in found.found.values():

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.likeness import unlikeness
+from aegish_dist.core.likeness import incompatibilities
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run, RunDataset
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.core.wire import WireFormat
 
 MODEL = ModelSpec("lab/a", WireFormat.OPENAI, "a")
@@ -28,9 +28,9 @@ IMPORTED = replace(
 
 def differences(base: Run, other: Run, **parsers: set[int]) -> list[str]:
     versions = {
-        Side(run.run_id, "lab/a"): parsers.get(run.run_id[1:], {1}) for run in (base, other)
+        ModelOfRun(run.run_id, "lab/a"): parsers.get(run.run_id[1:], {1}) for run in (base, other)
     }
-    return unlikeness(base, other, ["lab/a"], versions)
+    return incompatibilities(base, other, ["lab/a"], versions)
 
 
 @pytest.mark.parametrize(

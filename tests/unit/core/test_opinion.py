@@ -6,7 +6,6 @@ from types import MappingProxyType
 
 import pytest
 
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion, Overlay, Targets
 from aegish_dist.core.opinion_record import opinion_of, record_of
 from aegish_dist.core.sample import Target
@@ -30,7 +29,7 @@ OVERLAY = Overlay("mine", 3, (EXCLUDED, RELABELLED))
 )
 def test_pass_needs_the_target(name: str, value: float | None, verdict: bool | None) -> None:
     """A metric passes from its target on; without one, or undefined, it neither passes nor fails."""
-    assert AEGISH_TARGETS.reached(name, Estimate(value=value)) is verdict
+    assert AEGISH_TARGETS.reached(name, value) is verdict
 
 
 @pytest.mark.parametrize("overlay", [None, OVERLAY])

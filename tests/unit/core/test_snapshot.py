@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aegish_dist.core.metrics import measure
+from aegish_dist.core.ranking import model_entry, snapshot_document
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.snapshot import model_entry, snapshot_document
 from aegish_dist.core.tally import Cell, Finding, Latency, ModelTally, TokenTotals
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from aegish_dist.core.comparison import compare
-from aegish_dist.core.judged import JudgedSample
+from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.paired import PairedCell
 from aegish_dist.core.repeat_plan import CallUse, Goal, Source, plan_repeats
 from aegish_dist.core.repeats import repeated_strata, repeats_of
@@ -117,15 +117,15 @@ def test_one_cluster_has_no_variance(strata: list[RepeatedStratum]) -> None:
 
 def judged(
     n: int, target: Target, cluster: str | None, **answers: Sequence[Finding]
-) -> JudgedSample:
+) -> SampleAnswers:
     findings = {
         model: tuple(sorted((each, list(said).count(each)) for each in set(said)))
         for model, said in answers.items()
     }
-    return JudgedSample("d", str(n), f"command {n}", target, None, cluster, findings)
+    return SampleAnswers("d", str(n), f"command {n}", target, None, cluster, findings)
 
 
-def some(chance: random.Random, epochs: int, binaries: int = 25) -> list[JudgedSample]:
+def some(chance: random.Random, epochs: int, binaries: int = 25) -> list[SampleAnswers]:
     """Two models on 80 commands, some of them in common clusters of both labels."""
     samples = []
     for n in range(80):

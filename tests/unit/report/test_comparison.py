@@ -8,7 +8,7 @@ import pytest
 from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.report.comparison import gate_line, junit_xml, worst
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
 from tests.unit.report.reports import a_report
@@ -30,7 +30,9 @@ def gated(
     gates = []
     for verdict in verdicts:
         comparison = Comparison(found.n, {"aegish_score": found}, {})
-        pair = ComparedPair(Side(run.run_id, "lab/a"), Side(run.run_id, model), comparison, 700)
+        pair = ComparedPair(
+            ModelOfRun(run.run_id, "lab/a"), ModelOfRun(run.run_id, model), comparison, 700
+        )
         gates.append(PairGate(pair, verdict, found, None if found is UNDEFINED else 1900))
     pairs = [gate.pair for gate in gates]
     return ComparisonData([run], Opinion(), pairs, (), gates=gates)

@@ -20,7 +20,7 @@ from aegish_dist.core.failure_times import TimedFailures
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.scoring import RULES
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ReportError
 from aegish_dist.report.data import ComparedPair, ComparisonData, Halted, ReportData
@@ -106,7 +106,7 @@ def compared(data: ReportData, found: Difference = DIFFERENCE) -> ReportData:
     names = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
     comparison = Comparison(294, dict.fromkeys(names, found), {"shell": found})
     pairs = [
-        ComparedPair(Side(run_id, a), Side(run_id, b), comparison, 300)
+        ComparedPair(ModelOfRun(run_id, a), ModelOfRun(run_id, b), comparison, 300)
         for place, a in enumerate(models)
         for b in models[place + 1 :]
     ]

@@ -8,7 +8,7 @@ from typing import Any
 from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.failure_times import TimedFailures
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from tests.unit.report.reports import Entry, a_model, a_report, numbers
@@ -65,7 +65,7 @@ def all_pairs(entries: list[Entry]) -> ComparisonData:
     for a, b in combinations(entries, 2):
         value = b["metrics"]["aegish_score"]["value"] - a["metrics"]["aegish_score"]["value"]
         found = Comparison(741, {"aegish_score": a_difference(value, 0.5)}, {})
-        sides = Side("0a1b2c3d4", a["model"]), Side("0a1b2c3d4", b["model"])
+        sides = ModelOfRun("0a1b2c3d4", a["model"]), ModelOfRun("0a1b2c3d4", b["model"])
         pairs.append(ComparedPair(*sides, found, 741))
     return ComparisonData((), Opinion(), pairs, ())
 

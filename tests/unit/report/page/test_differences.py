@@ -7,7 +7,7 @@ from typing import Any
 
 from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.side import Side
+from aegish_dist.core.side import ModelOfRun
 from aegish_dist.report.data import ComparedPair, ComparisonData
 from aegish_dist.report.page.differences import differences_section
 from tests.unit.report.page.page_reader import Page
@@ -27,8 +27,8 @@ def compared(scores: dict[str, float], p: float = 0.001) -> ComparisonData:
     run = a_report().run
     pairs = [
         ComparedPair(
-            Side(run.run_id, a),
-            Side(run.run_id, b),
+            ModelOfRun(run.run_id, a),
+            ModelOfRun(run.run_id, b),
             Comparison(300, dict.fromkeys(METRICS, a_difference(scores[b] - scores[a], p)), {}),
             300,
         )
