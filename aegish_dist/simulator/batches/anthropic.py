@@ -2,22 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.completion import Completion
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import anthropic as live
-from aegish_dist.simulator.batches.interface import (
-    BatchCall,
-    BatchReply,
-    BatchRoute,
-    json_object,
-    number_in,
-    read_body,
-    timestamp,
-)
 from aegish_dist.simulator.batches.lifecycle import (
     BatchPhase,
     BatchStore,
@@ -27,6 +16,18 @@ from aegish_dist.simulator.batches.lifecycle import (
     page,
     written,
 )
+from aegish_dist.simulator.batches.service import (
+    BatchCall,
+    BatchReply,
+    BatchRoute,
+    about_batch,
+    json_object,
+    life_cycle,
+    number_in,
+    read_body,
+    refusal,
+    timestamp,
+)
 from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import Call, ErrorAnswer
 
@@ -34,6 +35,7 @@ MAX_REQUESTS = 100_000
 MAX_BYTES = 256 * 2**20
 _WINDOW_S = 86_400
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_MISSING = "Message Batch with id 'msgbatch_{id}' not found."
 _UNANSWERED = {Unanswered.EXPIRED: "expired", Unanswered.CANCELLED: "canceled"}
 _OPEN = {
     BatchPhase.VALIDATING: "in_progress",
@@ -49,17 +51,17 @@ async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
         return BatchReply({"type": "error", "error": error}, status=413)
     entries = (json_object(content) or {}).get("requests")
     if not isinstance(entries, list) or not entries:
-        return _refusal("requests: Field required")
+        return refusal("requests: Field required")
     if len(entries) > MAX_REQUESTS:
-        return _refusal(f"requests: List should have at most {MAX_REQUESTS} items")
+        return refusal(f"requests: List should have at most {MAX_REQUESTS} items")
     names: set[str] = set()
     for place, entry in enumerate(entries):
         if (problem := _problem(entry, names)) is not None:
-            return _refusal(f"requests.{place}.{problem}")
+            return refusal(f"requests.{place}.{problem}")
         names.add(entry["custom_id"])
-    batch = call.store.create(_requests(entries), {}, partial(_leave_results, call.store))
+    batch = call.store.create(_requests(entries), {}, _leave_results)
     batch.size = len(entries)
-    return BatchReply(_body(batch, call))
+    return BatchReply(_describe(batch, call))
 
 
 def _problem(entry: object, names: set[str]) -> str | None:
@@ -93,52 +95,38 @@ def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
     return {"custom_id": line.name, "result": result}
 
 
-async def _describe(call: BatchCall) -> BatchReply | ErrorAnswer:
-    batch = call.store.batches.get(call.found["id"])
-    return _no_batch(call) if batch is None else BatchReply(_body(batch, call))
-
-
-async def _list(call: BatchCall) -> BatchReply | ErrorAnswer:
+async def _list(call: BatchCall) -> BatchReply:
     before, after = (
         call.query.get(name, "").removeprefix("msgbatch_") for name in ("before_id", "after_id")
     )
     limit = number_in(call.query.get("limit"), 20, 1_000)
     found, more = page(call.store.listed(), limit, after=after, before=before)
-    entries = [_body(batch, call) for batch in found]
+    entries = [_describe(batch, call) for batch in found]
     ids = [entry["id"] for entry in entries] or [None]
     ends = {"first_id": ids[0], "last_id": ids[-1]}
     return BatchReply({"data": entries, "has_more": more, **ends})
 
 
-async def _cancel(call: BatchCall) -> BatchReply | ErrorAnswer:
-    batch = call.store.batches.get(call.found["id"])
-    if batch is None:
-        return _no_batch(call)
+def _cancel(batch: SimulatedBatch, call: BatchCall) -> BatchReply:
     batch.cancel(call.now_s)
-    return BatchReply(_body(batch, call))
+    return BatchReply(_describe(batch, call))
 
 
-async def _delete(call: BatchCall) -> BatchReply | ErrorAnswer:
-    batch = call.store.batches.get(call.found["id"])
-    if batch is None:
-        return _no_batch(call)
+def _delete(batch: SimulatedBatch, call: BatchCall) -> BatchReply | ErrorAnswer:
     if not batch.has_ended:
-        return _refusal("Message Batches can only be deleted once they've finished processing.")
+        return refusal("Message Batches can only be deleted once they've finished processing.")
     call.store.remove(batch)
     return BatchReply({"id": f"msgbatch_{batch.id}", "type": "message_batch_deleted"})
 
 
-async def _results(call: BatchCall) -> BatchReply | ErrorAnswer:
-    batch = call.store.batches.get(call.found["id"])
-    if batch is None:
-        return _no_batch(call)
+def _results(batch: SimulatedBatch, call: BatchCall) -> BatchReply | ErrorAnswer:
     if not batch.has_ended:
-        return _refusal("Results are available once the batch has ended.")
+        return refusal("Results are available once the batch has ended.")
     content = call.store.files[batch.files["results"]].content
     return BatchReply(content, {"Content-Type": "application/x-jsonl"})
 
 
-def _body(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
+def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
     name = f"msgbatch_{batch.id}"
     url = f"{call.exchange.root}/v1/messages/batches/{name}/results"
     cancelled, ended = batch.cancelled_s, batch.ended_s
@@ -172,23 +160,20 @@ def _counts(batch: SimulatedBatch) -> dict[str, int]:
     return counts
 
 
-def _refusal(words: str) -> ErrorAnswer:
-    return ErrorAnswer(ErrorClass.BAD_REQUEST, words)
-
-
-def _no_batch(call: BatchCall) -> ErrorAnswer:
-    words = f"Message Batch with id 'msgbatch_{call.found['id']}' not found."
-    return ErrorAnswer(ErrorClass.NOT_FOUND, words)
-
-
 _BATCHES = r"(?:/.*)?/v1/messages/batches"
 _BATCH = rf"{_BATCHES}/msgbatch_(?P<id>[^/]+)"
+_RESULTS = re.compile(rf"{_BATCH}/results")
 ROUTES = (
-    BatchRoute("POST", re.compile(_BATCHES), Endpoint.CREATE, _create),
-    BatchRoute("GET", re.compile(_BATCHES), Endpoint.LIST, _list),
-    BatchRoute("GET", re.compile(_BATCH), Endpoint.POLL, _describe),
-    BatchRoute("DELETE", re.compile(_BATCH), Endpoint.DELETE, _delete),
-    BatchRoute("GET", re.compile(rf"{_BATCH}/results"), Endpoint.RESULTS, _results),
-    BatchRoute("POST", re.compile(rf"{_BATCH}/cancel"), Endpoint.CANCEL, _cancel),
+    *life_cycle(
+        _BATCHES,
+        _BATCH,
+        create=_create,
+        listed=_list,
+        missing=_MISSING,
+        describe=_describe,
+        cancel=_cancel,
+    ),
+    BatchRoute("DELETE", re.compile(_BATCH), Endpoint.DELETE, about_batch(_MISSING, _delete)),
+    BatchRoute("GET", _RESULTS, Endpoint.RESULTS, about_batch(_MISSING, _results)),
 )
 """Paths of this dialect, whatever root precedes them."""

@@ -1,26 +1,13 @@
-"""Gemini batches: requests in the body or in an uploaded file, and results likewise.
-
-Gemini files: resumable uploads of requests, and downloads of results.
-"""
+"""Gemini batches: requests in the body or in an uploaded file, and results likewise."""
 
 import re
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import google as live
-from aegish_dist.simulator.batches.interface import (
-    BatchCall,
-    BatchReply,
-    BatchRoute,
-    json_object,
-    number_in,
-    read_body,
-    timestamp,
-)
 from aegish_dist.simulator.batches.lifecycle import (
     BatchPhase,
     BatchProblem,
@@ -30,112 +17,31 @@ from aegish_dist.simulator.batches.lifecycle import (
     ResultLine,
     SimulatedBatch,
     StoredFile,
+    T,
     page,
     written,
+)
+from aegish_dist.simulator.batches.service import (
+    BatchCall,
+    BatchReply,
+    BatchRoute,
+    about_batch,
+    about_file,
+    json_object,
+    life_cycle,
+    number_in,
+    read_body,
+    refusal,
+    timestamp,
 )
 from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import Call, ErrorAnswer
 
+MAX_INLINE_BYTES = 20 * 2**20
 MAX_FILE_BYTES = 2 * 2**30
 _MAX_DESCRIPTION_BYTES = 2**20
-
-
-async def _begin_upload(call: BatchCall) -> BatchReply | ErrorAnswer:
-    if call.header("X-Goog-Upload-Command") != "start":
-        return _refusal("Only resumable uploads are supported.")
-    if number_in(call.header("X-Goog-Upload-Header-Content-Length"), 0, 2**62) > MAX_FILE_BYTES:
-        return _refusal(f"Files may have {MAX_FILE_BYTES} bytes.")
-    body = json_object(await read_body(call.body, _MAX_DESCRIPTION_BYTES)) or {}
-    file = body.get("file")
-    described = file if isinstance(file, dict) else {}
-    upload = call.store.begin_upload(str(described.get("displayName", "")))
-    url = f"{call.exchange.root}{call.exchange.request.path}?upload_id={upload}"
-    headers = {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"}
-    return BatchReply({}, headers)
-
-
-async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
-    """Take a part of a file; the last one says `finalize`."""
-    if "upload_id" not in call.query:
-        return await _begin_upload(call)
-    upload = call.store.uploads.get(call.query["upload_id"])
-    content = await read_body(call.body, MAX_FILE_BYTES)
-    if upload is None or content is None:
-        return _refusal("No such upload, or it is too large.")
-    if call.header("X-Goog-Upload-Offset") != str(len(upload.content)):
-        return _refusal("The offset of the upload is not where it ended.")
-    upload.content += content
-    if "finalize" not in call.header("X-Goog-Upload-Command"):
-        return BatchReply({}, {"X-Goog-Upload-Status": "active"})
-    del call.store.uploads[call.query["upload_id"]]
-    file = call.store.add_file(upload.name, "UPLOADED", bytes(upload.content))
-    return BatchReply({"file": _file_body(file, call)}, {"X-Goog-Upload-Status": "final"})
-
-
-async def _list_files(call: BatchCall) -> BatchReply | ErrorAnswer:
-    limit = number_in(call.query.get("pageSize"), 10, 100)
-    found, more = page(call.store.files.values(), limit, after=call.query.get("pageToken", ""))
-    body: dict[str, Any] = {"files": [_file_body(file, call) for file in found]}
-    return BatchReply(body | ({"nextPageToken": found[-1].id} if more else {}))
-
-
-async def _describe_file(call: BatchCall) -> BatchReply | ErrorAnswer:
-    file = call.store.files.get(call.found["id"])
-    return _no_file(call) if file is None else BatchReply(_file_body(file, call))
-
-
-async def _read_file(call: BatchCall) -> BatchReply | ErrorAnswer:
-    file = call.store.files.get(call.found["id"])
-    if file is None:
-        return _no_file(call)
-    if file.purpose != "GENERATED":
-        return _refusal("Only generated files can be downloaded.")
-    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
-
-
-async def _delete_file(call: BatchCall) -> BatchReply | ErrorAnswer:
-    file = call.store.files.pop(call.found["id"], None)
-    return _no_file(call) if file is None else BatchReply({})
-
-
-def _file_body(file: StoredFile, call: BatchCall) -> dict[str, Any]:
-    uri = f"{call.exchange.root}/v1beta/files/{file.id}"
-    body = {
-        "name": f"files/{file.id}",
-        "displayName": file.name,
-        "mimeType": "application/jsonl",
-        "sizeBytes": str(len(file.content)),
-        "createTime": timestamp(file.created_s),
-        "updateTime": timestamp(file.created_s),
-        "uri": uri,
-        "state": "ACTIVE",
-        "source": file.purpose,
-    }
-    downloadable = {"downloadUri": f"{uri}:download?alt=media"}
-    return body | downloadable if file.purpose == "GENERATED" else body
-
-
-def _refusal(words: str) -> ErrorAnswer:
-    return ErrorAnswer(ErrorClass.BAD_REQUEST, words)
-
-
-def _no_file(call: BatchCall) -> ErrorAnswer:
-    return ErrorAnswer(ErrorClass.NOT_FOUND, f"File '{call.found['id']}' is not found.")
-
-
-_FILES = r"(?:/.*)?/v1beta/files"
-_FILE = rf"{_FILES}/(?P<id>[^/:]+)"
-FILE_ROUTES = (
-    BatchRoute("POST", re.compile(r"(?:/.*)?/upload/v1beta/files"), Endpoint.UPLOAD, _upload),
-    BatchRoute("GET", re.compile(_FILES), Endpoint.LIST, _list_files),
-    BatchRoute("GET", re.compile(_FILE), Endpoint.POLL, _describe_file),
-    BatchRoute("GET", re.compile(rf"{_FILE}:download"), Endpoint.RESULTS, _read_file),
-    BatchRoute("DELETE", re.compile(_FILE), Endpoint.DELETE, _delete_file),
-)
-"""Paths of this dialect's files, whatever root precedes them."""
-
-
-MAX_INLINE_BYTES = 20 * 2**20
+_NO_FILE = "File '{id}' is not found."
+_NO_BATCH = "Batch '{id}' is not found."
 _TYPE = "type.googleapis.com/google.ai.generativelanguage.v1beta."
 _STATES = {
     BatchPhase.VALIDATING: "BATCH_STATE_PENDING",
@@ -159,10 +65,91 @@ _CODES = {
 }
 
 
+async def _begin_upload(call: BatchCall) -> BatchReply | ErrorAnswer:
+    if call.header("X-Goog-Upload-Command") != "start":
+        return refusal("Only resumable uploads are supported.")
+    if number_in(call.header("X-Goog-Upload-Header-Content-Length"), 0, 2**62) > MAX_FILE_BYTES:
+        return refusal(f"Files may have {MAX_FILE_BYTES} bytes.")
+    body = json_object(await read_body(call.body, _MAX_DESCRIPTION_BYTES)) or {}
+    file = body.get("file")
+    described = file if isinstance(file, dict) else {}
+    upload = call.store.begin_upload(str(described.get("displayName", "")))
+    url = f"{call.exchange.root}{call.exchange.request.path}?upload_id={upload}"
+    headers = {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"}
+    return BatchReply({}, headers)
+
+
+async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
+    """Take a part of a file; the last one says `finalize`."""
+    if "upload_id" not in call.query:
+        return await _begin_upload(call)
+    upload = call.store.uploads.get(call.query["upload_id"])
+    content = await read_body(call.body, MAX_FILE_BYTES)
+    if upload is None or content is None:
+        return refusal("No such upload, or it is too large.")
+    if call.header("X-Goog-Upload-Offset") != str(len(upload.content)):
+        return refusal("The offset of the upload is not where it ended.")
+    upload.content += content
+    if "finalize" not in call.header("X-Goog-Upload-Command"):
+        return BatchReply({}, {"X-Goog-Upload-Status": "active"})
+    del call.store.uploads[call.query["upload_id"]]
+    file = call.store.add_file(upload.name, "UPLOADED", bytes(upload.content))
+    return BatchReply({"file": _file_body(file, call)}, {"X-Goog-Upload-Status": "final"})
+
+
+async def _list_files(call: BatchCall) -> BatchReply:
+    return _page(call, "files", call.store.files.values(), (10, 100), _file_body)
+
+
+async def _list_batches(call: BatchCall) -> BatchReply:
+    return _page(call, "operations", call.store.listed(), (50, 1_000), _operation)
+
+
+def _page(
+    call: BatchCall,
+    key: str,
+    items: Iterable[T],
+    limits: tuple[int, int],
+    body: Callable[[T, BatchCall], dict[str, Any]],
+) -> BatchReply:
+    limit = number_in(call.query.get("pageSize"), *limits)
+    found, more = page(items, limit, after=call.query.get("pageToken", ""))
+    entries: dict[str, Any] = {key: [body(each, call) for each in found]}
+    return BatchReply(entries | ({"nextPageToken": found[-1].id} if more else {}))
+
+
+def _read_file(file: StoredFile, call: BatchCall) -> BatchReply | ErrorAnswer:
+    if file.purpose != "GENERATED":
+        return refusal("Only generated files can be downloaded.")
+    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
+
+
+def _delete_file(file: StoredFile, call: BatchCall) -> BatchReply:
+    del call.store.files[file.id]
+    return BatchReply({})
+
+
+def _file_body(file: StoredFile, call: BatchCall) -> dict[str, Any]:
+    uri = f"{call.exchange.root}/v1beta/files/{file.id}"
+    body = {
+        "name": f"files/{file.id}",
+        "displayName": file.name,
+        "mimeType": "application/jsonl",
+        "sizeBytes": str(len(file.content)),
+        "createTime": timestamp(file.created_s),
+        "updateTime": timestamp(file.created_s),
+        "uri": uri,
+        "state": "ACTIVE",
+        "source": file.purpose,
+    }
+    downloadable = {"downloadUri": f"{uri}:download?alt=media"}
+    return body | downloadable if file.purpose == "GENERATED" else body
+
+
 async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
     body = json_object(await read_body(call.body, MAX_INLINE_BYTES))
     if body is None or not isinstance(batch := body.get("batch"), dict):
-        return _refusal("Invalid JSON payload received, or more than 20 MB of it.")
+        return refusal("Invalid JSON payload received, or more than 20 MB of it.")
     given = batch.get("inputConfig", batch.get("input_config"))
     given = given if isinstance(given, dict) else {}
     facts = {"model": f"models/{call.found['model']}", "displayName": batch.get("displayName")}
@@ -171,17 +158,13 @@ async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
         entries = inline["requests"]
         facts["inline"] = {_inline_name(*each): _metadata(each[1]) for each in enumerate(entries)}
         requests = _inline_requests(entries, call.found["model"])
-        return _created(call, call.store.create(requests, facts))
+        return BatchReply(_operation(call.store.create(requests, facts), call))
     name = str(given.get("fileName", given.get("file_name", "")))
     file = call.store.files.get(name.removeprefix("files/"))
     if file is None:
         return ErrorAnswer(ErrorClass.NOT_FOUND, f"File '{name}' is not found.")
     requests = _file_requests(file.content, call.found["model"])
-    return _created(call, call.store.create(requests, facts, partial(_leave_file, call.store)))
-
-
-def _created(call: BatchCall, batch: SimulatedBatch) -> BatchReply:
-    return BatchReply(_operation(batch, call.now_s))
+    return BatchReply(_operation(call.store.create(requests, facts, _leave_file), call))
 
 
 def _metadata(entry: object) -> object:
@@ -216,7 +199,7 @@ def _file_requests(content: bytes, model: str) -> Iterator[NamedRequest | BatchP
 def _request(entry: object, name: str, model: str) -> NamedRequest:
     body = entry.get("request") if isinstance(entry, dict) else None
     if not isinstance(body, dict):
-        return NamedRequest(name, _refusal("GenerateContentRequest is not specified"))
+        return NamedRequest(name, refusal("GenerateContentRequest is not specified"))
     return NamedRequest(name, live.read(body, model))
 
 
@@ -243,38 +226,20 @@ def _result(outcome: RequestOutcome, call: Call) -> dict[str, Any]:
             return {"error": {"code": code, "message": words}}
 
 
-async def _describe(call: BatchCall) -> BatchReply | ErrorAnswer:
-    batch = call.store.batches.get(call.found["id"])
-    return _no_batch(call) if batch is None else BatchReply(_operation(batch, call.now_s))
-
-
-async def _list(call: BatchCall) -> BatchReply | ErrorAnswer:
-    limit = number_in(call.query.get("pageSize"), 50, 1_000)
-    after = call.query.get("pageToken", "")
-    found, more = page(call.store.listed(), limit, after=after)
-    body: dict[str, Any] = {"operations": [_operation(batch, call.now_s) for batch in found]}
-    return BatchReply(body | ({"nextPageToken": found[-1].id} if more else {}))
-
-
-async def _cancel(call: BatchCall) -> BatchReply | ErrorAnswer:
-    batch = call.store.batches.get(call.found["id"])
-    if batch is None:
-        return _no_batch(call)
+def _cancel(batch: SimulatedBatch, call: BatchCall) -> BatchReply:
     batch.cancel(call.now_s)
     return BatchReply({})
 
 
-async def _delete(call: BatchCall) -> BatchReply | ErrorAnswer:
-    batch = call.store.batches.get(call.found["id"])
-    if batch is None:
-        return _no_batch(call)
+def _delete(batch: SimulatedBatch, call: BatchCall) -> BatchReply:
     batch.cancel(call.now_s)
     call.store.remove(batch)
     return BatchReply({})
 
 
-def _operation(batch: SimulatedBatch, now_s: float) -> dict[str, Any]:
+def _operation(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
     """Describe a batch as a long-running operation, with its results once it has ended."""
+    now_s = call.now_s
     name = f"batches/{batch.id}"
     metadata: dict[str, Any] = {
         "@type": f"{_TYPE}GenerateContentBatch",
@@ -333,19 +298,30 @@ def _stats(batch: SimulatedBatch, now_s: float) -> dict[str, str]:
     return {name: str(number) for name, number in counts.items() if number}
 
 
-def _no_batch(call: BatchCall) -> ErrorAnswer:
-    return ErrorAnswer(ErrorClass.NOT_FOUND, f"Batch '{call.found['id']}' is not found.")
-
-
 _ROOT = r"(?:/.*)?/v1beta"
+_FILES = rf"{_ROOT}/files"
+_FILE = rf"{_FILES}/(?P<id>[^/:]+)"
+_UPLOAD = re.compile(r"(?:/.*)?/upload/v1beta/files")
+_DOWNLOAD = re.compile(rf"{_FILE}:download")
 _BATCH = rf"{_ROOT}/batches/(?P<id>[^/:]+)"
-_CREATE = rf"{_ROOT}/models/(?P<model>.+):batchGenerateContent"
+_DESCRIBE_FILE = about_file(_NO_FILE, lambda file, call: BatchReply(_file_body(file, call)))
 ROUTES = (
-    *FILE_ROUTES,
-    BatchRoute("POST", re.compile(_CREATE), Endpoint.CREATE, _create),
-    BatchRoute("GET", re.compile(rf"{_ROOT}/batches"), Endpoint.LIST, _list),
-    BatchRoute("GET", re.compile(_BATCH), Endpoint.POLL, _describe),
-    BatchRoute("DELETE", re.compile(_BATCH), Endpoint.DELETE, _delete),
-    BatchRoute("POST", re.compile(rf"{_BATCH}:cancel"), Endpoint.CANCEL, _cancel),
+    BatchRoute("POST", _UPLOAD, Endpoint.UPLOAD, _upload),
+    BatchRoute("GET", re.compile(_FILES), Endpoint.LIST, _list_files),
+    BatchRoute("GET", re.compile(_FILE), Endpoint.POLL, _DESCRIBE_FILE),
+    BatchRoute("GET", _DOWNLOAD, Endpoint.RESULTS, about_file(_NO_FILE, _read_file)),
+    BatchRoute("DELETE", re.compile(_FILE), Endpoint.DELETE, about_file(_NO_FILE, _delete_file)),
+    *life_cycle(
+        rf"{_ROOT}/batches",
+        _BATCH,
+        create=_create,
+        listed=_list_batches,
+        missing=_NO_BATCH,
+        describe=_operation,
+        cancel=_cancel,
+        cancel_suffix=":cancel",
+        create_path=rf"{_ROOT}/models/(?P<model>.+):batchGenerateContent",
+    ),
+    BatchRoute("DELETE", re.compile(_BATCH), Endpoint.DELETE, about_batch(_NO_BATCH, _delete)),
 )
 """Paths of this dialect, whatever root precedes them."""

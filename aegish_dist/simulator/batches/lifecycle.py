@@ -1,15 +1,8 @@
-"""Answers batches over time: reads their requests, asks the simulated models, ends them.
+"""Batches over time: their requests are read, the simulated models answer, the batch ends.
 
-Each batch has one task, which gives way to live calls between a few requests.
-
-A batch of the simulated provider, and the files that it is made from and leaves.
-
-The answers of a batch's requests, and the lines that report them: no I/O and no clock.
-
-Every decision is a draw that belongs to model, command and how often batches asked it before, so
-that results depend neither on the order of the requests nor on other batches.
-
-Batches and files of one dialect, by identifier and in the order of their creation.
+Each batch has one task, which gives way to live calls between a few requests. Every decision is a
+draw that belongs to model, command and how often batches asked it before, so that results depend
+neither on the order of the requests nor on other batches.
 """
 
 import asyncio
@@ -20,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -39,6 +33,12 @@ from aegish_dist.simulator.dialect import (
     dialect_of,
     encode,
 )
+
+# Requests between two chances for other tasks: about 5 ms.
+_SLICE = 50
+_MAX_PROBLEMS = 20
+# Factor on the duration of a slow batch.
+_SLOWER = 5
 
 
 class BatchPhase(StrEnum):
@@ -251,22 +251,14 @@ def _error(error_class: ErrorClass, model: str, wire: WireFormat) -> ErrorAnswer
 def outcomes_at(
     answers: Sequence[BatchAnswer], progress: float, unanswered: Unanswered
 ) -> list[RequestOutcome]:
-    """Return the outcomes of a batch that ended after a part of its time.
-
-    Args:
-        progress: The part, in [0, 1].
-    """
+    """Return the outcomes of a batch that ended after a part of its time, in [0, 1]."""
     return [each.outcome if each.moment <= progress else unanswered for each in answers]
 
 
 def result_lines(
     answers: Sequence[BatchAnswer], outcomes: Sequence[RequestOutcome]
 ) -> list[ResultLine]:
-    """Return the lines that report the outcomes, with the faults of the requests.
-
-    Args:
-        outcomes: Their outcomes, in the same order.
-    """
+    """Return the lines that report the outcomes of some answers, with the faults of these."""
     lines: list[ResultLine] = []
     second: list[ResultLine] = []
     for answer, outcome in zip(answers, outcomes, strict=True):
@@ -288,11 +280,11 @@ def _foreign(answer: BatchAnswer) -> str:
     return f"{answer.name}9"
 
 
-# Requests between two chances for other tasks: about 5 ms.
-_SLICE = 50
-_MAX_PROBLEMS = 20
+T = TypeVar("T", SimulatedBatch, StoredFile)
+Item = TypeVar("Item")
+AtEnd = Callable[["BatchStore", SimulatedBatch], None]
+"""Called just before a batch counts as ended, with its result lines in place, to leave files."""
 _QUOTA = BatchProblem("token_limit_exceeded", "Enqueued token limit reached for this model.")
-T = TypeVar("T")
 
 
 class BatchRunner:
@@ -306,11 +298,7 @@ class BatchRunner:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, batch: SimulatedBatch, at_end: Callable[[SimulatedBatch], None]) -> None:
-        """Begin a batch.
-
-        Args:
-            at_end: Called with its result lines in place, just before it counts as ended.
-        """
+        """Begin a batch."""
         task = asyncio.create_task(self._carry_out(batch, at_end))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -325,10 +313,7 @@ class BatchRunner:
         self, batch: SimulatedBatch, at_end: Callable[[SimulatedBatch], None]
     ) -> None:
         await self._read(batch)
-        if batch.problems:
-            phase = BatchPhase.FAILED
-        else:
-            phase = await self._answer(batch)
+        phase = BatchPhase.FAILED if batch.problems else await self._answer(batch)
         batch.ended_s = time.time()
         at_end(batch)
         batch.phase = phase
@@ -387,17 +372,12 @@ def _last_phase(batch: SimulatedBatch) -> BatchPhase:
     return BatchPhase.EXPIRED if batch.fault is EndFault.EXPIRED else BatchPhase.COMPLETED
 
 
-async def _in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+async def _in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
     """Yield items, with a chance for other tasks between slices of them."""
     for place, item in enumerate(items):
         if place % _SLICE == 0:
             await asyncio.sleep(0)
         yield item
-
-
-# Factor on the duration of a slow batch.
-_SLOWER = 5
-T_STORE = TypeVar("T_STORE", SimulatedBatch, StoredFile)
 
 
 @dataclass(slots=True)
@@ -416,7 +396,7 @@ class BatchStore:
         self.batches: dict[str, SimulatedBatch] = {}
         self.files: dict[str, StoredFile] = {}
         self.uploads: dict[str, Upload] = {}
-        self._wire = wire
+        self.wire = wire
         self._plan = plan
         self._runner = runner
         self._seed = seed
@@ -424,11 +404,7 @@ class BatchStore:
         self._numbers = count()
 
     def add_file(self, name: str, purpose: str, content: bytes) -> StoredFile:
-        """Keep a file.
-
-        Args:
-            content: Its bytes.
-        """
+        """Keep a file."""
         file = StoredFile(self._new_id("file"), name, purpose, content, time.time())
         self.files[file.id] = file
         return file
@@ -443,25 +419,21 @@ class BatchStore:
         self,
         source: Iterator[NamedRequest | BatchProblem],
         facts: dict[str, Any],
-        at_end: Callable[[SimulatedBatch], None] = lambda _: None,
+        at_end: AtEnd = lambda _, __: None,
     ) -> SimulatedBatch:
-        """Create a batch and begin to answer it.
-
-        Args:
-            at_end: Called just before it counts as ended, to leave its files.
-        """
+        """Create a batch and begin to answer it."""
         id, now_s = self._new_id("batch"), time.time()
-        draws = draw(self._seed, "batch end", self._wire, str(next(self._numbers)))
+        draws = draw(self._seed, "batch end", self.wire, str(next(self._numbers)))
         fault = pick(self._plan.ends, draws.luck)
         duration_s = self._plan.duration.at(draws.latency) * (
             _SLOWER if fault is EndFault.SLOW else 1
         )
-        batch = SimulatedBatch(id, self._wire, now_s, now_s + duration_s, source, fault)
+        batch = SimulatedBatch(id, self.wire, now_s, now_s + duration_s, source, fault)
         batch.facts = facts
         if fault in (EndFault.EXPIRED, EndFault.CANCELLED):
             batch.limit = draws.length
         self.batches[id] = batch
-        self._runner.start(batch, at_end)
+        self._runner.start(batch, partial(at_end, self))
         return batch
 
     def listed(self) -> list[SimulatedBatch]:
@@ -477,13 +449,13 @@ class BatchStore:
 
     def _new_id(self, kind: str) -> str:
         """Return 24 hexadecimal digits; those of another seed or dialect differ."""
-        luck = draw(self._seed, "id", self._wire, kind, str(serial := next(self._serial))).luck
+        luck = draw(self._seed, "id", self.wire, kind, str(serial := next(self._serial))).luck
         return f"{int(luck * 2**48):012x}{serial:012x}"
 
 
 def page(
-    items: Iterable[T_STORE], limit: int, *, after: str = "", before: str = ""
-) -> tuple[list[T_STORE], bool]:
+    items: Iterable[T], limit: int, *, after: str = "", before: str = ""
+) -> tuple[list[T], bool]:
     """Return one page of a list, newest first, and whether another follows.
 
     Args:

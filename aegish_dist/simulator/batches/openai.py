@@ -1,28 +1,15 @@
-"""OpenAI batches: files of requests are uploaded, and results are files again.
-
-OpenAI files: uploads of requests, and results to be read.
-"""
+"""OpenAI batches: files of requests are uploaded, and results are files again."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.completion import Completion
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.simulator import openai as live
-from aegish_dist.simulator.batches.interface import (
-    BatchCall,
-    BatchReply,
-    BatchRoute,
-    json_object,
-    number_in,
-    read_body,
-)
 from aegish_dist.simulator.batches.lifecycle import (
     BatchPhase,
     BatchProblem,
@@ -34,10 +21,41 @@ from aegish_dist.simulator.batches.lifecycle import (
     page,
     written,
 )
+from aegish_dist.simulator.batches.service import (
+    BatchCall,
+    BatchReply,
+    BatchRoute,
+    about_file,
+    json_object,
+    life_cycle,
+    number_in,
+    read_body,
+    refusal,
+)
 from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import Call, ChatRequest, ErrorAnswer
 
+MAX_REQUESTS = 50_000
 MAX_BYTES = 200 * 2**20
+_WINDOW_S = 86_400
+_ENDPOINT = "/v1/chat/completions"
+_NO_FILE = "No such File object: file-{id}"
+_UNANSWERED = {
+    Unanswered.EXPIRED: (
+        "batch_expired",
+        "This request could not be executed before the completion window expired.",
+    ),
+    Unanswered.CANCELLED: (
+        "batch_cancelled",
+        "This request was not executed because the batch was cancelled.",
+    ),
+}
+_MOMENTS = {
+    BatchPhase.COMPLETED: "completed_at",
+    BatchPhase.EXPIRED: "expired_at",
+    BatchPhase.CANCELLED: "cancelled_at",
+    BatchPhase.FAILED: "failed_at",
+}
 
 
 async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
@@ -47,14 +65,14 @@ async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
         while isinstance(part := await reader.next(), BodyPartReader):
             await form.take(part)
     except (ValueError, AssertionError) as error:
-        return _refusal(f"Could not parse the multipart form: {error}", "file")
+        return refusal(f"Could not parse the multipart form: {error}", "file")
     if form.is_too_large:
-        return _refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
+        return refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
     purpose = form.fields.get("purpose", b"").decode("utf-8", "replace")
     if purpose != "batch":
-        return _refusal(f"Invalid value for 'purpose': '{purpose}'.", "purpose")
+        return refusal(f"Invalid value for 'purpose': '{purpose}'.", "purpose")
     if "file" not in form.fields:
-        return _refusal("Missing required parameter: 'file'.", "file")
+        return refusal("Missing required parameter: 'file'.", "file")
     return BatchReply(_file_body(call.store.add_file(form.name, purpose, form.fields["file"])))
 
 
@@ -77,34 +95,6 @@ class _Form:
         self.fields[part.name or ""] = bytes(content)
 
 
-async def _list_files(call: BatchCall) -> BatchReply | ErrorAnswer:
-    purpose = call.query.get("purpose")
-    files = (file for file in call.store.files.values() if purpose in (None, file.purpose))
-    after = call.query.get("after", "").removeprefix("file-")
-    limit = number_in(call.query.get("limit"), 10_000, 10_000)
-    found, more = page(files, limit, after=after)
-    return BatchReply(list_body([_file_body(file) for file in found], more))
-
-
-async def _describe_file(call: BatchCall) -> BatchReply | ErrorAnswer:
-    file = call.store.files.get(call.found["id"])
-    return _no_file(call) if file is None else BatchReply(_file_body(file))
-
-
-async def _read_file(call: BatchCall) -> BatchReply | ErrorAnswer:
-    file = call.store.files.get(call.found["id"])
-    if file is None:
-        return _no_file(call)
-    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
-
-
-async def _delete_file(call: BatchCall) -> BatchReply | ErrorAnswer:
-    file = call.store.files.pop(call.found["id"], None)
-    if file is None:
-        return _no_file(call)
-    return BatchReply({"id": f"file-{file.id}", "object": "file", "deleted": True})
-
-
 def _file_body(file: StoredFile) -> dict[str, Any]:
     return {
         "id": f"file-{file.id}",
@@ -117,76 +107,56 @@ def _file_body(file: StoredFile) -> dict[str, Any]:
     }
 
 
-def list_body(entries: list[dict[str, Any]], more: bool) -> dict[str, Any]:
-    """Return one page of a list."""
+def _read_file(file: StoredFile, call: BatchCall) -> BatchReply:
+    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
+
+
+def _delete_file(file: StoredFile, call: BatchCall) -> BatchReply:
+    del call.store.files[file.id]
+    return BatchReply({"id": f"file-{file.id}", "object": "file", "deleted": True})
+
+
+async def _list_files(call: BatchCall) -> BatchReply:
+    purpose = call.query.get("purpose")
+    files = (file for file in call.store.files.values() if purpose in (None, file.purpose))
+    limit = number_in(call.query.get("limit"), 10_000, 10_000)
+    found, more = page(files, limit, after=call.query.get("after", "").removeprefix("file-"))
+    return _list_body(map(_file_body, found), more)
+
+
+async def _list_batches(call: BatchCall) -> BatchReply:
+    after = call.query.get("after", "").removeprefix("batch_")
+    found, more = page(
+        call.store.listed(), number_in(call.query.get("limit"), 20, 100), after=after
+    )
+    return _list_body((_describe(batch, call) for batch in found), more)
+
+
+def _list_body(bodies: Iterable[dict[str, Any]], more: bool) -> BatchReply:
+    entries = list(bodies)
     ids = [entry["id"] for entry in entries] or [None]
-    return {
-        "object": "list",
-        "data": entries,
-        "first_id": ids[0],
-        "last_id": ids[-1],
-        "has_more": more,
-    }
-
-
-def _refusal(words: str, param: str | None = None) -> ErrorAnswer:
-    return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
-
-
-def _no_file(call: BatchCall) -> ErrorAnswer:
-    return ErrorAnswer(ErrorClass.NOT_FOUND, f"No such File object: file-{call.found['id']}")
-
-
-_FILES = r"(?:/.*)?/v1/files"
-_FILE = rf"{_FILES}/file-(?P<id>[^/]+)"
-FILE_ROUTES = (
-    BatchRoute("POST", re.compile(_FILES), Endpoint.UPLOAD, _upload),
-    BatchRoute("GET", re.compile(_FILES), Endpoint.LIST, _list_files),
-    BatchRoute("GET", re.compile(_FILE), Endpoint.POLL, _describe_file),
-    BatchRoute("GET", re.compile(rf"{_FILE}/content"), Endpoint.RESULTS, _read_file),
-    BatchRoute("DELETE", re.compile(_FILE), Endpoint.DELETE, _delete_file),
-)
-"""Paths of this dialect's files, whatever root precedes them."""
-
-
-MAX_REQUESTS = 50_000
-_WINDOW_S = 86_400
-_ENDPOINT = "/v1/chat/completions"
-_UNANSWERED = {
-    Unanswered.EXPIRED: (
-        "batch_expired",
-        "This request could not be executed before the completion window expired.",
-    ),
-    Unanswered.CANCELLED: (
-        "batch_cancelled",
-        "This request was not executed because the batch was cancelled.",
-    ),
-}
-_MOMENTS = {
-    BatchPhase.COMPLETED: "completed_at",
-    BatchPhase.EXPIRED: "expired_at",
-    BatchPhase.CANCELLED: "cancelled_at",
-    BatchPhase.FAILED: "failed_at",
-}
+    ends = {"first_id": ids[0], "last_id": ids[-1]}
+    return BatchReply({"object": "list", "data": entries, **ends, "has_more": more})
 
 
 async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
     body = json_object(await read_body(call.body, 2**20))
     if body is None:
-        return _refusal("The request body is not a JSON object.")
+        return refusal("The request body is not a JSON object.")
     if body.get("endpoint") != _ENDPOINT:
-        return _refusal(f"Invalid value for 'endpoint': this host has {_ENDPOINT}.", "endpoint")
+        return refusal(f"Invalid value for 'endpoint': this host has {_ENDPOINT}.", "endpoint")
     if body.get("completion_window") != "24h":
-        return _refusal("Invalid value for 'completion_window': '24h'.", "completion_window")
+        return refusal("Invalid value for 'completion_window': '24h'.", "completion_window")
     file = call.store.files.get(str(body.get("input_file_id")).removeprefix("file-"))
     if file is None or file.purpose != "batch":
-        return _refusal("Invalid value for 'input_file_id': no such file.", "input_file_id")
+        return refusal("Invalid value for 'input_file_id': no such file.", "input_file_id")
     metadata = body.get("metadata")
     if not _is_metadata(metadata):
-        return _refusal("Invalid value for 'metadata'.", "metadata")
+        return refusal("Invalid value for 'metadata'.", "metadata")
     facts = {"input_file_id": f"file-{file.id}", "metadata": metadata}
-    batch = call.store.create(_requests(file.content), facts, partial(_leave_files, call.store))
-    return BatchReply(_batch_body(batch, batch.created_s))
+    return BatchReply(
+        _describe(call.store.create(_requests(file.content), facts, _leave_files), call)
+    )
 
 
 def _is_metadata(metadata: object) -> bool:
@@ -268,43 +238,25 @@ def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
     if isinstance(line.outcome, Unanswered):
         code, message = _UNANSWERED[line.outcome]
         return body | {"response": None, "error": {"code": code, "message": message}}
-    status, answer = 200, {}
     if isinstance(line.outcome, Completion):
-        answer = live.answer_body(line.outcome, call)
+        status, answer = 200, live.answer_body(line.outcome, call)
     else:
-        form = live.ERRORS[line.outcome.error_class]
-        status = form.status
+        status = live.ERRORS[line.outcome.error_class].status
         answer = live.error_body(line.outcome, call)
     response = {"status_code": status, "request_id": f"req_{call.id}", "body": answer}
     return body | {"response": response, "error": None}
 
 
-async def _describe(call: BatchCall) -> BatchReply | ErrorAnswer:
-    batch = call.store.batches.get(call.found["id"])
-    return _no_batch(call) if batch is None else BatchReply(_batch_body(batch, call.now_s))
-
-
-async def _cancel(call: BatchCall) -> BatchReply | ErrorAnswer:
-    batch = call.store.batches.get(call.found["id"])
-    if batch is None:
-        return _no_batch(call)
+def _cancel(batch: SimulatedBatch, call: BatchCall) -> BatchReply | ErrorAnswer:
     if batch.has_ended:
-        words = f"Cannot cancel a batch with status '{batch.phase}'."
-        return ErrorAnswer(ErrorClass.BAD_REQUEST, words)
+        return refusal(f"Cannot cancel a batch with status '{batch.phase}'.")
     batch.cancel(call.now_s)
-    return BatchReply(_batch_body(batch, call.now_s))
+    return BatchReply(_describe(batch, call))
 
 
-async def _list_batches(call: BatchCall) -> BatchReply | ErrorAnswer:
-    after = call.query.get("after", "").removeprefix("batch_")
-    limit = number_in(call.query.get("limit"), 20, 100)
-    found, more = page(call.store.listed(), limit, after=after)
-    return BatchReply(list_body([_batch_body(batch, call.now_s) for batch in found], more))
-
-
-def _batch_body(batch: SimulatedBatch, now_s: float) -> dict[str, Any]:
+def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
     failed = sum(not isinstance(outcome, Completion) for outcome in batch.outcomes)
-    answered = len(batch.outcomes) - failed if batch.has_ended else batch.answered(now_s)
+    answered = len(batch.outcomes) - failed if batch.has_ended else batch.answered(call.now_s)
     moments = {
         "in_progress_at": None if batch.phase is BatchPhase.VALIDATING else batch.created_s,
         "cancelling_at": batch.cancelled_s,
@@ -335,18 +287,25 @@ def _errors(problems: list[BatchProblem]) -> dict[str, Any]:
     return {"object": "list", "data": entries}
 
 
-def _no_batch(call: BatchCall) -> ErrorAnswer:
-    words = f"No batch found with id 'batch_{call.found['id']}'."
-    return ErrorAnswer(ErrorClass.NOT_FOUND, words)
-
-
+_FILES = r"(?:/.*)?/v1/files"
+_FILE = rf"{_FILES}/file-(?P<id>[^/]+)"
+_CONTENT = re.compile(rf"{_FILE}/content")
+_DESCRIBE_FILE = about_file(_NO_FILE, lambda file, call: BatchReply(_file_body(file)))
 _BATCHES = r"(?:/.*)?/v1/batches"
-_BATCH = rf"{_BATCHES}/batch_(?P<id>[^/]+)"
 ROUTES = (
-    *FILE_ROUTES,
-    BatchRoute("POST", re.compile(_BATCHES), Endpoint.CREATE, _create),
-    BatchRoute("GET", re.compile(_BATCHES), Endpoint.LIST, _list_batches),
-    BatchRoute("GET", re.compile(_BATCH), Endpoint.POLL, _describe),
-    BatchRoute("POST", re.compile(rf"{_BATCH}/cancel"), Endpoint.CANCEL, _cancel),
+    BatchRoute("POST", re.compile(_FILES), Endpoint.UPLOAD, _upload),
+    BatchRoute("GET", re.compile(_FILES), Endpoint.LIST, _list_files),
+    BatchRoute("GET", re.compile(_FILE), Endpoint.POLL, _DESCRIBE_FILE),
+    BatchRoute("GET", _CONTENT, Endpoint.RESULTS, about_file(_NO_FILE, _read_file)),
+    BatchRoute("DELETE", re.compile(_FILE), Endpoint.DELETE, about_file(_NO_FILE, _delete_file)),
+    *life_cycle(
+        _BATCHES,
+        rf"{_BATCHES}/batch_(?P<id>[^/]+)",
+        create=_create,
+        listed=_list_batches,
+        missing="No batch found with id 'batch_{id}'.",
+        describe=_describe,
+        cancel=_cancel,
+    ),
 )
 """Paths of this dialect, whatever root precedes them."""

@@ -1,29 +1,53 @@
-"""The requests of the batch interfaces: route, key, response."""
+"""The requests of the batch interfaces: routes, keys, faults and replies.
 
+A dialect is a module of this package with the name of its wire format and a tuple `ROUTES`. It says
+how its vendor words a batch; `life_cycle` says what can be done with one.
+"""
+
+import asyncio
+import json
+import time
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import import_module
-from typing import cast
+from re import Match, Pattern
+from re import compile as pattern
+from typing import Any, TypeVar
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.core.wire import HTTP_FORMATS, WireFormat
-from aegish_dist.simulator.batches.interface import BatchCall, BatchRoute, CallFaults
-from aegish_dist.simulator.batches.lifecycle import BatchRunner, BatchStore
+from aegish_dist.core.wire import HTTP_FORMATS
+from aegish_dist.simulator.batches.lifecycle import (
+    BatchRunner,
+    BatchStore,
+    SimulatedBatch,
+    StoredFile,
+)
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
-from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.dialect import UNLIMITED, ErrorAnswer, Exchange, dialect_of
+from aegish_dist.simulator.chance import draw
+from aegish_dist.simulator.config import CallFault, Endpoint, SimulatorConfig
+from aegish_dist.simulator.dialect import (
+    UNLIMITED,
+    Call,
+    ErrorAnswer,
+    Exchange,
+    dialect_of,
+    encode,
+    json_response,
+)
 
-_ROUTES: dict[WireFormat, tuple[BatchRoute, ...]] = {
-    wire: cast(
-        tuple[BatchRoute, ...], import_module(f"aegish_dist.simulator.batches.{wire}").ROUTES
-    )
-    for wire, api in HTTP_FORMATS.items()
-    if api.batches
+_REFUSALS = {
+    CallFault.RATE_LIMIT: ErrorClass.RATE_LIMIT,
+    CallFault.SERVER_ERROR: ErrorClass.SERVER,
+    CallFault.OVERLOADED: ErrorClass.OVERLOADED,
+    CallFault.AUTH: ErrorClass.AUTH,
+    CallFault.QUOTA: ErrorClass.QUOTA,
 }
+Kept = TypeVar("Kept", SimulatedBatch, StoredFile)
 
 
 class BatchService:
@@ -32,36 +56,230 @@ class BatchService:
     def __init__(
         self, config: SimulatorConfig, model: Callable[[str], SimulatedModel], bill: Bill
     ) -> None:
+        self.faults: Counter[str] = Counter()
+        """Faults of requests about batches so far, by `ENDPOINT.FAULT`."""
+        self._seed = config.seed
+        self._plan = config.batches
         self._require_key = config.require_key
         self._runner = BatchRunner(config.seed, config.batches, model, bill)
-        self._faults = CallFaults(config.seed, config.batches)
-        self._stores = {
-            wire: BatchStore(wire, config.batches, self._runner, config.seed) for wire in _ROUTES
+        self._served: Counter[Endpoint] = Counter()
+        self._stores: dict[BatchStore, tuple[BatchRoute, ...]] = {
+            BatchStore(wire, config.batches, self._runner, config.seed): import_module(
+                f"aegish_dist.simulator.batches.{wire}"
+            ).ROUTES
+            for wire, api in HTTP_FORMATS.items()
+            if api.batches
         }
-
-    @property
-    def faults(self) -> Counter[str]:
-        """Faults of requests about batches so far, by `ENDPOINT.FAULT`."""
-        return self._faults.counts
 
     async def handle(self, request: web.BaseRequest, id: str) -> web.StreamResponse | None:
         """Answer one HTTP request; None when it is not about batches."""
-        for wire, routes in _ROUTES.items():
+        for store, routes in self._stores.items():
             for route in routes:
                 found = route.path.fullmatch(request.path)
                 if found is not None and route.method == request.method:
-                    exchange = Exchange(request, dialect_of(wire), id)
-                    return await self._serve(route, BatchCall(exchange, self._stores[wire], found))
+                    exchange = Exchange(request, dialect_of(store.wire), id)
+                    return await self._serve(route, BatchCall(exchange, store, found))
         return None
 
     async def close(self) -> None:
-        """End what is still being answered."""
+        """End the batches that are still being answered."""
         await self._runner.close()
 
-    async def _serve(self, route: BatchRoute, call: BatchCall) -> web.StreamResponse:
+    async def _serve(self, route: "BatchRoute", call: "BatchCall") -> web.StreamResponse:
+        """Carry out a request and respond, or do as its fault says."""
+        exchange = call.exchange
         # The address of an upload that was begun is a key in itself: clients send no other there.
         begun = call.query.get("upload_id") in call.store.uploads
-        if not begun and not call.exchange.is_authorised(self._require_key):
-            return call.exchange.refuse(ErrorAnswer(ErrorClass.AUTH), "", UNLIMITED)
-        carry_out = partial(route.handle, call)
-        return await self._faults.serve(call.exchange, route.endpoint, carry_out)
+        if not begun and not exchange.is_authorised(self._require_key):
+            return exchange.refuse(ErrorAnswer(ErrorClass.AUTH), "", UNLIMITED)
+        fault = self._next_fault(route.endpoint)
+        if fault is not None:
+            self.faults[f"{route.endpoint}.{fault}"] += 1
+        if fault in _REFUSALS:
+            wait_s = self._plan.retry_after_s if fault is CallFault.RATE_LIMIT else None
+            error = ErrorAnswer(_REFUSALS[fault], retry_after_s=wait_s)
+            return exchange.refuse(error, "this model", UNLIMITED)
+        if fault is CallFault.RESET:
+            return await exchange.break_off(b"", reset=True)
+        reply = await route.handle(call)
+        if isinstance(reply, ErrorAnswer):
+            return exchange.refuse(reply, "", UNLIMITED)
+        return await self._respond(exchange, reply, fault)
+
+    def _next_fault(self, endpoint: Endpoint) -> CallFault | None:
+        place = self._served[endpoint]
+        self._served[endpoint] += 1
+        luck = draw(self._seed, "batch call", endpoint, str(place)).luck
+        return self._plan.call_fault(endpoint, place, luck)
+
+    async def _respond(
+        self, exchange: Exchange, reply: "BatchReply", fault: CallFault | None
+    ) -> web.StreamResponse:
+        """Respond to a request that was carried out."""
+        match fault:
+            case CallFault.LATE_ERROR:
+                return exchange.refuse(ErrorAnswer(ErrorClass.SERVER), "", UNLIMITED)
+            case CallFault.HANG | CallFault.LOST:
+                await asyncio.sleep(self._plan.hang_s if fault is CallFault.HANG else 0)
+                return await exchange.break_off(b"", reset=True)
+            case CallFault.TRUNCATED:
+                return await exchange.break_off(reply.content, reset=False)
+            case CallFault.MALFORMED:
+                half = reply.content[: len(reply.content) // 2]
+                return web.Response(body=half, headers=reply.headers)
+        headers = exchange.dialect.headers(UNLIMITED, Call(exchange.id, time.time()))
+        headers |= reply.headers
+        if isinstance(reply.body, bytes):
+            return web.Response(status=reply.status, body=reply.body, headers=headers)
+        return json_response(reply.status, reply.body, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReply:
+    """A response without a fault: JSON, or the bytes of a file."""
+
+    body: dict[str, Any] | bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
+
+    @property
+    def content(self) -> bytes:
+        """The body as it is sent."""
+        return self.body if isinstance(self.body, bytes) else encode(self.body).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCall:
+    """A request about batches, with the store that it is about."""
+
+    exchange: Exchange
+    store: BatchStore
+    found: Match[str]
+
+    @property
+    def now_s(self) -> float:
+        """Unix time in seconds."""
+        return time.time()
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Parameters of the query."""
+        return self.exchange.request.query
+
+    @property
+    def body(self) -> StreamReader:
+        """Body, not read yet; any size."""
+        return self.exchange.request.content
+
+    def header(self, name: str) -> str:
+        """Return a header of the request; empty when it has none of the name."""
+        return self.exchange.request.headers.get(name, "")
+
+
+Handler = Callable[[BatchCall], Awaitable[BatchReply | ErrorAnswer]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRoute:
+    """One kind of request of a dialect."""
+
+    method: str
+    path: Pattern[str]
+    endpoint: Endpoint
+    handle: Handler
+
+
+def life_cycle(
+    batches: str,
+    batch: str,
+    *,
+    create: Handler,
+    listed: Handler,
+    missing: str,
+    describe: Callable[[SimulatedBatch, BatchCall], dict[str, Any]],
+    cancel: Callable[[SimulatedBatch, BatchCall], BatchReply | ErrorAnswer],
+    cancel_suffix: str = "/cancel",
+    create_path: str = "",
+) -> tuple[BatchRoute, ...]:
+    """Return the routes that create, list, describe and cancel the batches of a dialect.
+
+    Args:
+        batches: Pattern of the path of all batches.
+        batch: Pattern of the path of one, with a group `id`.
+        missing: Message when there is none; `{id}` stands for the identifier.
+        create_path: Pattern of the path of creation; empty: that of all batches.
+    """
+    described = about_batch(missing, lambda found, call: BatchReply(describe(found, call)))
+    cancelled = about_batch(missing, cancel)
+    return (
+        BatchRoute("POST", pattern(create_path or batches), Endpoint.CREATE, create),
+        BatchRoute("GET", pattern(batches), Endpoint.LIST, listed),
+        BatchRoute("GET", pattern(batch), Endpoint.POLL, described),
+        BatchRoute("POST", pattern(batch + cancel_suffix), Endpoint.CANCEL, cancelled),
+    )
+
+
+def about_batch(
+    missing: str, answer: Callable[[SimulatedBatch, BatchCall], BatchReply | ErrorAnswer]
+) -> Handler:
+    """Return the handler of requests about one batch, which the path names."""
+    return _about(lambda store: store.batches, missing, answer)
+
+
+def about_file(
+    missing: str, answer: Callable[[StoredFile, BatchCall], BatchReply | ErrorAnswer]
+) -> Handler:
+    """Return the handler of requests about one file, which the path names."""
+    return _about(lambda store: store.files, missing, answer)
+
+
+def _about(
+    kept: Callable[[BatchStore], dict[str, Kept]],
+    missing: str,
+    answer: Callable[[Kept, BatchCall], BatchReply | ErrorAnswer],
+) -> Handler:
+    async def handle(call: BatchCall) -> BatchReply | ErrorAnswer:
+        id = call.found["id"]
+        found = kept(call.store).get(id)
+        if found is None:
+            return ErrorAnswer(ErrorClass.NOT_FOUND, missing.format(id=id))
+        return answer(found, call)
+
+    return handle
+
+
+def refusal(words: str, param: str | None = None) -> ErrorAnswer:
+    """Return the error of a request that is not valid."""
+    return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
+
+
+async def read_body(stream: StreamReader, limit: int) -> bytes | None:
+    """Return the whole of a body, or None when it has more bytes than the limit."""
+    content = bytearray()
+    async for chunk in stream.iter_any():
+        content += chunk
+        if len(content) > limit:
+            return None
+    return bytes(content)
+
+
+def json_object(content: bytes | None) -> dict[str, Any] | None:
+    """Return a JSON object, or None for anything else."""
+    try:
+        body = json.loads(content or b"")
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def number_in(given: str | None, usual: int, most: int) -> int:
+    """Read a number of a query or a header; the usual one where it is missing or no number."""
+    # Python refuses to read thousands of digits.
+    is_number = given is not None and given.isdecimal() and len(given) < 19
+    return max(1, min(int(given), most)) if given and is_number else usual
+
+
+def timestamp(unix_s: float) -> str:
+    """Write a Unix time in seconds in the form of RFC 3339."""
+    moment = datetime.fromtimestamp(unix_s, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
