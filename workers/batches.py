@@ -18,7 +18,7 @@ from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
-from aegish_dist.pipeline.batches.steps import Desk
+from aegish_dist.pipeline.batches.steps import BatchContext
 from aegish_dist.providers.session import provider_session
 from workers.lifecycle import new_worker_name
 from workers.store import DaemonThread
@@ -93,10 +93,12 @@ class Batches(bootsteps.StartStopStep):
             for end in (engine.dispose, thread.shutdown, broker.shutdown):
                 stack.callback(end)
             pace = BatchPace(conf.aegish_settings.batch_poll_s)
-            desk = Desk(engine, thread, publish_live, new_worker_name(), pace, worker.pool.work)
+            context = BatchContext(
+                engine, thread, publish_live, new_worker_name(), pace, worker.pool.work
+            )
             async with provider_session() as providers:
                 self._keeper = BatchKeeper(
-                    desk,
+                    context,
                     providers.batches,
                     CatalogCredentials(conf.aegish_settings.catalog, os.environ),
                     lambda queue: not pins or is_pinned(queue, pins),

@@ -16,13 +16,16 @@ from aegish_dist.models import Catalog
 from aegish_dist.pipeline.plan import Submission
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.run_here import run_embedded
-from aegish_dist.pipeline.simulate import catalog_for, one_of_each_format
+from aegish_dist.pipeline.simulate import (
+    SimulatorConfig,
+    catalog_for,
+    one_of_each_format,
+    simulator_thread,
+)
 from aegish_dist.pipeline.submit import create_run
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.report.formats import render
 from aegish_dist.settings import load_settings
-from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.server import simulator_thread
 
 MODELS = (
     *("baseline/always-block", "baseline/always-allow", "baseline/keyword"),

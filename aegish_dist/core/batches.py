@@ -1,13 +1,8 @@
 """Batches: requests that a provider answers within a day, at half the price of live calls.
 
 A batch holds requests of one model of one run. The provider gives each result the name under which
-it got the request, so that an item is found again whatever the order of the results is.
-
-Decisions about batches: how long to wait, what a failed attempt leaves, what a result means.
-
-Pure: `pipeline/batches` asks the store and the provider, and does what is decided here.
-
-Reading the results of a batch: which line is about which item, and what it says.
+it got the request, so that an item is found again whatever the order of the results is. Here are
+the records and the decisions; `pipeline/batches` asks the store and the provider.
 """
 
 import re
@@ -235,7 +230,7 @@ class SizedItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class BatchSelection:
     """The items of one batch."""
 
     items: tuple[BatchItem, ...]
@@ -246,7 +241,9 @@ class Cut:
     """Whether it ends where it does because the caps leave no more money."""
 
 
-def cut(items: Iterable[SizedItem], limits: BatchLimits, left_usd: Decimal | None) -> Cut:
+def next_batch(
+    items: Iterable[SizedItem], limits: BatchLimits, left_usd: Decimal | None
+) -> BatchSelection:
     """Take the items of the next batch from the front of those that are missing.
 
     Args:
@@ -266,7 +263,7 @@ def cut(items: Iterable[SizedItem], limits: BatchLimits, left_usd: Decimal | Non
             break
         taken.append(each.item)
         known = known and each.usd is not None
-    return Cut(tuple(taken), usd if known else None, short)
+    return BatchSelection(tuple(taken), usd if known else None, short)
 
 
 class ResultKind(StrEnum):

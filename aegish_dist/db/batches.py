@@ -1,11 +1,7 @@
-"""Batches in the store: taken by one worker at a time, and moved from state to state.
+"""Batches and their items in the store.
 
-A worker has a batch from `take_due` until `move` or `give_back`, or until its lease ends. Each of
-its writes names the worker, so that one whose lease has ended changes nothing any more.
-
-The items of batches in the store: put into one, read for its requests, settled at its end.
-
-Sums over the batches of a run, and what answers of a model use.
+A worker has a batch from `take_due` until `give_back`, or until its lease ends. Each write names
+the worker, so that a worker whose lease has ended changes nothing any more.
 """
 
 import math

@@ -1,9 +1,7 @@
-"""Items that a worker holds and whose calls have failed so far; nothing else is noted of any item.
+"""When a call may begin: what holds an item, what ends its wait, and which items keep failing.
 
-The store learns of failed calls with the verdict of their item: until then, `status` shows what the
+The store learns of failed calls with the verdict of their item. Until then `status` shows what the
 worker's report says of them.
-
-The times in which an item is held without a call, and what ends them.
 """
 
 import asyncio
@@ -136,7 +134,7 @@ class ItemClock:
         return Timing(*(round(part * 1000, 3) for part in parts))
 
 
-class Uncalled(Generic[Key]):
+class BlockedKeys(Generic[Key]):
     """Runs or models that this worker begins no call of, as far as it knows."""
 
     def __init__(self, ends_with: type[AegishError]) -> None:
@@ -190,15 +188,15 @@ class Uncalled(Generic[Key]):
                 del self._waiting[key]
 
 
-class Waits:
+class CallGate:
     """The waits of a worker's items; each ends at once when the worker stops."""
 
     def __init__(self, health: Health) -> None:
         """Begin before the worker stops."""
         self.health = health
-        self.held = Uncalled[str](RunHeldError)
+        self.held = BlockedKeys[str](RunHeldError)
         """Held runs, by run id."""
-        self.batched = Uncalled[tuple[str, str]](BatchedItemError)
+        self.batched = BlockedKeys[tuple[str, str]](BatchedItemError)
         """Models that are asked in batches, by run id and model."""
         self._stopping = asyncio.Event()
 

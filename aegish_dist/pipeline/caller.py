@@ -1,9 +1,7 @@
-"""A model of a run, ready to be called, and what its calls are expected to use.
+"""A model of a run, ready to be called: its client, its limits, its price and its spans.
 
-A span around each call to a model, with the names of OpenTelemetry's GenAI conventions.
-
-https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/; neither messages nor answers are
-among the attributes.
+The spans have the names of OpenTelemetry's GenAI conventions; neither messages nor answers are
+among their attributes: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
 """Evaluating one item: look it up, get its answer, record the verdict.
 
 Runs inside a worker process, hundreds of items at once on one event loop. The look-up and the
-insert are transactions of their own, made in groups by the caller's ports.
-
-Attempts at one item, by the rule of `core.failures`; no transaction spans a call.
+insert are transactions of their own, made in groups by the caller's ports; no transaction spans a
+call. What follows a failed call is decided by `core.failures`.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ from aegish_dist.errors import (
     UnservedModelError,
 )
 from aegish_dist.logs import get_logger
-from aegish_dist.pipeline.call_gate import FailingItems, Health, ItemClock, Uncalled, Waits
+from aegish_dist.pipeline.call_gate import BlockedKeys, CallGate, FailingItems, Health, ItemClock
 from aegish_dist.pipeline.caller import Caller, note_verdict
 from aegish_dist.ratelimit.run_queue import Permit
 from aegish_dist.telemetry.tracing import part_span
@@ -68,7 +67,7 @@ class Attempts:
         self,
         look_up: Callable[[Item], Awaitable[LookUp | None]],
         answered: Callable[[int], Awaitable[bool]],
-        waits: Waits,
+        waits: CallGate,
         worker: str,
         generator: random.Random,
     ) -> None:
@@ -80,7 +79,7 @@ class Attempts:
         """
         self._look_up = look_up
         self._answered_in_run = answered
-        self._waits = waits
+        self._gate = waits
         self.failing = FailingItems()
         """Items whose calls have failed so far."""
         self._worker = worker
@@ -101,7 +100,7 @@ class Attempts:
 
     async def _verdict(self, of: Attempt, errors: list[CallError]) -> Verdict | None:
         first_call = 0
-        ends_wait = partial(self._waits.for_call, of.item, live=of.found.live)
+        ends_wait = partial(self._gate.for_call, of.item, live=of.found.live)
         while True:
             with ends_wait():
                 permit = await self._permit(of, called=bool(errors))
@@ -132,7 +131,7 @@ class Attempts:
                     return self._signed(lost, of, errors)
                 case RetryAfter(seconds):
                     with ends_wait(), self.failing.pausing(of.item):
-                        await self._waits.pause(seconds, of.clock)
+                        await self._gate.pause(seconds, of.clock)
                 case _:
                     with ends_wait():
                         await of.caller.limiter.answers.hold(HELD_AFTER_FAILURE_S)
@@ -143,7 +142,7 @@ class Attempts:
         limiter, clock = of.caller.limiter, of.clock
         expected = of.caller.estimator.expected(of.found.command)
         while True:
-            await self._waits.until_good(clock)
+            await self._gate.until_good(clock)
             waiting_since = time.monotonic()
             permit = await limiter.acquire(
                 of.item.run_id, expected, of.caller.budget, called=called
@@ -157,7 +156,7 @@ class Attempts:
             except BaseException:
                 limiter.release(permit)
                 raise
-            if self._waits.health.good:
+            if self._gate.health.good:
                 return permit
             limiter.release(permit)
 
@@ -273,8 +272,8 @@ class Evaluator:
         self._look_up = look_up
         self._record = record
         self._caller = caller
-        self._waits = Waits(health)
-        self._attempts = Attempts(look_up, answered, self._waits, worker, generator)
+        self._gate = CallGate(health)
+        self._attempts = Attempts(look_up, answered, self._gate, worker, generator)
         self._unserved: set[str] = set()
         self._held: dict[Item, asyncio.Future[None] | None] = {}
         self.in_flight: Counter[tuple[str, str]] = Counter()
@@ -285,17 +284,17 @@ class Evaluator:
     @property
     def takes_items(self) -> bool:
         """Whether new items may be fetched: verdicts on them could be stored."""
-        return self._waits.health.good
+        return self._gate.health.good
 
     @property
-    def held(self) -> Uncalled[str]:
+    def held(self) -> BlockedKeys[str]:
         """Runs of which no call may begin."""
-        return self._waits.held
+        return self._gate.held
 
     @property
-    def batched(self) -> Uncalled[tuple[str, str]]:
+    def batched(self) -> BlockedKeys[tuple[str, str]]:
         """Models, by run id, of which a call may begin only for items given up by batches."""
-        return self._waits.batched
+        return self._gate.batched
 
     @property
     def failing(self) -> FailingItems:
@@ -304,7 +303,7 @@ class Evaluator:
 
     def stop(self) -> None:
         """Begin no further call; calls in flight go on."""
-        self._waits.stop()
+        self._gate.stop()
 
     async def evaluate(
         self, item: Item, enqueued_at: float | None, is_held: Callable[[], bool] = lambda: True
@@ -373,7 +372,7 @@ class Evaluator:
         except BatchedItemError:
             return  # it is asked in batches from now on
         except LimiterFailedError:  # a bug, which the next item to wait may meet again
-            await self._waits.pause(HELD_AFTER_FAILURE_S, clock)
+            await self._gate.pause(HELD_AFTER_FAILURE_S, clock)
             raise
         if verdict is not None:
             note_verdict(verdict)
@@ -388,7 +387,7 @@ class Evaluator:
                 self._unserved.add(item.model)
                 log.error("model_not_served_here", model=item.model, problem=str(error))
             with self.held.ends_wait(item.run_id):
-                await self._waits.pause(HELD_UNSERVED_S, clock)
+                await self._gate.pause(HELD_UNSERVED_S, clock)
             raise UnservedModelError from error
 
 

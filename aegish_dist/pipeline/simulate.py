@@ -1,6 +1,10 @@
-"""The catalog that points at a running simulator."""
+"""The one way to the simulated provider: its configuration, its servers and its catalog.
+
+Nothing else outside `aegish_dist.simulator` imports it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from aegish_dist.core.recording import Recording
@@ -9,13 +13,61 @@ from aegish_dist.errors import ConfigError
 from aegish_dist.files import replacing_text
 from aegish_dist.models import Catalog
 from aegish_dist.models.entries import ProviderEntry, is_model_id, provider_name
+from aegish_dist.simulator.chance import parse_latency
+from aegish_dist.simulator.config import Fault, FaultPlan, RateLimit, SimulatorConfig
 from aegish_dist.simulator.personas import PERSONAS
+from aegish_dist.simulator.scenario import read_scenario
+from aegish_dist.simulator.server import SimulatorServer, run_forever, simulator_thread
+
+__all__ = [
+    "Fault",
+    "SimulatorConfig",
+    "SimulatorServer",
+    "catalog_for",
+    "one_of_each_format",
+    "run_forever",
+    "simulated_models",
+    "simulator_config",
+    "simulator_thread",
+    "write_catalog",
+]
 
 DEFAULT_FORMAT = WireFormat.OPENAI
 """Format of models whose own is not known, and of personas that the table gives no other."""
 
 BATCH_SHARE = 0.5
 """Price of a batched request as a share of that of a call, as the three vendors have it."""
+
+
+def simulator_config(
+    scenario: Path | None,
+    *,
+    port: int,
+    hosts: Iterable[str],
+    seed: int | None,
+    latency: str | None,
+    faults: Mapping[Fault, float],
+    requests_per_minute: float | None,
+    burst: int,
+) -> SimulatorConfig:
+    """Return a scenario with the given values in place of its own.
+
+    Raises:
+        ConfigError: The scenario or a value is not valid.
+    """
+    config = SimulatorConfig() if scenario is None else read_scenario(scenario)
+    config = replace(config, port=port, hosts=frozenset(host.lower() for host in hosts))
+    if seed is not None:
+        config = replace(config, seed=seed)
+    if latency:
+        config = replace(config, latency=parse_latency(latency))
+    if faults:
+        if sum(faults.values()) > 1:
+            raise ConfigError("the probabilities of --fault add up to more than 1")
+        config = replace(config, faults=FaultPlan(faults))
+    if requests_per_minute:
+        config = replace(config, rate_limit=RateLimit(requests_per_minute, burst))
+    return config
 
 
 def one_of_each_format() -> dict[str, WireFormat]:

@@ -1,14 +1,7 @@
-"""Reads error responses: an answer withheld by a filter, or which kind of failure.
+"""Reads error responses: an answer withheld by a filter, a class of failure, a wait, rate limits.
 
-One reading for every provider, because routers pass on each other's words. The signs are those of
-the providers' documents and of answers seen in public bug reports.
-
-Rate limits in the headers of a response, by the names that the table of wire formats knows.
-
-Routers and local servers copy OpenAI's names with meanings of their own, so whatever cannot be a
-limit per minute is ignored.
-
-How long a provider asks us to wait, from the four places where providers say so.
+One reading for every provider, because routers pass on each other's words and headers. The signs
+are those of the providers' documents and of answers seen in public bug reports.
 """
 
 import math

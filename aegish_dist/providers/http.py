@@ -1,6 +1,6 @@
-"""One attempt over HTTP: one POST, one deadline, one capped read; never a second try.
+"""One attempt over HTTP: one request, one deadline, one capped read.
 
-One HTTP request and its response: no redirect, no second try, capped reads, no key in errors.
+No redirect, no second try, and no key in an error.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Decisions of a simulated model about each request: no I/O and no clock of its own.
-
-Recorded verdicts of real models, which the simulator answers with.
-"""
+"""Decisions of a simulated model about each request, simulated or replayed: no I/O and no clock."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping

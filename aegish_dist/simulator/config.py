@@ -1,11 +1,4 @@
-"""Configuration of a simulated provider; its host is always 127.0.0.1.
-
-Faults that the simulator commits on purpose: kinds, probabilities, scripts.
-
-How a simulated provider treats batches: their times, and the faults that it commits.
-
-The rate limit of a simulated provider: a token bucket per model.
-"""
+"""Configuration of a simulated provider: rate limits, faults, batches, prices, models."""
 
 import math
 from collections.abc import Iterable, Mapping

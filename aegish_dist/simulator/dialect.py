@@ -1,7 +1,4 @@
-"""The dialects of the simulated provider: the records and helpers that all of them share.
-
-One request of the simulator and its response: key, envelope, and faults of the connection.
-"""
+"""What the dialects of the simulated provider share: records, helpers, requests and responses."""
 
 import json
 import math

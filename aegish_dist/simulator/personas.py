@@ -1,10 +1,8 @@
 """Simulated models as data: one guard, with different error rates and habits.
 
-None of them stands for a real model; they exist so that a report has models that differ.
-
-A transparent guard: the judgement of a simulated model that never errs.
-
-A list of patterns, the first that is found decides. It reads commands as text and runs nothing.
+None of them stands for a real model; they exist so that a report has models that differ. The guard
+is a list of patterns, of which the first that is found decides; it reads commands as text and runs
+nothing.
 """
 
 import json

@@ -1,11 +1,8 @@
-"""The simulated provider's requests: host, route, key, model, counters.
+"""The simulated provider: its handler of requests, and how it is started and stopped.
 
 The low-level `aiohttp.web.Server` is used instead of an application: one handler needs no router,
-and the hot path stays short enough for thousands of requests a second on one core.
-
-Starts and stops a simulated provider: in the running loop, in a thread, or as a whole process.
-
-Every socket is bound to 127.0.0.1.
+and the hot path stays short enough for thousands of requests a second on one core. Every socket is
+bound to 127.0.0.1.
 """
 
 import asyncio

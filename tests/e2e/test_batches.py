@@ -20,7 +20,9 @@ def test_live_first_and_the_rest_in_batches(
     """Each item is asked once, live or in a batch, although a worker is killed over its batches."""
     with Cluster(tmp_path, postgres_url, redis_url) as cluster:
         cluster.env["AEGISH_DIST_BATCH_POLL_S"] = "0.3"
-        cluster.simulator.start("--latency", "constant:1", "--batch-duration", "constant:3")
+        scenario = tmp_path / "scenario.toml"
+        scenario.write_text('latency = "constant:1"\nbatches.duration = "constant:3"\n')
+        cluster.simulator.start("--scenario", str(scenario))
         workers = [cluster.start_worker("--concurrency", "4") for _ in range(2)]
         cluster.wait_for_workers(2)
         run_id = cluster.submit(*MODELS, limit=LIMIT, options=("--batch-after", "2s"))

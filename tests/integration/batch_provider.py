@@ -28,7 +28,7 @@ from aegish_dist.db.tables import RunModelRow
 from aegish_dist.errors import ProviderError
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
-from aegish_dist.pipeline.batches.steps import Desk
+from aegish_dist.pipeline.batches.steps import BatchContext
 from aegish_dist.telemetry.work import Work
 from tests.integration.stored_runs import StoredRun, a_model, a_run, store
 from workers.store import DaemonThread
@@ -167,10 +167,10 @@ class Bench:
     work: Work = field(default_factory=Work)
 
     @contextmanager
-    def desk(self, worker: str = "w1") -> Iterator[Desk]:
+    def context(self, worker: str = "w1") -> Iterator[BatchContext]:
         thread = DaemonThread("test-store")
         try:
-            yield Desk(self.engine, thread, self._publish, worker, self.pace, self.work)
+            yield BatchContext(self.engine, thread, self._publish, worker, self.pace, self.work)
         finally:
             thread.shutdown()
 
@@ -180,12 +180,12 @@ class Bench:
     def keep(self, until: Callable[[], bool], workers: int = 1) -> None:
         """Keep batches until a condition holds."""
         with ExitStack() as stack:
-            desks = [stack.enter_context(self.desk(f"w{n + 1}")) for n in range(workers)]
+            desks = [stack.enter_context(self.context(f"w{n + 1}")) for n in range(workers)]
             asyncio.run(self._keep(desks, until))
 
-    async def _keep(self, desks: Sequence[Desk], until: Callable[[], bool]) -> None:
+    async def _keep(self, desks: Sequence[BatchContext], until: Callable[[], bool]) -> None:
         stopping = asyncio.Event()
-        running = [asyncio.create_task(self.keeper(desk).run(stopping)) for desk in desks]
+        running = [asyncio.create_task(self.keeper(context).run(stopping)) for context in desks]
         try:
             async with asyncio.timeout(WITHIN_S):
                 while not await asyncio.to_thread(until):
@@ -194,18 +194,18 @@ class Bench:
             stopping.set()
             await asyncio.gather(*running)
 
-    def keeper(self, desk: Desk) -> BatchKeeper:
+    def keeper(self, context: BatchContext) -> BatchKeeper:
         """Return a keeper that opens clients of the provider of the test."""
         credentials = CatalogCredentials(None, self.environ)
-        return BatchKeeper(desk, lambda *_: self.provider, credentials)
+        return BatchKeeper(context, lambda *_: self.provider, credentials)
 
     def keep_and_kill(self, after_s: float, worker: str) -> None:
         """Keep batches for some seconds, and end in the middle of what is under way."""
-        with self.desk(worker) as desk:
-            asyncio.run(self._keep_and_kill(desk, after_s))
+        with self.context(worker) as context:
+            asyncio.run(self._keep_and_kill(context, after_s))
 
-    async def _keep_and_kill(self, desk: Desk, after_s: float) -> None:
-        keeper = self.keeper(desk)
+    async def _keep_and_kill(self, context: BatchContext, after_s: float) -> None:
+        keeper = self.keeper(context)
         running = asyncio.create_task(keeper.run(asyncio.Event()))
         await asyncio.sleep(after_s)
         keeper.cancel()

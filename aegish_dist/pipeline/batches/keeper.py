@@ -1,6 +1,4 @@
-"""The batches of one worker process: plans and takes those whose models it may call.
-
-Planning: cut what a model of a run lacks into batches within the limits and the caps.
+"""The batches of one worker process: plans them, and moves those whose models it may call.
 
 One transaction stores a batch with its items before the provider hears of it.
 """
@@ -13,7 +11,14 @@ from time import monotonic
 
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batches import BatchPace, BatchRequest, Cut, SizedItem, cut, new_token
+from aegish_dist.core.batches import (
+    BatchPace,
+    BatchRequest,
+    BatchSelection,
+    SizedItem,
+    new_token,
+    next_batch,
+)
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.secret import SecretStr
@@ -36,7 +41,7 @@ from aegish_dist.errors import AegishError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.budget import BatchBudget, batch_budget
-from aegish_dist.pipeline.batches.steps import Desk, advance
+from aegish_dist.pipeline.batches.steps import BatchContext, advance
 from aegish_dist.providers.batches.contract import BatchClient
 
 log = get_logger(__name__)
@@ -64,7 +69,7 @@ def plan_batch(session: Session, of: Planning) -> bool:
     budget = batch_budget(session, run, of.assignment.spec)
     with closing(batchable_items(session, run.run_id, of.model.run_model_id)) as missing:
         sized = _sized(missing, of.client, budget, token)
-        found = cut(sized, of.client.limits, budget.room_usd)
+        found = next_batch(sized, of.client.limits, budget.room_usd)
     if not found.items or _waits_for_money(session, of, found):
         return False
     save_batch(session, of.model.run_model_id, token, found.items, found.expected_usd)
@@ -92,7 +97,7 @@ def _sized(
         yield SizedItem(request.item, client.size(request, token), usd)
 
 
-def _waits_for_money(session: Session, of: Planning, found: Cut) -> bool:
+def _waits_for_money(session: Session, of: Planning, found: BatchSelection) -> bool:
     """Return whether open batches have to end first: what they cost less than expected is left."""
     return found.short_of_money and has_open_batches(session, of.model.run_model_id)
 
@@ -113,7 +118,7 @@ class BatchKeeper:
 
     def __init__(
         self,
-        desk: Desk,
+        context: BatchContext,
         open_client: OpenClient,
         credentials: CatalogCredentials,
         serves: Callable[[str], bool] = lambda _: True,
@@ -125,7 +130,7 @@ class BatchKeeper:
             credentials: Keys, and the models that they may be used for.
             serves: Whether this worker is meant for the models of a queue.
         """
-        self._desk = desk
+        self._context = context
         self._open_client = open_client
         self._credentials = credentials
         self._serves = serves
@@ -136,7 +141,7 @@ class BatchKeeper:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Look for work until stopped, then let what is under way end."""
-        poll_s = min(POLL_S, self._desk.pace.first_s)
+        poll_s = min(POLL_S, self._context.pace.first_s)
         while not stopping.is_set():
             pause_s = poll_s
             try:
@@ -174,19 +179,19 @@ class BatchKeeper:
         if free > 0:
             await self._take(free)
         if self._planning is None or self._planning.done():
-            wanted = self._callable(await self._desk.ask(models_to_plan))
+            wanted = self._callable(await self._context.ask(models_to_plan))
             due = [each for each in wanted if self._plan_at.get(each.run_model_id, 0) < monotonic()]
             if due:
                 self._planning = asyncio.create_task(self._plan(due))
 
     async def _take(self, free: int) -> None:
-        desk = self._desk
-        due = self._callable(await desk.ask(models_of_due_batches))
+        context = self._context
+        due = self._callable(await context.ask(models_of_due_batches))
         if not due:
             return
         keys = [each.run_model_id for each in due]
-        lease_s = desk.pace.lease_s
-        taken = await desk.ask(lambda s: take_due(s, keys, desk.worker, lease_s, free))
+        lease_s = context.pace.lease_s
+        taken = await context.ask(lambda s: take_due(s, keys, context.worker, lease_s, free))
         for batch in taken:
             self._steps[batch.id] = asyncio.create_task(self._advance(batch))
 
@@ -203,20 +208,20 @@ class BatchKeeper:
         try:
             found = await self._open(batch.run_id, batch.model)
             if found is not None:
-                await advance(self._desk, batch, found[1], found[0].spec)
+                await advance(self._context, batch, found[1], found[0].spec)
             self._plan_at.pop(batch.run_model_id, None)
         except StoreUnusableError as error:
             log.warning("batch_waits_for_database", batch=batch.id, problem=str(error))
         except Exception as error:
             log.exception("batch_failed", batch=batch.id, state=batch.state.value)
             with suppress(AegishError):
-                await self._desk.failed(batch, error)
+                await self._context.failed(batch, error)
         finally:
             del self._steps[batch.id]
 
     async def _open(self, run_id: str, model: str) -> tuple[Assignment, BatchClient] | None:
         """Return a model of a run and the client of its batches; None when the run is gone."""
-        found = await self._desk.ask(lambda session: load_assignment(session, run_id, model))
+        found = await self._context.ask(lambda session: load_assignment(session, run_id, model))
         if found is None:
             return None
         key = self._credentials.now().key(found.spec.destination)
@@ -240,7 +245,7 @@ class BatchKeeper:
         """Look less and less often for missing items of a model that has none."""
         empty = 0 if planned else self._empty_plans.get(run_model_id, 0) + 1
         self._empty_plans[run_model_id] = empty
-        pace = self._desk.pace
+        pace = self._context.pace
         pause_s = pace.after_failures_s(empty) if empty else 0.0
         self._plan_at[run_model_id] = monotonic() + max(pause_s, took_s / PLANNING_SHARE)
 
@@ -249,8 +254,8 @@ class BatchKeeper:
         found = await self._open(model.run_id, model.model)
         if found is None:
             return 0
-        planning = Planning(model, found[0], found[1], self._desk.pace)
+        planning = Planning(model, found[0], found[1], self._context.pace)
         planned = 0
-        while await self._desk.ask(lambda session: plan_batch(session, planning)):
+        while await self._context.ask(lambda session: plan_batch(session, planning)):
             planned += 1
         return planned

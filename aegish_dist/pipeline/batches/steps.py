@@ -1,14 +1,12 @@
-"""Where a worker moves its batches: its name, its store and its pace.
+"""The steps of a batch, each made by the worker that has it.
 
-Looking for a batch whose creation brought no answer: it may exist, and may be paid for.
+    hand_over  planned -> creating          -> in_progress: the one step that costs money
+    find       creating, answer lost        -> in_progress, or planned again
+    follow     in_progress                  -> collecting
+    collect    collecting, results          -> verdicts, ended; the rest is free to be asked again
 
-Handing a batch over to its provider: the one step that costs money.
-
-Following a batch at its provider until it has ended there.
-
-Collecting the results of an ended batch: verdicts, and what becomes of the other items.
-
-One step of a batch, by the worker that has it.
+Between two commits a worker may be killed at any line: every step can be made again, and none pays
+twice. Decisions are in `core.batches`. `docs/batches.md` says what happens in each fault.
 """
 
 import asyncio
@@ -83,7 +81,7 @@ RETRY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class BatchContext:
     """The place of one worker."""
 
     engine: Engine
@@ -147,20 +145,20 @@ class Desk:
 log = get_logger(__name__)
 
 
-async def hand_over(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
+async def hand_over(context: BatchContext, batch: TakenBatch, client: BatchClient) -> None:
     """Create a planned batch at its provider.
 
     That this is being tried is committed first. Whatever happens before the provider's name is
     committed leaves the batch `creating`, where it is looked for before it is created again.
     """
     if batch.held is Held.PAUSED:
-        await desk.give_back(batch, desk.pace.longest_s)
+        await context.give_back(batch, context.pace.longest_s)
         return
     requests: list[BatchRequest] = []
     if batch.held is None:
-        requests = await desk.ask(lambda session: _begin(session, desk, batch))
+        requests = await context.ask(lambda session: _begin(session, context, batch))
     if not requests:
-        await desk.ask(lambda session: _dissolve(session, desk, batch))
+        await context.ask(lambda session: _dissolve(session, context, batch))
         return
     try:
         name = await client.create(batch.token, requests)
@@ -168,9 +166,9 @@ async def hand_over(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
         unknown = may_exist(error.status)
         values = {} if unknown else {"state": BatchState.PLANNED.value, "creating_at": None}
         log.warning("batch_not_created", batch=batch.id, model=batch.model, unknown=unknown)
-        await desk.failed(batch, error, error.retry_after_s, **values)
+        await context.failed(batch, error, error.retry_after_s, **values)
         return
-    await desk.give_back(batch, desk.pace.first_s, **named(name))
+    await context.give_back(batch, context.pace.first_s, **named(name))
     log.info("batch_created", batch=batch.id, model=batch.model, requests=len(requests))
 
 
@@ -185,54 +183,54 @@ def named(name: str) -> dict[str, object]:
     }
 
 
-def _begin(session: Session, desk: Desk, batch: TakenBatch) -> list[BatchRequest]:
+def _begin(session: Session, context: BatchContext, batch: TakenBatch) -> list[BatchRequest]:
     write(
         session,
         batch,
-        desk.worker,
+        context.worker,
         state=BatchState.CREATING.value,
         creating_at=func.now(),
     )
     return requests_of(session, batch.id)
 
 
-def _dissolve(session: Session, desk: Desk, batch: TakenBatch) -> None:
+def _dissolve(session: Session, context: BatchContext, batch: TakenBatch) -> None:
     """End a batch that no provider has heard of, as its run is cancelled."""
     free_items(session, batch.id, refunded=1)
     ended = {"state": BatchState.ENDED.value, "ended_at": func.now(), "problem": None}
-    give_back(session, batch, desk.worker, 0, **ended)
+    give_back(session, batch, context.worker, 0, **ended)
 
 
-async def find(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
+async def find(context: BatchContext, batch: TakenBatch, client: BatchClient) -> None:
     """Adopt a batch that the provider has, or plan it again once it certainly has none.
 
     Lists of providers lag: that nothing is found counts only some minutes after the attempt.
     """
     found = await client.find(batch.token, batch.requests, batch.begun_at)
     wanted = [name for name in found if name not in batch.refused_names]
-    known = await desk.ask(lambda session: known_names(session, wanted))
+    known = await context.ask(lambda session: known_names(session, wanted))
     names = [name for name in wanted if name not in known]
     if names:
         log.info("batch_adopted", batch=batch.id, model=batch.model, candidates=len(names))
-        await desk.give_back(batch, 0, adopted=True, **named(names[0]))
+        await context.give_back(batch, 0, adopted=True, **named(names[0]))
     elif not all(known.values()):
         # Another batch of ours took one of them for its own: it may be this one, and is left then.
-        await desk.give_back(batch, desk.pace.next_poll_s(batch.creating_s), failures=0)
-    elif batch.creating_s >= desk.pace.certain_s:
+        await context.give_back(batch, context.pace.next_poll_s(batch.creating_s), failures=0)
+    elif batch.creating_s >= context.pace.certain_s:
         log.info("batch_not_found", batch=batch.id, model=batch.model)
-        await desk.give_back(
+        await context.give_back(
             batch, 0, state=BatchState.PLANNED.value, creating_at=None, problem=None
         )
     else:
-        left_s = desk.pace.certain_s - batch.creating_s
-        await desk.give_back(batch, min(desk.pace.first_s, left_s), failures=0)
+        left_s = context.pace.certain_s - batch.creating_s
+        await context.give_back(batch, min(context.pace.first_s, left_s), failures=0)
 
 
-async def refuse(desk: Desk, batch: TakenBatch) -> None:
+async def refuse(context: BatchContext, batch: TakenBatch) -> None:
     """Give up an adopted batch whose results are those of another one, and look on."""
     names = [{"name": name} for name in sorted({*batch.refused_names, str(batch.provider_name)})]
     log.warning("foreign_batch_refused", batch=batch.id, model=batch.model)
-    await desk.give_back(
+    await context.give_back(
         batch,
         0,
         state=BatchState.CREATING.value,
@@ -244,22 +242,22 @@ async def refuse(desk: Desk, batch: TakenBatch) -> None:
     )
 
 
-async def follow(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
+async def follow(context: BatchContext, batch: TakenBatch, client: BatchClient) -> None:
     """Ask how far a batch is, and have it cancelled when its run is."""
     name = str(batch.provider_name)
-    refusal = await _cancel(desk, batch, client) if _is_to_be_cancelled(batch) else None
+    refusal = await _cancel(context, batch, client) if _is_to_be_cancelled(batch) else None
     try:
         report = await client.poll(name)
     except ProviderError as error:
-        if not _is_gone(desk, batch, error):
+        if not _is_gone(context, batch, error):
             raise
-        await desk.give_back(batch, 0, state=BatchState.COLLECTING.value, counts={GONE: True})
+        await context.give_back(batch, 0, state=BatchState.COLLECTING.value, counts={GONE: True})
         return
     if refusal is not None and not report.ended:
         raise refusal
-    due_in_s = 0.0 if report.ended else desk.pace.next_poll_s(batch.submitted_s)
+    due_in_s = 0.0 if report.ended else context.pace.next_poll_s(batch.submitted_s)
     state = BatchState.COLLECTING if report.ended else BatchState.IN_PROGRESS
-    await desk.give_back(
+    await context.give_back(
         batch,
         due_in_s,
         state=state.value,
@@ -269,13 +267,15 @@ async def follow(desk: Desk, batch: TakenBatch, client: BatchClient) -> None:
     )
 
 
-async def _cancel(desk: Desk, batch: TakenBatch, client: BatchClient) -> ProviderError | None:
+async def _cancel(
+    context: BatchContext, batch: TakenBatch, client: BatchClient
+) -> ProviderError | None:
     """Have a batch cancelled; return why the provider does not: perhaps the batch has ended."""
     try:
         await client.cancel(str(batch.provider_name))
     except ProviderError as error:
         return error
-    await desk.write(batch, cancelled_at=func.now())
+    await context.write(batch, cancelled_at=func.now())
     log.info("batch_cancelled", batch=batch.id, model=batch.model)
     return None
 
@@ -286,10 +286,10 @@ def _is_to_be_cancelled(batch: TakenBatch) -> bool:
     return stopped and not batch.cancel_asked and not batch.adopted
 
 
-def _is_gone(desk: Desk, batch: TakenBatch, error: ProviderError) -> bool:
+def _is_gone(context: BatchContext, batch: TakenBatch, error: ProviderError) -> bool:
     """Return whether a provider has forgotten a batch that nothing more can come of."""
     unknown = error.error_class == ErrorClass.NOT_FOUND
-    known_by_now = batch.submitted_s > desk.pace.certain_s
+    known_by_now = batch.submitted_s > context.pace.certain_s
     stopped = batch.cancel_asked or (_is_to_be_cancelled(batch) and known_by_now)
     return unknown and (stopped or batch.submitted_s > UNKNOWN_AFTER_S)
 
@@ -312,7 +312,7 @@ GROUP = 100
 class _Collecting:
     """A batch whose results are read by a worker."""
 
-    desk: Desk
+    context: BatchContext
     batch: TakenBatch
     spec: ModelSpec
 
@@ -329,7 +329,7 @@ class _Collecting:
         return self._signed(replace(lost, call_errors=(call,)))
 
     def _signed(self, verdict: Verdict) -> Verdict:
-        return replace(verdict, worker=self.desk.worker, created_at=datetime.now(UTC))
+        return replace(verdict, worker=self.context.worker, created_at=datetime.now(UTC))
 
     def key(self, item: BatchItem) -> VerdictKey:
         """Return the key of an item's verdict."""
@@ -340,25 +340,27 @@ class _Collecting:
         """Insert verdicts; those that are there already stay."""
         keyed = [(self.key(item), verdict) for item, verdict in verdicts]
         began = monotonic()
-        new = await self.desk.ask(lambda session: insert_verdicts(session, keyed))
-        if self.desk.work is not None and new:  # results that break off are read once more
+        new = await self.context.ask(lambda session: insert_verdicts(session, keyed))
+        if self.context.work is not None and new:  # results that break off are read once more
             group = [(self.batch.model, verdict) for _, verdict in verdicts]
-            self.desk.work.stored(group, monotonic() - began)
+            self.context.work.stored(group, monotonic() - began)
 
 
-async def collect(desk: Desk, batch: TakenBatch, client: BatchClient, spec: ModelSpec) -> None:
+async def collect(
+    context: BatchContext, batch: TakenBatch, client: BatchClient, spec: ModelSpec
+) -> None:
     """Store the results of an ended batch, then end it.
 
     After a break it is begun again: verdicts that are stored stay, and the counts are new.
     """
-    asked = await desk.ask(lambda session: requests_of(session, batch.id))
+    asked = await context.ask(lambda session: requests_of(session, batch.id))
     reader = ResultReader(batch.token, frozenset(request.item for request in asked))
-    of = _Collecting(desk, batch, spec)
+    of = _Collecting(context, batch, spec)
     name = str(batch.provider_name)
     if not batch.gone:
         await _read(of, reader, client.results(name))
         if batch.adopted and reader.is_foreign:
-            await refuse(desk, batch)
+            await refuse(context, batch)
             return
         _require_all(batch, reader)
     reader.finish()
@@ -402,7 +404,7 @@ async def _store_refusals(of: _Collecting, reader: ResultReader) -> None:
     if not reader.refused:
         return
     run_model_id = of.batch.run_model_id
-    if await of.desk.ask(lambda session: has_answers(session, run_model_id)):
+    if await of.context.ask(lambda session: has_answers(session, run_model_id)):
         await of.store([(item, of.refusal(error)) for item, error in reader.refused.items()])
     else:
         reader.problems.update((item, str(error)) for item, error in reader.refused.items())
@@ -410,25 +412,25 @@ async def _store_refusals(of: _Collecting, reader: ResultReader) -> None:
 
 async def _end(of: _Collecting, reader: ResultReader) -> None:
     """Settle all items, ask those live whose time it is, and end the batch, in this order."""
-    desk, batch = of.desk, of.batch
+    context, batch = of.context, of.batch
     failed = batch.failed_as_a_whole and reader.is_empty
     if not failed:
         # What went wrong with all alike is the account's or the host's: no item is given up for it.
-        await desk.ask(lambda session: settle_items(session, batch.id, reader.problems))
+        await context.ask(lambda session: settle_items(session, batch.id, reader.problems))
     if batch.held is None:  # else `resume` publishes them
-        live = await desk.ask(lambda session: live_items_of(session, batch.id))
+        live = await context.ask(lambda session: live_items_of(session, batch.id))
         if live and await _may_cost(of):
-            await desk.publish([_item(batch, each) for each in live])
+            await context.publish([_item(batch, each) for each in live])
             log.info("batch_items_asked_live", batch=batch.id, model=batch.model, items=len(live))
-    await desk.ask(lambda session: _close(session, of, reader, failed=failed))
+    await context.ask(lambda session: _close(session, of, reader, failed=failed))
     log.info("batch_ended", batch=batch.id, model=batch.model, **reader.numbers())
 
 
 async def _may_cost(of: _Collecting) -> bool:
     """Return whether the caps leave money for calls, now that this batch has cost what it has."""
     batch = of.batch
-    await of.desk.write(batch, expected_usd=Decimal(0))
-    return await of.desk.ask(lambda session: has_money_left(session, batch.run_id, batch.model))
+    await of.context.write(batch, expected_usd=Decimal(0))
+    return await of.context.ask(lambda session: has_money_left(session, batch.run_id, batch.model))
 
 
 def _close(session: Session, of: _Collecting, reader: ResultReader, *, failed: bool) -> None:
@@ -439,7 +441,7 @@ def _close(session: Session, of: _Collecting, reader: ResultReader, *, failed: b
         counts[FAILED_AS_A_WHOLE] = True
     else:
         values["problem"] = None
-    give_back(session, of.batch, of.desk.worker, 0, counts=counts, failures=0, **values)
+    give_back(session, of.batch, of.context.worker, 0, counts=counts, failures=0, **values)
 
 
 def _item(batch: TakenBatch, item: BatchItem) -> Item:
@@ -454,10 +456,12 @@ STEPS = {
 }
 
 
-async def advance(desk: Desk, batch: TakenBatch, client: BatchClient, spec: ModelSpec) -> None:
+async def advance(
+    context: BatchContext, batch: TakenBatch, client: BatchClient, spec: ModelSpec
+) -> None:
     """Make the next step of a batch while its lease is renewed; give it back afterwards."""
-    step = asyncio.create_task(_settled(desk, batch, client, spec))
-    lease = asyncio.create_task(_renew(desk, batch))
+    step = asyncio.create_task(_settled(context, batch, client, spec))
+    lease = asyncio.create_task(_renew(context, batch))
     try:
         await asyncio.wait([step, lease], return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -468,10 +472,12 @@ async def advance(desk: Desk, batch: TakenBatch, client: BatchClient, spec: Mode
         step.result()
 
 
-async def _settled(desk: Desk, batch: TakenBatch, client: BatchClient, spec: ModelSpec) -> None:
+async def _settled(
+    context: BatchContext, batch: TakenBatch, client: BatchClient, spec: ModelSpec
+) -> None:
     try:
         with span(STEPS[batch.state], batch.run_id, _facts(batch)):
-            await _step(desk, batch, client, spec)
+            await _step(context, batch, client, spec)
     except BatchTakenError:
         log.warning("batch_lost_to_another_worker", batch=batch.id, model=batch.model)
     except StoreUnusableError:
@@ -481,7 +487,7 @@ async def _settled(desk: Desk, batch: TakenBatch, client: BatchClient, spec: Mod
         log.warning("batch_step_failed", batch=batch.id, state=batch.state.value, problem=problem)
         asked_s = error.retry_after_s if isinstance(error, ProviderError) else None
         with suppress(BatchTakenError):
-            await desk.failed(batch, error, asked_s)
+            await context.failed(batch, error, asked_s)
 
 
 def _facts(batch: TakenBatch) -> Attributes:
@@ -495,23 +501,25 @@ def _facts(batch: TakenBatch) -> Attributes:
     )
 
 
-async def _step(desk: Desk, batch: TakenBatch, client: BatchClient, spec: ModelSpec) -> None:
+async def _step(
+    context: BatchContext, batch: TakenBatch, client: BatchClient, spec: ModelSpec
+) -> None:
     match batch.state:
         case BatchState.PLANNED:
-            await hand_over(desk, batch, client)
+            await hand_over(context, batch, client)
         case BatchState.CREATING:
-            await find(desk, batch, client)
+            await find(context, batch, client)
         case BatchState.IN_PROGRESS:
-            await follow(desk, batch, client)
+            await follow(context, batch, client)
         case BatchState.COLLECTING:
-            await collect(desk, batch, client, spec)
+            await collect(context, batch, client, spec)
 
 
-async def _renew(desk: Desk, batch: TakenBatch) -> None:
+async def _renew(context: BatchContext, batch: TakenBatch) -> None:
     """Renew the lease until it is lost."""
-    lease_s = desk.pace.lease_s
+    lease_s = context.pace.lease_s
     while True:
         await asyncio.sleep(lease_s / 3)
         with suppress(StoreUnusableError):
-            if not await desk.ask(lambda s: renew_lease(s, batch.id, desk.worker, lease_s)):
+            if not await context.ask(lambda s: renew_lease(s, batch.id, context.worker, lease_s)):
                 return

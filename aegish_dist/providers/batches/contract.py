@@ -1,7 +1,4 @@
-"""The seam between the pipeline and the batch interface of a provider.
-
-Opens the batch interface of a wire format.
-"""
+"""The seam between the pipeline and the batch interface of a provider."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime

@@ -1,7 +1,4 @@
-"""Gemini's batches: an uploaded file, a long-running operation that reads it, a file of results.
-
-Files of the Gemini API: the resumable upload in one piece, the download, the removal.
-"""
+"""Gemini's batches: an uploaded file, a long-running operation that reads it, a file of results."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping

@@ -1,13 +1,7 @@
-"""Everything that all batch interfaces need of HTTP: small calls, one large upload, and lines.
-
-The requests of a batch as bytes: encoded one after another while they are sent.
+"""What all batch interfaces need of HTTP: small calls, one large upload, lists, and result lines.
 
 A batch of 50,000 requests is 200 MB of nearly the same prompt. Its body exists nowhere as a whole:
 its length is the sum of its requests', and each request is put together when its turn comes.
-
-Searches a provider's list of batches, page by page.
-
-Turns lines of results into results: one line that cannot be read spoils no other.
 """
 
 import json

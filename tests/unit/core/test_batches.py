@@ -1,7 +1,4 @@
-"""Lines of a batch's results: which item each is about, and which count for nothing.
-
-Decisions about batches, with values by hand.
-"""
+"""Lines of a batch's results, and decisions about batches with values by hand."""
 
 from decimal import Decimal
 
@@ -12,13 +9,13 @@ from aegish_dist.core.batches import (
     BatchLimits,
     BatchPace,
     BatchResult,
-    Cut,
+    BatchSelection,
     ResultReader,
     SizedItem,
     Unanswered,
-    cut,
     is_permanent,
     may_exist,
+    next_batch,
 )
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.verdict import ErrorClass
@@ -99,27 +96,31 @@ def sized(size: int = 10, usd: str | None = "0.5") -> list[SizedItem]:
 @pytest.mark.parametrize(
     ("limits", "left", "found"),
     [
-        (ROOM, None, Cut(ITEMS_BATCH_RULES, Decimal("2.5"))),
-        (BatchLimits(2, 1000), None, Cut(ITEMS_BATCH_RULES[:2], Decimal("1.0"))),
-        (BatchLimits(100, 39), None, Cut(ITEMS_BATCH_RULES[:3], Decimal("1.5"))),
-        (BatchLimits(100, 9), None, Cut(ITEMS_BATCH_RULES[:1], Decimal("0.5"))),
-        (ROOM, Decimal("2.5"), Cut(ITEMS_BATCH_RULES, Decimal("2.5"))),
-        (ROOM, Decimal("1.9"), Cut(ITEMS_BATCH_RULES[:3], Decimal("1.5"), short_of_money=True)),
-        (ROOM, Decimal("0.4"), Cut((), Decimal(0), short_of_money=True)),
-        (ROOM, Decimal(-1), Cut((), Decimal(0), short_of_money=True)),
+        (ROOM, None, BatchSelection(ITEMS_BATCH_RULES, Decimal("2.5"))),
+        (BatchLimits(2, 1000), None, BatchSelection(ITEMS_BATCH_RULES[:2], Decimal("1.0"))),
+        (BatchLimits(100, 39), None, BatchSelection(ITEMS_BATCH_RULES[:3], Decimal("1.5"))),
+        (BatchLimits(100, 9), None, BatchSelection(ITEMS_BATCH_RULES[:1], Decimal("0.5"))),
+        (ROOM, Decimal("2.5"), BatchSelection(ITEMS_BATCH_RULES, Decimal("2.5"))),
+        (
+            ROOM,
+            Decimal("1.9"),
+            BatchSelection(ITEMS_BATCH_RULES[:3], Decimal("1.5"), short_of_money=True),
+        ),
+        (ROOM, Decimal("0.4"), BatchSelection((), Decimal(0), short_of_money=True)),
+        (ROOM, Decimal(-1), BatchSelection((), Decimal(0), short_of_money=True)),
     ],
 )
 def test_a_batch_ends_at_the_first_limit(
-    limits: BatchLimits, left: Decimal | None, found: Cut
+    limits: BatchLimits, left: Decimal | None, found: BatchSelection
 ) -> None:
     """Requests, bytes or money; a request that is too large by itself is the provider's."""
-    assert cut(sized(), limits, left) == found
+    assert next_batch(sized(), limits, left) == found
 
 
 def test_a_batch_without_a_price() -> None:
     """Its cost is unknown, and no cap cuts it."""
-    assert cut(sized(usd=None), ROOM, Decimal(0)) == Cut(ITEMS_BATCH_RULES, None)
-    assert cut([], ROOM, None) == Cut((), Decimal(0))
+    assert next_batch(sized(usd=None), ROOM, Decimal(0)) == BatchSelection(ITEMS_BATCH_RULES, None)
+    assert next_batch([], ROOM, None) == BatchSelection((), Decimal(0))
 
 
 @pytest.mark.parametrize(

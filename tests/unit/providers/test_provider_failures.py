@@ -1,7 +1,4 @@
-"""Error responses of the providers, read as withheld answers or as classes of failure.
-
-Rate limits in the headers of a response.
-"""
+"""Error responses of the providers, and rate limits in headers."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,4 @@
-"""Decisions of a simulated model.
-
-Finding recorded answers.
-"""
+"""Decisions of a simulated model, and finding recorded answers."""
 
 import json
 

@@ -1,7 +1,4 @@
-"""Fault plans and scripts.
-
-The token bucket.
-"""
+"""Fault plans, scripts and the token bucket."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""Simulated models.
-
-The transparent guard.
-"""
+"""Simulated models and the transparent guard."""
 
 import json
 import math
