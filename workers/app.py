@@ -15,9 +15,8 @@ from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging, get_logger
 from aegish_dist.settings import load_settings
 from aegish_dist.telemetry.tracing import start_tracing
-from workers.completions import Completions
-from workers.discovery import QueueDiscovery
 from workers.prefetch import PrefetchPerWorker
+from workers.run_watch import RunWatch
 
 log = get_logger(__name__)
 
@@ -65,7 +64,7 @@ def _build() -> Celery:
     start_tracing(os.environ)
     worker_app = create_app(settings)
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
-    worker_app.steps["consumer"].update({PrefetchPerWorker, QueueDiscovery, Completions})
+    worker_app.steps["consumer"].update({PrefetchPerWorker, RunWatch})
     signals.setup_logging.connect(_leave_logging_alone)
     return worker_app
 

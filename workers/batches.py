@@ -106,4 +106,9 @@ class Batches(bootsteps.StartStopStep):
                 self._loop = asyncio.get_running_loop()
                 self._stopping = asyncio.Event()
                 self._begun.set()
+                worker.pool.run_listeners.append(
+                    lambda announced: self._loop.call_soon_threadsafe(
+                        self._keeper.runs_changed, announced
+                    )
+                )
                 await self._keeper.run(self._stopping)

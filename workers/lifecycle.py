@@ -1,4 +1,4 @@
-"""The parts of a worker process, opened in order and closed in reverse.
+"""The components of a worker process, opened in order and closed in reverse.
 
 Database, provider session, rate limiters and evaluator of a worker are built here alone.
 """
@@ -11,7 +11,7 @@ from asyncio import wrap_future
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,6 +39,8 @@ REPORT_INTERVAL_S = 1.0
 _NONE_WAITS = Waiting(0, 0)
 HOLD_INTERVAL_S = 0.2
 """Seconds between two looks whether runs are held: calls have to stop within a second."""
+ANNOUNCED_INTERVAL_S = 2.0
+"""Seconds between these looks where the database announces changes."""
 FORGET_S = 2.0
 """Seconds that a stopping worker waits for the removal of its heartbeat."""
 
@@ -98,18 +100,27 @@ class Heartbeat:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HoldWatch:
     """Has the evaluator begin no call of runs that are held, and of models asked in batches."""
 
     store: Store
     evaluator: Evaluator
     executor: Executor
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _interval_s: float = HOLD_INTERVAL_S
+
+    def runs_changed(self, announced: bool) -> None:
+        """Look now; and seldom by itself while changes are announced."""
+        self._interval_s = ANNOUNCED_INTERVAL_S if announced else HOLD_INTERVAL_S
+        self._changed.set()
 
     async def run(self) -> None:
-        """Look several times a second until cancelled; an error is left to the next look."""
+        """Look until cancelled; an error is left to the next look."""
         while True:
-            await asyncio.sleep(HOLD_INTERVAL_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), self._interval_s)
+            self._changed.clear()
             with suppress(Exception):
                 await self._look()
 
@@ -125,14 +136,15 @@ class HoldWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts that the pool hands messages to, or that say how they are."""
+class WorkerComponents:
+    """The components that the pool hands messages to, or that say how they are."""
 
     name: str
     evaluator: Evaluator
     limiters: Limiters
     writer: VerdictWriter
     aggregator: Aggregator
+    holds: HoldWatch
 
 
 def new_worker_name() -> str:
@@ -142,8 +154,10 @@ def new_worker_name() -> str:
 
 
 @asynccontextmanager
-async def open_evaluator(app: Any, calls: int, work: Work | None = None) -> AsyncIterator[Parts]:
-    """Open all parts that evaluating and aggregating need, and close them in reverse order.
+async def open_evaluator(
+    app: Any, calls: int, work: Work | None = None
+) -> AsyncIterator[WorkerComponents]:
+    """Open all components that evaluating and aggregating need, and close them in reverse order.
 
     Args:
         app: The Celery application; its configuration names the database and the limiter's Redis.
@@ -187,7 +201,7 @@ async def open_evaluator(app: Any, calls: int, work: Work | None = None) -> Asyn
             holds = HoldWatch(store, evaluator, database.rest)
             background = [asyncio.create_task(each.run()) for each in (*reports, holds)]
             try:
-                yield Parts(name, evaluator, limiters, writer, aggregator)
+                yield WorkerComponents(name, evaluator, limiters, writer, aggregator, holds)
             finally:
                 for task in background:
                     task.cancel()

@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from itertools import compress
 from math import ceil
@@ -66,6 +67,14 @@ class TaskPool(BasePool):
         self.readiness = Readiness()
         """Why the worker takes no items, if it takes none."""
         self._telemetry: WorkerTelemetry | None = None
+        self.run_listeners: list[Callable[[bool], object]] = []
+        """Called when runs may have changed, with whether the database announces changes."""
+
+    def runs_changed(self, announced: bool) -> None:
+        """Tell the components that ask the database about runs; called in any thread."""
+        for listener in list(self.run_listeners):
+            with suppress(RuntimeError):  # its loop has ended
+                listener(announced)
 
     def on_start(self) -> None:
         """Open the database and the provider session; a failure ends the worker with one line."""
@@ -254,11 +263,16 @@ class TaskPool(BasePool):
 
     async def _serve(self) -> None:
         self._stop_requested = asyncio.Event()
-        async with open_evaluator(self.app, self.num_processes, self.work) as parts:
-            self._evaluator, self._limiters = parts.evaluator, parts.limiters
-            self._performers = {EVALUATE: self._evaluator, AGGREGATE: parts.aggregator}
+        async with open_evaluator(self.app, self.num_processes, self.work) as components:
+            self._evaluator, self._limiters = components.evaluator, components.limiters
+            self._performers = {EVALUATE: self._evaluator, AGGREGATE: components.aggregator}
+            self.run_listeners.append(
+                lambda announced: self._loop.call_soon_threadsafe(
+                    components.holds.runs_changed, announced
+                )
+            )
             if self._telemetry is not None:
-                self._telemetry.follow(parts)
+                self._telemetry.follow(components)
             self._ready.set_result(None)
             await self._stop_requested.wait()
             leftover = list(self._in_flight)

@@ -23,7 +23,7 @@ from aegish_dist.telemetry.server import TelemetryPage, TelemetryServer
 from aegish_dist.telemetry.work import Work
 
 if TYPE_CHECKING:
-    from workers.lifecycle import Parts
+    from workers.lifecycle import WorkerComponents
     from workers.readiness import Readiness
 
 log = get_logger(__name__)
@@ -52,16 +52,16 @@ class WorkerTelemetry:
     """Answers `/metrics`, `/healthz` and `/readyz` of one worker process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
-        """Know no parts yet."""
+        """Know no components yet."""
         self.work = Work()
         """Counts what the worker does."""
         self._loop = loop
         self._pool = pool
-        self._parts: Parts | None = None
+        self._components: WorkerComponents | None = None
 
-    def follow(self, parts: Parts) -> None:
-        """Read these parts from now on."""
-        self._parts = parts
+    def follow(self, components: WorkerComponents) -> None:
+        """Read these components from now on."""
+        self._components = components
 
     @property
     def pages(self) -> dict[str, Callable[[], TelemetryPage]]:
@@ -69,9 +69,9 @@ class WorkerTelemetry:
         return {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
 
     def _metrics(self) -> TelemetryPage:
-        if (parts := self._parts) is None:
+        if (components := self._components) is None:
             return TelemetryPage(f"{STARTING}\n", good=False)
-        state = self._on_loop(lambda: self._state(parts))
+        state = self._on_loop(lambda: self._state(components))
         if state is None:
             return TelemetryPage(SILENT, good=False)
         return TelemetryPage(
@@ -79,7 +79,7 @@ class WorkerTelemetry:
         )
 
     def _healthz(self) -> TelemetryPage:
-        if self._parts is None:
+        if self._components is None:
             return TelemetryPage(f"{STARTING}\n")
         if self._on_loop(lambda: True):
             return TelemetryPage("ok\n")
@@ -92,9 +92,9 @@ class WorkerTelemetry:
         )
 
     def _problems(self) -> list[str]:
-        if self._parts is None:
+        if self._components is None:
             return [STARTING]
-        takes = self._parts.evaluator.takes_items
+        takes = self._components.evaluator.takes_items
         return self._pool.readiness.problems(takes_verdicts=takes)
 
     def _on_loop(self, read: Callable[[], T]) -> T | None:
@@ -118,22 +118,22 @@ class WorkerTelemetry:
             future.cancel()
             return None
 
-    def _state(self, parts: Parts) -> dict[str, Series]:
+    def _state(self, components: WorkerComponents) -> dict[str, Series]:
         return {
-            "aegish_worker_info": {(__version__, parts.name): 1},
+            "aegish_worker_info": {(__version__, components.name): 1},
             "aegish_worker_ready": _one(not self._problems()),
             "aegish_message_leases": _one(self._pool.messages),
             **{
                 name: self.work.bounded(series, max if name == PARKED else add)
-                for name, series in of_models(parts).items()
+                for name, series in of_models(components).items()
             },
-            **_of_store(parts),
+            **_of_store(components),
         }
 
 
-def of_models(parts: Parts) -> dict[str, Mapping[tuple[str, ...], float]]:
+def of_models(components: WorkerComponents) -> dict[str, Mapping[tuple[str, ...], float]]:
     """Return what the evaluator and the limiters hold, by model."""
-    evaluator, limiters = parts.evaluator, parts.limiters.by_model
+    evaluator, limiters = components.evaluator, components.limiters.by_model
     held: Counter[tuple[str, ...]] = Counter()
     for (_, model), items in evaluator.in_flight.items():
         held[model,] += items
@@ -157,15 +157,15 @@ def of_models(parts: Parts) -> dict[str, Mapping[tuple[str, ...], float]]:
     }
 
 
-def _of_store(parts: Parts) -> Readings:
-    pending = parts.writer.pending
+def _of_store(components: WorkerComponents) -> Readings:
+    pending = components.writer.pending
     made = [each.verdict.created_at for each in pending if each.verdict.created_at is not None]
     lag_s = (datetime.now(UTC) - min(made)).total_seconds() if made else 0.0
     return {
-        "aegish_store_healthy": _one(parts.evaluator.takes_items),
+        "aegish_store_healthy": _one(components.evaluator.takes_items),
         "aegish_store_waiting_verdicts": _one(len(pending)),
         "aegish_store_lag_seconds": _one(max(0.0, lag_s)),
-        "aegish_verdicts_spooled_total": _one(parts.writer.spooled),
+        "aegish_verdicts_spooled_total": _one(components.writer.spooled),
     }
 
 

@@ -117,7 +117,8 @@ def open_engine(url: str, *, pool_size: int = 5, reply_timeout_s: float | None =
     parsed = _checked(url)
     engine = create_engine(
         parsed.set(drivername="postgresql+psycopg"),
-        pool_pre_ping=True,
+        # A worker repeats what fails, and would ask twice as often as it has something to ask.
+        pool_pre_ping=reply_timeout_s is None,
         pool_size=pool_size,
         max_overflow=0,
         connect_args={k: v for k, v in CONNECT_ARGUMENTS.items() if k not in parsed.query},

@@ -106,6 +106,8 @@ OpenClient = Callable[[ModelSpec, Prompt, CallParameters, SecretStr | None], Bat
 
 POLL_S = 1.0
 """Seconds between two looks for due batches, at most: a query of one small index."""
+IDLE_S = 3.0
+"""The same while nothing is to be done, where the database announces changes of runs."""
 AT_ONCE = 8
 """Batches that a worker moves at the same time; one may hold 200 MB while it is sent."""
 PLANNING_SHARE = 0.05
@@ -138,22 +140,33 @@ class BatchKeeper:
         self._planning: asyncio.Task[None] | None = None
         self._plan_at: dict[int, float] = {}
         self._empty_plans: dict[int, int] = {}
+        self._changed = asyncio.Event()
+        self._announced = False
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Look for work until stopped, then let what is under way end."""
         poll_s = min(POLL_S, self._context.pace.first_s)
         while not stopping.is_set():
+            self._changed.clear()
             pause_s = poll_s
             try:
-                await self._look()
+                if not await self._look() and self._announced:
+                    pause_s = IDLE_S
             except StoreUnusableError as error:
                 log.warning("batches_wait_for_database", problem=str(error))
             except Exception:
                 pause_s = RETRY_AFTER_BUG_S
                 log.exception("looking_for_batches_failed", retry_in_s=pause_s)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), pause_s)
+            waits = [asyncio.ensure_future(each.wait()) for each in (stopping, self._changed)]
+            await asyncio.wait(waits, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+            for each in waits:
+                each.cancel()
         await self._finish()
+
+    def runs_changed(self, announced: bool) -> None:
+        """Look now; and seldom, while there is nothing to do and changes are announced."""
+        self._announced = announced
+        self._changed.set()
 
     async def _finish(self) -> None:
         under_way = self._under_way()
@@ -174,21 +187,23 @@ class BatchKeeper:
         for task in self._under_way():
             task.cancel()
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
+        """Begin what is due; return whether there is, or was, anything to do."""
+        due, wanted = await self._context.ask(
+            lambda session: (models_of_due_batches(session), models_to_plan(session))
+        )
+        due, wanted = self._callable(due), self._callable(wanted)
         free = AT_ONCE - len(self._steps)
-        if free > 0:
-            await self._take(free)
+        if due and free > 0:
+            await self._take(due, free)
         if self._planning is None or self._planning.done():
-            wanted = self._callable(await self._context.ask(models_to_plan))
-            due = [each for each in wanted if self._plan_at.get(each.run_model_id, 0) < monotonic()]
-            if due:
-                self._planning = asyncio.create_task(self._plan(due))
+            ready = [m for m in wanted if self._plan_at.get(m.run_model_id, 0) < monotonic()]
+            if ready:
+                self._planning = asyncio.create_task(self._plan(ready))
+        return bool(due or wanted or self._under_way())
 
-    async def _take(self, free: int) -> None:
+    async def _take(self, due: list[BatchingModel], free: int) -> None:
         context = self._context
-        due = self._callable(await context.ask(models_of_due_batches))
-        if not due:
-            return
         keys = [each.run_model_id for each in due]
         lease_s = context.pace.lease_s
         taken = await context.ask(lambda s: take_due(s, keys, context.worker, lease_s, free))

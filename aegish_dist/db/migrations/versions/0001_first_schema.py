@@ -327,6 +327,17 @@ BEGIN
 END $$;
 CREATE TRIGGER keep_samples AFTER DELETE ON samples REFERENCING OLD TABLE AS gone
 FOR EACH STATEMENT EXECUTE FUNCTION keep_samples_of_runs();
+
+-- Workers listen for what changes the queues that they take items from.
+CREATE FUNCTION announce_runs() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NOTIFY aegish_runs;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER announce_held AFTER UPDATE OF held ON runs
+FOR EACH STATEMENT EXECUTE FUNCTION announce_runs();
+CREATE TRIGGER announce_open AFTER INSERT OR UPDATE OF open OR DELETE ON run_models
+FOR EACH STATEMENT EXECUTE FUNCTION announce_runs();
 """
 
 
@@ -343,5 +354,6 @@ def downgrade() -> None:
             samples, datasets
     """)
     op.execute(
-        "DROP FUNCTION check_verdict_references, delete_verdicts_of_models, keep_samples_of_runs"
+        "DROP FUNCTION check_verdict_references, delete_verdicts_of_models, keep_samples_of_runs,"
+        " announce_runs"
     )

@@ -18,9 +18,10 @@ from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, pin_name,
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.changes import RunChanges
 from aegish_dist.db.missing import OpenModel
 from tests.services import queue_application
-from workers import discovery
+from workers import run_watch
 from workers.readiness import Readiness
 
 MODEL = "discovery/guard"
@@ -34,12 +35,22 @@ class FakeConsumer(SimpleNamespace):
     cancel_task_queue = Consumer.cancel_task_queue
 
 
+class NothingAnnounced(RunChanges):
+    """A database that is asked again and again."""
+
+    def wait(self, seconds: float) -> bool:
+        return False
+
+
 @pytest.fixture
 def consumer() -> Iterator[Any]:
     """A consumer that listens to nothing but the queue without messages."""
     app = queue_application(None)
     with app.connection_for_read() as connection:
-        pool = SimpleNamespace(readiness=Readiness())
+        pool = SimpleNamespace(
+            readiness=Readiness(), evaluator=SimpleNamespace(begun=[], in_flight={})
+        )
+        pool.runs_changed = lambda _announced: None
         tasks = app.amqp.TaskConsumer(connection)
         yield FakeConsumer(app=app, task_consumer=tasks, pool=pool)
 
@@ -49,7 +60,7 @@ def follow(consumer: Any, *queues: str, stopped: bool = False) -> None:
     event = threading.Event()
     if stopped:
         event.set()
-    discovery.follow(consumer, frozenset(queues), frozenset(), event)
+    run_watch.follow(consumer, frozenset(queues), frozenset(), event)
 
 
 def listened(consumer: Any) -> set[str]:
@@ -141,13 +152,14 @@ def discovering(
             raise result
         return result
 
-    monkeypatch.setattr(discovery, "open_queues", look)
-    for pause in ("POLL_S", "RETRY_S", "RETRY_AFTER_BUG_S"):
-        monkeypatch.setattr(discovery, pause, 0.0)
+    monkeypatch.setattr(run_watch, "open_queues", look)
+    monkeypatch.setattr(run_watch, "RunChanges", NothingAnnounced)
+    for pause in ("LOOK_S", "RETRY_S", "RETRY_AFTER_BUG_S"):
+        monkeypatch.setattr(run_watch, pause, 0.0)
     consumer.app.conf.aegish_database_url = "postgresql://nowhere/db"
     consumer.controller = SimpleNamespace(pins=pins)
     consumer.call_soon = calls.put
-    step = discovery.QueueDiscovery(consumer)
+    step = run_watch.RunWatch(consumer)
     step.start(consumer)
 
     def follow_next() -> None:
@@ -158,7 +170,7 @@ def discovering(
     finally:
         step.stop(consumer)
         for thread in threading.enumerate():
-            if thread.name == "aegish-queues":  # it would take a result of the next test
+            if thread.name == "aegish-runs":  # it would take a result of the next test
                 thread.join(timeout=5)
 
 

@@ -1,4 +1,4 @@
-"""Discovery of queues: the consumer follows the runs that open and finish in the store."""
+"""Follows the runs of the store: listens to their queues, and closes the models that finish."""
 
 import os
 import threading
@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 from celery import bootsteps
+from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from aegish_dist.broker.connection import depth
@@ -18,17 +19,28 @@ from aegish_dist.broker.messages import (
     model_of,
     run_queue,
 )
-from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
-from aegish_dist.db.missing import OpenModel, open_queues
-from aegish_dist.errors import RefusedQueueError, StoreUnusableError
+from aegish_dist.db.changes import RunChanges
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
+from aegish_dist.errors import QueueError, RefusedQueueError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials, Credentials
+from aegish_dist.pipeline.asked_aggregations import enqueue_due
+from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.redis_server import refusal_of
 
 log = get_logger(__name__)
 
-POLL_S = 0.1
-"""Seconds between queries of one index; an idle worker takes a hundredth of a core in all."""
+LOOK_S = 0.15
+"""Seconds between two looks, at least; and at most where the database announces no changes."""
+SLOW_LOOK_S = 3.0
+"""Seconds between two looks while changes are announced."""
+WAIT_S = 0.5
+"""Seconds that the thread waits for an announcement; then it sees which models became quiet."""
+CLOSE_S = 1.0
+"""Seconds between two searches for finished models, at least."""
+CLEAN_UP_S = 30.0
+"""Seconds between searches among all open models, for workers that were killed."""
 RETRY_S = 1.0
 """Seconds after which an unreachable database or a refusing broker is asked again."""
 RETRY_QUEUE_S = 30.0
@@ -36,12 +48,16 @@ RETRY_QUEUE_S = 30.0
 RETRY_AFTER_BUG_S = 10.0
 
 
-class QueueDiscovery(bootsteps.StartStopStep):
-    """Makes the consumer listen to the queues of open runs, unless `-Q` names other queues.
+class RunWatch(bootsteps.StartStopStep):
+    """Follows the runs of the store, unless `-Q` names queues of others.
 
-    A thread polls the store; the consumer's thread declares and cancels. The queues that it listens
-    to now are Celery's `consume_from` alone, which outlives a connection and which only the
-    consumer's thread changes.
+    One thread hears of changes, finds the queues to listen to and closes the models that are
+    finished; the consumer's thread declares and cancels queues. The queues that it listens to now
+    are Celery's `consume_from` alone, which outlives a connection and which only the consumer's
+    thread changes.
+
+    The worker that stores the last verdict of a model has nothing more of it in flight: models on
+    which this worker has become quiet are searched within a second.
     """
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -52,16 +68,17 @@ class QueueDiscovery(bootsteps.StartStopStep):
         self._left: set[tuple[str, str]] = set()
         self._follow_at = 0.0
         self._refused: dict[str, float] = {}
+        self._busy: set[tuple[str, str]] = set()
 
     def start(self, consumer: Any) -> None:
-        """Start the thread that polls the store; the broker is connected."""
+        """Start the thread; the broker is connected."""
         consumer.pool.readiness.broker_connected = True
         consumer.pool.readiness.channel = consumer.task_consumer.channel
         if IDLE_QUEUE not in consumer.app.amqp.queues.consume_from:
             return
         self._stopped = threading.Event()
         threading.Thread(
-            target=self._watch, args=(consumer, self._stopped), name="aegish-queues", daemon=True
+            target=self._watch, args=(consumer, self._stopped), name="aegish-runs", daemon=True
         ).start()
 
     def stop(self, consumer: Any) -> None:
@@ -70,33 +87,73 @@ class QueueDiscovery(bootsteps.StartStopStep):
         self._stopped.set()
 
     def _watch(self, consumer: Any, stopped: threading.Event) -> None:
-        engine = open_engine(
-            consumer.app.conf.aegish_database_url,
-            pool_size=1,
-            reply_timeout_s=WORKER_REPLY_TIMEOUT_S,
-        )
         credentials = CatalogCredentials(consumer.app.conf.aegish_settings.catalog, os.environ)
-        while True:
-            pause_s = POLL_S
+        changes, finished = RunChanges(consumer.app.conf.aegish_database_url), FinishedModels()
+        changed, look_at = True, 0.0
+        close_at = monotonic() + CLOSE_S
+        clean_up_at = close_at
+        while not stopped.is_set():
+            pause_s = LOOK_S
             try:
-                with transaction(engine) as session:
-                    found = open_queues(session)
-                consumer.pool.readiness.database_seen()
-                held = frozenset(name for name, each in found.items() if each.held)
-                asked = _asked(found, consumer.controller.pins)
-                wanted = self._servable(asked, credentials.now())
-                wanted |= {AGGREGATION_QUEUE}  # pins say which models are called
-                consumer.call_soon(partial(self._follow, consumer, wanted, held, stopped))
+                if changed or monotonic() >= look_at:
+                    self._look(consumer, changes.engine, credentials, stopped)
+                    consumer.pool.runs_changed(changes.announced)
+                    look_at = monotonic() + SLOW_LOOK_S * changes.announced
+                if monotonic() >= close_at:
+                    clean_up = monotonic() >= clean_up_at
+                    looked = self._close(
+                        changes.engine, finished, consumer.pool.evaluator, clean_up
+                    )
+                    if looked or not changes.announced:
+                        enqueue_due(changes.engine, consumer.app)
+                    close_at = monotonic() + CLOSE_S
+                    clean_up_at = close_at + CLEAN_UP_S if clean_up else clean_up_at
+                changed = changes.wait(WAIT_S)
+                if changes.announced and not changed:
+                    continue
+            except QueueError as error:
+                log.warning("aggregation_not_enqueued", problem=str(error))
+                close_at = monotonic() + CLOSE_S
             except (SQLAlchemyError, StoreUnusableError):
-                pause_s = RETRY_S
+                changed, pause_s = True, RETRY_S
                 log.warning("database_unreachable", retry_in_s=pause_s)
             except Exception:
                 # The thread has to outlive every error: without it, the worker takes no new run.
-                pause_s = RETRY_AFTER_BUG_S
+                changed, pause_s = True, RETRY_AFTER_BUG_S
                 log.exception("looking_for_runs_failed", retry_in_s=pause_s)
-            if stopped.wait(pause_s):
-                break
-        engine.dispose()
+            stopped.wait(pause_s)
+        changes.close()
+        consumer.pool.runs_changed(changes.announced)
+
+    def _look(
+        self,
+        consumer: Any,
+        engine: Engine,
+        credentials: CatalogCredentials,
+        stopped: threading.Event,
+    ) -> None:
+        with transaction(engine) as session:
+            found = open_queues(session)
+        consumer.pool.readiness.database_seen()
+        held = frozenset(name for name, each in found.items() if each.held)
+        asked = _asked(found, consumer.controller.pins)
+        wanted = self._servable(asked, credentials.now())
+        wanted |= {AGGREGATION_QUEUE}  # pins say which models are called
+        consumer.call_soon(partial(self._follow, consumer, wanted, held, stopped))
+
+    def _close(
+        self, engine: Engine, finished: FinishedModels, evaluator: Evaluator, clean_up: bool
+    ) -> bool:
+        while evaluator.begun:
+            self._busy.add(evaluator.begun.pop())
+        quiet = {model for model in self._busy if model not in evaluator.in_flight}
+        if not (quiet or clean_up):
+            return False
+        with transaction(engine) as session:
+            looked = finished.close(session, None if clean_up else quiet)
+        if looked:
+            self._busy -= quiet
+        return True
 
     def _follow(
         self,
