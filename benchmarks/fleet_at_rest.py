@@ -4,7 +4,9 @@ Run with `python benchmarks/fleet_at_rest.py [--workers N]... [--seconds S]`. Ne
 
 Every number is per worker: connections to PostgreSQL, its transactions a second, CPU of the server
 for them, connections to Redis, its commands a second, CPU of its thread, and the CPU and memory of
-the worker itself. A fleet's servers have to bear these times its size before the first call.
+the worker itself. A fleet's servers have to bear these times its size before the first call. The
+last column is how long the first item of a run then waits in its queue; below the table, which
+commands Redis gets.
 """
 
 import time
@@ -38,6 +40,7 @@ def _counters(cluster: Cluster) -> dict[str, float]:
         "transactions": float(transactions),
         "clients": float(stats["connected_clients"]),
         "commands": float(stats["total_commands_processed"]),
+        **{name: float(each["calls"]) for name, each in redis.info("commandstats").items()},
         "postgres": cpu_s(cluster.postgres),
         "redis": cpu_s(cluster.redis),
         "worker": sum(map(cpu_s, cluster.workers)),
@@ -51,6 +54,12 @@ def at_rest(cluster: Cluster, seconds: float) -> dict[str, str]:
     time.sleep(seconds)
     after, elapsed_s = _counters(cluster), time.monotonic() - began
     workers = len(cluster.workers)
+    cluster.submit("--limit", "4", "--wait")
+    (waited,) = cluster.rows("SELECT min(queue_ms) / 1000 FROM verdicts")
+    for name in sorted(after):
+        if name.startswith("cmdstat_") and after[name] > before.get(name, 0):
+            each_s = (after[name] - before.get(name, 0)) / elapsed_s / workers
+            print(f"{name.removeprefix('cmdstat_')}: {each_s:.2f}/s")
 
     def rate(name: str) -> float:
         return (after[name] - before[name]) / elapsed_s / workers
@@ -64,6 +73,7 @@ def at_rest(cluster: Cluster, seconds: float) -> dict[str, str]:
         "commands/s": number(rate("commands")),
         "Redis ms/s": number(1000 * rate("redis")),
         "worker ms/s": number(1000 * rate("worker")),
+        "first item waits s": number(float(waited[0])),
         "MB": number(memory_mb([psutil.Process(each.pid) for each in cluster.workers])),
     }
 

@@ -36,6 +36,8 @@ from workers.writer import Grouped, VerdictWriter, facts
 log = get_logger(__name__)
 
 REPORT_INTERVAL_S = 1.0
+RESTS_PER_REPORT = 2
+"""Intervals per report of a worker that holds nothing."""
 _NONE_WAITS = Waiting(0, 0)
 HOLD_INTERVAL_S = 0.2
 """Seconds between two looks whether runs are held: calls have to stop within a second."""
@@ -57,11 +59,16 @@ class Heartbeat:
     executor: Executor
 
     async def run(self) -> None:
-        """Report once a second until cancelled; an error of any kind is logged and retried."""
-        failing = False
+        """Report until cancelled; an error of any kind is logged and retried."""
+        failing = busy = False
+        rested = -1
         while True:
+            # The report after the last item says that none is held.
+            was_busy, busy = busy, bool(self.evaluator.in_flight or self.limiters.parked)
+            rested = 0 if busy or was_busy else rested + 1
             try:
-                await self._report()
+                if failing or rested % RESTS_PER_REPORT == 0:
+                    await self._report()
                 failing = False
             except Exception as error:
                 if not failing:

@@ -33,7 +33,7 @@ log = get_logger(__name__)
 
 LOOK_S = 0.15
 """Seconds between two looks, at least; and at most where the database announces no changes."""
-SLOW_LOOK_S = 3.0
+SLOW_LOOK_S = 5.0
 """Seconds between two looks while changes are announced."""
 WAIT_S = 0.5
 """Seconds that the thread waits for an announcement; then it sees which models became quiet."""

@@ -22,7 +22,9 @@ class RunChanges:
 
     def __init__(self, url: str) -> None:
         """Connect to nothing yet."""
-        self.engine: Engine = open_engine(url, pool_size=1, reply_timeout_s=WORKER_REPLY_TIMEOUT_S)
+        self.engine: Engine = open_engine(
+            url, pool_size=1, reply_timeout_s=WORKER_REPLY_TIMEOUT_S, ping=False
+        )
         self.announced = False
         """Whether changes are announced; before the first `wait`, and through a pooler, not."""
         self._listening: Any = None

@@ -103,13 +103,16 @@ class BoundedConnection(psycopg.Connection[Any]):
         )
 
 
-def open_engine(url: str, *, pool_size: int = 5, reply_timeout_s: float | None = None) -> Engine:
+def open_engine(
+    url: str, *, pool_size: int = 5, reply_timeout_s: float | None = None, ping: bool = True
+) -> Engine:
     """Create an engine; nothing is connected yet.
 
     Args:
         pool_size: Connections kept open at most.
         reply_timeout_s: Seconds a server may be silent before a connection counts as lost; None:
             as long as the kernel holds it open.
+        ping: Whether each transaction first asks whether its connection lives.
 
     Raises:
         ConfigError: The URL is not one of PostgreSQL.
@@ -117,8 +120,7 @@ def open_engine(url: str, *, pool_size: int = 5, reply_timeout_s: float | None =
     parsed = _checked(url)
     engine = create_engine(
         parsed.set(drivername="postgresql+psycopg"),
-        # A worker repeats what fails, and would ask twice as often as it has something to ask.
-        pool_pre_ping=reply_timeout_s is None,
+        pool_pre_ping=ping,
         pool_size=pool_size,
         max_overflow=0,
         connect_args={k: v for k, v in CONNECT_ARGUMENTS.items() if k not in parsed.query},

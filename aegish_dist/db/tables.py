@@ -242,7 +242,7 @@ class RetriedItemRow(Base):
 
 
 class WorkerRow(Base):
-    """A living worker process and what it is busy with; rewritten every second."""
+    """A living worker process and what it is busy with; rewritten every second or two."""
 
     __tablename__ = "workers"
 

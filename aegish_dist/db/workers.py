@@ -21,7 +21,8 @@ from aegish_dist.db.worker_entries import (
 )
 
 ALIVE_S = 10
-"""A worker reports every second; one silent for this long does not count."""
+"""A worker reports every second, or two while it holds nothing; one silent for so long does not
+count."""
 FORGET_S = 86_400
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -10,6 +11,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from aegish_dist.db import engine as database
+from aegish_dist.db.changes import RunChanges
 from aegish_dist.db.engine import connection_errors_in_one_line, open_engine, transaction
 from aegish_dist.errors import ConfigError, StoreAwayError, StoreError
 from tests.half_open import HalfOpenProxy
@@ -155,6 +157,50 @@ def test_a_pooler_between_transactions(pooled_url: str) -> None:
             assert second.scalar(text("SELECT :word || '!'"), {"word": "what"}) == "what!"
             second.commit()
     engine.dispose()
+
+
+CHANGES = (
+    "INSERT INTO runs (id, name, origin, package_version, epochs, created_at)"
+    " VALUES ('r', '', 'submit', '', 1, now());"
+    " INSERT INTO run_models (run_id, model, spec, queue, open) VALUES ('r', 'm', '{}', 'q', true)",
+    "UPDATE runs SET held = 'paused'",
+    "UPDATE run_models SET open = false",
+    "DELETE FROM runs",
+)
+
+
+def test_changes_of_runs_are_announced(engine: Engine, postgres_url: str) -> None:
+    """Each ends the wait; whoever loses the connection is told that it may have missed some."""
+    with closing(RunChanges(postgres_url)) as changes:
+        assert changes.wait(0)  # connected only now
+        for statement in CHANGES:
+            assert not changes.wait(0)
+            with transaction(engine) as session:
+                session.execute(text(statement))
+            assert changes.wait(30)
+        with transaction(engine) as session:
+            session.execute(text("UPDATE runs SET name = 'other'"))
+            assert session.scalars(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+                )
+            ).all() == [True]
+        with pytest.raises(StoreAwayError):
+            changes.wait(30)
+        assert changes.wait(0)
+        assert changes.announced
+
+
+def test_behind_a_pooler_nothing_is_announced(pooled_url: str) -> None:
+    """A server's connection that others share would tell them, so nobody is waited for."""
+    with closing(RunChanges(pooled_url)) as changes:
+        assert not changes.wait(30)
+        assert not changes.wait(30)
+        assert not changes.announced
+        with changes.engine.connect() as connection:
+            listening = connection.scalars(text("SELECT pg_listening_channels()")).all()
+    assert listening == []
 
 
 @pytest.mark.parametrize(

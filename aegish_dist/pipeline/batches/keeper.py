@@ -106,7 +106,7 @@ OpenClient = Callable[[ModelSpec, Prompt, CallParameters, SecretStr | None], Bat
 
 POLL_S = 1.0
 """Seconds between two looks for due batches, at most: a query of one small index."""
-IDLE_S = 3.0
+IDLE_S = 5.0
 """The same while nothing is to be done, where the database announces changes of runs."""
 AT_ONCE = 8
 """Batches that a worker moves at the same time; one may hold 200 MB while it is sent."""
