@@ -23,7 +23,6 @@ class FailingItems:
     """The failed calls of items that are held, on one event loop."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self.backing_off: Counter[tuple[str, str]] = Counter()
         """Items that pause before their next call, by run id and model."""
         self.on_failure: Callable[[str, CallError], None] | None = None
@@ -85,7 +84,6 @@ class Health:
     """Whether verdicts can be stored: until a part of the worker fails, and again once all work."""
 
     def __init__(self) -> None:
-        """Begin in good health."""
         self._failing: set[object] = set()
         self._good = asyncio.Event()
         self._good.set()
@@ -135,10 +133,9 @@ class ItemClock:
 
 
 class BlockedKeys(Generic[Key]):
-    """Runs or models that this worker begins no call of, as far as it knows."""
+    """Runs or models of which this worker begins no call, as far as it knows."""
 
     def __init__(self, ends_with: type[AegishError]) -> None:
-        """Begin without any."""
         self.keys: frozenset[Key] = frozenset()
         """May be read from any thread."""
         self._ends_with = ends_with
@@ -146,7 +143,7 @@ class BlockedKeys(Generic[Key]):
         self._ended: set[asyncio.Task[object]] = set()
 
     def set(self, keys: frozenset[Key]) -> None:
-        """Note which are not called; ends the waits of their items."""
+        """Block calls for these keys alone, and end the waits of their items."""
         self.keys = keys
         for key in keys & self._waiting.keys():
             for task in self._waiting.pop(key):
@@ -154,16 +151,16 @@ class BlockedKeys(Generic[Key]):
                 task.cancel()
 
     def add(self, key: Key) -> None:
-        """Note that one more is not called."""
+        """Block calls for one more key."""
         if key not in self.keys:
             self.set(self.keys | {key})
 
     @contextmanager
     def ends_wait(self, key: Key) -> Iterator[None]:
-        """End the body, in which no call is under way, as soon as one is not to be called.
+        """Run the body, in which no call is under way; raise as soon as calls for a key are blocked.
 
         Raises:
-            AegishError: It is not; the class that was given.
+            AegishError: They are blocked; the class that was given.
         """
         if key in self.keys:
             raise self._ends_with
@@ -192,7 +189,6 @@ class CallGate:
     """The waits of a worker's items; each ends at once when the worker stops."""
 
     def __init__(self, health: Health) -> None:
-        """Begin before the worker stops."""
         self.health = health
         self.held = BlockedKeys[str](RunHeldError)
         """Held runs, by run id."""
@@ -214,7 +210,7 @@ class CallGate:
 
     @contextmanager
     def for_call(self, item: Item, *, live: bool) -> Iterator[None]:
-        """End the body, a wait for a call of an item, as soon as no call of it may begin.
+        """Run the body, a wait for a call of an item; raise as soon as no call of it may begin.
 
         Args:
             live: Whether it is asked live although its model is asked in batches.

@@ -40,11 +40,25 @@ from aegish_dist.pipeline.caller import Caller, note_verdict
 from aegish_dist.ratelimit.run_queue import Permit
 from aegish_dist.telemetry.tracing import part_span
 
+log = get_logger(__name__)
+
 HELD_AFTER_FAILURE_S = 5.0
 """Seconds that an item is held whose failure is no verdict, unless its circuit opens before."""
+HELD_UNSERVED_S = 15.0
+"""Seconds that an item is held whose model this worker cannot call: it may be delivered here again
+at once."""
 SECOND_LOOK_AFTER_S = 10.0
 """Seconds of waiting after which an item is looked up again before its call: another worker may
 have stored the verdict of a copy of its message, and a look-up costs nothing beside a call."""
+
+
+class Evaluated(NamedTuple):
+    """A verdict on its way to the store."""
+
+    item: Item
+    key: VerdictKey
+    """The keys of the item in the database."""
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,45 +74,160 @@ class Attempt:
     """Whether the broker still counts a message of it as delivered to this worker."""
 
 
-class Attempts:
-    """Calls models until an item has its answer, or its failure is known to be its own."""
+class Evaluator:
+    """Turns items into stored verdicts."""
 
     def __init__(
         self,
+        *,
         look_up: Callable[[Item], Awaitable[LookUp | None]],
         answered: Callable[[int], Awaitable[bool]],
-        waits: CallGate,
+        record: Callable[[Evaluated], Awaitable[None]],
+        caller: Callable[[str, str], Awaitable[Caller]],
+        health: Health,
         worker: str,
         generator: random.Random,
     ) -> None:
-        """Compose the attempts.
+        """Compose an evaluator.
 
         Args:
             look_up: Finds an item's command and whether its verdict exists; None: no such item.
             answered: Finds whether a model of a run, by its key in the store, has any answer there.
+            caller: Returns the caller for a run id and a model id.
+            health: Of the store; no call begins while it is not good.
         """
         self._look_up = look_up
         self._answered_in_run = answered
-        self._gate = waits
-        self.failing = FailingItems()
-        """Items whose calls have failed so far."""
+        self._record = record
+        self._caller = caller
+        self._gate = CallGate(health)
         self._worker = worker
         self._generator = generator
+        self._unserved: set[str] = set()
+        self._held: dict[Item, asyncio.Future[None] | None] = {}
+        self.failing = FailingItems()
+        """Items held whose calls have failed so far."""
+        self.in_flight: Counter[tuple[str, str]] = Counter()
+        """Items held, by run id and model."""
+        self.begun: set[tuple[str, str]] = set()
+        """Run id and model of the items that were begun since a reader took them out."""
 
-    async def verdict(self, of: Attempt) -> Verdict | None:
-        """Return the verdict; None when another worker has stored one meanwhile.
+    @property
+    def takes_items(self) -> bool:
+        """Whether new items may be fetched: verdicts on them could be stored."""
+        return self._gate.health.good
+
+    @property
+    def held(self) -> BlockedKeys[str]:
+        """Runs of which no call may begin."""
+        return self._gate.held
+
+    @property
+    def batched(self) -> BlockedKeys[tuple[str, str]]:
+        """Models, by run id, of which a call may begin only for items given up by batches."""
+        return self._gate.batched
+
+    def stop(self) -> None:
+        """Begin no further call; calls in flight go on."""
+        self._gate.stop()
+
+    async def evaluate(
+        self, item: Item, enqueued_at: float | None, is_held: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Bring one item to its verdict; when this returns, the verdict is committed.
+
+        An item whose verdict exists, or that no run plans, costs no call. Neither does an item that
+        is under way in this process already: brokers deliver twice what they believe lost.
+
+        Args:
+            enqueued_at: Time of its publication in seconds since the epoch; None: unknown.
+            is_held: Whether the broker still counts its message as delivered to this worker.
 
         Raises:
-            RequeueError: The item has to go back to its queue.
+            RequeueError: The item has to go back to its queue; the subclass says why.
+            OverBudgetError: The run has reached a cap; the item stays without a verdict.
         """
+        if item in self._held:
+            await self._end_of(item)
+            return
+        clock = ItemClock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
+        key = (item.run_id, item.model)
+        self.in_flight[key] += 1
+        self.begun.add(key)
+        self._held[item] = None
+        error: BaseException | None = None
+        try:
+            await self._settle(item, clock, is_held)
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            copies = self._held.pop(item)
+            if copies is not None and not copies.done():
+                _finish(copies, error)
+            self.in_flight[key] -= 1
+            if not self.in_flight[key]:
+                del self.in_flight[key]  # the run may have ended
+
+    async def _end_of(self, item: Item) -> None:
+        """Wait for the first copy of an item, and end as it does."""
+        copies = self._held[item]
+        if copies is None:
+            copies = self._held[item] = asyncio.get_running_loop().create_future()
+        await asyncio.shield(copies)
+
+    async def _settle(self, item: Item, clock: ItemClock, is_held: Callable[[], bool]) -> None:
+        """Look an item up, get its verdict, and record it."""
+        with part_span("look up"):
+            found = await self._look_up(item)
+        clock.looked_up = time.monotonic()
+        if found is None:
+            log.warning("unknown_item", run=item.run_id, model=item.model, sample=item.sample_key)
+            return
+        if found.done or found.batched:
+            return
+        if found.held:
+            self.held.add(item.run_id)
+            raise RunHeldError
+        caller = await self._serving(item, clock)
+
+        def is_wanted() -> bool:
+            return is_held() or self._held[item] is not None  # a copy may have come here again
+
+        try:
+            verdict = await self._verdict(Attempt(item, found, caller, clock, is_wanted))
+        except BatchedItemError:
+            return  # it is asked in batches from now on
+        except LimiterFailedError:  # a bug, which the next item to wait may meet again
+            await self._gate.pause(HELD_AFTER_FAILURE_S, clock)
+            raise
+        if verdict is not None:
+            note_verdict(verdict)
+            with part_span("store"):
+                await self._record(Evaluated(item, found.key, verdict))
+
+    async def _serving(self, item: Item, clock: ItemClock) -> Caller:
+        try:
+            return await self._caller(item.run_id, item.model)
+        except (ConfigError, CatalogError) as error:
+            if item.model not in self._unserved:
+                self._unserved.add(item.model)
+                log.error("model_not_served_here", model=item.model, problem=str(error))
+            with self.held.ends_wait(item.run_id):
+                await self._gate.pause(HELD_UNSERVED_S, clock)
+            raise UnservedModelError from error
+
+    async def _verdict(self, of: Attempt) -> Verdict | None:
+        """Return the verdict of an item; None when another worker has stored one meanwhile."""
         errors: list[CallError] = []
         try:
-            return await self._verdict(of, errors)
+            return await self._call_until_answered(of, errors)
         finally:
             if errors:
                 self.failing.forget(of.item)
 
-    async def _verdict(self, of: Attempt, errors: list[CallError]) -> Verdict | None:
+    async def _call_until_answered(self, of: Attempt, errors: list[CallError]) -> Verdict | None:
+        """Call a model until an item has its answer, or its failure is known to be its own."""
         first_call = 0
         ends_wait = partial(self._gate.for_call, of.item, live=of.found.live)
         while True:
@@ -198,6 +327,16 @@ class Attempts:
         )
 
 
+def _finish(copies: "asyncio.Future[None]", error: BaseException | None) -> None:
+    """Have the copies of a message end as the first one did."""
+    if error is None:
+        copies.set_result(None)
+    elif isinstance(error, Exception):
+        copies.set_exception(error)
+    else:
+        copies.cancel()
+
+
 async def _call(of: Attempt, permit: Permit) -> Completion:
     """Make one call, and give its permit back."""
     limiter, clock = of.caller.limiter, of.clock
@@ -229,173 +368,3 @@ def _call_error(error: ProviderError, attempt: int) -> CallError:
         message=str(error),
         at=datetime.now(UTC),
     )
-
-
-log = get_logger(__name__)
-
-HELD_UNSERVED_S = 15.0
-"""Seconds that an item is held whose model this worker cannot call: it may be delivered here again
-at once."""
-
-
-class Evaluated(NamedTuple):
-    """A verdict on its way to the store."""
-
-    item: Item
-    key: VerdictKey
-    """The keys of the item in the database."""
-    verdict: Verdict
-
-
-class Evaluator:
-    """Turns items into stored verdicts."""
-
-    def __init__(
-        self,
-        *,
-        look_up: Callable[[Item], Awaitable[LookUp | None]],
-        answered: Callable[[int], Awaitable[bool]],
-        record: Callable[[Evaluated], Awaitable[None]],
-        caller: Callable[[str, str], Awaitable[Caller]],
-        health: Health,
-        worker: str,
-        generator: random.Random,
-    ) -> None:
-        """Compose an evaluator.
-
-        Args:
-            look_up: Finds an item's command and whether its verdict exists; None: no such item.
-            answered: Finds whether a model of a run, by its key in the store, has any answer there.
-            caller: Returns the caller for a run id and a model id.
-            health: Of the store; no call begins while it is not good.
-        """
-        self._look_up = look_up
-        self._record = record
-        self._caller = caller
-        self._gate = CallGate(health)
-        self._attempts = Attempts(look_up, answered, self._gate, worker, generator)
-        self._unserved: set[str] = set()
-        self._held: dict[Item, asyncio.Future[None] | None] = {}
-        self.in_flight: Counter[tuple[str, str]] = Counter()
-        """Items held, by run id and model."""
-        self.begun: set[tuple[str, str]] = set()
-        """Run id and model of the items that were begun since a reader took them out."""
-
-    @property
-    def takes_items(self) -> bool:
-        """Whether new items may be fetched: verdicts on them could be stored."""
-        return self._gate.health.good
-
-    @property
-    def held(self) -> BlockedKeys[str]:
-        """Runs of which no call may begin."""
-        return self._gate.held
-
-    @property
-    def batched(self) -> BlockedKeys[tuple[str, str]]:
-        """Models, by run id, of which a call may begin only for items given up by batches."""
-        return self._gate.batched
-
-    @property
-    def failing(self) -> FailingItems:
-        """Items held whose calls have failed so far."""
-        return self._attempts.failing
-
-    def stop(self) -> None:
-        """Begin no further call; calls in flight go on."""
-        self._gate.stop()
-
-    async def evaluate(
-        self, item: Item, enqueued_at: float | None, is_held: Callable[[], bool] = lambda: True
-    ) -> None:
-        """Bring one item to its verdict; when this returns, the verdict is committed.
-
-        An item whose verdict exists, or that no run plans, costs no call. Neither does one that is
-        under way in this process already: brokers deliver twice what they believe lost.
-
-        Args:
-            enqueued_at: Time of its publication in seconds since the epoch; None: unknown.
-            is_held: Whether the broker still counts its message as delivered to this worker.
-
-        Raises:
-            RequeueError: The item has to go back to its queue; the subclass says why.
-            OverBudgetError: The run has reached a cap; the item stays without a verdict.
-        """
-        if item in self._held:
-            await self._end_of(item)
-            return
-        clock = ItemClock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
-        key = (item.run_id, item.model)
-        self.in_flight[key] += 1
-        self.begun.add(key)
-        self._held[item] = None
-        error: BaseException | None = None
-        try:
-            await self._settle(item, clock, is_held)
-        except BaseException as caught:
-            error = caught
-            raise
-        finally:
-            copies = self._held.pop(item)
-            if copies is not None and not copies.done():
-                _finish(copies, error)
-            self.in_flight[key] -= 1
-            if not self.in_flight[key]:
-                del self.in_flight[key]  # the run may have ended
-
-    async def _end_of(self, item: Item) -> None:
-        """Wait for the first copy of an item, and end as it does."""
-        copies = self._held[item]
-        if copies is None:
-            copies = self._held[item] = asyncio.get_running_loop().create_future()
-        await asyncio.shield(copies)
-
-    async def _settle(self, item: Item, clock: ItemClock, is_held: Callable[[], bool]) -> None:
-        with part_span("look up"):
-            found = await self._look_up(item)
-        clock.looked_up = time.monotonic()
-        if found is None:
-            log.warning("unknown_item", run=item.run_id, model=item.model, sample=item.sample_key)
-            return
-        if found.done or found.batched:
-            return
-        if found.held:
-            self.held.add(item.run_id)
-            raise RunHeldError
-        caller = await self._serving(item, clock)
-
-        def is_wanted() -> bool:
-            return is_held() or self._held[item] is not None  # a copy may have come here again
-
-        try:
-            verdict = await self._attempts.verdict(Attempt(item, found, caller, clock, is_wanted))
-        except BatchedItemError:
-            return  # it is asked in batches from now on
-        except LimiterFailedError:  # a bug, which the next item to wait may meet again
-            await self._gate.pause(HELD_AFTER_FAILURE_S, clock)
-            raise
-        if verdict is not None:
-            note_verdict(verdict)
-            with part_span("store"):
-                await self._record(Evaluated(item, found.key, verdict))
-
-    async def _serving(self, item: Item, clock: ItemClock) -> Caller:
-        try:
-            return await self._caller(item.run_id, item.model)
-        except (ConfigError, CatalogError) as error:
-            if item.model not in self._unserved:
-                self._unserved.add(item.model)
-                log.error("model_not_served_here", model=item.model, problem=str(error))
-            with self.held.ends_wait(item.run_id):
-                await self._gate.pause(HELD_UNSERVED_S, clock)
-            raise UnservedModelError from error
-
-
-def _finish(copies: "asyncio.Future[None]", error: BaseException | None) -> None:
-    """Have the copies of a message end as the first one did."""
-    if error is None:
-        copies.set_result(None)
-    elif isinstance(error, Exception):
-        copies.set_exception(error)
-    else:
-        copies.cancel()

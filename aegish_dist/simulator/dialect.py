@@ -1,4 +1,4 @@
-"""What the dialects of the simulated provider share: records, helpers, requests and responses."""
+"""Records and helpers that the dialects of the simulated provider share."""
 
 import json
 import math

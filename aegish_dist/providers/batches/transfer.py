@@ -1,4 +1,4 @@
-"""What all batch interfaces need of HTTP: small calls, one large upload, lists, and result lines.
+"""HTTP of all batch interfaces: small calls, one large upload, lists, and lines of results.
 
 A batch of 50,000 requests is 200 MB of nearly the same prompt. Its body exists nowhere as a whole:
 its length is the sum of its requests', and each request is put together when its turn comes.
