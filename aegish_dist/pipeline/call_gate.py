@@ -157,7 +157,7 @@ class BlockedKeys(Generic[Key]):
 
     @contextmanager
     def ends_wait(self, key: Key) -> Iterator[None]:
-        """Run the body, in which no call is under way; raise as soon as calls for a key are blocked.
+        """Run the body, without a call under way; raise as soon as calls for a key are blocked.
 
         Raises:
             AegishError: They are blocked; the class that was given.
