@@ -265,7 +265,10 @@ class TaskPool(BasePool):
         self._stop_requested = asyncio.Event()
         async with open_evaluator(self.app, self.num_processes, self.work) as components:
             self._evaluator, self._limiters = components.evaluator, components.limiters
-            self._performers = {EVALUATE: self._evaluator, AGGREGATE: components.aggregator}
+            self._performers = {
+                EVALUATE: self._evaluator,
+                AGGREGATE: components.aggregator.aggregate,
+            }
             self.run_listeners.append(
                 lambda announced: self._loop.call_soon_threadsafe(
                     components.holds.runs_changed, announced

@@ -22,7 +22,6 @@ from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.telemetry.attributes import TRACEPARENT
 from aegish_dist.telemetry.tracing import item_span
-from workers.aggregator import Aggregator
 
 log = get_logger(__name__)
 
@@ -103,15 +102,15 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
 
 
 @shared_task(name=AGGREGATE, ignore_result=True, Strategy="workers.tasks:hand_over")
-async def aggregate(aggregator: Aggregator, request: Mapping[str, Any]) -> None:
-    """Make the aggregation that a message names."""
+async def aggregate(make: Callable[[int], Awaitable[bool]], request: Mapping[str, Any]) -> None:
+    """Make the aggregation that a message names; `make` returns whether it is finished."""
     try:
         key = decode_aggregation(request["args"])
     except (TypeError, ValueError) as error:
         log.warning("foreign_message", queue=request.get("delivery_info", {}).get("routing_key"))
         raise Reject(str(error), requeue=False) from error
     try:
-        finished = await aggregator.aggregate(key)
+        finished = await make(key)
     except StoreAwayError:
         finished = False
         log.warning("aggregation_waits", aggregation=key, retry_in_s=BUSY_S)

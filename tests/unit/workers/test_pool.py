@@ -59,7 +59,9 @@ def pool(monkeypatch: pytest.MonkeyPatch, evaluator: FakeEvaluator) -> Iterator[
     @asynccontextmanager
     async def open_evaluator(app: Any, calls: int, work: object) -> AsyncIterator[Any]:
         yield SimpleNamespace(
-            evaluator=evaluator, limiters=FakeLimiters(a=7, b=40), aggregator=None
+            evaluator=evaluator,
+            limiters=FakeLimiters(a=7, b=40),
+            aggregator=SimpleNamespace(aggregate=None),
         )
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)

@@ -101,10 +101,10 @@ class RecordingAggregator:
 def test_an_aggregation_is_made() -> None:
     """The key that a message names reaches the aggregator; a forged message does not."""
     aggregator = RecordingAggregator()
-    asyncio.run(aggregate.run(aggregator, {"args": [7]}))
+    asyncio.run(aggregate.run(aggregator.aggregate, {"args": [7]}))
     for forged in ([], ["7"], None, {"key": 7}):
         with pytest.raises(Reject) as caught:
-            asyncio.run(aggregate.run(aggregator, {"args": forged}))
+            asyncio.run(aggregate.run(aggregator.aggregate, {"args": forged}))
         assert not caught.value.requeue
     assert aggregator.asked == [7]
 
