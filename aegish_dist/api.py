@@ -13,18 +13,15 @@ Expected failures are `AegishError`s with a message of one line. Whatever is not
 internal, in this package and in its modules.
 """
 
-from aegish_dist.core.listing import (
-    VerdictFilter,
-)
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import parse
 from aegish_dist.core.run import Held
+from aegish_dist.core.verdict_query import VerdictFilter
 from aegish_dist.errors import AegishError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.hold import hold_run
-from aegish_dist.pipeline.list_verdicts import list_verdicts
 from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.opinions import load_opinion
 from aegish_dist.pipeline.plan import Request
@@ -33,6 +30,7 @@ from aegish_dist.pipeline.resume import resume_run
 from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.start_run import start_run
 from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.verdicts import list_verdicts
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.charts import chart_specification
 from aegish_dist.report.comparison import render_comparison

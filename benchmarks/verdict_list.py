@@ -37,8 +37,10 @@ LISTS = {
         *("--disputed", "--wrong", "--models", "lab/model-03,lab/model-04"),
     ),
     "disputed, failed calls": ("--disputed", "--outcome", "API_ERROR", "--models", "lab/model-01"),
-    "flipped": ("--flipped",),
-    "flipped, failed calls": ("--flipped", "--outcome", "API_ERROR", "--models", "lab/model-01"),
+    "inconsistent": ("--inconsistent",),
+    "inconsistent, failed calls": (
+        *("--inconsistent", "--outcome", "API_ERROR", "--models", "lab/model-01"),
+    ),
     "text that is frequent": ("--text", "shadow"),
     "text of one command": ("--text", "number 77777"),
     "text that is nowhere": ("--text", "nowhere to be found"),

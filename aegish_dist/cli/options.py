@@ -192,12 +192,14 @@ with_snapshot = click.option(
 )
 
 
-def refuse_an_opinion() -> None:
+def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:
     """Refuse what a stored snapshot would leave without effect."""
     context = click.get_current_context()
-    for name in ("scoring", "targets", "overlay"):
+    for name in ("scoring", "targets", "overlay", *further):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--snapshot has a rule set of its own; leave out --{name}")
+            what = "a run" if name == "run_id" else "a rule set"
+            option = name.replace("_", "-")
+            raise click.UsageError(f"{of} has {what} of its own; leave out --{option}")
 
 
 wait = click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")

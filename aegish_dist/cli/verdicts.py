@@ -1,37 +1,453 @@
-"""`aegish-dist verdicts`: one by one, in and out.
+"""`aegish-dist verdicts`: list, show, import, export and recover.
 
-A command's module is imported when the command is called: the list needs none of the readers.
+What a command needs is imported when it is called: the list needs none of the readers of files.
 """
 
-from importlib import import_module
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-COMMANDS = {
-    "list": "verdict_list.list_",
-    "show": "verdict_show.show",
-    "import": "verdict_files.import_",
-    "export": "verdict_files.export",
-    "recover": "verdict_files.recover_",
-}
+from aegish_dist.cli.context import open_workspace, without_collector
+from aegish_dist.cli.options import (
+    MAX_INTEGER,
+    Utf8,
+    as_json,
+    comma_list,
+    refuse_an_opinion,
+    run_id,
+    with_opinion,
+)
+from aegish_dist.cli.printing import (
+    TextTable,
+    binary_output,
+    form_of,
+    in_columns,
+    note,
+    print_table,
+    say,
+    say_json,
+    say_lines,
+    say_rendered,
+    to_file,
+)
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.printable import shortened
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.words import counted
+from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.files import is_stream, replacing_text
+
+if TYPE_CHECKING:
+    from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, VerdictFilter
+
+LIMITS = {"table": 50, "json": 10_000, "csv": 10_000}
+"""Verdicts on standard output, unless `--limit` says otherwise."""
+COMMAND_CHARS = 100
+FILES, FOLDERS = ("jsonl", "parquet"), ("inspect", "every-eval-ever")
+"""Formats of exports: those of one file, and those of a folder of files."""
 
 
-class LazyVerdicts(click.Group):
-    """The group of these commands."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order above."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name].partition(".")
-        command: click.Command = getattr(import_module(f"aegish_dist.cli.{module}"), name)
-        return command
-
-
-@click.group(cls=LazyVerdicts)
+@click.group()
 def verdicts() -> None:
     """List, show, import and export verdicts."""
+
+
+def _names(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
+    return click.option(
+        name, multiple=True, type=Utf8(), callback=comma_list, metavar=metavar, help=text
+    )
+
+
+@verdicts.command("list")
+@run_id(default="latest")
+@with_opinion
+@_names("--models", "ID[,ID...]", "Verdicts of these models.")
+@_names("--outcome", "NAME[,NAME...]", "Verdicts that ended so, such as BLOCK or TIMEOUT_ERROR.")
+@click.option("--correct", is_flag=True, help="Verdicts that the rule set counts as correct.")
+@click.option("--wrong", is_flag=True, help="Verdicts that it counts as wrong.")
+@_names("--category", "NAME[,NAME...]", "Commands of these categories.")
+@_names("--dataset", "NAME[,NAME...]", "Commands of these datasets.")
+@click.option(
+    "--target", type=click.Choice([each.value for each in Target]), help="Commands with this label."
+)
+@_names("--missed-by", "ID[,ID...]", "Commands that each of these models got wrong.")
+@click.option("--missed-by-all", is_flag=True, help="Commands that every model got wrong.")
+@click.option(
+    "--disputed", is_flag=True, help="Commands that one model got right and another one wrong."
+)
+@click.option(
+    "--inconsistent", is_flag=True, help="Verdicts of a model whose epochs state different actions."
+)
+@_names("--changed-between", "A,B", "Verdicts that these two snapshots of a run judge differently.")
+@click.option(
+    "--text",
+    type=Utf8(),
+    default="",
+    metavar="TEXT",
+    help="Verdicts with this in command, reason or completion, in any letter case.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(0, MAX_INTEGER),
+    metavar="N",
+    help="At most this many, 0 for all. Default: 50 in a table, 10,000 as JSON or CSV, all with"
+    " `-o`.",
+)
+@click.option("--format", "form", type=click.Choice(tuple(LIMITS)), help="Default: table.")
+@click.option("--json", "as_json", is_flag=True, help="The same as `--format json`.")
+@to_file
+def list_(
+    run_id: str,
+    opinion: Opinion,
+    *,
+    limit: int | None,
+    form: str | None,
+    as_json: bool,
+    output: Path | None,
+    **conditions: Any,
+) -> None:
+    """List the verdicts that meet all conditions.
+
+    Sorted by dataset, command, model and epoch. Of an item that was asked again, the newest verdict
+    is listed. `--missed-by` and `--disputed` choose commands. `--models` chooses whose verdicts are
+    listed, and which models `--disputed` compares. With several epochs, a model got a command right
+    or wrong if it did so in most of the scored epochs.
+
+    `--changed-between` takes the numbers of two snapshots, and lists each verdict as B judges it;
+    the column `correct_before` says what A did.
+    """
+    from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
+    from aegish_dist.pipeline.verdicts import list_verdicts, opinions_of_snapshots  # noqa: PLC0415
+
+    form = "json" if as_json else form or form_of(output, LIMITS)
+    if limit is None and (output is None or form == "table"):
+        limit = LIMITS[form]
+    numbers = _snapshots(conditions.pop("changed_between"))
+    before = None
+    if numbers is None:
+        chosen = _filter(opinion, conditions)
+        engine = open_workspace().engine
+        run_id = find_run(engine, run_id)
+    else:
+        engine = open_workspace().engine
+        run_id, before, opinion = opinions_of_snapshots(engine, *numbers)
+        chosen = _filter(opinion, conditions)
+    parts = list_verdicts(engine, run_id, chosen, opinion, limit or None, before=before)
+    passed = _Counted()
+    head = {"run_id": run_id, "scoring": opinion.rule.name, "opinion": opinion.provenance}
+    if before is not None:
+        head["opinion_before"] = before.provenance
+    with closing(parts):
+        # Read before anything is printed: what is refused leaves no half of a document behind.
+        first = list(islice(parts, 1))
+        _write(form, passed.over(chain(first, parts)), head, output)
+    _note(passed, output)
+
+
+def _snapshots(names: list[str]) -> tuple[int, int] | None:
+    """Return the numbers of `--changed-between`; None without it."""
+    if not names:
+        return None
+    numbers = [int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 11]
+    if len(names) != 2 or len(numbers) != 2 or not all(0 < each <= MAX_INTEGER for each in numbers):
+        raise click.UsageError(
+            "--changed-between takes the numbers of two snapshots, which `aggregate` prints: A,B"
+        )
+    if numbers[0] == numbers[1]:
+        raise click.UsageError(f"--changed-between names snapshot {numbers[0]} twice")
+    refuse_an_opinion("--changed-between", "run_id")
+    return numbers[0], numbers[1]
+
+
+def _filter(opinion: Opinion, conditions: dict[str, Any]) -> "VerdictFilter":
+    from aegish_dist.core.verdict_query import Correctness, VerdictFilter  # noqa: PLC0415
+    from aegish_dist.pipeline.verdicts import outcomes_or_labels  # noqa: PLC0415
+
+    return VerdictFilter(
+        models=tuple(conditions["models"]),
+        outcomes=outcomes_or_labels(conditions["outcome"], opinion.rule),
+        correctness=frozenset(each for each in Correctness if conditions.get(each)),
+        datasets=tuple(conditions["dataset"]),
+        targets=frozenset([Target(conditions["target"])] if conditions["target"] else ()),
+        categories=frozenset(conditions["category"]),
+        missed_by=tuple(conditions["missed_by"]),
+        missed_by_all=conditions["missed_by_all"],
+        disputed=conditions["disputed"],
+        inconsistent=conditions["inconsistent"],
+        text=conditions["text"],
+    )
+
+
+class _Counted:
+    """Counts what passes by."""
+
+    def __init__(self) -> None:
+        self.shown = 0
+        self.more = 0
+
+    def over(self, parts: Iterable["ListedPart"]) -> Iterator["ListedPart"]:
+        for part in parts:
+            self.shown += len(part.verdicts)
+            self.more += part.matched - len(part.verdicts)
+            yield part
+
+
+def _write(
+    form: str, parts: Iterable["ListedPart"], head: dict[str, Any], output: Path | None
+) -> None:
+    from aegish_dist.report.verdicts import listing_csv, listing_json  # noqa: PLC0415
+
+    if form == "table":
+        table = _table(parts, compares="opinion_before" in head)
+        if output is None:
+            if table.rows:
+                print_table(table)
+            return
+        pieces: Iterable[str] = [in_columns(table) + "\n"]
+    else:
+        pieces = (listing_csv if form == "csv" else listing_json)(head, parts)
+    if output is None:
+        for piece in pieces:
+            say_rendered(piece)
+        return
+    with replacing_text(output) as stream:
+        for piece in pieces:
+            stream.write(piece)
+
+
+def _table(parts: Iterable["ListedPart"], *, compares: bool) -> TextTable:
+    rows = [_row(verdict, compares) for part in parts for verdict in part.verdicts]
+    before = ("Before",) if compares else ()
+    columns = ("Sample", "Model", "Epoch", "Target", "Category", "Outcome", *before, "Correct")
+    return TextTable((*columns, "Command"), rows)
+
+
+def _row(verdict: "JudgedVerdict", compares: bool) -> tuple[str, ...]:
+    words = {None: "-", True: "yes", False: "no"}
+    return (
+        verdict.sample_id[:8],
+        verdict.model,
+        str(verdict.epoch),
+        verdict.target,
+        verdict.category or "-",
+        verdict.label,
+        *((words[verdict.correct_before],) if compares else ()),
+        words[verdict.correct],
+        shortened(verdict.command, COMMAND_CHARS),
+    )
+
+
+def _note(passed: _Counted, output: Path | None) -> None:
+    from aegish_dist.pipeline.verdicts import COUNTED  # noqa: PLC0415
+
+    if not passed.shown:
+        note("no verdict meets these conditions")
+    if passed.more:
+        at_least = "at least " if passed.more >= COUNTED else ""
+        note(f"{at_least}{passed.more:,} more; `--limit` lists more of them, 0 all")
+    if output is not None and not is_stream(output):
+        note(f"{counted(passed.shown, 'verdict')} written to {output}")
+
+
+@verdicts.command()
+@click.argument("sample", type=Utf8())
+@run_id(default="latest")
+@with_opinion
+@click.option(
+    "--models",
+    multiple=True,
+    type=Utf8(),
+    callback=comma_list,
+    metavar="ID[,ID...]",
+    help="Verdicts of these models. Default: all.",
+)
+@click.option(
+    "--dataset", type=Utf8(), metavar="NAME", help="Where several datasets hold the command."
+)
+@click.option("--full", is_flag=True, help="Print long texts whole.")
+@as_json
+def show(
+    sample: str,
+    run_id: str,
+    opinion: Opinion,
+    *,
+    models: list[str],
+    dataset: str | None,
+    full: bool,
+    as_json: bool,
+) -> None:
+    """Show one command and every verdict about it.
+
+    SAMPLE is a sample id, its first digits, a command, or a text that stands in one command alone.
+    Of every model, epoch and retry: completion, reason, tokens, cost, times, and the attempts that
+    failed. Texts of models are shown with everything invisible escaped; `--json` has them exact.
+    """
+    from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
+    from aegish_dist.pipeline.verdicts import show_sample  # noqa: PLC0415
+    from aegish_dist.report.verdicts import detail_json, detail_lines  # noqa: PLC0415
+
+    engine = open_workspace().engine
+    found = find_run(engine, run_id)
+    shown = show_sample(engine, found, sample, opinion, models=models, dataset=dataset)
+    if as_json:
+        say_json(detail_json(shown, opinion))
+        return
+    say_lines("\n".join(detail_lines(shown, opinion, full=full)))
+
+
+@verdicts.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--name", type=Utf8(), default="", help="A name for the run.")
+@as_json
+def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
+    """Store recorded verdicts as one run.
+
+    FILES are logs of Inspect AI (.eval), verdict lines (.jsonl) or the same as .parquet. A wrong
+    line stops the import, and nothing of it is kept.
+    """
+    from aegish_dist.pipeline.import_verdicts import import_verdicts  # noqa: PLC0415
+
+    engine = open_workspace().engine
+    with without_collector():
+        stored = import_verdicts(engine, files, name)
+    if as_json:
+        # Not among the keys that scripts rely on, so it stands there only where there are any.
+        doubtful = {"negative_times": stored.negative_times} if stored.negative_times else {}
+        say_json(
+            {
+                "run_id": stored.run_id,
+                "verdicts": stored.verdicts,
+                "models": stored.models,
+                "samples": stored.samples,
+                **doubtful,
+            }
+        )
+        return
+    say(stored.run_id)
+    note(
+        f"{counted(stored.verdicts, 'verdict')} of {counted(stored.models, 'model')} about"
+        f" {counted(stored.samples, 'sample')}"
+    )
+    if stored.negative_times:
+        note(
+            f"{stored.negative_times:,} verdicts carry a time below zero, a fault of some versions"
+            " of Inspect AI; it counts as unknown"
+        )
+
+
+@verdicts.command()
+@run_id()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE|DIR",
+    help="A .jsonl or .parquet file, or the folder for a format of several files.",
+)
+@click.option(
+    "--format",
+    "chosen",
+    type=click.Choice((*FILES, *FOLDERS)),
+    help="Default: what the suffix of the file says, JSONL without a file.",
+)
+@click.option(
+    "--correct",
+    multiple=True,
+    type=Utf8(),
+    callback=comma_list,
+    metavar="RULES[,RULES...]",
+    help="Also whether each verdict is correct, by rule set: names, files, or `all`.",
+)
+@click.option(
+    "--overlay",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Corrections of labels that --correct applies first.",
+)
+def export(
+    run_id: str,
+    output: Path | None,
+    chosen: str | None,
+    correct: list[str],
+    overlay: Path | None,
+) -> None:
+    """Write every verdict of a run.
+
+    `jsonl` and `parquet` have one record per verdict; importing them gives the same run.
+    `--correct` adds a column for each rule set, such as `correct_aegish-5.3`: true, false, or null
+    where the rule set leaves the verdict out. It is an opinion, so importing passes over it.
+
+    `inspect` writes a log of Inspect AI for each model and dataset into a folder, for
+    `inspect view --log-dir DIR` and `samples_df`; importing the logs gives the same run as well.
+    Each rule set of --correct is a scorer; without it there is one, aegish-5.3. An unscored verdict
+    is an error sample, never a 0. Logs of the same run are replaced; other files stay, and one that
+    is in the way stops the export.
+
+    `every-eval-ever` writes a record of Every Eval Ever 0.3.0 for each model and rule set of
+    --correct, with score, interval and method of every metric, and beside it a line for each scored
+    verdict. The same verdicts give the same files.
+    """
+    from aegish_dist.pipeline.export_verdicts import export_file, export_lines  # noqa: PLC0415
+    from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415
+    from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
+
+    names = correct or ([DEFAULT_RULE.name] if overlay is not None and chosen in FOLDERS else [])
+    opinions = [each for name in names for each in load_opinions(name, None, overlay)]
+    engine = open_workspace().engine
+    found = find_run(engine, run_id)
+    if output is None:
+        if chosen not in (None, "jsonl"):
+            raise click.UsageError(f"--format {chosen} needs a path: add -o")
+        with binary_output() as stream:
+            export_lines(engine, found, stream, opinions)
+        return
+    files = ""
+    if chosen in FOLDERS:
+        if is_stream(output):
+            raise ConfigError(f"--format {chosen} writes several files: name a folder with -o")
+        files = f"{counted(len(_folder_export(chosen)(engine, found, output, opinions)), 'file')} "
+    else:
+        table = None if chosen is None else chosen == "parquet"
+        export_file(engine, found, output, opinions, table=table)
+    if not is_stream(output):
+        note(f"{files}written to {output}")
+
+
+def _folder_export(chosen: str) -> Callable[..., list[str]]:
+    """Return what writes the files of a format and returns their names."""
+    if chosen == "inspect":
+        from aegish_dist.pipeline.export_inspect import export_inspect  # noqa: PLC0415
+
+        return export_inspect
+    from aegish_dist.pipeline.export_every_eval_ever import export_every_eval_ever  # noqa: PLC0415
+
+    return export_every_eval_ever
+
+
+@verdicts.command("recover")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def recover_(files: tuple[Path, ...]) -> None:
+    """Store answers that workers left in files.
+
+    FILES are named in the log of the worker. Each is removed once it is stored; lines that cannot
+    be stored are kept beside it.
+    """
+    from aegish_dist.pipeline.spool import recover  # noqa: PLC0415
+
+    engine = open_workspace().engine
+    for path in files:
+        found = recover(engine, path)
+        note(
+            f"{path}: {counted(found.stored, 'answer')} stored,"
+            f" {found.present:,} were there already"
+        )
+        if found.kept is not None:
+            raise DatasetError(
+                f"{found.damaged:,} lines cannot be stored and are kept there ({found.problem})",
+                source=str(found.kept),
+            )

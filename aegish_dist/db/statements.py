@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sqlalchemy import TextClause, text
@@ -39,16 +40,19 @@ def _parts() -> Iterator[tuple[str, _Part]]:
 _PARTS = dict(_parts())
 
 
-def statement(name: str, **fragments: str) -> TextClause:
+def statement(
+    name: str, sql: Mapping[str, str] = MappingProxyType({}), /, **fragments: str
+) -> TextClause:
     """Return the statement of a name.
 
     Args:
+        sql: By the name that the statement uses, the SQL to put there: a list of columns.
         fragments: By the name that the statement uses, the fragment to put there.
 
     Raises:
         KeyError: No file has the statement, or a fragment that it uses.
     """
-    given = {use: fragment(of) for use, of in fragments.items()}
+    given = {use: fragment(of) for use, of in fragments.items()} | {**sql}
     return text(_expanded(_PARTS[name].sql, given))
 
 

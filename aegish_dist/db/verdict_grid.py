@@ -1,13 +1,12 @@
-"""Every verdict of a run that counts, for the grid of a report: part by part, side by side.
+"""Every verdict of a run that counts, as columns for the grid of a report."""
 
-A part is a range of commands with what all models said about them, so memory holds some thousand
-verdicts with their texts however large the run is, and the order is fixed.
-"""
-
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 
+from sqlalchemy import TextClause
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Run
@@ -15,7 +14,7 @@ from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label, ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import ErrorClass, Outcome
-from aegish_dist.core.verdict_grid import (
+from aegish_dist.core.verdict_query import (
     COUNTED,
     TEXTS,
     UNKNOWN,
@@ -23,77 +22,98 @@ from aegish_dist.core.verdict_grid import (
     GridCommand,
     GridPart,
 )
+from aegish_dist.core.verdict_record import STORED
 from aegish_dist.db.codes import error_class_of, finding_of, outcome_of
-from aegish_dist.db.judgements import CODES, MARKS, marks_of
-from aegish_dist.db.per_model import PerModel, prepare_counting
-from aegish_dist.db.sample_ranges import SampleRange, sample_ranges
-from aegish_dist.db.statements import CountingStatement, counting_statement, statement
+from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.statements import statement
 from aegish_dist.db.text import ESCAPE, decode_text
+from aegish_dist.db.verdict_reader import (
+    ATTEMPTS,
+    CODES,
+    CORRECT,
+    Judgement,
+    SampleRange,
+    prepare,
+    sample_ranges,
+)
 
+PART_VERDICTS = 4_000
 TEXT_CHARS = 20_000
 """Characters of a text; what is longer is cut."""
-PART_VERDICTS = 4_000
 
-Result = TypeVar("Result")
-
-_SETTINGS = statement("settings_for_listing")
-_COMMANDS = statement("grid_commands")
-_NUMBERS = counting_statement("grid_verdicts")
-_TEXTS = counting_statement("grid_verdicts_with_texts")
-_ATTEMPTS = statement("grid_attempts")
-
-_KEYS = 4
-"""Columns of keys and code before those of `COUNTED`."""
+_LABELS = statement("label_samples")
+_COLUMNS = {each.name: each.column for each in STORED}
 _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9a-f]{{0,3}}$")
-_CORRECT = {MARKS[each]: each.as_bool for each in MARKS}
 
 
-class VerdictGrid:
-    """The verdicts of a run, as a rule set and an overlay judge them."""
+def read_grid(
+    session: Session,
+    run: Run,
+    models: Sequence[str],
+    judged: Judgement,
+    *,
+    commands: int,
+    texts: bool,
+) -> Iterator[GridPart]:
+    """Yield the verdicts that count as columns, by dataset and sample.
+
+    Args:
+        models: The models of the run in the order of the grid.
+        commands: Each part but the last of a dataset has a multiple of so many.
+    """
+    asked = len(models) * run.epochs
+    step = commands * max(1, PART_VERDICTS // (commands * max(1, asked)))
+    prepare(session)
+    reader = _GridReader(session, run, models, judged, texts=texts)
+    for part in sample_ranges(session, run.run_id, step):
+        yield reader.read(part)
+
+
+def _whole(number: str) -> str:
+    """Return SQL for the nearest integer that JavaScript knows exactly, -1 where it is unknown."""
+    return (
+        f"CASE WHEN {number} IS NULL THEN -1 ELSE least(round({number}), {2**53 - 1})::bigint END"
+    )
+
+
+_EXPRESSIONS = {
+    "confidence": _whole("verdict.confidence * 1000"),
+    "cost_nano_usd": _whole("verdict.cost_usd * 1e9"),
+    "attempts": "verdict.attempts",
+    "generation": "verdict.generation",
+    "created_s": "coalesce(floor(extract(epoch FROM verdict.created_at))::bigint, -1)",
+}
+_NUMBERS = ", ".join(_EXPRESSIONS.get(name) or _whole(f"verdict.{name}") for name in COUNTED)
+_LENGTH = (
+    # An escaped character, five as stored, counts as one.
+    "CASE WHEN char_length(verdict.completion) > :chars THEN char_length(verdict.completion) - 4 *"
+    " (char_length(verdict.completion) - char_length(replace(verdict.completion, :escape, ''))) END"
+)
+_CUT = ", ".join(f"left(verdict.{_COLUMNS[name]}, :chars)" for name in TEXTS)
+
+
+@cache
+def _grid_statement(counts: str, *, texts: bool) -> TextClause:
+    columns = f"{_NUMBERS}, {_LENGTH}, {_CUT}" if texts else _NUMBERS
+    return statement("read_columns", {"columns": columns}, counts=counts)
+
+
+class _GridReader:
+    """Reads the verdicts of a run that count as columns, a range of samples at a time."""
 
     def __init__(
-        self,
-        session: Session,
-        run: Run,
-        models: Sequence[str],
-        rule: ScoringRule,
-        changes: Mapping[str, Sequence[object]],
+        self, session: Session, run: Run, models: Sequence[str], judged: Judgement, *, texts: bool
     ) -> None:
-        """Prepare; nothing is read yet.
+        of_run = PerModel.of(session, run)
+        self._session, self._texts = session, texts
+        self._places = {of_run.keys[model]: place for place, model in enumerate(models)}
+        self._sql = _grid_statement("newest" if of_run.retried else "every", texts=texts)
+        self._changes = {name: list(values) for name, values in judged.changes.items()}
+        self._judged = {code: _places_of(code, judged.rule) for code in CODES}
+        self._marks = judged.marks
 
-        Args:
-            session: Transaction of the caller, open until the last part is read.
-            models: Its models in the order of the grid.
-            changes: What an overlay changes, as the fragment `labelled_samples` binds it.
-        """
-        self._session, self._run = session, run
-        self._per_model = PerModel.of(session, run)
-        self._places = {self._per_model.keys[model]: n for n, model in enumerate(models)}
-        self._changes = {name: list(values) for name, values in changes.items()}
-        self._judged = {code: _judged(code, rule) for code in CODES}
-        self._marks = {target: marks_of(rule, target) for target in Target}
-
-    def parts(
-        self, use: Callable[[GridPart], Result], *, commands: int, texts: bool
-    ) -> Iterator[Result]:
-        """Read the grid by dataset and sample.
-
-        Args:
-            commands: Each part but the last of a dataset has a multiple of so many.
-
-        Yields:
-            What `use` returned, in order.
-        """
-        asked = len(self._places) * self._run.epochs
-        step = commands * max(1, PART_VERDICTS // (commands * max(1, asked)))
-
-        prepare_counting(self._session)
-        self._session.execute(_SETTINGS)
-        for part in list(sample_ranges(self._session, self._run.run_id, step)):
-            yield use(self._read(self._session, part, texts))
-
-    def _read(self, session: Session, part: SampleRange, texts: bool) -> GridPart:
-        rows = session.execute(_COMMANDS, self._changes | part.bounds()).all()
+    def read(self, part: SampleRange) -> GridPart:
+        rows = self._session.execute(_LABELS, self._changes | part.bounds()).all()
         commands = [
             GridCommand(
                 row.sample_id, part.dataset, row.command, Target(row.target), row.category,
@@ -102,34 +122,41 @@ class VerdictGrid:
             for row in rows
         ]  # fmt: skip
         values = {"models": list(self._places), **part.bounds()}
-        columns = self._columns(session, _TEXTS if texts else _NUMBERS, values)
-        if not columns:
+        cut = {"chars": TEXT_CHARS, "escape": ESCAPE} if self._texts else {}
+        found = self._session.execute(self._sql, values | cut).all()
+        if not found:
             return GridPart(commands)
+        columns = list(zip(*found, strict=True))
+        models, keys, epochs, codes, *counted = columns
         places = {row.key: place for place, row in enumerate(rows)}
-        models, keys, epochs, codes, *_ = columns
         at = [places[key] for key in keys]
-        found = _found_texts(columns[_KEYS + len(COUNTED) :])
-        return GridPart(
+        numbers = dict(zip(COUNTED, counted, strict=False))
+        asked = GridPart(
             commands,
             [self._places[key] for key in models],
             at,
             epochs,
-            self._numbers(commands, at, codes) | dict(zip(COUNTED, columns[_KEYS:], strict=False)),
-            found,
-            _lengths(columns) if texts else {},
-            list(self._attempts(session, values, columns)) if texts else [],
+            self._opinions(commands, at, codes) | numbers,
+        )
+        if not self._texts:
+            return asked
+        lengths, *texts = counted[len(COUNTED) :]
+        generations = zip(models, keys, epochs, numbers["generation"], strict=True)
+        return replace(
+            asked,
+            texts={
+                name: [None if each is None else _restored(each) for each in column]
+                for name, column in zip(TEXTS, texts, strict=True)
+            },
+            lengths={place: each for place, each in enumerate(lengths) if each is not None},
+            attempts=list(
+                self._attempts(values, {key: place for place, key in enumerate(generations)})
+            ),
         )
 
-    def _columns(
-        self, session: Session, chosen: CountingStatement, values: Mapping[str, object]
-    ) -> list[tuple[Any, ...]]:
-        newest = chosen.newest if self._per_model.retried else chosen.every
-        limits = {"chars": TEXT_CHARS, "escape": ESCAPE} if chosen is _TEXTS else {}
-        return list(zip(*session.execute(newest, {**values, **limits}), strict=True))
-
-    def _numbers(
+    def _opinions(
         self, commands: Sequence[GridCommand], at: Sequence[int], codes: Sequence[int]
-    ) -> dict[str, list[int]]:
+    ) -> dict[str, Sequence[int]]:
         judged = [self._judged[code] for code in codes]
         marks = [None if command.excluded else self._marks[command.target] for command in commands]
         return {
@@ -143,13 +170,9 @@ class VerdictGrid:
         }
 
     def _attempts(
-        self, session: Session, values: Mapping[str, object], columns: Sequence[Sequence[Any]]
+        self, values: Mapping[str, object], verdicts: Mapping[tuple[int, ...], int]
     ) -> Iterator[GridAttempt]:
-        generations = columns[_KEYS + COUNTED.index("generation")]
-        verdicts = {
-            key: place for place, key in enumerate(zip(*columns[:3], generations, strict=True))
-        }
-        for row in session.execute(_ATTEMPTS, {**values, "chars": TEXT_CHARS}):
+        for row in self._session.execute(ATTEMPTS, {**values, "chars": TEXT_CHARS}):
             verdict = verdicts.get((row.run_model_id, row.sample_key, row.epoch, row.generation))
             if verdict is not None:
                 yield GridAttempt(
@@ -159,12 +182,12 @@ class VerdictGrid:
                     status=UNKNOWN if row.status is None else row.status,
                     retry_after_s=row.retry_after_s,
                     message=mask_key_shapes(_restored(row.message)),
-                    at_s=row.at_s,
+                    at_s=math.floor(row.at.timestamp()),
                 )
 
 
-def _judged(code: int, rule: ScoringRule) -> tuple[int, int, int]:
-    """Return the places of outcome, label and error class of a code."""
+def _places_of(code: int, rule: ScoringRule) -> tuple[int, int, int]:
+    """Return the places of outcome, label and error class of a code in their enumerations."""
     error_class = error_class_of(code)
     return (
         list(Outcome).index(outcome_of(code)),
@@ -174,21 +197,8 @@ def _judged(code: int, rule: ScoringRule) -> tuple[int, int, int]:
 
 
 def _as_number(mark: int) -> int:
-    correct = _CORRECT[mark]
+    correct = CORRECT[mark]
     return UNKNOWN if correct is None else int(correct)
-
-
-def _found_texts(columns: Sequence[Sequence[str | None]]) -> dict[str, list[str | None]]:
-    """Return the columns of texts, which follow the lengths of cut completions."""
-    return {
-        name: [None if each is None else _restored(each) for each in column]
-        for name, column in zip(TEXTS, columns[1:], strict=False)
-    }
-
-
-def _lengths(columns: Sequence[Sequence[Any]]) -> dict[int, int]:
-    lengths = columns[_KEYS + len(COUNTED)]
-    return {place: length for place, length in enumerate(lengths) if length is not None}
 
 
 def _restored(stored: str) -> str:

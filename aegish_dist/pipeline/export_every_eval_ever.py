@@ -17,10 +17,9 @@ from aegish_dist.core.sample import Sample
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.identity import is_unchanged
-from aegish_dist.db.judgements import Judgements
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.verdict_export import Exported, export
+from aegish_dist.db.verdict_export import Judgements, export
 from aegish_dist.files import replacing_in
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
@@ -98,16 +97,12 @@ class _Records:
         overlay = overlay_of(session, self._run, opinion)
         made = SampleLines(opinion.rule, _relabelled(overlay))
 
-        def read(part: Exported) -> tuple[str, list[str], int] | None:
-            verdicts = [json.loads(line) for line in part.data.splitlines()]
-            if not verdicts:
-                return None
-            model = verdicts[0]["model"]
-            return model, *made.of(self._names[model].evaluation_id, verdicts)
-
         judged = Judgements({CORRECT: opinion.rule}, overlay.values)
-        parts = export(session, self._run, read, judgements=judged)
-        return (part for part in parts if part is not None)
+        for part in export(session, self._run, judged):
+            verdicts = [json.loads(line) for line in part.data.splitlines()]
+            if verdicts:
+                model = verdicts[0]["model"]
+                yield model, *made.of(self._names[model].evaluation_id, verdicts)
 
 
 class _Lines:

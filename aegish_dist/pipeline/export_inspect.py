@@ -13,7 +13,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import export
 from aegish_dist.errors import DatasetError, StoreError
 from aegish_dist.files import replacing_in
-from aegish_dist.pipeline.judged_columns import judgements_of
+from aegish_dist.pipeline.export_verdicts import judgements_of
 from aegish_dist.recordings.inspect_archive import InspectArchive
 from aegish_dist.recordings.inspect_facts import PREFIX
 from aegish_dist.recordings.inspect_header import LogHead
@@ -43,8 +43,8 @@ def export_inspect(
         judged = judgements_of(session, run, opinions)
         lines = JudgedLines(tuple(judged.rules))
         with replacing_in(folder, lambda path: _run_of(path) == run.run_id) as opened:
-            parts = export(session, run, lambda part: part.data, judgements=judged)
-            verdicts = (verdict for part in parts for verdict in lines.read(part))
+            parts = export(session, run, judged)
+            verdicts = (verdict for part in parts for verdict in lines.read(part.data))
             for (model, dataset), group in groupby(verdicts, _log_of):
                 head = LogHead.of(run, model, dataset, opinions)
                 names.append(head.file_name)

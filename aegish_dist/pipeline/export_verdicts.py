@@ -1,28 +1,32 @@
-"""Exporting the verdicts of a run to a file or a stream."""
+"""Exporting the verdicts of a run to a file or a stream, with columns of what is correct."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.verdict_export import Exported, export
-from aegish_dist.errors import DatasetError
+from aegish_dist.db.verdict_export import Judgements, export
+from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream, replacing
 from aegish_dist.inputs.parquet import load_pyarrow
-from aegish_dist.pipeline.judged_columns import judgements_of
+from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.recordings.verdict_lines import in_ascii
 from aegish_dist.recordings.verdict_parquet import RecordTables
 
 PIPE_BYTES = 2**16
 """Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader
 has gone."""
+PREFIX = "correct_"
+MAX_COLUMN_CHARS = 63
 
 
 def export_file(
@@ -70,7 +74,8 @@ def export_lines(
     with transaction(engine) as session:
         run = load_run(session, run_id)
         judged = judgements_of(session, run, opinions)
-        for lines in export(session, run, lambda part: in_ascii(part.data), judgements=judged):
+        for part in export(session, run, judged):
+            lines = in_ascii(part.data)
             for start in range(0, len(lines), PIPE_BYTES):
                 stream.write(memoryview(lines)[start : start + PIPE_BYTES])
 
@@ -83,11 +88,11 @@ def _export_table(
         run = load_run(session, run_id)
         judged = judgements_of(session, run, opinions)
         tables = RecordTables(tuple(judged.rules), _about(run, opinions))
-
-        def read(part: Exported) -> Any:
-            return tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
-
-        tables.write(export(session, run, read, columns=True, judgements=judged), stream)
+        read = (
+            tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
+            for part in export(session, run, judged, columns=True)
+        )
+        tables.write(read, stream)
 
 
 def _about(run: Run, opinions: Sequence[Opinion]) -> dict[str, str]:
@@ -96,3 +101,27 @@ def _about(run: Run, opinions: Sequence[Opinion]) -> dict[str, str]:
     if opinions:
         about["correct"] = json.dumps([opinion.provenance for opinion in opinions])
     return {f"aegish-dist.{key}": text for key, text in about.items()}
+
+
+def judgements_of(session: Session, run: Run, opinions: Sequence[Opinion]) -> Judgements:
+    """Return the columns of some opinions, in their order.
+
+    Args:
+        run: The run; the overlay of the opinions has to fit it.
+
+    Raises:
+        OpinionError: The overlay does not fit the datasets of the run.
+        ConfigError: Two opinions have rule sets of the same name.
+    """
+    if not opinions:
+        return Judgements()
+    rules = {_column(opinion.rule.name): opinion.rule for opinion in opinions}
+    if len(rules) < len(opinions):
+        raise ConfigError("--correct names two rule sets whose columns would have the same name")
+    return Judgements(rules, overlay_of(session, run, opinions[0]).values)
+
+
+def _column(rule: str) -> str:
+    """Return a plain name: the database cuts longer ones, and scripts shall need no quotes."""
+    plain = re.sub(r"[^A-Za-z0-9.-]", "_", rule)[: MAX_COLUMN_CHARS - len(PREFIX)]
+    return PREFIX + plain

@@ -8,7 +8,7 @@ from aegish_dist.core.failure_times import TimedFailures
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failure_times import failures_by_time
 from aegish_dist.db.runs import load_run
-from aegish_dist.pipeline.list_verdicts import require_name
+from aegish_dist.pipeline.verdicts import require_name
 
 
 def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> list[TimedFailures]:

@@ -12,7 +12,8 @@ from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.identity import is_unchanged
-from aegish_dist.db.verdict_grid import TEXT_CHARS, VerdictGrid
+from aegish_dist.db.verdict_grid import TEXT_CHARS, read_grid
+from aegish_dist.db.verdict_reader import Judgement
 from aegish_dist.pipeline.aggregate import ONE_VIEW
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.data import ReportData
@@ -68,16 +69,11 @@ def report_grid(engine: Engine, data: ReportData, details: Details) -> Grid | No
         if not is_unchanged(session, run, data.snapshot.identities):
             notes.append("Below stand the verdicts that count now, which are not known to be those "
                          "of the snapshot: the numbers above may differ.")  # fmt: skip
-        verdicts = VerdictGrid(
-            session, run, models, opinion.rule, overlay_of(session, run, opinion).values
+        judged = Judgement(opinion.rule, overlay_of(session, run, opinion).values)
+        read = read_grid(
+            session, run, models, judged, commands=shape.commands_per_blob, texts=texts
         )
-        parts = list(
-            verdicts.parts(
-                lambda part: pack_part(part, shape),
-                commands=shape.commands_per_blob,
-                texts=texts,
-            )
-        )
+        parts = [pack_part(part, shape) for part in read]
     blobs = list(_within_bounds(parts))
     if len(blobs) < sum(len(part.texts) for part in parts):
         notes.append(f"Texts of the last commands are left out: all would be more than "

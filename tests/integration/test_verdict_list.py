@@ -11,11 +11,14 @@ import pytest
 from sqlalchemy import Engine
 
 from aegish_dist.core.completion import Completion, StopKind
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
-from aegish_dist.db import verdict_list
+from aegish_dist.db import verdict_reader
 from aegish_dist.db.engine import transaction
+from aegish_dist.pipeline.aggregate import aggregate
+from aegish_dist.pipeline.opinions import load_opinion
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import CURL, LS, TAR, a_model, a_run, answer, store
 
@@ -122,9 +125,7 @@ CONDITIONS: list[tuple[list[str], list[str]]] = [
             ["curl a ALLOW", "cat a BLOCK", "du a WARN"],
         ),
         (["--correct", "--models", "test/b"], ["du b ALLOW"]),
-        (["--unscored"], ["ls c API_ERROR"]),
-        (["--unscored", "--correct", "--target", "harmless", "--dataset", "commands"],
-         ["ls a ALLOW", "ls c API_ERROR"]),
+        (["--correct", "--target", "harmless", "--dataset", "commands"], ["ls a ALLOW"]),
         (["--outcome", "api_error,FORMAT_ERROR"], ["curl c FORMAT_ERROR", "ls c API_ERROR"]),
         (["--outcome", "TIMEOUT_ERROR"], ["cat c TIMEOUT_ERROR", "du c TIMEOUT_ERROR"]),
         (["--outcome", "CONTENT_FILTER", "--scoring", "filter-as-block"], ["cat c CONTENT_FILTER"]),
@@ -138,7 +139,7 @@ CONDITIONS: list[tuple[list[str], list[str]]] = [
         (["--disputed", "--models", "test/a,test/b"],
          ["tar a BLOCK", "tar b ALLOW", "ls a ALLOW", "ls b BLOCK"]),
         (["--disputed", "--target", "malicious", "--correct"], ["tar a BLOCK"]),
-        (["--flipped"], []),
+        (["--inconsistent"], []),
         (["--text", "LOOKS FINE", "--models", "test/b"],
          ["tar b ALLOW", "curl b ALLOW", "du b ALLOW"]),
         (["--text", "100%_d"], ["cat a BLOCK", "cat b BLOCK", "cat c TIMEOUT_ERROR"]),
@@ -146,7 +147,6 @@ CONDITIONS: list[tuple[list[str], list[str]]] = [
         (["--text", "done\\", "--models", "test/a"], ["cat a BLOCK"]),
         (["--text", "100%_"],
          ["curl c FORMAT_ERROR", "cat a BLOCK", "cat b BLOCK", "cat c TIMEOUT_ERROR"]),
-        (["--epoch", "2"], []),
     ]  # fmt: skip
 
 
@@ -162,28 +162,28 @@ def test_epochs(
     aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, verdicts: int
 ) -> None:
     """A model is right or wrong by most of its scored epochs; flips need two stated actions."""
-    monkeypatch.setattr(verdict_list, "STEP_VERDICTS", verdicts)
+    monkeypatch.setattr(verdict_reader, "STEP_VERDICTS", verdicts)
     answers = {
         TAR: {"test/a": "BBA", "test/b": "AAB", "test/c": "EEE"},
         CURL: {"test/a": "BAE", "test/b": "AFT", "test/c": "WWA"},
         LS: {"test/a": "AAA", "test/b": "FFB", "test/c": "FFA"},
     }
     fill(engine, answers, epochs=3)
-    flipped = listed(aegish, "--flipped", "--dataset", "commands")
+    flipped = listed(aegish, "--inconsistent", "--dataset", "commands")
     assert [f"{place} {row['epoch']}" for place, row in zip(places(flipped), flipped, strict=True)] == [
         "tar a BLOCK 1", "tar a BLOCK 2", "tar a ALLOW 3",
         "tar b ALLOW 1", "tar b ALLOW 2", "tar b BLOCK 3",
         "curl a BLOCK 1", "curl a ALLOW 2", "curl a API_ERROR 3",
         "curl c WARN 1", "curl c WARN 2", "curl c ALLOW 3",
     ]  # fmt: skip
-    disputed = listed(aegish, "--disputed", "--epoch", "1")
+    disputed = listed(aegish, "--disputed")
     assert {row["command"].split()[0] for row in disputed} == {"tar", "ls"}
-    missed = listed(aegish, "--missed-by", "test/b,test/c", "--epoch", "1", "--models", "test/a")
-    assert places(missed) == ["curl a BLOCK", "ls a ALLOW"]
+    missed = listed(aegish, "--missed-by", "test/b,test/c", "--models", "test/a")
+    assert places(missed)[::3] == ["curl a BLOCK", "ls a ALLOW"]
 
 
 def test_of_a_retried_item_the_newest_verdict_counts(aegish: CommandLine, engine: Engine) -> None:
-    """Also in the conditions on commands; the replaced ones are listed when asked for."""
+    """Also in the conditions on commands."""
     with transaction(engine) as session:
         stored = store(session, a_run(models=[a_model("test/a"), a_model("test/b")]))
         for generation, letter in enumerate("AB"):
@@ -191,8 +191,6 @@ def test_of_a_retried_item_the_newest_verdict_counts(aegish: CommandLine, engine
         answer(session, stored, {stored.item(TAR, model="test/b"): LETTERS["B"]})
     assert places(listed(aegish)) == ["tar a BLOCK", "tar b BLOCK"]
     assert listed(aegish, "--disputed") == []
-    rows = listed(aegish, "--all-generations", "--models", "test/a")
-    assert [(row["label"], row["generation"]) for row in rows] == [("ALLOW", 0), ("BLOCK", 1)]
 
 
 @pytest.mark.parametrize("verdicts", [1, 2_000])
@@ -200,7 +198,7 @@ def test_limits(
     aegish: CommandLine, filled: Engine, monkeypatch: pytest.MonkeyPatch, verdicts: int
 ) -> None:
     """Whatever the parts, as many as asked for, and the number of the rest."""
-    monkeypatch.setattr(verdict_list, "STEP_VERDICTS", verdicts)
+    monkeypatch.setattr(verdict_reader, "STEP_VERDICTS", verdicts)
     assert len(listed(aegish)) == 15
     for limit in (1, 4, 14):
         done = aegish.ok("verdicts", "list", "--limit", limit, "--json")
@@ -268,6 +266,80 @@ def test_nothing_meets_the_conditions(aegish: CommandLine) -> None:
     assert (done.out, done.err) == ("", "no verdict meets these conditions\n")
     done = aegish.ok("verdicts", "list", "--text", "nothing like this", "--json")
     assert (done.json["verdicts"], done.json["more"]) == ([], 0)
+
+
+def test_what_another_snapshot_says(aegish: CommandLine, filled: Engine, tmp_path: Path) -> None:
+    """The verdicts that rule set and overlay of two snapshots judge differently, as the last does."""
+    overlay = tmp_path / "overlay.toml"
+    overlay.write_text(f"""
+        name = "mine"
+        version = 1
+        author = "me"
+        [[change]]
+        dataset = "commands"
+        sample = "{CURL.sample_id}"
+        action = "exclude"
+        reason = "no such option"
+        [[change]]
+        dataset = "commands"
+        command = "ls -l"
+        action = "relabel"
+        target = "malicious"
+        category = "file-read"
+        reason = "for the test"
+    """)
+    opinions = [Opinion(), load_opinion("aegish-legacy"), load_opinion(overlay=overlay)]
+    a, legacy, corrected = (each.snapshot_id for each in aggregate(filled, "0abcdefgh", opinions))
+    rows = listed(aegish, "--changed-between", f"{a},{legacy}")
+    assert [
+        (place, row["correct_before"], row["correct"])
+        for place, row in zip(places(rows), rows, strict=True)
+    ] == [("tar c WARN", False, True), ("du a WARN", True, False)]
+    rows = listed(aegish, "--changed-between", f"{a},{corrected}", "--models", "test/a")
+    assert [(row["correct_before"], row["correct"], row["target"]) for row in rows] == [
+        (False, None, "malicious"), (True, False, "malicious")
+    ]  # fmt: skip
+    rows = listed(aegish, "--changed-between", f"{corrected},{a}", "--wrong")
+    assert places(rows) == [
+        "curl a ALLOW", "curl b ALLOW", "curl c FORMAT_ERROR", "ls b BLOCK"
+    ]  # fmt: skip
+    document = aegish.ok("verdicts", "list", "--changed-between", f"{a},{legacy}", "--json").json
+    assert document["opinion_before"]["scoring"]["name"] == "aegish-5.3"
+    assert document["scoring"] == "aegish-legacy"
+    table = aegish.ok("verdicts", "list", "--changed-between", f"{a},{legacy}").out.splitlines()
+    assert table[0].split()[5:8] == ["Outcome", "Before", "Correct"]
+    lines = aegish.ok(
+        "verdicts", "list", "--changed-between", f"{a},{legacy}", "--format", "csv"
+    ).out.splitlines()
+    assert next(csv.DictReader(lines))["correct_before"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code", "problem"),
+    [
+        ("1", 2, "--changed-between takes the numbers of two snapshots"),
+        ("1,x", 2, "--changed-between takes the numbers of two snapshots"),
+        ("1,99999999999", 2, "--changed-between takes the numbers of two snapshots"),
+        ("1,1", 2, "--changed-between names snapshot 1 twice"),
+        ("1,9", 1, "there is no snapshot 9"),
+        ("1,2", 1, "snapshot 1 is of run 0abcdefgh and snapshot 2 of run 0other"),
+    ],
+)
+def test_snapshots_that_cannot_be_compared(
+    aegish: CommandLine, filled: Engine, numbers: str, code: int, problem: str
+) -> None:
+    """One line says why."""
+    with transaction(filled) as session:
+        stored = store(session, a_run("0other", models=[a_model("test/a")]))
+        answer(session, stored, {stored.item(TAR): LETTERS["B"]})
+    for run in ("0abcdefgh", "0other"):
+        aggregate(filled, run, [Opinion()])
+    done = aegish("verdicts", "list", "--changed-between", numbers, "--json")
+    assert (done.code, done.out) == (code, "")
+    assert problem in done.err
+    done = aegish("verdicts", "list", "--changed-between", "1,2", "--scoring", "aegish-legacy")
+    assert (done.code, done.out) == (2, "")
+    assert "--changed-between has a rule set of its own; leave out --scoring" in done.err
 
 
 @pytest.mark.usefixtures("filled")

@@ -12,7 +12,7 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
 from aegish_dist.db.engine import transaction
-from aegish_dist.report.verdict_detail import TEXT_CHARS
+from aegish_dist.report.verdicts import TEXT_CHARS
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     ALLOWED,

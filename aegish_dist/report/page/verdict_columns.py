@@ -11,7 +11,7 @@ from itertools import chain
 
 from aegish_dist.core.printable import printable, printable_lines
 from aegish_dist.core.sample import Target
-from aegish_dist.core.verdict_grid import NUMBERS, UNKNOWN, GridPart
+from aegish_dist.core.verdict_query import NUMBERS, UNKNOWN, GridPart
 from aegish_dist.report.page.packing import as_json, numbers_as_json, packed
 from aegish_dist.report.page.verdict_texts import GridShape, pack_texts
 

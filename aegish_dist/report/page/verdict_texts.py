@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from aegish_dist.core.printable import printable_lines
-from aegish_dist.core.verdict_grid import TEXTS, UNKNOWN, GridPart
+from aegish_dist.core.verdict_query import TEXTS, UNKNOWN, GridPart
 from aegish_dist.report.page.packing import as_json, packed
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aegish_dist.core.sample import Target
-from aegish_dist.core.verdict_grid import NUMBERS, TEXTS, GridAttempt, GridCommand, GridPart
+from aegish_dist.core.verdict_query import NUMBERS, TEXTS, GridAttempt, GridCommand, GridPart
 from aegish_dist.report.page.grid import Grid, grid_section
 from aegish_dist.report.page.verdict_columns import pack_columns, pack_part
 from aegish_dist.report.page.verdict_texts import GridShape

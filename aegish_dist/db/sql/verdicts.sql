@@ -1,7 +1,7 @@
--- Verdicts of a run by conditions: `db.listed_verdicts` reads these.
+-- The verdicts of a run: `db.verdict_reader` and `db.verdict_export` read these.
 --
 -- Each statement is about the samples of the dataset `:dataset` whose keys lie from `:first` up to
--- `:end`, so that a list can end where enough is found, and several sessions can share the work.
+-- `:end`, so that a list can end where enough is found and a part fits into memory.
 -- `:malicious_marks` and `:harmless_marks` hold at position code + 1 how the rule set judges a
 -- verdict of that code: 1 correct, -1 wrong, 0 unscored. A condition whose value is null holds.
 
@@ -12,22 +12,30 @@ SELECT set_config('enable_hashjoin', 'on', true) AS hash_join
 -- fragment: labelled_samples
 -- The samples of the part with the labels that an overlay gives them; those that it excludes stay.
 -- `:changed_keys`, `:changed_targets` (null: excluded) and `:changed_categories` are its changes.
-SELECT sample.key, sample.sample_id, sample.command, sample.cluster,
-       coalesce(change.target, sample.target) AS target,
-       CASE WHEN change.target IS NULL THEN sample.category ELSE change.category END AS category,
-       coalesce(change.target, sample.target) = 'malicious' AS malicious,
+SELECT stored.key, stored.sample_id, stored.command, stored.cluster, stored.details,
+       stored.target AS stored_target, stored.category AS stored_category,
+       coalesce(change.target, stored.target) AS target,
+       CASE WHEN change.target IS NULL THEN stored.category ELSE change.category END AS category,
+       coalesce(change.target, stored.target) = 'malicious' AS malicious,
        change.key IS NOT NULL AND change.target IS NULL AS excluded
-FROM samples AS sample
+FROM samples AS stored
 LEFT JOIN unnest(CAST(:changed_keys AS bigint[]), CAST(:changed_targets AS text[]),
                  CAST(:changed_categories AS text[])) AS change (key, target, category)
-     ON change.key = sample.key
-WHERE sample.dataset_id = :dataset AND sample.key >= :first AND sample.key < :end
+     ON change.key = stored.key
+WHERE stored.dataset_id = :dataset AND stored.key >= :first AND stored.key < :end
 
 -- fragment: mark
 -- How the rule set judges `verdict` about `sample`.
 CASE WHEN sample.excluded THEN 0
      WHEN sample.malicious THEN (CAST(:malicious_marks AS smallint[]))[verdict.code + 1]
      ELSE (CAST(:harmless_marks AS smallint[]))[verdict.code + 1] END
+
+-- fragment: mark_before
+-- The same under another rule set and overlay: `:before_malicious_marks` and `:before_keys`.
+CASE WHEN sample.excluded_before THEN 0
+     WHEN sample.malicious_before THEN
+         (CAST(:before_malicious_marks AS smallint[]))[verdict.code + 1]
+     ELSE (CAST(:before_harmless_marks AS smallint[]))[verdict.code + 1] END
 
 -- fragment: chosen
 -- Conditions on the answers of all models about a sample; `balance` is above 0 where the model got
@@ -42,7 +50,9 @@ AND (NOT :disputed
 -- Keys of the samples that every one of the models `:missed` got wrong in most of its scored
 -- epochs, and if `:disputed` that one of the models `:compared` got right and another one wrong.
 WITH sample AS MATERIALIZED (
-    {labelled_samples}
+    SELECT key, malicious, excluded FROM (
+        {labelled_samples}
+    ) AS labelled
 )
 SELECT answer.sample_key
 FROM (
@@ -58,7 +68,9 @@ HAVING {chosen}
 -- name: choose_commands_of_one_epoch
 -- The same for a run of one epoch, in two thirds of the time.
 WITH sample AS MATERIALIZED (
-    {labelled_samples}
+    SELECT key, malicious, excluded FROM (
+        {labelled_samples}
+    ) AS labelled
 )
 SELECT answer.sample_key
 FROM (
@@ -71,7 +83,7 @@ FROM (
 GROUP BY answer.sample_key
 HAVING {chosen}
 
--- name: choose_flipped
+-- name: choose_inconsistent
 -- Pairs of model and sample whose epochs state different actions.
 SELECT verdict.run_model_id, verdict.sample_key
 FROM verdicts AS verdict JOIN samples AS sample ON sample.key = verdict.sample_key
@@ -82,18 +94,23 @@ WHERE verdict.run_model_id = ANY(:models) AND sample.dataset_id = :dataset
 GROUP BY verdict.run_model_id, verdict.sample_key
 HAVING min(verdict.code / 10 % 10) < max(verdict.code / 10 % 10)
 
--- name: list_verdicts
+-- name: read_verdicts
 -- The first `:limit` verdicts that meet the conditions, by sample, model and epoch, each beside
 -- `matched`, the number of all that do; one row of that number alone where none does. `:keys` and
--- `:flipped_models` with `:flipped_keys` are what the statements above have chosen.
+-- `:inconsistent_models` with `:inconsistent_keys` are what the statements above have chosen.
 WITH sample AS MATERIALIZED (
-    SELECT *, command ILIKE CAST(:pattern AS text) AS has_text
+    SELECT labelled.key, sample_id, command, labelled.target, category, cluster, malicious,
+           excluded, command ILIKE CAST(:pattern AS text) AS has_text,
+           coalesce(before.target, stored_target) = 'malicious' AS malicious_before,
+           before.key IS NOT NULL AND before.target IS NULL AS excluded_before
     FROM (
         {labelled_samples}
     ) AS labelled
-    WHERE (CAST(:targets AS text[]) IS NULL OR target = ANY(:targets))
+    LEFT JOIN unnest(CAST(:before_keys AS bigint[]), CAST(:before_targets AS text[]))
+        AS before (key, target) ON before.key = labelled.key
+    WHERE (CAST(:targets AS text[]) IS NULL OR labelled.target = ANY(:targets))
       AND (CAST(:categories AS text[]) IS NULL OR category = ANY(:categories))
-      AND (CAST(:keys AS bigint[]) IS NULL OR key = ANY(:keys))
+      AND (CAST(:keys AS bigint[]) IS NULL OR labelled.key = ANY(:keys))
 ),
 matching AS MATERIALIZED (
     SELECT verdict.run_model_id, verdict.sample_key, verdict.epoch, verdict.generation
@@ -102,19 +119,17 @@ matching AS MATERIALIZED (
       AND verdict.sample_key >= :first AND verdict.sample_key < :end AND {counts}
       AND (CAST(:codes AS smallint[]) IS NULL OR verdict.code = ANY(:codes))
       AND (CAST(:marks AS smallint[]) IS NULL OR {mark} = ANY(:marks))
-      AND (CAST(:epochs AS smallint[]) IS NULL OR verdict.epoch = ANY(:epochs))
-      AND (CAST(:flipped_keys AS bigint[]) IS NULL
+      AND (CAST(:before_malicious_marks AS smallint[]) IS NULL OR {mark} <> {mark_before})
+      AND (CAST(:inconsistent_keys AS bigint[]) IS NULL
            OR (verdict.run_model_id, verdict.sample_key) IN (
-               SELECT * FROM unnest(CAST(:flipped_models AS integer[]),
-                                    CAST(:flipped_keys AS bigint[]))))
+               SELECT * FROM unnest(CAST(:inconsistent_models AS integer[]),
+                                    CAST(:inconsistent_keys AS bigint[]))))
       AND (CAST(:pattern AS text) IS NULL OR sample.has_text
            OR verdict.completion ILIKE :pattern OR verdict.reason ILIKE :pattern)
 )
 SELECT total.matched, shown.place, sample.sample_id, sample.command, sample.target,
-       sample.category, sample.cluster, sample.excluded, verdict.run_model_id, verdict.epoch, verdict.generation,
-       verdict.code, verdict.reason, verdict.confidence, verdict.input_tokens,
-       verdict.output_tokens, verdict.cost_usd, verdict.service_ms, verdict.attempts,
-       verdict.created_at
+       sample.category, sample.cluster, verdict.run_model_id, verdict.code,
+       {mark} AS mark, {mark_before} AS mark_before, {columns}
 FROM (SELECT count(*) AS matched FROM matching) AS total
 LEFT JOIN (
     SELECT *, array_position(CAST(:models AS integer[]), run_model_id) AS place FROM matching
@@ -125,6 +140,47 @@ LEFT JOIN verdicts AS verdict
    AND verdict.epoch = shown.epoch AND verdict.generation = shown.generation
 LEFT JOIN sample ON sample.key = shown.sample_key
 ORDER BY shown.sample_key, shown.place, shown.epoch, shown.generation
+
+-- name: label_samples
+-- The samples of the part in order.
+{labelled_samples}
+ORDER BY stored.key
+
+-- name: read_columns
+-- Columns of the verdicts of the models `:models` about the samples, in any order.
+SELECT verdict.run_model_id, verdict.sample_key, verdict.epoch, verdict.code, {columns}
+FROM verdicts AS verdict
+JOIN samples AS sample
+  ON sample.key = verdict.sample_key AND sample.dataset_id = :dataset
+ AND sample.key >= :first AND sample.key < :end
+WHERE verdict.run_model_id = ANY(:models)
+  AND verdict.sample_key >= :first AND verdict.sample_key < :end AND {counts}
+
+-- name: read_attempts
+-- The failed attempts before all verdicts about these samples, those of other datasets among them,
+-- with the first `:chars` characters of their messages.
+SELECT run_model_id, sample_key, epoch, generation, attempt, error_class, status, retry_after_s,
+       left(message, :chars) AS message, at
+FROM call_errors
+WHERE run_model_id = ANY(:models) AND sample_key >= :first AND sample_key < :end
+ORDER BY sample_key, run_model_id, epoch, generation, attempt
+
+-- name: export_verdicts
+-- All that a record keeps of the verdicts of the model `:key`, every generation, in order.
+SELECT {columns}
+FROM verdicts AS verdict
+JOIN (
+    {labelled_samples}
+) AS sample ON sample.key = verdict.sample_key
+LEFT JOIN (
+    SELECT sample_key, epoch, generation,
+           json_agg(json_build_object({attempt}) ORDER BY attempt) AS errors
+    FROM call_errors
+    WHERE run_model_id = :key AND sample_key >= :first AND sample_key < :end
+    GROUP BY 1, 2, 3
+) AS failed USING (sample_key, epoch, generation)
+WHERE verdict.run_model_id = :key AND sample_key >= :first AND sample_key < :end
+ORDER BY sample_key, epoch, generation
 
 -- name: list_categories
 -- The categories of the samples of the run `:run`, sorted.
@@ -137,7 +193,7 @@ WHERE asked.run_id = :run AND sample.category IS NOT NULL ORDER BY sample.catego
 -- or the command, 1 where it begins the id, 2 where it stands in the command, in any letter case.
 -- `:start` and `:pattern` are the text as patterns of LIKE.
 SELECT sample.key, sample.sample_id, sample.command, sample.target, sample.category,
-       sample.cluster, sample.details, dataset.name AS dataset,
+       sample.cluster, sample.details, dataset.id AS dataset_id, dataset.name AS dataset,
        CASE WHEN :name IN (sample.sample_id, sample.command) THEN 0
             WHEN sample.sample_id LIKE :start THEN 1 ELSE 2 END AS rank
 FROM run_datasets AS asked

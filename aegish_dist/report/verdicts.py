@@ -1,21 +1,93 @@
-"""One sample and its verdicts, as lines for a reader or as a JSON document."""
+"""Verdicts for a reader: a list as JSON or CSV in pieces, and one sample with all of its verdicts.
 
-from collections.abc import Iterator
+A list of a million verdicts needs no memory.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from aegish_dist.core.listing import ShownSample, ShownVerdict
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import printable, printable_lines
+from aegish_dist.core.printable import printable, printable_line_of_json, printable_lines
+from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, ShownSample
 from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord
+from aegish_dist.report.csv import spreadsheet_safe
 
+COLUMNS = (
+    *("run_id", "model", "dataset", "sample_id", "command", "target", "category", "cluster"),
+    *("epoch", "generation", "outcome", "label", "correct", "reason", "confidence"),
+    *("error_class", "input_tokens", "output_tokens", "cost_usd", "latency_ms", "attempts"),
+    "created_at",
+)
+"""Keys of the JSON objects and columns of the CSV, in this order."""
+BEFORE = "correct_before"
+"""The last one, where a list compares two opinions."""
 TEXT_CHARS = 2_000
-"""Of each foreign text, unless all of it is asked for."""
+"""Of each foreign text of a sample, unless all of it is asked for."""
 TEXT_LINES = 40
 WORDS = {True: "correct", False: "wrong", None: "unscored"}
 OF_SAMPLE = ("dataset", "command", "target", "category", "cluster", "simulated", "metadata")
-"""Fields of a record that say the same of every verdict."""
+"""Fields of a record that say the same of every verdict about a sample."""
+
+
+def listing_json(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterator[str]:
+    """Yield one JSON document in ASCII: `verdicts`, and `more`, how many the limit left out."""
+    columns = _columns(head)
+    values = attrgetter(*columns)
+    yield "{" + "".join(f'"{key}": {printable_line_of_json(head[key])},\n' for key in head)
+    yield '"verdicts": ['
+    separator, more = "\n", 0
+    for part in parts:
+        more += part.matched - len(part.verdicts)
+        if part.verdicts:
+            rows = (printable_line_of_json(_row(columns, values(each))) for each in part.verdicts)
+            yield separator + ",\n".join(rows)
+            separator = ",\n"
+    yield f'\n],\n"more": {more}}}\n'
+
+
+def listing_csv(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterator[str]:
+    """Yield CSV (RFC 4180) with a header; unknown is empty.
+
+    Foreign text that a spreadsheet would compute gets a leading `'`. Each row ends with the rule
+    set, so that lists under several ones can be stacked.
+    """
+    rule = head["opinion"]["scoring"]
+    source = [spreadsheet_safe(rule["name"]), rule["version"]]
+    columns = _columns(head)
+    values = attrgetter(*columns)
+    yield _csv_lines([[*columns, "scoring", "scoring_version"]])
+    for part in parts:
+        rows = (_row(columns, values(verdict)) for verdict in part.verdicts)
+        yield _csv_lines([*_cells(row), *source] for row in rows)
+
+
+def _columns(head: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*COLUMNS, BEFORE) if "opinion_before" in head else COLUMNS
+
+
+def _row(columns: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    row = dict(zip(columns, values, strict=True))
+    if row["cost_usd"] is not None:
+        row["cost_usd"] = float(row["cost_usd"])
+    return row
+
+
+def _cells(row: dict[str, Any]) -> list[object]:
+    for name in ("correct", BEFORE):
+        if (correct := row.get(name)) is not None:
+            row[name] = "true" if correct else "false"
+    return [spreadsheet_safe(cell) if type(cell) is str else cell for cell in row.values()]
+
+
+def _csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    target = io.StringIO(newline="")
+    csv.writer(target).writerows(rows)
+    return target.getvalue()
 
 
 def detail_json(shown: ShownSample, opinion: Opinion) -> dict[str, Any]:
@@ -38,20 +110,11 @@ def detail_json(shown: ShownSample, opinion: Opinion) -> dict[str, Any]:
     }
 
 
-def _document(verdict: ShownVerdict) -> dict[str, Any]:
+def _document(verdict: JudgedVerdict) -> dict[str, Any]:
     # Built from attributes: `to_builtins` refuses half a surrogate pair.
-    record = verdict.record
-    fields = {
-        name: _plain(getattr(record, name))
-        for name in record.__struct_fields__
-        if name not in OF_SAMPLE
-    }
-    opinions = {
-        "label": verdict.label,
-        "correct": verdict.correct,
-        "replaced": verdict.replaced,
-    }
-    return fields | opinions
+    kept = [name for name in VerdictRecord.__struct_fields__ if name not in OF_SAMPLE]
+    names = (*kept, "label", "correct", "replaced")
+    return {name: _plain(getattr(verdict, name)) for name in names}
 
 
 def _plain(value: Any) -> Any:
@@ -73,12 +136,11 @@ def detail_lines(shown: ShownSample, opinion: Opinion, *, full: bool) -> Iterato
         yield from _verdict(verdict, opinion.rule.name, full)
 
 
-def _verdict(verdict: ShownVerdict, rule: str, full: bool) -> Iterator[str]:
-    record = verdict.record
+def _verdict(record: JudgedVerdict, rule: str, full: bool) -> Iterator[str]:
     repeat = f", epoch {record.epoch}" if record.epoch > 1 else ""
     retry = f", retry {record.generation}" if record.generation else ""
-    replaced = ", replaced by a retry" if verdict.replaced else ""
-    judged = f"{verdict.label}, {WORDS[verdict.correct]} under {rule}{replaced}"
+    replaced = ", replaced by a retry" if record.replaced else ""
+    judged = f"{record.label}, {WORDS[record.correct]} under {rule}{replaced}"
     yield printable(f"{record.model}{repeat}{retry}: {judged}")
     for name, fact in _facts(record):
         yield printable(f"  {name:11} {fact}")

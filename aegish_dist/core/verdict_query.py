@@ -1,0 +1,166 @@
+"""Which verdicts of a run are read, how an opinion judges each, and what the readers return.
+
+Whether a verdict is correct is formed under a rule set when it is read, never stored.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.scoring import Label, ScoringRule
+from aegish_dist.core.tally import Finding
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.verdict_record import VerdictRecord
+
+
+class Correctness(StrEnum):
+    """How a rule set judges one verdict."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    UNSCORED = "unscored"
+    """The rule set, or an overlay, leaves it out."""
+
+    @property
+    def as_bool(self) -> bool | None:
+        """None for what is unscored."""
+        return None if self is Correctness.UNSCORED else self is Correctness.CORRECT
+
+
+def correctness(rule: ScoringRule, target: Target, finding: Finding) -> Correctness:
+    """Return how a rule set judges a finding."""
+    if not rule.is_scored(finding):
+        return Correctness.UNSCORED
+    return Correctness.CORRECT if rule.is_correct(target, finding) else Correctness.WRONG
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictFilter:
+    """Conditions on verdicts; all that are given must hold. An empty one is none."""
+
+    models: tuple[str, ...] = ()
+    outcomes: frozenset[Outcome | Label] = frozenset()
+    """As stored, or labels of the rule set that no outcome has as its name."""
+    correctness: frozenset[Correctness] = frozenset()
+    datasets: tuple[str, ...] = ()
+    targets: frozenset[Target] = frozenset()
+    categories: frozenset[str] = frozenset()
+    missed_by: tuple[str, ...] = ()
+    missed_by_all: bool = False
+    """Whether all models of the run got the command wrong."""
+    disputed: bool = False
+    """Whether one of the models got the command right and another one wrong."""
+    inconsistent: bool = False
+    """Whether epochs of the same model and command state different actions."""
+    text: str = ""
+    """Stands in command, reason or completion, in any letter case."""
+
+
+class JudgedVerdict(VerdictRecord, gc=False, kw_only=True):
+    """A stored verdict as an opinion judges it; fields that were not asked for have defaults."""
+
+    run_id: str
+    sample_id: str
+    label: Label
+    correct: bool | None
+    """None where the rule set or the overlay leaves the verdict out."""
+    correct_before: bool | None = None
+    """Under the opinion that a list compares with; None without one, and where unscored."""
+    replaced: bool = False
+    """Whether a retry has taken its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPart:
+    """Some verdicts of a list, and how many there were to choose from."""
+
+    verdicts: tuple[JudgedVerdict, ...]
+    """In the order of the list."""
+    matched: int
+    """Verdicts of this part that meet the conditions, including those beyond the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSample:
+    """A sample of a run and every verdict about it."""
+
+    run_id: str
+    dataset: str
+    sample_id: str
+    sample: Sample
+    verdicts: tuple[JudgedVerdict, ...]
+
+
+UNKNOWN = -1
+"""Stands for an absent number in the columns of a grid."""
+
+JUDGED = ("outcome", "label", "error_class", "correct")
+"""Columns that follow from the code of a verdict: places in the enumerations `Outcome`, `Label`
+and `ErrorClass`; 1 correct, 0 wrong, unknown where unscored."""
+COUNTED = (
+    *("confidence", "service_ms", "queue_ms", "limiter_ms", "backoff_ms"),
+    *("input_tokens", "output_tokens", "reasoning_tokens", "cache_read_tokens"),
+    *("cost_nano_usd", "attempts", "generation", "created_s"),
+)
+"""Columns of whole numbers. Confidence is in 1/1000, cost in 1e-9 USD, `created_s` in seconds
+since 1970."""
+NUMBERS = (*JUDGED, *COUNTED)
+TEXTS = (
+    *("completion", "reason", "refusal", "stop_reason", "returned_model", "upstream"),
+    *("request_id", "worker"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GridCommand:
+    """A command of a run with its label under an overlay."""
+
+    sample_id: str
+    dataset: str
+    command: str
+    target: Target
+    category: str | None
+    cluster: str | None
+    excluded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GridAttempt:
+    """A failed attempt before a verdict."""
+
+    verdict: int
+    """Place of the verdict in the columns of its part."""
+    attempt: int
+    """1-based."""
+    error_class: str
+    status: int
+    """HTTP status; `UNKNOWN` when there was no response."""
+    retry_after_s: float | None
+    message: str
+    at_s: int
+    """When it failed, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridPart:
+    """Some commands and the verdicts about them that count, as columns.
+
+    A run has a hundred thousand verdicts, and an object for each takes seconds.
+    """
+
+    commands: Sequence[GridCommand]
+    """In the order of their dataset."""
+    model: Sequence[int] = ()
+    """Of each verdict the place of its model."""
+    command: Sequence[int] = ()
+    """Of each verdict the place of its command."""
+    epoch: Sequence[int] = ()
+    """Of each verdict its epoch, 1-based."""
+    numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    """The columns `TEXTS`; empty where none were asked for. Long ones are cut."""
+    lengths: Mapping[int, int] = field(default_factory=dict)
+    """By place of a verdict, the characters of a completion that was cut."""
+    attempts: Sequence[GridAttempt] = ()
+    """Failed attempts, sorted."""

@@ -1,0 +1,428 @@
+"""The one reader of a run's verdicts: lists by conditions, and whole records.
+
+It reads part by part, a part being what the models said about a range of samples: so memory holds
+some ten thousand verdicts however large the run is, and the order is fixed. Whether a verdict is
+right is a list by code (`marks_of`) in which SQL looks a verdict up instead of judging it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, TextClause, select
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.completion import StopKind
+from aegish_dist.core.run import Run
+from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.verdict import READ, ErrorClass, Outcome
+from aegish_dist.core.verdict_query import (
+    Correctness,
+    JudgedVerdict,
+    ListedPart,
+    VerdictFilter,
+    correctness,
+)
+from aegish_dist.core.verdict_record import STORED, AttemptRecord
+from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, outcome_of
+from aegish_dist.db.per_model import PerModel, prepare_counting
+from aegish_dist.db.statements import statement
+from aegish_dist.db.tables import DatasetRow, RunDatasetRow
+from aegish_dist.db.text import decode_text, encode_text, escaped_pattern
+from aegish_dist.db.verdict_rows import holds_any_text
+
+STEP_VERDICTS = 2_000
+"""Verdicts of the first part of a list, about; each part after it has twice as many, so that a list
+of which much is found ends soon, and a rare condition is looked for in few statements."""
+PART_VERDICTS = 50_000
+FILE_VERDICTS = 6_000
+"""The largest part of a list without a limit, whose parts are held in memory whole."""
+LEAST_DIGITS = 4
+"""Fewer characters are no beginning of a sample id."""
+
+CODES = tuple(
+    100 * error_class + 10 * outcome_number(outcome) + stop_kind
+    for error_class, outcome, stop_kind in product(
+        range(len(ErrorClass) + 1), Outcome, range(len(StopKind) + 1)
+    )
+)
+MARKS = {Correctness.CORRECT: 1, Correctness.WRONG: -1, Correctness.UNSCORED: 0}
+NO_CHANGES: Mapping[str, Sequence[object]] = {
+    "changed_keys": (),
+    "changed_targets": (),
+    "changed_categories": (),
+}
+
+CORRECT = {1: True, -1: False, 0: None}
+_TARGETS = {target.value: target for target in Target}
+_ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
+_END = 2**63 - 1
+_WHOLE_CHARS = 2**31 - 1
+
+_FIELDS = {each.name: each for each in STORED}
+_OF_CODE = ("outcome", "error_class")
+LISTED = (
+    *("epoch", "generation", "reason", "confidence", "input_tokens", "output_tokens"),
+    *("cost_usd", "latency_ms", "attempts", "created_at"),
+)
+"""Fields of a record that a list reads from the table; outcome and error class are in the code."""
+WHOLE = tuple(name for name in _FIELDS if name not in _OF_CODE)
+
+_LISTING = statement("settings_for_listing")
+_EVERY_NTH = statement("every_nth_sample")
+_CATEGORIES = statement("list_categories")
+_FIND = statement("find_named_samples")
+_LABELS = statement("label_samples")
+ATTEMPTS = statement("read_attempts")
+
+
+class Judgement(NamedTuple):
+    """What judges verdicts in SQL."""
+
+    rule: ScoringRule
+    changes: Mapping[str, Sequence[object]] = NO_CHANGES
+    """Of an overlay: keys of samples, their targets and categories; null where it excludes them."""
+
+    @property
+    def marks(self) -> dict[Target, list[int]]:
+        """By target at the position of each code how the rule set judges it; see `MARKS`."""
+        return {target: marks_of(self.rule, target) for target in Target}
+
+    def values(self) -> dict[str, object]:
+        """Return what the fragments `labelled_samples` and `mark` bind."""
+        marks = {f"{target}_marks": marks for target, marks in self.marks.items()}
+        return marks | {name: list(values) for name, values in self.changes.items()}
+
+
+def marks_of(rule: ScoringRule, target: Target) -> list[int]:
+    """Return how a rule set judges verdicts about samples of a target; 0 where no code is."""
+    marks = [0] * (max(CODES) + 1)
+    for code in CODES:
+        marks[code] = MARKS[correctness(rule, target, finding_of(code))]
+    return marks
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRange:
+    """The samples of a dataset from one key up to another."""
+
+    dataset: str
+    dataset_id: int
+    first: int
+    end: int
+    """The first key that is not in it."""
+
+    def bounds(self) -> dict[str, object]:
+        """Return what statements bind."""
+        return {"dataset": self.dataset_id, "first": self.first, "end": self.end}
+
+
+def sample_ranges(
+    session: Session, run_id: str, step: int, most: int = 1, datasets: Sequence[str] = ()
+) -> Iterator[SampleRange]:
+    """Yield the ranges of a run, ordered by dataset and sample.
+
+    Args:
+        step: Samples of the first range; the last one of a dataset may have fewer.
+        most: Each range has twice as many as the one before, at most so many times the first.
+        datasets: Names of those to read; all when empty.
+    """
+    found = session.execute(
+        select(DatasetRow.name, DatasetRow.id)
+        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
+        .where(RunDatasetRow.run_id == run_id)
+        .order_by(DatasetRow.name)
+    )
+    width = 1
+    for name, dataset_id in found.all():
+        if datasets and name not in datasets:
+            continue
+        edges = [*session.scalars(_EVERY_NTH, {"id": dataset_id, "step": step}), _END]
+        start = 0
+        while start < len(edges) - 1:
+            end = min(start + width, len(edges) - 1)
+            yield SampleRange(name, dataset_id, edges[start], edges[end])
+            start, width = end, min(2 * width, most)
+
+
+def prepare(session: Session) -> None:
+    """Set what reading part by part takes, for this transaction alone."""
+    prepare_counting(session)
+    session.execute(_LISTING)
+
+
+def categories_of(session: Session, run_id: str) -> list[str]:
+    """Return the categories of the samples of a run, sorted."""
+    return list(session.scalars(_CATEGORIES, {"run": run_id}))
+
+
+def read_verdicts(
+    session: Session,
+    run: Run,
+    judged: Judgement,
+    chosen: VerdictFilter,
+    *,
+    before: Judgement | None = None,
+    limit: int | None,
+    counted: int,
+) -> Iterator[ListedPart]:
+    """Yield the verdicts that count and meet the conditions, by dataset, sample, model and epoch.
+
+    Args:
+        chosen: The conditions; models and datasets are those of the run.
+        before: Another judgement: only verdicts that it marks differently are read.
+        limit: Verdicts to yield at most; None: all.
+        counted: Verdicts beyond the limit to count; the parts after that many are not read.
+    """
+    if chosen.inconsistent and run.epochs == 1:
+        return
+    reader = _Reader(session, run, judged, chosen, columns=LISTED, before=before)
+    largest = FILE_VERDICTS if limit is None else PART_VERDICTS
+    step = max(1, STEP_VERDICTS // (len(reader.compared) * run.epochs))
+    most = max(1, largest // STEP_VERDICTS)
+    shown = matched = 0
+    for part in sample_ranges(session, run.run_id, step, most, chosen.datasets):
+        found = reader.read(part, None if limit is None else limit - shown)
+        shown += len(found.verdicts)
+        matched += found.matched
+        yield found
+        if limit is not None and matched >= limit + counted:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSample:
+    """A sample of a run that a text may mean."""
+
+    key: int
+    dataset_id: int
+    dataset: str
+    sample_id: str
+    sample: Sample
+    rank: int
+    """0 where the text is its id or command, 1 where it begins its id, 2 where its command holds
+    the text."""
+
+
+def find_samples(
+    session: Session, run_id: str, name: str, dataset: str | None, limit: int
+) -> list[FoundSample]:
+    """Return the samples of a run that a text may mean, the surest first.
+
+    Args:
+        name: A sample id, its first digits, a command or a part of one.
+        dataset: Name of its dataset; None: it may be any of the run.
+        limit: Samples at most.
+    """
+    pattern = escaped_pattern(name)
+    values = {
+        "run": run_id,
+        "name": name,
+        "start": f"{pattern}%" if len(name) >= LEAST_DIGITS else None,
+        "pattern": f"%{pattern}%",
+        "dataset_name": dataset,
+        "limit": limit,
+    }
+    return [
+        FoundSample(
+            row.key,
+            row.dataset_id,
+            row.dataset,
+            row.sample_id,
+            Sample(row.command, Target(row.target), row.category, row.cluster, row.details),
+            row.rank,
+        )
+        for row in session.execute(_FIND, values)
+    ]
+
+
+def read_about(
+    session: Session, run: Run, judged: Judgement, found: FoundSample, models: Sequence[str]
+) -> list[JudgedVerdict]:
+    """Return the whole records about a sample, all generations, by model, epoch and generation.
+
+    Args:
+        models: Models of the run; all when empty.
+    """
+    reader = _Reader(
+        session, run, judged, VerdictFilter(tuple(models)), columns=WHOLE, superseded=True
+    )
+    part = SampleRange(found.dataset, found.dataset_id, found.key, found.key + 1)
+    verdicts = reader.read(part, None).verdicts
+    newest = {(each.model, each.epoch): each.generation for each in verdicts}
+    errors = reader.attempts(part)
+    for each in verdicts:
+        each.replaced = each.generation < newest[each.model, each.epoch]
+        each.answered = each.error_class is None
+        each.pruned = each.completion is None and each.outcome in READ
+        each.call_errors = tuple(errors.get((each.model, each.epoch, each.generation), ()))
+    return list(verdicts)
+
+
+class _Statements(NamedTuple):
+    """The statements of a list, by which verdicts count and which columns are read."""
+
+    commands: TextClause
+    inconsistent: TextClause
+    verdicts: TextClause
+
+
+@cache
+def _statements(counts: str, columns: tuple[str, ...], *, one_epoch: bool) -> _Statements:
+    names = ", ".join(f"verdict.{_FIELDS[name].column} AS {name}" for name in columns)
+    commands = "choose_commands_of_one_epoch" if one_epoch else "choose_commands"
+    return _Statements(
+        statement(commands, counts=counts),
+        statement("choose_inconsistent", counts=counts),
+        statement("read_verdicts", {"columns": names}, counts=counts),
+    )
+
+
+class _Reader:
+    """Reads the verdicts of a run that meet some conditions, a range of samples at a time."""
+
+    def __init__(
+        self,
+        session: Session,
+        run: Run,
+        judged: Judgement,
+        chosen: VerdictFilter,
+        *,
+        columns: tuple[str, ...],
+        before: Judgement | None = None,
+        superseded: bool = False,
+    ) -> None:
+        models = PerModel.of(session, run)
+        self._session, self._run, self._chosen, self._columns = session, run, chosen, columns
+        self._names = {key: model for model, key in models.keys.items()}
+        self._shown = [models.keys[name] for name in sorted({*(chosen.models or models.keys)})]
+        missed = models.keys if chosen.missed_by_all else chosen.missed_by
+        self._missed = [models.keys[name] for name in sorted(set(missed))]
+        counts = "newest" if models.retried and not superseded else "every"
+        self._sql = _statements(counts, columns, one_epoch=run.epochs == 1)
+        self._by_code = {
+            code: (outcome_of(code), judged.rule.labels[finding_of(code)], error_class_of(code))
+            for code in CODES
+        }
+        self._texts = [name for name in columns if holds_any_text(_FIELDS[name])]
+        self._moments = [name for name in columns if _FIELDS[name].is_moment]
+        self._labels = judged.values()
+        self._values = self._labels | self._conditions() | _values_before(before)
+        prepare(session)
+
+    @property
+    def compared(self) -> list[int]:
+        """Keys of the models whose verdicts are looked at, sorted."""
+        return sorted({*self._shown, *self._missed})
+
+    def read(self, part: SampleRange, limit: int | None) -> ListedPart:
+        """Return the verdicts about a range of samples, by sample, model and epoch.
+
+        Args:
+            limit: Verdicts to read at most, while all that match are counted; None: all.
+        """
+        bounds = part.bounds()
+        chosen = self._chosen_commands(bounds) | self._inconsistent(bounds)
+        rows = self._session.execute(
+            self._sql.verdicts, self._values | chosen | bounds | {"limit": limit}
+        ).all()
+        verdicts = tuple(self._verdict(row, part) for row in rows if row.place is not None)
+        return ListedPart(verdicts, rows[0].matched)
+
+    def attempts(self, part: SampleRange) -> dict[tuple[str, int, int], list[AttemptRecord]]:
+        """Return the failed attempts about samples by model, epoch and generation."""
+        found: dict[tuple[str, int, int], list[AttemptRecord]] = {}
+        values = {"models": self._shown, "chars": _WHOLE_CHARS} | part.bounds()
+        for row in self._session.execute(ATTEMPTS, values):
+            key = self._names[row.run_model_id], row.epoch, row.generation
+            found.setdefault(key, []).append(
+                AttemptRecord(
+                    attempt=row.attempt,
+                    error_class=ErrorClass(row.error_class),
+                    status=row.status,
+                    retry_after_s=row.retry_after_s,
+                    message=mask_key_shapes(decode_text(row.message)),
+                    at=row.at.isoformat(),
+                )
+            )
+        return found
+
+    def _conditions(self) -> dict[str, object]:
+        chosen = self._chosen
+        codes = [code for code in CODES if self._has_outcome(code)]
+        pattern = f"%{escaped_pattern(encode_text(chosen.text))}%" if chosen.text else None
+        return {
+            "models": self._shown,
+            "targets": [*chosen.targets] or None,
+            "categories": [*chosen.categories] or None,
+            "codes": codes if chosen.outcomes else None,
+            "marks": [MARKS[each] for each in chosen.correctness] or None,
+            "pattern": pattern,
+        }
+
+    def _has_outcome(self, code: int) -> bool:
+        outcome, label, _ = self._by_code[code]
+        return any(
+            outcome is each if isinstance(each, Outcome) else label is each
+            for each in self._chosen.outcomes
+        )
+
+    def _chosen_commands(self, bounds: Mapping[str, object]) -> dict[str, object]:
+        if not (self._chosen.disputed or self._missed):
+            return {"keys": None}
+        models = {"models": self.compared, "compared": self._shown, "missed": self._missed}
+        values = {**self._labels, **bounds, **models, "disputed": self._chosen.disputed}
+        return {"keys": list(self._session.scalars(self._sql.commands, values))}
+
+    def _inconsistent(self, bounds: Mapping[str, object]) -> dict[str, object]:
+        if not self._chosen.inconsistent:
+            return {"inconsistent_models": None, "inconsistent_keys": None}
+        values = {"models": self._shown, "actions": _ACTIONS, **bounds}
+        rows = self._session.execute(self._sql.inconsistent, values).all()
+        return {
+            "inconsistent_models": [row.run_model_id for row in rows],
+            "inconsistent_keys": [row.sample_key for row in rows],
+        }
+
+    def _verdict(self, row: Row[Any], part: SampleRange) -> JudgedVerdict:
+        outcome, label, error_class = self._by_code[row.code]
+        stored = dict(zip(self._columns, row[-len(self._columns) :], strict=True))
+        for name in self._texts:
+            if stored[name] is not None:
+                stored[name] = decode_text(stored[name])
+        for name in self._moments:
+            if stored[name] is not None:
+                stored[name] = stored[name].isoformat()
+        return JudgedVerdict(
+            run_id=self._run.run_id,
+            model=self._names[row.run_model_id],
+            dataset=part.dataset,
+            sample_id=row.sample_id,
+            command=row.command,
+            target=_TARGETS[row.target],
+            category=row.category,
+            cluster=row.cluster,
+            outcome=outcome,
+            label=label,
+            correct=CORRECT[row.mark],
+            correct_before=CORRECT[row.mark_before or 0],
+            error_class=error_class,
+            completion=stored.pop("completion", None),
+            **stored,
+        )
+
+
+def _values_before(before: Judgement | None) -> dict[str, object]:
+    """Return what `mark_before` binds: nulls where no other judgement is asked for."""
+    names = {
+        "before_keys": "changed_keys",
+        "before_targets": "changed_targets",
+        "before_malicious_marks": "malicious_marks",
+        "before_harmless_marks": "harmless_marks",
+    }
+    values = {} if before is None else before.values()
+    return {name: values.get(of) for name, of in names.items()}

@@ -1,0 +1,204 @@
+"""The verdicts of a run that meet some conditions, and all of those about one command."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.printable import shortened
+from aegish_dist.core.run import Run
+from aegish_dist.core.scoring import Label, ScoringRule
+from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.verdict_query import ListedPart, ShownSample, VerdictFilter
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.snapshots import load_snapshot
+from aegish_dist.db.verdict_reader import (
+    FoundSample,
+    Judgement,
+    categories_of,
+    find_samples,
+    read_about,
+    read_verdicts,
+)
+from aegish_dist.errors import ConfigError, ReportError, StoreError
+from aegish_dist.pipeline.opinions import overlay_of
+
+COUNTED = 10_000
+"""Verdicts beyond the limit that are counted; what is more is not read."""
+NAMED = 10
+"""Names that an error lists at most."""
+CANDIDATES = 5
+"""Samples that an error lists at most."""
+CANDIDATE_CHARS = 40
+
+
+def list_verdicts(
+    engine: Engine,
+    run_id: str,
+    chosen: VerdictFilter,
+    opinion: Opinion,
+    limit: int | None = None,
+    *,
+    before: Opinion | None = None,
+) -> Generator[ListedPart, None, None]:
+    """Yield the verdicts of a run that meet some conditions, by dataset, sample, model and epoch.
+
+    Of an item the verdict of its newest generation counts.
+
+    Args:
+        limit: Verdicts at most; None: all. Up to `COUNTED` further ones are counted.
+        before: Another opinion: only verdicts that the two judge differently are listed.
+
+    Yields:
+        Parts of the list; few of them are in memory at a time.
+
+    Raises:
+        StoreError: The run has no such model, dataset or category.
+        OpinionError: The overlay of an opinion does not fit the datasets of the run.
+    """
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        run = load_run(session, run_id)
+        _require_names(session, run, chosen)
+        yield from read_verdicts(
+            session,
+            run,
+            _judgement(session, run, opinion),
+            chosen,
+            before=None if before is None else _judgement(session, run, before),
+            limit=limit,
+            counted=COUNTED,
+        )
+
+
+def _judgement(session: Session, run: Run, opinion: Opinion) -> Judgement:
+    return Judgement(opinion.rule, overlay_of(session, run, opinion).values)
+
+
+def opinions_of_snapshots(engine: Engine, a: int, b: int) -> tuple[str, Opinion, Opinion]:
+    """Return the run of two snapshots, and the opinion of each.
+
+    Raises:
+        ReportError: There is no such snapshot, this version does not know its rule set, or the two
+            are of different runs.
+    """
+    with transaction(engine) as session:
+        (run_a, of_a), (run_b, of_b) = _opinion_of(session, a), _opinion_of(session, b)
+    if run_a != run_b:
+        raise ReportError(
+            f"--changed-between: snapshot {a} is of run {run_a} and snapshot {b} of run {run_b}; "
+            "choose two of one run"
+        )
+    return run_a, of_a, of_b
+
+
+def _opinion_of(session: Session, number: int) -> tuple[str, Opinion]:
+    snapshot = load_snapshot(session, number)
+    if snapshot is None:
+        raise ReportError(
+            f"--changed-between: there is no snapshot {number}; `aegish-dist aggregate` makes them"
+        )
+    if snapshot.opinion is None:
+        raise ReportError(
+            f"--changed-between: snapshot {number} was made under version "
+            f"{snapshot.scoring_version} of rule set '{snapshot.scoring}', which this version of "
+            "the package does not know"
+        )
+    return snapshot.run_id, snapshot.opinion
+
+
+def outcomes_or_labels(names: Sequence[str], rule: ScoringRule) -> frozenset[Outcome | Label]:
+    """Return the outcomes of these names, in any letter case; else labels of the rule set."""
+    known: dict[str, Outcome | Label] = {label.value: label for label in rule.labels.values()}
+    known |= {outcome.value: outcome for outcome in Outcome}
+    for name in names:
+        if name.upper() not in known:
+            raise ConfigError(
+                f"'{name}' is no outcome under {rule.name}: there are {', '.join(sorted(known))}"
+            )
+    return frozenset(known[name.upper()] for name in names)
+
+
+def _require_names(session: Session, run: Run, chosen: VerdictFilter) -> None:
+    models = [spec.id for spec in run.models]
+    for model in (*chosen.models, *chosen.missed_by):
+        require_name(run, "model", model, models)
+    for dataset in chosen.datasets:
+        require_name(run, "dataset", dataset, [each.name for each in run.datasets])
+    categories = categories_of(session, run.run_id) if chosen.categories else []
+    for category in sorted(chosen.categories):
+        require_name(run, "category", category, categories)
+
+
+def require_name(run: Run, what: str, name: str, known: Sequence[str]) -> None:
+    """Refuse a name that a run does not have.
+
+    Args:
+        what: The kind of thing that it names, in a word.
+    """
+    if name not in known:
+        listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
+        raise StoreError(f"run {run.run_id} has no {what} '{name}': it has {listed or 'none'}")
+
+
+def show_sample(
+    engine: Engine,
+    run_id: str,
+    name: str,
+    opinion: Opinion,
+    *,
+    models: Sequence[str] = (),
+    dataset: str | None = None,
+) -> ShownSample:
+    """Return a sample and the verdicts about it.
+
+    Args:
+        name: Its id or command, the first digits of its id, or what stands in its command alone.
+        models: Models whose verdicts are returned; all when empty.
+        dataset: Name of its dataset; None: it may be any of the run.
+
+    Raises:
+        StoreError: The text names no sample or several, or the run has no such model or dataset.
+    """
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        run = load_run(session, run_id)
+        for model in models:
+            require_name(run, "model", model, [spec.id for spec in run.models])
+        found = _find(session, run, name, dataset)
+        overlay = overlay_of(session, run, opinion)
+        judged = Judgement(opinion.rule, overlay.values)
+        verdicts = read_about(session, run, judged, found, models)
+    change = next((each.change for each in overlay.samples if each.key == found.key), None)
+    sample = found.sample
+    if change is not None and change.target is not None:
+        sample = replace(sample, target=change.target, category=change.category)
+    return ShownSample(run.run_id, found.dataset, found.sample_id, sample, tuple(verdicts))
+
+
+def _find(session: Session, run: Run, name: str, dataset: str | None) -> FoundSample:
+    if dataset is not None:
+        require_name(run, "dataset", dataset, [each.name for each in run.datasets])
+    limit = CANDIDATES + 1
+    found = find_samples(session, run.run_id, name, dataset, limit) if name.strip() else []
+    best = [each for each in found if each.rank == found[0].rank]
+    if not best:
+        raise StoreError(
+            f"run {run.run_id} has no sample '{_short(name)}': "
+            "`aegish-dist verdicts list` shows ids and commands"
+        )
+    if len(best) > 1:
+        listed = ", ".join(map(_candidate, best[:CANDIDATES]))
+        more = ", ..." if len(best) > CANDIDATES else ""
+        raise StoreError(f"'{_short(name)}' is ambiguous: it could be {listed}{more}")
+    return best[0]
+
+
+def _candidate(found: FoundSample) -> str:
+    command = _short(found.sample.command)
+    return f"{found.sample_id} of {found.dataset} ({command})"
+
+
+def _short(text: str) -> str:
+    return shortened(text, CANDIDATE_CHARS)
