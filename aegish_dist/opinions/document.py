@@ -17,13 +17,13 @@ MAX_FILE_BYTES = 64 * 2**20
 """Room for some hundred thousand corrections of labels."""
 
 Version = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Label = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL_CHARS)]
+LabelText = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL_CHARS)]
 
 
 class Named(Struct, kw_only=True):
     """The keys that every file has."""
 
-    name: Label
+    name: LabelText
     version: Version
     """1-based."""
 

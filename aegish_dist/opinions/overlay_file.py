@@ -11,26 +11,26 @@ from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, Target
 from aegish_dist.errors import InputError
 from aegish_dist.inputs.checking import checked
-from aegish_dist.opinions.document import Label, Named, naming, read_document
+from aegish_dist.opinions.document import LabelText, Named, naming, read_document
 from aegish_dist.opinions.toml import toml_text
 
 _SAMPLE_ID = re.compile("[0-9a-f]{16}")
 
 
 class _OverlayFile(Named, forbid_unknown_fields=True, kw_only=True):
-    author: Label | None = None
+    author: LabelText | None = None
     change: list[Any] | None = None
 
 
 class _Change(Struct, forbid_unknown_fields=True, kw_only=True):
-    dataset: Label
+    dataset: LabelText
     sample: str | None = None
     command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_CHARS)] | None = None
     action: Literal["exclude", "relabel"]
     target: Target | None = None
-    category: Label | None = None
+    category: LabelText | None = None
     reason: Annotated[str, Meta(min_length=1, max_length=2000)]
-    author: Label | None = None
+    author: LabelText | None = None
 
     def __post_init__(self) -> None:
         """Refuse keys that contradict each other."""
