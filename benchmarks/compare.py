@@ -22,13 +22,13 @@ import psycopg
 from cluster import ROOT, product
 from measuring import laid_out, number, print_table
 
-from aegish_dist.core.comparison import adjusted, compare_samples
+from aegish_dist.core.run import ModelOfRun
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.side import ModelOfRun
+from aegish_dist.db.answers import read_answers
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine, transaction
-from aegish_dist.db.paired import read_answers
 from aegish_dist.db.runs import load_run
+from aegish_dist.statistics.paired_difference import adjusted, compare_samples
 
 RUN = "0compared"
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import click
 from measuring import laid_out, print_table
 
-from aegish_dist.core.audit import DOUBTFUL_FROM, AuditKind, audit
 from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, AuditKind, audit
 from tests.juries import Jury, Setting, simulate_jury
 
 MODELS = (5, 9, 20)

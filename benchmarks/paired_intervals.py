@@ -1,6 +1,6 @@
-"""`aegish_dist.core.paired_test` for many replications at once, in numpy.
+"""`aegish_dist.statistics.paired_test` for many replications at once, in numpy.
 
-`tests/unit/core/test_false_positives.py` holds it to the product, digit by digit.
+`tests/unit/statistics/test_false_positives.py` holds it to the product, digit by digit.
 """
 
 from typing import NamedTuple

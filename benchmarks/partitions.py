@@ -35,12 +35,12 @@ from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import Item
 from aegish_dist.db import schema
+from aegish_dist.db.counting import count_models
 from aegish_dist.db.deletion import delete_batch, delete_run, model_keys
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.pruning import prune_batch
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tally import count_models
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 

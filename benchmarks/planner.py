@@ -22,7 +22,7 @@ import click
 from measuring import laid_out, print_table
 
 from aegish_dist.core.sample import Target
-from aegish_dist.core.variance import (
+from aegish_dist.statistics.repeats import (
     EpochCount,
     RepeatedSamples,
     RepeatedStratum,

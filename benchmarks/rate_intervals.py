@@ -1,4 +1,4 @@
-"""`aegish_dist.core.statistics` for many runs over the same samples at once, in numpy.
+"""`aegish_dist.statistics.means` for many runs over the same samples at once, in numpy.
 
 `tests/property/test_coverage_benchmark.py` holds it to the product.
 """
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import betaincinv
 
-from aegish_dist.core.distributions import t_quantile
-from aegish_dist.core.intervals import Z_95
 from aegish_dist.core.sample import Target
-from aegish_dist.core.sampled_mean import ASSUMED_ICC, PSEUDO_SAMPLES
+from aegish_dist.statistics.distributions import t_quantile
+from aegish_dist.statistics.means import ASSUMED_ICC, PSEUDO_SAMPLES
+from aegish_dist.statistics.rates import Z_95
 
 Numbers = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import SampleAnswers
 from aegish_dist.core.tally import Finding
 
 MALICIOUS, HARMLESS = 676, 496

@@ -18,7 +18,6 @@ from aegish_dist.cli.options import (
     with_source,
 )
 from aegish_dist.cli.printing import note, say, shown, to_file, written
-from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.runs import find_run
@@ -31,6 +30,7 @@ from aegish_dist.report.comparison import (
 )
 from aegish_dist.report.data import ComparisonData
 from aegish_dist.report.quality import HEADLINES
+from aegish_dist.statistics.gate import GateVerdict
 
 _EXIT_CODES = {
     GateVerdict.SHIPS: 0,

@@ -20,7 +20,6 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.overlays import note_what_counts
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.thresholds import METRICS_WITH_THRESHOLD, Shortfall, missed
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
 from aegish_dist.pipeline.report_grid import Details, report_grid
 from aegish_dist.pipeline.runs import find_run
@@ -30,6 +29,7 @@ from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
 from aegish_dist.report.page import render_page
 from aegish_dist.report.sections import SECTION_NAMES
 from aegish_dist.report.thresholds import shortfall_in_words
+from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, Shortfall, missed
 
 
 def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dict[str, float]:

@@ -5,7 +5,7 @@ import click
 from aegish_dist.cli.options import Utf8, as_json
 from aegish_dist.cli.printing import say, say_json, say_lines
 from aegish_dist.core.scoring import RULES
-from aegish_dist.opinions.rule_file import render_rule
+from aegish_dist.opinions.files import render_rule
 from aegish_dist.pipeline.opinions import load_rule
 
 

@@ -2,16 +2,21 @@
 
 Each has a name, a version and a fingerprint of its content, which snapshots record. Verdicts and
 samples stay as they are; under another opinion the same verdicts give other numbers.
+
+The stored form of opinions, content included: a file may change after a snapshot was made.
+
+The effect of an overlay on every score: two documents of the same verdicts, side by side.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from aegish_dist.core.fingerprint import fingerprint_of
 from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import DEFAULT_RULE, ScoringRule
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Composite, Label, ScoringRule
+from aegish_dist.core.tally import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +128,135 @@ class Opinion:
 
 def _identity(part: ScoringRule | Targets | Overlay) -> dict[str, Any]:
     return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
+
+
+def record_of(opinion: Opinion) -> dict[str, Any]:
+    """Return an opinion in JSON types: its provenance, and the content of each part."""
+    contents: dict[str, Any] = {
+        "scoring": {"description": opinion.rule.description, **opinion.rule.content},
+        "targets": dict(opinion.targets.least),
+    }
+    if opinion.overlay is not None:
+        contents["overlay"] = [asdict(change) for change in opinion.overlay.changes]
+    return {
+        part: None if identity is None else {**identity, "content": contents[part]}
+        for part, identity in opinion.provenance.items()
+    }
+
+
+def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) -> Opinion | None:
+    """Return the opinion of a record.
+
+    Args:
+        record: As `record_of` made it; empty of snapshots that were made before it was kept.
+
+    Returns:
+        None when an old snapshot names a rule set that is not there in this version, or a newer
+        version of this package wrote words that this one does not know.
+    """
+    if not record:
+        rule = RULES.get(scoring)
+        return Opinion(rule) if rule is not None and rule.version == scoring_version else None
+    try:
+        return Opinion(
+            _rule(record["scoring"]), _targets(record["targets"]), _overlay(record["overlay"])
+        )
+    except ValueError:
+        return None
+
+
+def _rule(record: Mapping[str, Any]) -> ScoringRule:
+    content = record["content"]
+    labels = {Finding(finding): Label(label) for finding, label in content["labels"].items()}
+    return ScoringRule(
+        name=record["name"],
+        version=record["version"],
+        description=content["description"],
+        labels=MappingProxyType(labels),
+        unscored=frozenset(map(Finding, content["unscored"])),
+        malicious_correct=frozenset(map(Label, content["malicious_correct"])),
+        harmless_correct=frozenset(map(Label, content["harmless_correct"])),
+        composite=Composite(content["composite"]),
+    )
+
+
+def _targets(record: Mapping[str, Any]) -> Targets:
+    return Targets(record["name"], record["version"], MappingProxyType(record["content"]))
+
+
+def _overlay(record: Mapping[str, Any] | None) -> Overlay | None:
+    if record is None:
+        return None
+    changes = (
+        LabelChange(**change | {"target": change["target"] and Target(change["target"])})
+        for change in record["content"]
+    )
+    return Overlay(record["name"], record["version"], tuple(changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One number without an overlay and under it."""
+
+    without: float | None
+    """Under the labels of the datasets; None when undefined."""
+    under: float | None
+    """Under the corrected labels; None when undefined."""
+
+    @property
+    def difference(self) -> float | None:
+        """`under` minus `without`; None when either is undefined."""
+        if self.without is None or self.under is None:
+            return None
+        return self.under - self.without
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEffect:
+    """One model of a run."""
+
+    model: str
+    rank: Moved
+    metrics: Mapping[str, Moved]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The machine interface."""
+        return {
+            "model": self.model,
+            "rank": _document(self.rank),
+            "metrics": {name: _document(moved) for name, moved in self.metrics.items()},
+        }
+
+
+def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list[ModelEffect]:
+    """Compare the documents of two snapshots of the same verdicts.
+
+    Returns:
+        The models in the order of the ranking under the overlay.
+    """
+    before, after = _entries(without), _entries(under)
+    ranks = {place["model"]: place["rank"] for place in without["ranking"]}
+    return [
+        ModelEffect(
+            model=place["model"],
+            rank=Moved(ranks[place["model"]], place["rank"]),
+            metrics=_moved(before[place["model"]], after[place["model"]]),
+        )
+        for place in under["ranking"]
+    ]
+
+
+def _entries(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {entry["model"]: entry["metrics"] for entry in document["models"]}
+
+
+def _moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Moved]:
+    return {
+        name: Moved(before.get(name, {}).get("value"), numbers.get("value"))
+        for name, numbers in after.items()
+    }
+
+
+def _document(moved: Moved) -> dict[str, float | None]:
+    return {"without": moved.without, "with": moved.under, "difference": moved.difference}

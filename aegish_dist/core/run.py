@@ -1,4 +1,7 @@
-"""Runs: everything needed to repeat one."""
+"""Runs: everything needed to repeat one.
+
+One side of a comparison.
+"""
 
 import secrets
 from collections.abc import Mapping
@@ -133,3 +136,11 @@ class RunSummary:
     held: Held | None
     """Why workers ask nothing of it; None: they ask."""
     pruned_completions: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ModelOfRun:
+    """A model of a run."""
+
+    run_id: str
+    model: str

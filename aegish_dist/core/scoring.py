@@ -2,6 +2,8 @@
 
 A rule set says how each finding is labelled, whether it counts at all, and when it is correct.
 Rule sets are data. Applying another one, or a later version, never needs a call to a model.
+
+One command and what all models of a run said about it.
 """
 
 from collections.abc import Mapping
@@ -186,3 +188,24 @@ def rule_named(name: str) -> ScoringRule:
     except KeyError:
         known = ", ".join(RULES)
         raise OpinionError(f"unknown scoring rule '{name}': choose one of {known}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAnswers:
+    """A sample of a run with the verdicts of all models."""
+
+    dataset: str
+    sample_id: str
+    command: str
+    target: Target
+    category: str | None
+    """None for harmless samples."""
+    cluster: str | None
+    """None: the sample is a cluster of its own."""
+    findings: Mapping[str, Findings]
+    """By model; a model without a verdict about the sample is absent."""
+
+    def share_correct(self, model: str, rule: ScoringRule) -> float | None:
+        """Return the mean over a model's scored epochs; None without any."""
+        right, scored = rule.count_right(self.target, self.findings.get(model, ()))
+        return right / scored if scored else None

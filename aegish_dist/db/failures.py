@@ -18,7 +18,7 @@ from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.codes import error_class_of
-from aegish_dist.db.per_model import PerModel, prepare_counting
+from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.statements import counting_statement, statement
 from aegish_dist.db.tables import RunModelRow
 from aegish_dist.db.text import decode_text

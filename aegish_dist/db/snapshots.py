@@ -7,11 +7,10 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.estimates import NUMBERS
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.opinion_record import opinion_of, record_of
+from aegish_dist.core.opinion import Opinion, opinion_of, record_of
 from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot, VerdictSet
 from aegish_dist.db.tables import SnapshotMetricRow, SnapshotRow
+from aegish_dist.statistics.rates import NUMBERS
 
 
 def save_snapshot(

@@ -18,7 +18,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_record import FIELDS, RecordField
-from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.counting import PerModel
 from aegish_dist.db.statements import fragment, statement
 from aegish_dist.db.text import ESCAPE
 from aegish_dist.db.verdict_reader import NO_CHANGES, Judgement, prepare, sample_ranges

@@ -24,7 +24,7 @@ from aegish_dist.core.verdict_query import (
 )
 from aegish_dist.core.verdict_record import STORED
 from aegish_dist.db.codes import error_class_of, finding_of, outcome_of
-from aegish_dist.db.per_model import PerModel
+from aegish_dist.db.counting import PerModel
 from aegish_dist.db.statements import statement
 from aegish_dist.db.text import ESCAPE, decode_text
 from aegish_dist.db.verdict_reader import (

@@ -29,7 +29,7 @@ from aegish_dist.core.verdict_query import (
 )
 from aegish_dist.core.verdict_record import STORED, AttemptRecord
 from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, outcome_of
-from aegish_dist.db.per_model import PerModel, prepare_counting
+from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow
 from aegish_dist.db.text import decode_text, encode_text, escaped_pattern

@@ -1,28 +1,71 @@
-"""Aggregating: count the verdicts once, apply the opinions, append snapshots."""
+"""Aggregating: count the verdicts once, apply the opinions, append snapshots.
+
+Ranking the models of a run: which pairs of scores differ by more than chance may explain.
+
+A pair is compared on the samples that both have scored, as `compare` does.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from itertools import combinations
 
 from sqlalchemy import Engine
 from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.ranking import snapshot_document
-from aegish_dist.core.run import Run
+from aegish_dist.core.run import ModelOfRun, Run
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.snapshot import Snapshot, VerdictSet
+from aegish_dist.db.answers import read_answers
+from aegish_dist.db.counting import count_models, is_unchanged, joint_identity
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.identity import is_unchanged, joint_identity
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import find_snapshot, save_snapshot
-from aegish_dist.db.tally import count_models
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
-from aegish_dist.pipeline.rank_models import PairP, p_of_pairs
+from aegish_dist.statistics.document import snapshot_document
+from aegish_dist.statistics.metrics import METRICS_VERSION, ModelMetrics, measure
+from aegish_dist.statistics.paired_difference import PairedAnswers, score_difference
+from aegish_dist.statistics.paired_test import holm
 from aegish_dist.telemetry.tracing import span
+
+PairP = Mapping[frozenset[str], float | None]
+"""By pair of models, p of no difference of their scores, adjusted for all pairs."""
+
+
+def p_of_pairs(
+    session: Session,
+    run: Run,
+    rules: Sequence[tuple[ScoringRule, int]],
+    overlays: Sequence[OverlayInRun],
+) -> list[PairP]:
+    """Compare the scores of all pairs of a run's models.
+
+    Args:
+        rules: Each with the place of its overlay.
+
+    Returns:
+        One for each rule set.
+    """
+    sides = [ModelOfRun(run.run_id, spec.id) for spec in run.models]
+    answers = [read_answers(session, sides, [run], {run.run_id: each}) for each in overlays]
+    return [_p(sides, rule, answers[place]) for rule, place in rules]
+
+
+def _p(sides: Sequence[ModelOfRun], rule: ScoringRule, answers: PairedAnswers[ModelOfRun]) -> PairP:
+    scored, pairs = answers.scored(rule), list(combinations(sides, 2))
+    found = []
+    for pair in pairs:
+        samples = scored.pair(*pair).targets
+        malicious, harmless = samples[Target.MALICIOUS], samples[Target.HARMLESS]
+        found.append(score_difference(rule.composite, malicious, harmless).p_value)
+    names = [frozenset((a.model, b.model)) for a, b in pairs]
+    return dict(zip(names, holm(found), strict=True))
+
 
 ONE_VIEW: IsolationLevel = "REPEATABLE READ"
 """Isolation level of a transaction all of whose counts are of the same moment."""

@@ -5,22 +5,20 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditKind, audit
-from aegish_dist.core.judged import SampleAnswers
-from aegish_dist.core.metrics import measure
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.overlay_draft import draft_overlay
-from aegish_dist.core.overlay_effect import ModelEffect, overlay_effect
-from aegish_dist.core.ranking import snapshot_document
+from aegish_dist.core.opinion import ModelEffect, Opinion, overlay_effect
 from aegish_dist.core.run import Run
+from aegish_dist.core.scoring import SampleAnswers
+from aegish_dist.db.answers import judged_samples
+from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.sample_findings import judged_samples
-from aegish_dist.db.tally import count_models
 from aegish_dist.errors import OutputError, ReportError
 from aegish_dist.files import is_stream, replacing_text
-from aegish_dist.opinions.overlay_file import render_overlay
+from aegish_dist.opinions.files import render_overlay
 from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.statistics.document import snapshot_document
+from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditKind, audit, draft_overlay
+from aegish_dist.statistics.metrics import measure
 
 
 @dataclass(frozen=True, slots=True)

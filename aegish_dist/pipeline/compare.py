@@ -7,21 +7,19 @@ from itertools import combinations, groupby
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.comparison import adjusted, compare_samples
-from aegish_dist.core.estimates import Estimate
-from aegish_dist.core.gate import commands_to_decide, gate
-from aegish_dist.core.likeness import incompatibilities
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.paired_columns import ScoredColumns
-from aegish_dist.core.ranking import rank
-from aegish_dist.core.run import Run
-from aegish_dist.core.side import ModelOfRun
+from aegish_dist.core.run import ModelOfRun, Run
+from aegish_dist.core.run_differences import incompatibilities
+from aegish_dist.db.answers import parser_versions, read_answers
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.paired import parser_versions, read_answers
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
+from aegish_dist.statistics.document import rank
+from aegish_dist.statistics.gate import commands_to_decide, gate
+from aegish_dist.statistics.paired_difference import ScoredColumns, adjusted, compare_samples
+from aegish_dist.statistics.rates import Estimate
 
 _Pair = tuple[ModelOfRun, ModelOfRun]
 

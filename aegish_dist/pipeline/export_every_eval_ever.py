@@ -15,8 +15,8 @@ from aegish_dist.core.printable import printable_json
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.identity import is_unchanged
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Judgements, export

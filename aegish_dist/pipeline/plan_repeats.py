@@ -8,20 +8,26 @@ from decimal import Decimal
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.judged import SampleAnswers
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.repeat_plan import CallUse, Design, Goal, RepeatPlan, Source, plan_repeats
-from aegish_dist.core.repeats import repeated_strata
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import SampleAnswers
 from aegish_dist.core.tally import ModelTally
-from aegish_dist.core.variance import SplitVariance, split_variance
+from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tally import count_models
 from aegish_dist.errors import DatasetError, ReportError
 from aegish_dist.pipeline.audit import verdicts_by_sample
 from aegish_dist.pipeline.datasets import choose_dataset, describe
+from aegish_dist.statistics.repeat_plan import (
+    CallUse,
+    Design,
+    Goal,
+    RepeatPlan,
+    Source,
+    plan_repeats,
+)
+from aegish_dist.statistics.repeats import SplitVariance, repeated_strata, split_variance
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import Outcome
+from aegish_dist.db.counting import PerModel
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.per_model import PerModel
 from aegish_dist.db.reparse import (
     NamedSample,
     Reading,

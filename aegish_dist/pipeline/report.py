@@ -9,16 +9,15 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.failure_times import TimedFailures, stretch_of
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.overlay_effect import ModelEffect, overlay_effect
+from aegish_dist.core.opinion import ModelEffect, Opinion, overlay_effect
 from aegish_dist.core.run import Run
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.snapshot import JsonObject, Snapshot
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failure_times import failure_span, failures_by_time
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
-from aegish_dist.db.identity import is_unchanged
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.pipeline.aggregate import (

@@ -10,8 +10,8 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import Label
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.identity import is_unchanged
 from aegish_dist.db.verdict_grid import TEXT_CHARS, read_grid
 from aegish_dist.db.verdict_reader import Judgement
 from aegish_dist.pipeline.aggregate import ONE_VIEW

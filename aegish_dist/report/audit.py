@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.printable import shortened
-from aegish_dist.core.witnesses import Witness
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section, TableCell
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
+from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
+from aegish_dist.statistics.witnesses import Witness
 
 TITLES: Mapping[AuditKind, str] = {
     AuditKind.DOUBTFUL_LABELS: "Labels that models contradict",

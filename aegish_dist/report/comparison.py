@@ -6,12 +6,8 @@ from dataclasses import fields
 from html import escape
 from typing import Any
 
-from aegish_dist.core.comparison import Difference
-from aegish_dist.core.gate import GateVerdict, commands_needed
 from aegish_dist.core.printable import printable, printable_json
-from aegish_dist.core.run import Run
-from aegish_dist.core.side import ModelOfRun
-from aegish_dist.core.significance import LEVEL
+from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.core.words import counted
 from aegish_dist.errors import ReportError
@@ -30,6 +26,9 @@ from aegish_dist.report.numbers import (
     format_time,
 )
 from aegish_dist.report.quality import HEADLINES
+from aegish_dist.statistics.gate import GateVerdict, commands_needed
+from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.paired_test import LEVEL
 
 MOST_SENTENCES = 12
 """Pairs of a table up to which each has a sentence below it."""

@@ -9,7 +9,6 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from aegish_dist.core.estimates import NUMBERS
 from aegish_dist.core.failure_times import TimedFailures, totals
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.printable import printable
@@ -17,6 +16,7 @@ from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, ranked_entries
 from aegish_dist.report.operations import reasons
+from aegish_dist.statistics.rates import NUMBERS
 
 COLUMNS = (
     "run_id",

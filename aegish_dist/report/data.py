@@ -4,16 +4,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.failure_times import TimedFailures
-from aegish_dist.core.gate import GateVerdict
-from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Targets
-from aegish_dist.core.overlay_effect import ModelEffect
-from aegish_dist.core.run import Run
-from aegish_dist.core.side import ModelOfRun
-from aegish_dist.core.significance import LEVEL
+from aegish_dist.core.opinion import AEGISH_TARGETS, ModelEffect, Opinion, Targets
+from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.statistics.gate import GateVerdict
+from aegish_dist.statistics.paired_difference import Comparison, Difference
+from aegish_dist.statistics.paired_test import LEVEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.opinion_record import record_of
+from aegish_dist.core.opinion import record_of
 from aegish_dist.core.printable import printable_json
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run

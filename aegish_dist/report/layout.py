@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from aegish_dist.core.calibration import ReliabilityBin
-from aegish_dist.core.estimates import NUMBERS, Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_rate
+from aegish_dist.statistics.calibration import ReliabilityBin
+from aegish_dist.statistics.rates import NUMBERS, Estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from aegish_dist.core.failure_times import TimedFailures, totals
-from aegish_dist.core.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.scoring import Label
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.layout import (
@@ -26,6 +25,7 @@ from aegish_dist.report.numbers import (
     format_time,
     format_usd,
 )
+from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 
 SERVICE_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 WAITS = ("queue", "limiter", "backoff")

@@ -3,10 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aegish_dist.core.calibration import ReliabilityBin
-from aegish_dist.core.estimates import Estimate
-from aegish_dist.core.opinion import Targets
-from aegish_dist.core.overlay_effect import ModelEffect, Moved
+from aegish_dist.core.opinion import ModelEffect, Moved, Targets
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
 from aegish_dist.report.layout import (
@@ -32,6 +29,8 @@ from aegish_dist.report.numbers import (
     format_rate,
     format_usd,
 )
+from aegish_dist.statistics.calibration import ReliabilityBin
+from aegish_dist.statistics.rates import Estimate
 
 INTERVAL = "[95% CI]"
 HEADLINES = {

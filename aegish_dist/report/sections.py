@@ -3,11 +3,9 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.comparison import Difference
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.printable import shortened
 from aegish_dist.core.scoring import Composite
-from aegish_dist.core.significance import LEVEL
 from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from aegish_dist.report.layout import (
@@ -34,6 +32,8 @@ from aegish_dist.report.numbers import (
 from aegish_dist.report.operations import failure_times, reasons
 from aegish_dist.report.provenance import INTERVALS, caption, head, provenance, source
 from aegish_dist.report.quality import HEADLINES, overlay_section, reliability, repeats
+from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.paired_test import LEVEL
 
 _MORE = (
     "`compare` shows every pair with the difference it could have detected; the JSON report has"

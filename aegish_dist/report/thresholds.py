@@ -1,7 +1,7 @@
 """A threshold that a model does not reach, in one line."""
 
-from aegish_dist.core.thresholds import Missed, Shortfall
 from aegish_dist.report.numbers import format_decimal
+from aegish_dist.statistics.gate import Missed, Shortfall
 
 
 def shortfall_in_words(each: Missed) -> str:

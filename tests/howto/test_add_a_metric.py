@@ -24,7 +24,7 @@ def test_definitions_and_a_column_are_all_that_is_edited(walkthrough: Walkthroug
     """With the golden file, which a command writes, that is four files."""
     assert walkthrough.created == set()
     assert walkthrough.edited == {
-        "aegish_dist/core/metrics.py",
+        "aegish_dist/statistics/metrics.py",
         "aegish_dist/report/every_eval_ever/definitions.py",
         "aegish_dist/report/quality.py",
     }
@@ -34,9 +34,9 @@ def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(
     walkthrough: Walkthrough,
 ) -> None:
     """The file of the new version differs from the old one by the new metric alone."""
-    golden = walkthrough.tree / "tests/unit/core/golden_metrics.json"
+    golden = walkthrough.tree / "tests/unit/statistics/golden_metrics.json"
     before = json.loads(golden.read_text("ascii"))
-    walkthrough.run("-m", "tests.unit.core.test_golden_metrics")
+    walkthrough.run("-m", "tests.unit.statistics.test_metrics")
     after = json.loads(golden.read_text("ascii"))
     assert after["metrics_version"] == before["metrics_version"] + 1
     for document in after["documents"].values():
@@ -44,7 +44,15 @@ def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(
             assert set(entry["metrics"].pop(NAME)) >= {"value", "ci_low", "ci_high", "n"}
     assert after["documents"] == before["documents"]
     walkthrough.run(
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/core", "tests/unit/report"),
+        *(
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "tests/unit/statistics",
+            "tests/unit/report",
+        ),
         timeout_s=300,
     )
 

@@ -24,9 +24,9 @@ def test_one_module_is_edited(walkthrough: Walkthrough) -> None:
 
 def test_its_numbers_are_added_and_no_other_moves(walkthrough: Walkthrough) -> None:
     """The golden file keeps its version and the numbers of the other rule sets."""
-    golden = walkthrough.tree / "tests/unit/core/golden_metrics.json"
+    golden = walkthrough.tree / "tests/unit/statistics/golden_metrics.json"
     before = json.loads(golden.read_text("ascii"))
-    walkthrough.run("-m", "tests.unit.core.test_golden_metrics")
+    walkthrough.run("-m", "tests.unit.statistics.test_metrics")
     after = json.loads(golden.read_text("ascii"))
     assert after["documents"].pop("ask-the-user")["models"]
     assert after == before

@@ -19,10 +19,10 @@ from aegish_dist.core.tally import ModelTally
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.base import Base
+from aegish_dist.db.counting import count_models
 from aegish_dist.db.datasets import sample_keys, save_dataset
 from aegish_dist.db.runs import load_run, save_run
 from aegish_dist.db.tables import RunModelRow
-from aegish_dist.db.tally import count_models
 from aegish_dist.db.verdict_rows import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe

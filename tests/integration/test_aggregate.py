@@ -12,8 +12,6 @@ from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.core.completion import Completion
-from aegish_dist.core.estimates import NUMBERS, Estimate
-from aegish_dist.core.metrics import METRICS_VERSION
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
@@ -26,6 +24,8 @@ from aegish_dist.errors import OpinionError, ReportError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
 from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.opinions import load_opinions
+from aegish_dist.statistics.metrics import METRICS_VERSION
+from aegish_dist.statistics.rates import NUMBERS, Estimate
 from tests.integration.stored_runs import a_run, row_counts, store
 
 
@@ -265,7 +265,9 @@ def test_a_change_of_a_formula_makes_a_new_snapshot(
     """The same package version, rule and verdicts give new numbers once the formulas changed."""
     first = current_snapshot(engine, run_id, Opinion())
     monkeypatch.setattr("aegish_dist.pipeline.aggregate.METRICS_VERSION", METRICS_VERSION + 1)
-    monkeypatch.setattr("aegish_dist.core.metrics.macro_rate", lambda _: Estimate(value=0.125))
+    monkeypatch.setattr(
+        "aegish_dist.statistics.metrics.macro_rate", lambda _: Estimate(value=0.125)
+    )
 
     second = current_snapshot(engine, run_id, Opinion())
 

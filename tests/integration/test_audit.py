@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.tally import Finding
+from aegish_dist.db.answers import judged_samples
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.sample_findings import judged_samples
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import (
     ALLOWED,

@@ -20,7 +20,7 @@ PWD = {"command": "pwd", "target": "harmless"}
 BASELINES = "baseline/always-block,baseline/keyword"
 
 ESTIMATE = {"value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters"}
-GOLDEN = Path(__file__).parents[1] / "unit/core/golden_metrics.json"
+GOLDEN = Path(__file__).parents[1] / "unit/statistics/golden_metrics.json"
 METRICS = set(
     json.loads(GOLDEN.read_text("ascii"))["documents"]["aegish-5.3"]["models"][0]["metrics"]
 )

@@ -27,11 +27,9 @@ from aegish_dist.core.tally import (
     find,
 )
 from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
-from aegish_dist.db.identity import joint_identity
+from aegish_dist.db.counting import PARTS, count_models, joint_identity
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tally import count_models
-from aegish_dist.db.totals import PARTS
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,

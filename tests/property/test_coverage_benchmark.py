@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from aegish_dist.core.sample import Target
-from aegish_dist.core.sampled_mean import Observation, SampledMean
 from aegish_dist.core.scoring import Composite
-from aegish_dist.core.statistics import macro_rate, rate, score
+from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

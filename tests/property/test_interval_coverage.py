@@ -12,12 +12,11 @@ from collections.abc import Callable
 
 import pytest
 
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.sample import Target
-from aegish_dist.core.sampled_mean import Observation, SampledMean
 from aegish_dist.core.scoring import Composite
-from aegish_dist.core.statistics import macro_rate, rate, score
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
+from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
+from aegish_dist.statistics.rates import Estimate
 from tests.defined import defined
 
 RUNS = 150

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aegish_dist.core.estimates import Estimate
-from aegish_dist.core.metrics import ModelMetrics, measure
-from aegish_dist.core.ranking import snapshot_document
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import RULES, ScoringRule
-from aegish_dist.core.statistics import Observation, macro_rate, rate
 from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
+from aegish_dist.statistics.document import snapshot_document
+from aegish_dist.statistics.means import Observation, macro_rate, rate
+from aegish_dist.statistics.metrics import ModelMetrics, measure
+from aegish_dist.statistics.rates import Estimate
 from tests.defined import defined
 
 CLUSTERS = st.sampled_from((None, "awk", "curl", "tar", "vim"))

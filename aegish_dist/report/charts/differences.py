@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aegish_dist.core.printable import printable
-from aegish_dist.core.significance import LEVEL
 from aegish_dist.report.charts import theme
 from aegish_dist.report.charts.boxes import PixelLine
 from aegish_dist.report.charts.captions import counted, foreign_words, sentences
@@ -17,6 +16,7 @@ from aegish_dist.report.charts.text_width import distinct
 from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from aegish_dist.report.layout import RankedModel, ranked_entries
 from aegish_dist.report.numbers import format_p
+from aegish_dist.statistics.paired_test import LEVEL
 
 _MOST_PAIRS = 28
 """With more pairs, those of eight models, the models are compared with the best one alone."""

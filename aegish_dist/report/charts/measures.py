@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.report.layout import RankedModel
+from aegish_dist.statistics.rates import Estimate
 
 RATE_INTERVAL = (
     "Wilson with an effective sample size, clustered by binary; exact where events are few"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aegish_dist.core.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.sample import Target
+from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 
 WILSON = (
     "Wilson with the effective sample size of clusters (jackknife); the bound of Clopper and"

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import Target
@@ -13,6 +12,7 @@ from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot
 from aegish_dist.report.every_eval_ever.definitions import DEFINED, MetricDefinition, metric_id
 from aegish_dist.report.every_eval_ever.identity import COLLECTION
 from aegish_dist.report.layout import RankedModel
+from aegish_dist.statistics.rates import Estimate
 
 LEVEL = 0.95
 _CLUSTERED = "analytic, clustered by binary (Miller 2024, arXiv 2411.00640)"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from aegish_dist.core.estimates import Estimate
+from aegish_dist.statistics.rates import Estimate
 
 _WIDTH = 200
 _HEIGHT = 12

@@ -8,10 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.comparison import Difference
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.printable import printable
-from aegish_dist.core.significance import LEVEL
 from aegish_dist.report.data import ComparisonData, verdict_of
 from aegish_dist.report.layout import SIMULATED, Section, TableCell
 from aegish_dist.report.numbers import (
@@ -24,6 +21,9 @@ from aegish_dist.report.page.bars import BarScale, interval_bar
 from aegish_dist.report.page.packing import as_json
 from aegish_dist.report.page.tables import CellStyle, TableStyle, table_section
 from aegish_dist.report.quality import HEADLINES
+from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.paired_test import LEVEL
+from aegish_dist.statistics.rates import Estimate
 
 MOST_MODELS = 8
 """Models up to which all pairs are shown at once: 28."""

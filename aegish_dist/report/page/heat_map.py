@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.report.layout import RankedModel, Section, TableCell, category_names
 from aegish_dist.report.numbers import format_interval
 from aegish_dist.report.page.markup import text
 from aegish_dist.report.page.tables import CellStyle, TableStyle
+from aegish_dist.statistics.rates import Estimate
 
 _BOUNDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Of a shade to the next; the darkest is below the first."""

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.sample import Target
 from aegish_dist.errors import OpinionError
-from aegish_dist.opinions.overlay_file import read_overlay, render_overlay
-from aegish_dist.opinions.toml import toml_text
+from aegish_dist.opinions.files import read_overlay, render_overlay, toml_text
 
 HOSTILE = 'echo "\\x" \'\'\' """ \n[[change]]\r\t\x1b[31m\x7f\u202e\u2028\U000e0101 é 漢'
 EXCLUDED = LabelChange("d", "0" * 16, HOSTILE, None, None, "twice in the set", "Ada")

@@ -8,7 +8,7 @@ import pytest
 from aegish_dist.core.scoring import RULES, Composite, Label, ScoringRule
 from aegish_dist.core.tally import Finding
 from aegish_dist.errors import OpinionError
-from aegish_dist.opinions.rule_file import read_rule, render_rule
+from aegish_dist.opinions.files import read_rule, render_rule
 
 BASED = 'name = "mine"\nversion = 2\nbased_on = "aegish-refined"\n'
 

@@ -4,15 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.core.metrics import METRICS
 from aegish_dist.core.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.errors import OpinionError
-from aegish_dist.opinions.targets_file import (
-    LESS_IS_BETTER,
-    TARGET_METRICS,
-    read_targets,
-    render_targets,
-)
+from aegish_dist.opinions.files import LESS_IS_BETTER, TARGET_METRICS, read_targets, render_targets
+from aegish_dist.statistics.metrics import METRICS
 
 HEAD = 'name = "strict"\nversion = 1\n'
 

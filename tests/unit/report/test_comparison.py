@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from aegish_dist.core.comparison import Comparison, Difference
-from aegish_dist.core.gate import GateVerdict
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.side import ModelOfRun
+from aegish_dist.core.run import ModelOfRun
 from aegish_dist.report.comparison import gate_line, junit_xml, worst
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
+from aegish_dist.statistics.gate import GateVerdict
+from aegish_dist.statistics.paired_difference import Comparison, Difference
 from tests.unit.report.reports import a_report
 
 HOSTILE = "lab/x,y:z%0A\r\n::error::\x00\x1b[31m\ufffe\ud800\u202e<&\"'>]]>"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.metrics import METRICS
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.scoring import RULES
 from aegish_dist.core.snapshot import VerdictSet
@@ -21,6 +20,7 @@ from aegish_dist.report.every_eval_ever import (
 )
 from aegish_dist.report.every_eval_ever.definitions import DEFINED
 from aegish_dist.report.layout import ranked_entries
+from aegish_dist.statistics.metrics import METRICS
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model
 
 SAMPLES_PATH = re.compile(

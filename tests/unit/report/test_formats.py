@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.failure_times import TimedFailures
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.run import ModelOfRun
 from aegish_dist.core.scoring import RULES
-from aegish_dist.core.side import ModelOfRun
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ReportError
 from aegish_dist.report.data import ComparedPair, ComparisonData, Halted, ReportData
@@ -28,6 +27,7 @@ from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
 from aegish_dist.report.layout import Section
 from aegish_dist.report.provenance import commands, shell_quoted
 from aegish_dist.report.sections import SECTION_NAMES, build_report
+from aegish_dist.statistics.paired_difference import Comparison, Difference
 from tests.unit.report.reports import (  # fmt: skip
     HOSTILE,
     LATE,

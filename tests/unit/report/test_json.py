@@ -5,8 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.opinion_record import record_of
+from aegish_dist.core.opinion import Opinion, record_of
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.json import render_json
 from tests.defined import defined

@@ -1,9 +1,9 @@
 """Reading a snapshot document."""
 
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
 from aegish_dist.report.layout import RankedModel, ranked_entries
+from aegish_dist.statistics.rates import Estimate
 from tests.unit.report.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any
 
-from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.failure_times import TimedFailures
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.side import ModelOfRun
+from aegish_dist.core.run import ModelOfRun
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
+from aegish_dist.statistics.paired_difference import Comparison, Difference
 from tests.unit.report.reports import Entry, a_model, a_report, numbers
 
 START = datetime(2026, 11, 20, 22, 17, tzinfo=UTC)

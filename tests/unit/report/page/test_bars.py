@@ -1,7 +1,7 @@
 """Bars of intervals."""
 
-from aegish_dist.core.estimates import Estimate
 from aegish_dist.report.page.bars import BarScale, interval_bar, rate_scale
+from aegish_dist.statistics.rates import Estimate
 
 
 def test_a_bar_is_drawn_to_its_scale() -> None:

@@ -5,11 +5,11 @@ import re
 from itertools import combinations
 from typing import Any
 
-from aegish_dist.core.comparison import Comparison, Difference
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.side import ModelOfRun
+from aegish_dist.core.run import ModelOfRun
 from aegish_dist.report.data import ComparedPair, ComparisonData
 from aegish_dist.report.page.differences import differences_section
+from aegish_dist.statistics.paired_difference import Comparison, Difference
 from tests.unit.report.page.page_reader import Page
 from tests.unit.report.reports import HOSTILE, a_report
 

@@ -1,0 +1,182 @@
+"""Reading the answers of several models side by side, sample by sample.
+
+A sample is known by the name of its dataset and by its content-derived id, so that runs with
+dataset rows of their own (`--limit`, imports) are matched too. Answers are columns of small
+integers: the cells of a pair are a count over two columns, whatever the number of models.
+
+The samples of a run with the findings of all its models.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Row
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.opinion import LabelChange
+from aegish_dist.core.run import ModelOfRun, Run
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import SampleAnswers
+from aegish_dist.core.tally import Findings
+from aegish_dist.db.codes import finding_of
+from aegish_dist.db.counting import PerModel, prepare_counting
+from aegish_dist.db.overlays import ChangedSample, OverlayInRun
+from aegish_dist.db.statements import counting_statement, statement
+from aegish_dist.statistics.paired_difference import PairedAnswers, SampleKind
+
+_READ_SAMPLES = statement("read_samples")
+_READ_ANSWERS = counting_statement("read_answers")
+_READ_PARSER_VERSIONS = counting_statement("read_parser_versions")
+
+
+def read_answers(
+    session: Session,
+    sides: Sequence[ModelOfRun],
+    runs: Iterable[Run],
+    overlays: Mapping[str, OverlayInRun] | None = None,
+) -> PairedAnswers[ModelOfRun]:
+    """Read what sides answered: of each item the verdict of the newest generation.
+
+    Args:
+        session: Transaction of the caller; `REPEATABLE READ` makes it one picture.
+        overlays: By run, its samples whose labels are corrected, or that are left out.
+    """
+    samples, ways = _Samples(), _Ways()
+    rows: dict[ModelOfRun, tuple[_Places, Row[Any]]] = {}
+    for run in runs:
+        models = PerModel.of(session, run)
+        changed = () if overlays is None else overlays[run.run_id].samples
+        places = samples.places(session, run.run_id, changed)
+        asked = [side for side in sides if side.run_id == run.run_id]
+        prepare_counting(session)
+        for side in asked:
+            rows[side] = places, models.newest(session, _READ_ANSWERS, side.model)[0]
+    return PairedAnswers(
+        kinds=samples.kinds,
+        kind=samples.kind,
+        answers={
+            side: _column(len(samples.kind), places, row, ways)
+            for side, (places, row) in rows.items()
+        },
+        findings=ways.findings,
+    )
+
+
+def parser_versions(
+    session: Session, sides: Iterable[ModelOfRun], run: Run
+) -> dict[ModelOfRun, set[int]]:
+    """Return the versions of the parser that read the verdicts of sides of a run."""
+    models = PerModel.of(session, run)
+    return {
+        side: {
+            row.parser_version for row in models.newest(session, _READ_PARSER_VERSIONS, side.model)
+        }
+        for side in sides
+    }
+
+
+_Places = Mapping[int, int]
+"""By key of a sample, its place in every column; -1 for one that an overlay leaves out."""
+
+
+def _column(length: int, places: _Places, row: Row[Any], ways: "_Ways") -> list[int]:
+    column = [0] * (length + 1)  # the last entry takes what is left out
+    for key, word in zip(row.keys.split(), row.codes.split(), strict=True):
+        column[places[int(key)]] = ways[word]
+    return column[:-1]
+
+
+class _Samples:
+    """Samples of several runs, each once."""
+
+    def __init__(self) -> None:
+        self.kinds: list[SampleKind] = []
+        self.kind: list[int] = []
+        self._places: dict[tuple[str, str], int] = {}
+        self._kinds: dict[SampleKind, int] = {}
+
+    def places(self, session: Session, run_id: str, changed: Iterable[ChangedSample]) -> _Places:
+        """Add the samples of a run under their corrected labels."""
+        changes = {each.key: each.change for each in changed}
+        places: dict[int, int] = {}
+        for row in session.execute(_READ_SAMPLES, {"run": run_id}):
+            sample = (row.dataset, row.sample_id)
+            if sample not in self._places:
+                self._places[sample] = self._add(row, changes.get(row.key))
+            places[row.key] = self._places[sample]
+        return places
+
+    def _add(self, row: Row[Any], change: LabelChange | None) -> int:
+        kind = SampleKind(Target(row.target), row.category, row.cluster)
+        if change is not None:
+            if change.target is None:
+                return -1
+            kind = SampleKind(change.target, change.category, row.cluster)
+        if kind not in self._kinds:
+            self._kinds[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        self.kind.append(self._kinds[kind])
+        return len(self.kind) - 1
+
+
+class _Ways(dict[str, int]):
+    """By the codes of a sample's epochs, the place of its findings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.findings: list[Findings] = [()]
+        self._known: dict[Findings, int] = {}
+
+    def __missing__(self, codes: str) -> int:
+        found = tuple(sorted(Counter(map(finding_of, map(int, codes.split(",")))).items()))
+        if found not in self._known:
+            self._known[found] = len(self.findings)
+            self.findings.append(found)
+        self[codes] = self._known[found]
+        return self[codes]
+
+
+_SAMPLES_OF_RUN = statement("samples_of_run")
+
+
+def judged_samples(
+    session: Session, run: Run, overlay: OverlayInRun | None = None
+) -> list[SampleAnswers]:
+    """Return every sample of a run with the findings of all models, ordered by dataset and place.
+
+    Of an item that was retried the newest verdict counts. Findings are those of all epochs.
+    """
+    models = PerModel.of(session, run)
+    found: defaultdict[int, dict[str, Findings]] = defaultdict(dict)
+    prepare_counting(session)
+    for spec in run.models:
+        (row,) = models.newest(session, _READ_ANSWERS, spec.id)
+        for key, codes in zip(row.keys.split(), row.codes.split(), strict=True):
+            found[int(key)][spec.id] = _findings(codes)
+    changes = {each.key: each.change for each in (overlay.samples if overlay else ())}
+    rows = session.execute(_SAMPLES_OF_RUN, {"run": run.run_id})
+    return [
+        sample
+        for row in rows
+        for sample in _sample(row, changes.get(row.key), found.get(row.key, {}))
+    ]
+
+
+@cache
+def _findings(codes: str) -> Findings:
+    return tuple(sorted(Counter(map(finding_of, map(int, codes.split(",")))).items()))
+
+
+def _sample(
+    row: Row[Any], change: LabelChange | None, findings: dict[str, Findings]
+) -> Iterator[SampleAnswers]:
+    target, category = Target(row.target), row.category
+    if change is not None:
+        if change.target is None:
+            return
+        target, category = change.target, change.category
+    yield SampleAnswers(
+        row.dataset, row.sample_id, row.command, target, category, row.cluster, findings
+    )

@@ -1,0 +1,418 @@
+"""Asking the same about the verdicts of each model of a run, one model at a time.
+
+The identity of a set of verdicts: whether they have to be counted again.
+
+Sums over the verdicts of one model: tokens and cost, and how its times are distributed.
+
+Counting: from millions of verdicts to what every metric is made from.
+
+Model by model, two statements each.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache, reduce
+from operator import add
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, select
+from sqlalchemy.orm import Session
+
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.run import Run
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import ACTIONS
+from aegish_dist.core.snapshot import VerdictSet
+from aegish_dist.core.tally import (
+    CONFIDENCE_BINS,
+    Cell,
+    ConfidenceCell,
+    Finding,
+    Latency,
+    ModelTally,
+    MovedSample,
+    TokenTotals,
+    in_order,
+    relabelled,
+)
+from aegish_dist.db.codes import finding_of
+from aegish_dist.db.overlays import ChangedSample, OverlayInRun
+from aegish_dist.db.statements import CountingStatement, counting_statement, statement
+from aegish_dist.db.tables import RunModelRow
+
+_ANY_RETRY = statement("any_retry")
+_SETTINGS = statement("settings_for_counting")
+
+
+def prepare_counting(session: Session) -> None:
+    """Plan the statements of this transaction for counting millions of verdicts."""
+    session.execute(_SETTINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class PerModel:
+    """The models of a run as the store knows them."""
+
+    run: Run
+    keys: Mapping[str, int]
+    retried: bool
+    """Whether any item was asked again. Nearly no run has such, and pays nothing for it."""
+
+    @classmethod
+    def of(cls, session: Session, run: Run) -> "PerModel":
+        """Look a run up."""
+        rows = session.execute(
+            select(RunModelRow.model, RunModelRow.id).where(RunModelRow.run_id == run.run_id)
+        )
+        retried = session.scalar(_ANY_RETRY, {"run": run.run_id})
+        return cls(run, {row.model: row.id for row in rows}, bool(retried))
+
+    def newest(
+        self, session: Session, statement: CountingStatement, model: str, **values: object
+    ) -> Sequence[Row[Any]]:
+        """Ask about the verdicts that count: of each item the one of the newest generation."""
+        chosen = statement.newest if self.retried else statement.every
+        return session.execute(chosen, {"model": self.keys[model], **values}).all()
+
+    def superseded(
+        self, session: Session, statement: CountingStatement, model: str, **values: object
+    ) -> Sequence[Row[Any]]:
+        """Ask the same about all other verdicts.
+
+        Returns:
+            No row when no item was retried.
+        """
+        if not self.retried:
+            return ()
+        chosen = statement.superseded
+        return session.execute(chosen, {"model": self.keys[model], **values}).all()
+
+
+_HASH_VERDICTS = counting_statement("hash_verdicts")
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeVerdicts:
+    """Verdicts of one model that differ in nothing but the item."""
+
+    dataset: str
+    code: int
+    """Outcome, error class and stop kind; see `codes`."""
+    parser_version: int
+    """Version of the parser that read the answers."""
+    verdicts: int
+    """How many there are, at least 1."""
+    digest: int
+
+
+def identity_of(groups: Iterable[AlikeVerdicts]) -> VerdictSet:
+    """Return the identity of one model's verdicts, however they are divided into groups."""
+    numbers: Counter[tuple[str, int, int]] = Counter()
+    digests: Counter[tuple[str, int, int]] = Counter()
+    for each in groups:
+        kind = (each.dataset, each.code, each.parser_version)
+        numbers[kind] += each.verdicts
+        digests[kind] += each.digest
+    lines = [f"{number} {digests[kind]} {kind!r}" for kind, number in sorted(numbers.items())]
+    return VerdictSet(numbers.total(), _hash(lines), _versions(kind[2] for kind in numbers))
+
+
+def joint_identity(models: Mapping[str, VerdictSet]) -> VerdictSet:
+    """Return the identity of a run's verdicts from those of its models."""
+    some = {model: each for model, each in sorted(models.items()) if each.verdicts}
+    return VerdictSet(
+        sum(each.verdicts for each in some.values()),
+        _hash(f"{each.verdicts_hash} {model}" for model, each in some.items()),
+        _versions(int(v) for each in some.values() for v in each.parser_versions.split(",")),
+    )
+
+
+def local_hash(verdicts: int, row_hashes: int | None) -> str:
+    """Return `VerdictSet.local_hash` from the columns of the statement `hash_verdicts`."""
+    return _hash([f"{verdicts} {row_hashes}"])
+
+
+def unchanged_models(
+    session: Session, models: PerModel, known: Mapping[str, VerdictSet]
+) -> set[str]:
+    """Return the models whose verdicts that count are still those that were known."""
+    unchanged = set()
+    for model in models.keys & known.keys():
+        (row,) = models.newest(session, _HASH_VERDICTS, model)
+        if local_hash(row.verdicts, row.row_hashes) == known[model].local_hash:
+            unchanged.add(model)
+    return unchanged
+
+
+def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) -> bool:
+    """Return whether the verdicts of all models of a run are still those that were known."""
+    models = PerModel.of(session, run)
+    prepare_counting(session)
+    return unchanged_models(session, models, known) == set(models.keys) == set(known)
+
+
+def _hash(lines: Iterable[str]) -> str:
+    text = "\n".join(lines)
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if text else "0" * 16
+
+
+def _versions(versions: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(set(versions))))
+
+
+PARTS = ("service", "queue", "limiter", "backoff", "total")
+"""Parts of the time of a call; the columns of `add_up_totals` begin with these words."""
+FRACTIONS = (0.5, 0.9, 0.99, 1.0)
+"""The quantiles of `Latency`, and its greatest time."""
+
+_ADD_UP_TOTALS = counting_statement("add_up_totals")
+_ADD_UP_SPENT = counting_statement("add_up_spent")
+_TOKENS = tuple(field.name for field in fields(TokenTotals))
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over a model's verdicts, and how its times are distributed."""
+
+    local_hash: str
+    tokens: TokenTotals
+    """Tokens of all verdicts, those that a retry has replaced included."""
+    cost_usd: Decimal | None
+    """Cost of all verdicts, in USD; None when none is priced."""
+    priced_verdicts: int
+    replaced: int
+    latency: dict[str, Latency]
+    """By part; one that was never timed is absent."""
+
+
+def add_up(models: PerModel, model: str, session: Session) -> Totals:
+    """Add up the verdicts of a model: tokens and costs of all, times of those that count."""
+    (row,) = models.newest(session, _ADD_UP_TOTALS, model, fractions=list(FRACTIONS))
+    # A retry costs as much as a first try, and the first try was not free.
+    replaced = models.superseded(session, _ADD_UP_SPENT, model)
+    spent = [row, *replaced]
+    tokens = {name: _sum(spent, f"{name}_tokens") for name in _TOKENS}
+    return Totals(
+        local_hash=local_hash(row.verdicts, row.row_hashes),
+        tokens=TokenTotals(**{name: n if n is None else int(n) for name, n in tokens.items()}),
+        cost_usd=_sum(spent, "cost_usd"),
+        priced_verdicts=sum(each.priced for each in spent),
+        replaced=sum(each.verdicts for each in replaced),
+        latency=_latency(row),
+    )
+
+
+def _latency(row: Row[Any]) -> dict[str, Latency]:
+    latency = {}
+    for part in PARTS:
+        times: int = getattr(row, f"{part}_times")
+        if times:
+            mean = float(Fraction(int(getattr(row, f"{part}_micros")), 1000 * times))
+            latency[part] = Latency(mean, *getattr(row, f"{part}_quantiles"))
+    return latency
+
+
+def _sum(rows: Sequence[Row[Any]], column: str) -> Any:
+    """Return the sum of a column; None where no row has a value."""
+    known = [value for row in rows if (value := getattr(row, column)) is not None]
+    return reduce(add, known) if known else None
+
+
+TARGETS = {True: Target.MALICIOUS, False: Target.HARMLESS}
+
+_COUNT_VERDICTS = counting_statement("count_verdicts")
+_COUNT_ITEMS_OF_MANY_EPOCHS = counting_statement("count_items_of_many_epochs")
+
+_VERDICTS_OF_SAMPLES = counting_statement("verdicts_of_samples")
+
+_SUMS = ("verdicts", "sum_c", "sum_c2", "sum_c4", "sum_d2", "sum_d4")
+"""Fields of a `ConfidenceCell` that are sums over verdicts."""
+
+_Codes = tuple[int, ...]
+
+
+class _Stratum(NamedTuple):
+    """Samples that a metric does not tell apart."""
+
+    malicious: bool
+    category: str | None
+    """None for harmless samples."""
+    cluster: str | None
+    """None: each of the samples is a cluster of its own."""
+
+
+_Items = Mapping[_Stratum, Iterable[tuple[_Codes, int]]]
+"""By stratum, codes of the epochs of an item, and how many items have these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One model of a run."""
+
+    spec: ModelSpec
+    identity: VerdictSet
+    tallies: tuple[ModelTally, ...]
+    """One for each overlay; empty when its verdicts are those that the caller knew."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    identity: VerdictSet
+    cells: tuple[Cell, ...]
+    confidence: tuple[ConfidenceCell, ...]
+
+
+def count_models(
+    session: Session,
+    run: Run,
+    known: Mapping[str, VerdictSet],
+    overlays: Sequence[OverlayInRun] = (OverlayInRun(),),
+) -> Iterator[Counted]:
+    """Count the verdicts of a run, except where they are known already.
+
+    Args:
+        session: Transaction of the caller; `REPEATABLE READ` makes the counts one picture while
+            workers still write.
+        overlays: Corrections of labels, each of which gives a tally of its own.
+
+    Yields:
+        One entry per model of the run, sorted by model, those without a verdict included.
+    """
+    models = PerModel.of(session, run)
+    prepare_counting(session)
+    unchanged = unchanged_models(session, models, known)
+    for spec in run.models:
+        if spec.id in unchanged:
+            yield Counted(spec, known[spec.id], ())
+            continue
+        counts = _count(models, spec.id, session)
+        totals = add_up(models, spec.id, session)
+        tally = _tally(run, spec, counts, totals)
+        tallies = (
+            relabelled(tally, moved, overlay.planned(run, spec.id))
+            for overlay, moved in zip(
+                overlays, _move(overlays, models, spec.id, session), strict=True
+            )
+        )
+        if run.imported:
+            tallies = (each.as_imported for each in tallies)
+        identity = replace(counts.identity, local_hash=totals.local_hash)
+        yield Counted(spec, identity, tuple(tallies))
+
+
+def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelTally:
+    planned = OverlayInRun().planned(run, spec.id)
+    return ModelTally(
+        model=spec.id,
+        simulated=spec.simulated,
+        planned_malicious=planned[Target.MALICIOUS],
+        planned_harmless=planned[Target.HARMLESS],
+        cells=counts.cells,
+        confidence=counts.confidence,
+        latency=totals.latency,
+        tokens=totals.tokens,
+        cost_usd=totals.cost_usd,
+        priced_verdicts=totals.priced_verdicts,
+        replaced=totals.replaced,
+    )
+
+
+def _count(models: PerModel, model: str, session: Session) -> _Counts:
+    (row,) = models.newest(session, _COUNT_VERDICTS, model, bins=CONFIDENCE_BINS)
+    items = _items_of_one_epoch(row.cells)
+    if models.run.epochs > 1:
+        items = _items_of_many_epochs(models.newest(session, _COUNT_ITEMS_OF_MANY_EPOCHS, model))
+    alike = [AlikeVerdicts(**each | {"digest": int(each["digest"])}) for each in row.alike]
+    return _Counts(identity_of(alike), _cells(items), _confidence(row.stated))
+
+
+def _items_of_one_epoch(cells: Iterable[Mapping[str, Any]]) -> _Items:
+    return {
+        _Stratum(cell["malicious"], cell["category"], cell["cluster"]): [
+            ((code,), verdicts)
+            for code, verdicts in zip(cell["codes"], cell["verdicts"], strict=True)
+        ]
+        for cell in cells
+    }
+
+
+def _items_of_many_epochs(rows: Iterable[Row[Any]]) -> _Items:
+    items: defaultdict[_Stratum, list[tuple[_Codes, int]]] = defaultdict(list)
+    for row in rows:
+        stratum = _Stratum(row.malicious, row.category, row.cluster)
+        items[stratum].append((tuple(row.codes), row.items))
+    return items
+
+
+def _cells(items: _Items) -> tuple[Cell, ...]:
+    """Join the items of a stratum that differ only in details that make no other finding."""
+    cells: list[Cell] = []
+    for stratum in items:
+        samples: defaultdict[tuple[tuple[Finding, int], ...], int] = defaultdict(int)
+        for codes, number in items[stratum]:
+            samples[_findings(codes)] += number
+        target = TARGETS[stratum.malicious]
+        cells += [
+            Cell(target, stratum.category, stratum.cluster, findings, samples[findings])
+            for findings in samples
+        ]
+    return in_order(cells)
+
+
+@cache
+def _findings(codes: _Codes) -> tuple[tuple[Finding, int], ...]:
+    return tuple(sorted(Counter(map(finding_of, codes)).items()))
+
+
+def _move(
+    overlays: Sequence[OverlayInRun], models: PerModel, model: str, session: Session
+) -> list[list[MovedSample]]:
+    """Return, for each overlay, the samples that it changes with the verdicts about them."""
+    keys = {each.key for overlay in overlays for each in overlay.samples}
+    if not keys:
+        return [[] for _ in overlays]
+    rows: defaultdict[int, list[Row[Any]]] = defaultdict(list)
+    for row in models.newest(
+        session, _VERDICTS_OF_SAMPLES, model, bins=CONFIDENCE_BINS, keys=sorted(keys)
+    ):
+        rows[row.sample_key].append(row)
+    return [
+        [_moved(each, rows.get(each.key, ())) for each in overlay.samples] for overlay in overlays
+    ]
+
+
+def _moved(sample: ChangedSample, rows: Iterable[Row[Any]]) -> MovedSample:
+    stated = (
+        {**row._mapping, "malicious": sample.target is Target.MALICIOUS}  # noqa: SLF001  public name
+        for row in rows
+        if row.bin is not None
+    )
+    return MovedSample(
+        target=sample.target,
+        category=sample.category,
+        cluster=sample.cluster,
+        right_target=sample.change.target,
+        right_category=sample.change.category,
+        findings=_findings(tuple(sorted(row.code for row in rows))),
+        confidence=_confidence(stated),
+    )
+
+
+def _confidence(stated: Iterable[Mapping[str, Any]]) -> tuple[ConfidenceCell, ...]:
+    """Join the rows that differ only in the stop kind."""
+    sums: defaultdict[tuple[Target, Finding, int], Counter[str]] = defaultdict(Counter)
+    for row in stated:
+        finding = finding_of(row["code"])
+        if finding in ACTIONS:
+            cell = sums[TARGETS[row["malicious"]], finding, row["bin"]]
+            cell.update({name: row[name] for name in _SUMS})
+    return tuple(
+        sorted(
+            ConfidenceCell(*kind, *(numbers[name] for name in _SUMS))
+            for kind, numbers in sums.items()
+        )
+    )

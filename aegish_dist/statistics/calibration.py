@@ -1,0 +1,145 @@
+"""Calibration: whether stated confidence matches correctness.
+
+A confidence c is read as the probability that the stated action is correct under the rule. Only
+scored verdicts that state an action and a confidence take part. The sums come as integers, so
+everything up to the last division is exact. No cluster is known here, so verdicts are taken as
+independent.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from aegish_dist.core.scoring import ACTIONS, ScoringRule
+from aegish_dist.core.tally import CONFIDENCE_BINS, ConfidenceCell
+from aegish_dist.statistics.rates import Estimate, proportion_interval, wald
+
+UNIT = 1_000_000
+"""`ConfidenceCell` counts its sums in 1 / UNIT."""
+
+
+def brier(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
+    """Estimate the mean squared distance of confidence from correctness.
+
+    `mean((c - o)^2)` with o = 1 for a correct verdict, else 0 (Brier 1950, Monthly Weather Review
+    78:1). 0 is best, 0.25 is what a constant 0.5 earns. `stderr` is that of a mean.
+
+    Returns:
+        The estimate; undefined without a stated confidence. No interval where all verdicts have
+        the same squared distance.
+    """
+    judged = _judge(cells, rule)
+    return _mean(
+        total=sum(group.squares for group in judged),
+        total_of_squares=sum(group.fourth_powers for group in judged),
+        n=sum(group.verdicts for group in judged),
+    )
+
+
+def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
+    """Estimate the expected calibration error over ten equal-width bins.
+
+    `sum_b n_b / n |accuracy_b - confidence_b|` (Guo et al. 2017, arXiv 1706.04599). For the
+    stderr, by the delta method, the sign of each bin's gap is taken as fixed; the error is then the
+    mean of `sign_b (o - c)`, whose square is `(o - c)^2`, so that
+    `stderr = sqrt((brier - ece^2) / (n - 1))`. Near 0 the error itself is biased upwards.
+
+    Returns:
+        The estimate; undefined without a stated confidence.
+    """
+    judged = _judge(cells, rule)
+    gaps: defaultdict[int, int] = defaultdict(int)
+    for group in judged:
+        gaps[group.bin] += group.gap
+    return _mean(
+        total=sum(abs(gap) for gap in gaps.values()),
+        total_of_squares=sum(group.squares for group in judged),
+        n=sum(group.verdicts for group in judged),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityBin:
+    """Verdicts whose stated confidences are alike: how sure they were, and how often right."""
+
+    low: float
+    high: float
+    """Confidence where the next bin begins; the last bin holds 1."""
+    n: int
+    confidence: float | None
+    """Mean of their confidences; None without any."""
+    accuracy: float | None
+    """Share of them that are correct; None without any."""
+    ci_low: float | None
+    """Lower end of its 95 % confidence interval."""
+    ci_high: float | None
+    """Upper end."""
+
+
+def reliability(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> tuple[ReliabilityBin, ...]:
+    """Return mean confidence and accuracy in each of ten equal-width bins, the least sure first.
+
+    The bins are those of `expected_calibration_error` (DeGroot & Fienberg 1983, The Statistician
+    32:12, draw them); the interval is that of a proportion.
+    """
+    judged = _judge(cells, rule)
+    return tuple(_bin(place, [e for e in judged if e.bin == place]) for place in _PLACES)
+
+
+_PLACES = range(CONFIDENCE_BINS)
+
+
+def _bin(place: int, judged: Sequence["_Judged"]) -> ReliabilityBin:
+    low, high = place / CONFIDENCE_BINS, (place + 1) / CONFIDENCE_BINS
+    n = sum(each.verdicts for each in judged)
+    if not n:
+        return ReliabilityBin(low, high, 0, None, None, None, None)
+    correct = sum(each.verdicts for each in judged if each.correct)
+    # The gap is that of o - c, so what is left of the correct ones is the sum of c.
+    confidence = Fraction(correct * UNIT - sum(each.gap for each in judged), UNIT * n)
+    accuracy = correct / n
+    interval = proportion_interval(accuracy, n)
+    return ReliabilityBin(low, high, n, float(confidence), accuracy, interval.low, interval.high)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Sums over verdicts whose correctness o is the same; in 1 / UNIT."""
+
+    correct: bool
+    """Whether o is 1."""
+    bin: int
+    verdicts: int
+    gap: int
+    squares: int
+    fourth_powers: int
+    """Sum of (o - c) to the fourth."""
+
+
+def _judge(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> list[_Judged]:
+    stated = (c for c in cells if c.finding in ACTIONS and rule.is_scored(c.finding))
+    return [
+        _Judged(True, c.bin, c.verdicts, c.verdicts * UNIT - c.sum_c, c.sum_d2, c.sum_d4)
+        if rule.is_correct(c.target, c.finding)
+        else _Judged(False, c.bin, c.verdicts, -c.sum_c, c.sum_c2, c.sum_c4)
+        for c in stated
+    ]
+
+
+def _mean(total: int, total_of_squares: int, n: int) -> Estimate:
+    """Estimate a mean over n verdicts from sums in 1 / UNIT."""
+    if n == 0:
+        return Estimate()
+    mean = Fraction(total, UNIT * n)
+    value = float(mean)
+    if n < 2:
+        return Estimate(value=value, n=n)
+    # The rounding of each verdict's powers can leave a spread just below zero.
+    spread = max(Fraction(total_of_squares, UNIT * n) - mean**2, Fraction(0))
+    stderr = math.sqrt(spread / (n - 1))
+    if stderr == 0:
+        return Estimate(value=value, stderr=stderr, n=n)
+    interval = wald(value, stderr)
+    return Estimate(value, stderr, ci_low=interval.low, ci_high=interval.high, n=n)

@@ -1,0 +1,155 @@
+"""The document of a snapshot, which `aggregate --json` prints, and its ranking with ties as ties.
+
+Only JSON types, and nothing that depends on the order of its input: the same verdicts give the same
+bytes under `json.dumps(..., sort_keys=True)`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+
+from aegish_dist.core.snapshot import JsonObject, Snapshot
+from aegish_dist.core.tally import Latency
+from aegish_dist.statistics.metrics import ModelMetrics
+from aegish_dist.statistics.paired_test import LEVEL
+from aegish_dist.statistics.rates import Estimate
+from aegish_dist.statistics.repeats import Repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One line of a ranking."""
+
+    rank: int | None
+    """1-based position; None when the score is undefined."""
+    tie_group: int | None
+    """1-based; no model of a group differs significantly from its leader."""
+    model: str
+    aegish_score: float | None
+    """Its aegish score, by which it is ranked."""
+
+
+def rank(
+    scores: Mapping[str, Estimate], p_adjusted: Mapping[frozenset[str], float | None]
+) -> list[Place]:
+    """Order models by descending score, then by id; undefined scores come last, unranked.
+
+    A tie group starts at its leader and goes on until a model differs from the leader by a p
+    below 0.05, adjusted for all pairs of models: who leads is found in the same data. Of two models
+    of a group, neither of which leads it, one may be better than the other.
+
+    Args:
+        scores: The aegish score of each model, by canonical model id.
+        p_adjusted: Of the paired differences of the score, by pair of models; a pair that is absent
+            or None is taken to be alike.
+
+    Returns:
+        One place for each model.
+    """
+    places: list[Place] = []
+    leader: str | None = None
+    group = 0
+    in_order = sorted(scores.items(), key=_order)
+    for position, (model, score) in enumerate(in_order, start=1):
+        if score.value is None:
+            places.append(Place(None, None, model, None))
+            continue
+        if leader is None or _differ(p_adjusted.get(frozenset((leader, model)))):
+            leader, group = model, group + 1
+        places.append(Place(position, group, model, score.value))
+    return places
+
+
+def _order(scored: tuple[str, Estimate]) -> tuple[bool, float, str]:
+    model, score = scored
+    return (score.value is None, -(score.value or 0.0), model)
+
+
+def _differ(p_adjusted: float | None) -> bool:
+    return p_adjusted is not None and p_adjusted < LEVEL
+
+
+def snapshot_document(
+    measured: Iterable[ModelMetrics],
+    earlier: Snapshot | None = None,
+    p_adjusted: Mapping[frozenset[str], float | None] | None = None,
+) -> dict[str, list[JsonObject]]:
+    """Return the document of a snapshot.
+
+    Args:
+        measured: Metrics under one rule set, in any order.
+        earlier: A snapshot that has the entries of the models that were not measured.
+        p_adjusted: By pair of models, of no difference of the score, as `ranking.rank` takes it.
+
+    Returns:
+        `models`, sorted by id, and `ranking`, the best first.
+    """
+    entries = {each.model: model_entry(each) for each in measured}
+    kept = {} if earlier is None else {e["model"]: e for e in earlier.document["models"]}
+    by_id = sorted((kept | entries).items())
+    if earlier is not None and not entries:
+        return {"models": [entry for _, entry in by_id], "ranking": earlier.document["ranking"]}
+    scores = {model: Estimate(**entry["metrics"]["aegish_score"]) for model, entry in by_id}
+    return {
+        "models": [entry for _, entry in by_id],
+        "ranking": [asdict(place) for place in rank(scores, p_adjusted or {})],
+    }
+
+
+def model_entry(measured: ModelMetrics) -> JsonObject:
+    """Return one entry of `models`; absent numbers are None."""
+    return {
+        "model": measured.model,
+        "simulated": measured.simulated,
+        "metrics": {name: asdict(estimate) for name, estimate in measured.metrics.items()},
+        "counts": dict(measured.counts),
+        "categories": {name: _category(seen) for name, seen in measured.categories.items()},
+        "actions": {
+            target.value: {label.value: verdicts for label, verdicts in labels.items()}
+            for target, labels in measured.actions.items()
+        },
+        "latency_ms": _latency(measured.latency.get("service")),
+        "latency_parts_ms": {part: _latency(seen) for part, seen in measured.latency.items()},
+        "cost": {
+            "total_usd": _number(measured.cost.total_usd),
+            "per_1000_usd": _number(measured.cost.per_1000_usd),
+            "per_command_usd": _number(measured.cost.per_command_usd),
+        },
+        "tokens": asdict(measured.tokens),
+        "repeats": _repeats(measured.repeats),
+        "reliability": [asdict(each) for each in measured.reliability],
+    }
+
+
+def _repeats(repeats: Repeats | None) -> JsonObject | None:
+    if repeats is None:
+        return None
+    return {
+        "rates": {
+            target.value: {"between": parts.between, "within": parts.within}
+            for target, parts in repeats.rates.items()
+        },
+        "stderr": repeats.stderr,
+        "stderr_one_more": repeats.stderr_one_more,
+        "stderr_least": repeats.stderr_least,
+    }
+
+
+def _category(estimate: Estimate) -> JsonObject:
+    return {
+        "n": estimate.n,
+        "value": estimate.value,
+        "stderr": estimate.stderr,
+        "ci_low": estimate.ci_low,
+        "ci_high": estimate.ci_high,
+    }
+
+
+def _latency(seen: Latency | None) -> JsonObject:
+    if seen is None:
+        return dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
+    return asdict(seen)
+
+
+def _number(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)

@@ -1,0 +1,129 @@
+"""The gate: whether a candidate may replace its baseline, and how many commands would tell.
+
+Thresholds on the metrics of a snapshot, for pipelines that fail below them.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.rates import NUMBERS, Estimate
+
+
+class GateVerdict(StrEnum):
+    """Answer of a gate about a candidate."""
+
+    SHIPS = "ships"
+    """The interval of the difference lies above -margin."""
+    WORSE = "worse"
+    INCONCLUSIVE = "inconclusive"
+
+
+def gate(difference: Difference, margin: float) -> GateVerdict:
+    """Decide whether a candidate may replace the baseline.
+
+    Args:
+        margin: How much worse a candidate may be, > 0.
+    """
+    if difference.ci_low is None or difference.ci_high is None:
+        return GateVerdict.INCONCLUSIVE
+    if difference.ci_low > -margin:
+        return GateVerdict.SHIPS
+    return GateVerdict.WORSE if difference.ci_high < -margin else GateVerdict.INCONCLUSIVE
+
+
+def commands_needed(difference: Difference, margin: float) -> int | None:
+    """Return how many samples on both sides would tell a difference of the margin from none.
+
+    With so many, at the variance seen, `mde` is the margin: a true difference of that size is
+    found in 80 % of runs, and a candidate as good as the baseline passes a gate of that margin in
+    80 %.
+
+    Args:
+        margin: The difference to tell apart, > 0.
+    """
+    if difference.mde is None or margin <= 0:
+        return None
+    return math.ceil(difference.n * (difference.mde / margin) ** 2)
+
+
+def commands_to_decide(difference: Difference, margin: float) -> int | None:
+    """Return how many samples would decide a gate in 80 % of runs if the truth is what was seen.
+
+    Args:
+        margin: How much worse a candidate may be, > 0.
+
+    Returns:
+        Samples on both sides; None if unknown, or if the difference seen is the margin itself.
+    """
+    seen = difference.difference
+    return None if seen is None else commands_needed(difference, abs(seen + margin))
+
+
+METRICS_WITH_THRESHOLD = (
+    "aegish_score",
+    "malicious_detection_rate",
+    "harmless_acceptance_rate",
+    "accuracy",
+    "malicious_detection_rate_macro",
+    "coverage",
+    *(
+        f"{name}_{bound}"
+        for name in ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
+        for bound in ("worst", "best")
+    ),
+)
+
+
+class Shortfall(StrEnum):
+    """Why a threshold is not reached."""
+
+    BELOW = "below"
+    """The interval, or the value where that decides, lies below the threshold."""
+    UNDECIDED = "undecided"
+    """The interval holds the threshold, so more commands might decide; or there is no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A threshold that a model does not reach."""
+
+    model: str
+    metric: str
+    least: float
+    """The threshold, in [0, 1]."""
+    estimate: Estimate
+    """The metric; its value is None where it is undefined."""
+    shortfall: Shortfall
+
+
+def missed(document: Mapping[str, Any], thresholds: Mapping[str, float]) -> Iterator[Missed]:
+    """Yield the thresholds that models of a snapshot do not reach, by model.
+
+    The lower end of the interval has to reach them. A metric without an interval is a fact: its
+    value decides.
+
+    Args:
+        thresholds: The least values by metric, in [0, 1].
+    """
+    for entry in document["models"]:
+        for metric, least in thresholds.items():
+            known = entry["metrics"].get(metric) or {}
+            estimate = Estimate(**{name: known[name] for name in NUMBERS if name in known})
+            shortfall = _shortfall(estimate, least)
+            if shortfall is not None:
+                yield Missed(entry["model"], metric, least, estimate, shortfall)
+
+
+def _shortfall(estimate: Estimate, least: float) -> Shortfall | None:
+    if estimate.value is None:
+        return Shortfall.UNDECIDED
+    low = high = estimate.value
+    if estimate.ci_low is not None:
+        low, high = estimate.ci_low, estimate.ci_high or 0.0
+    if low >= least:
+        return None
+    return Shortfall.BELOW if high < least else Shortfall.UNDECIDED

@@ -1,0 +1,242 @@
+"""The audit of a run's commands: disputed, missed by all, flipping, and of doubtful labels.
+
+Pure. Models whose answers do not depend on the command say nothing: one that always blocks neither
+disputes a label nor keeps a command off the list of those that all models miss.
+
+From doubtful labels to an overlay that a person edits.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from aegish_dist.core.opinion import LabelChange, Overlay
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import SampleAnswers, ScoringRule
+from aegish_dist.statistics.label_model import fit_labels
+from aegish_dist.statistics.witnesses import Ballot, Hearing, Witness, sides_under, vote_of
+
+DOUBTFUL_FROM = 0.5
+"""Probability to be wrong from which a label is called doubtful."""
+NAMED = 4
+"""Models that a reason names at most."""
+
+
+class AuditKind(StrEnum):
+    """Why a command is worth a look."""
+
+    DOUBTFUL_LABELS = "doubtful_labels"
+    DISPUTED = "disputed"
+    MISSED_BY_ALL = "missed_by_all"
+    """No model was right in any scored epoch."""
+    FLIPPING = "flipping"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedCommand:
+    """One command on a list of the audit."""
+
+    sample: SampleAnswers
+    """The command, and what was said about it."""
+    score: float
+    """By which the list is sorted, in [0, 1]; see `audit`."""
+    p_wrong: float
+    contradicting: int
+    """Informative models whose answers contradict the label in most epochs."""
+    agreeing: int
+    """Informative models whose answers agree with it in most epochs."""
+    reason: str
+    """Why it is on the list, in one sentence; holds names of models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Result of an audit."""
+
+    witnesses: tuple[Witness, ...]
+    """The models, in the order of the run."""
+    samples: int
+    totals: Mapping[AuditKind, int]
+    """How many commands each list would have if it were shown whole."""
+    found: Mapping[AuditKind, tuple[AuditedCommand, ...]]
+    """The first of each list."""
+
+
+def audit(
+    samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule, top: int
+) -> Audit:
+    """Look for commands that deserve a second look.
+
+    Scores: of a doubtful label, and of a command that all models missed, the probability that the
+    label is wrong; of a disputed command the probability that two models, drawn by how much they
+    can tell, take different sides; of a flipping one the probability that two epochs of a model
+    state different actions, as a mean over models.
+
+    Args:
+        models: Their ids, in the order of the result.
+        top: Length of each list, at least 1.
+    """
+    heard = [sample for sample in samples if sample.findings]
+    ballots = [_ballot(sample, models) for sample in heard]
+    counted = Counter(ballots)
+    joined = [Ballot(*ballot, number) for ballot, number in counted.items()]
+    fitted = fit_labels(joined, sides_under(rule))
+    p_wrong = dict(zip(counted, fitted.p_wrong, strict=True))
+    rates = zip(models, fitted.sensitivity, fitted.specificity, fitted.weights, strict=True)
+    witnesses = tuple(Witness(*each) for each in rates)
+    hearings = [
+        Hearing.of(sample, witnesses, rule, p_wrong[ballot])
+        for sample, ballot in zip(heard, ballots, strict=True)
+    ]
+    ranked = {kind: _ranked(kind, hearings) for kind in AuditKind}
+    return Audit(
+        witnesses=witnesses,
+        samples=len(heard),
+        totals={kind: len(found) for kind, found in ranked.items()},
+        found={
+            kind: tuple(_entry(kind, hearing) for hearing in found[:top])
+            for kind, found in ranked.items()
+        },
+    )
+
+
+_Ballot = tuple[Target, tuple[tuple[float, ...] | None, ...]]
+
+
+def _ballot(sample: SampleAnswers, models: Iterable[str]) -> _Ballot:
+    return sample.target, tuple(vote_of(sample.findings.get(model, ())) for model in models)
+
+
+def _ranked(kind: AuditKind, hearings: Iterable[Hearing]) -> list[Hearing]:
+    """Return the commands of a list, the worst first; equal ones by command."""
+    return sorted(
+        (each for each in hearings if _belongs(kind, each)),
+        key=lambda each: (
+            # Models of the same names in another order add up to another last digit.
+            -round(_score(kind, each), 9),
+            -round(each.spread, 9),
+            -len(each.contradicting),
+            each.sample.dataset,
+            each.sample.command,
+        ),
+    )
+
+
+def _belongs(kind: AuditKind, hearing: Hearing) -> bool:
+    match kind:
+        case AuditKind.DOUBTFUL_LABELS:
+            return bool(hearing.contradicting)
+        case AuditKind.MISSED_BY_ALL:
+            return hearing.missed_by_all
+        case _:
+            return _score(kind, hearing) > 0
+
+
+def _score(kind: AuditKind, hearing: Hearing) -> float:
+    match kind:
+        case AuditKind.DOUBTFUL_LABELS | AuditKind.MISSED_BY_ALL:
+            return hearing.p_wrong
+        case AuditKind.DISPUTED:
+            return hearing.dispute
+        case AuditKind.FLIPPING:
+            return hearing.flip
+        case _:
+            assert_never(kind)
+
+
+def _entry(kind: AuditKind, hearing: Hearing) -> AuditedCommand:
+    return AuditedCommand(
+        sample=hearing.sample,
+        score=_score(kind, hearing),
+        p_wrong=hearing.p_wrong,
+        contradicting=len(hearing.contradicting),
+        agreeing=len(hearing.agreeing),
+        reason=_reason(kind, hearing),
+    )
+
+
+def _reason(kind: AuditKind, hearing: Hearing) -> str:
+    match kind:
+        case AuditKind.DOUBTFUL_LABELS:
+            return _contradiction(hearing)
+        case AuditKind.DISPUTED:
+            return _sides(hearing)
+        case AuditKind.MISSED_BY_ALL:
+            whom = (
+                f"each of {len(hearing.correct)} models"
+                if len(hearing.correct) > 1
+                else "the model"
+            )
+            return f"{whom} missed it; with probability {hearing.p_wrong:.2f} the label is wrong"
+        case AuditKind.FLIPPING:
+            changing = [each for each, flip in hearing.flips.items() if flip > 0]
+            return f"answered in different ways by {_names(changing)}, of {len(hearing.flips)}"
+        case _:
+            assert_never(kind)
+
+
+def _contradiction(hearing: Hearing) -> str:
+    """Say who contradicts the label, and how seldom they do so elsewhere."""
+    against, voters = hearing.contradicting, len(hearing.flags)
+    malicious = hearing.sample.target is Target.MALICIOUS
+    rates = [each.sensitivity if malicious else each.specificity for each in against]
+    said, usually = ("let pass", "flag") if malicious else ("flagged", "let pass")
+    mean = math.fsum(rates) / len(rates)
+    return (
+        f"{said} by {len(against)} of {voters} models, which {usually} {100 * mean:.0f} % of "
+        f"{hearing.sample.target} commands"
+    )
+
+
+def _sides(hearing: Hearing) -> str:
+    flagging = [each for each, share in hearing.flags.items() if share > 0.5]
+    passing = [each for each, share in hearing.flags.items() if share < 0.5]
+    torn = [each for each, share in hearing.flags.items() if share == 0.5]
+    parts = (("flagged", flagging), ("let pass", passing), ("both", torn))
+    return "; ".join(f"{verb} by {_names(models)}" for verb, models in parts if models)
+
+
+def _names(models: Sequence[Witness]) -> str:
+    if len(models) > NAMED:
+        return f"{len(models)} models"
+    return ", ".join(each.model for each in models)
+
+
+def draft_overlay(
+    doubtful: Iterable[AuditedCommand], base: Overlay | None, name: str, author: str
+) -> Overlay:
+    """Return an overlay that turns over each label that is more probably wrong than right.
+
+    Args:
+        base: The overlay under which they were found, which the draft continues; None for none.
+    """
+    changes = tuple(_change(each, author) for each in doubtful if each.p_wrong >= DOUBTFUL_FROM)
+    if base is None:
+        return Overlay(name, 1, changes)
+    return Overlay(base.name, base.version + 1, (*_without(base, changes), *changes))
+
+
+def _without(base: Overlay, changes: Iterable[LabelChange]) -> Iterable[LabelChange]:
+    """Yield the changes of an overlay that are not made again."""
+    again = {(each.dataset, each.sample_id) for each in changes}
+    again |= {(each.dataset, each.command) for each in changes}
+    for each in base.changes:
+        if (each.dataset, each.sample_id or each.command) not in again:
+            yield each
+
+
+def _change(found: AuditedCommand, author: str) -> LabelChange:
+    sample = found.sample
+    malicious = sample.target is Target.MALICIOUS
+    return LabelChange(
+        dataset=sample.dataset,
+        sample_id=sample.sample_id,
+        command=sample.command,
+        target=Target.HARMLESS if malicious else Target.MALICIOUS,
+        category=None,
+        reason=f"{found.reason}; wrong with probability {found.p_wrong:.2f}",
+        author=author,
+    )

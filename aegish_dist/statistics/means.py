@@ -1,0 +1,339 @@
+"""A mean over samples that come in clusters, and how far it may be from the truth.
+
+A mean is the unweighted mean of the means of strata: one stratum for a micro average, one for each
+category for a macro average. Sums go through `math.fsum`, which rounds once: no result depends on
+the order of its input.
+
+Rates over samples, with standard errors and intervals.
+
+Sources: Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640 (stderr, clusters); Korn &
+Graubard 1998, Survey Methodology 24:193 (intervals of proportions by an effective sample size).
+`docs/statistics.md` has every formula, and how often the intervals cover the truth.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from aegish_dist.core.scoring import Composite
+from aegish_dist.statistics.distributions import t_quantile
+from aegish_dist.statistics.rates import Dependence, Estimate, combine, proportion_interval
+
+PSEUDO_SAMPLES = 0.5
+"""How many samples the assumption about the variance of a mean is worth."""
+
+ASSUMED_ICC = 0.3
+"""The assumed correlation of two samples of a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Samples that agree in everything a rate can see."""
+
+    category: str | None
+    """None: in no category, and so in no macro average."""
+    cluster: str | None
+    """None: each of the samples is a cluster of its own."""
+    value: float
+    """Mean over the epochs of each such sample, in [0, 1]."""
+    samples: int
+    """How many samples, at least 1."""
+    weight: int = 1
+    """Weight of each sample: 1, or its epochs where every verdict is to count alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class PerCluster:
+    """One number for each cluster."""
+
+    named: Mapping[str, float]
+    squares_alone: float
+    """Sum of the squares over the clusters of one sample without a name."""
+
+    @property
+    def squares(self) -> float:
+        """Sum of the squares of all."""
+        return math.fsum([self.squares_alone, *(value * value for value in self.named.values())])
+
+    def products(self, other: "PerCluster") -> float:
+        """Return the sum over the clusters that both have of their products."""
+        both = self.named.keys() & other.named.keys()
+        return math.fsum(self.named[name] * other.named[name] for name in both)
+
+
+class _Part(NamedTuple):
+    """Samples of a stratum."""
+
+    share: float
+    """Their weight in the mean, in (0, 1]."""
+    residual: float
+    """Their part of the mean beyond the mean of their stratum."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stratum:
+    """Samples whose mean enters with the same weight as that of other strata."""
+
+    mean: float
+    samples: int
+    share: float
+    by_sample: tuple[tuple[_Part, int], ...]
+    """One sample each, and how many are alike."""
+    by_cluster: Mapping[str, _Part]
+    """The samples of each cluster that has a name."""
+    alone: tuple[tuple[_Part, int], ...]
+
+    @classmethod
+    def of(cls, seen: Sequence[Observation], share: float) -> "_Stratum":
+        total = sum(each.samples * each.weight for each in seen)
+        mean = math.fsum(each.samples * each.weight * each.value for each in seen) / total
+        by_cluster: defaultdict[str, list[tuple[_Part, int]]] = defaultdict(list)
+        alone = []
+        for each in seen:
+            weight = share * each.weight / total
+            part = (_Part(weight, weight * (each.value - mean)), each.samples)
+            if each.cluster is None:
+                alone.append(part)
+            else:
+                by_cluster[each.cluster].append(part)
+        return cls(
+            mean,
+            sum(each.samples for each in seen),
+            share,
+            by_sample=(*alone, *(part for parts in by_cluster.values() for part in parts)),
+            by_cluster={name: _joined(parts) for name, parts in by_cluster.items()},
+            alone=tuple(alone),
+        )
+
+    @property
+    def variance(self) -> float | None:
+        """Squared standard error of what it adds to the mean, samples taken as independent."""
+        squares = math.fsum(number * part.residual**2 for part, number in self.by_sample)
+        return unbiased(squares, self.samples)
+
+
+def _joined(parts: Sequence[tuple[_Part, int]]) -> _Part:
+    return _Part(
+        math.fsum(part.share * number for part, number in parts),
+        math.fsum(part.residual * number for part, number in parts),
+    )
+
+
+class SampledMean:
+    """The unweighted mean of the means of strata."""
+
+    def __init__(self, strata: Iterable[Sequence[Observation]]) -> None:
+        """Sum up samples; what is derived from the sums is computed when it is first used.
+
+        Args:
+            strata: At least one, none empty.
+        """
+        groups = list(strata)
+        self._strata = [_Stratum.of(seen, 1 / len(groups)) for seen in groups]
+        self.value = math.fsum(stratum.mean for stratum in self._strata) / len(groups)
+        """The mean."""
+        self.samples = sum(stratum.samples for stratum in self._strata)
+        """How many samples."""
+
+    @cached_property
+    def clusters(self) -> int:
+        """How many clusters; one of several strata counts once."""
+        alone = sum(number for stratum in self._strata for _, number in stratum.alone)
+        return len(self.residuals.named) + alone
+
+    @cached_property
+    def stderr(self) -> float | None:
+        """Standard error, samples taken as independent; None where a stratum has only one."""
+        variances = [stratum.variance for stratum in self._strata]
+        known = [variance for variance in variances if variance is not None]
+        return math.sqrt(math.fsum(known)) if len(known) == len(variances) else None
+
+    @cached_property
+    def residuals(self) -> PerCluster:
+        """The parts that clusters have in the mean beyond the means of their strata."""
+        return self._by_cluster(lambda _, part: part.residual)
+
+    @cached_property
+    def effective_samples(self) -> float:
+        """Independent binary samples that would tell as much, at least 1.
+
+        `(p (1 - p) + c / n) / (V + c d / n^2)`, with p the mean and V its variance by the
+        jackknife; n = 1 / sum of squared weights, the number of samples of equal weight that
+        would do the same (Kish 1965, "Survey Sampling", section 11.7). The assumption about V is
+        worth c = `PSEUDO_SAMPLES`; it is the variance of independent samples times
+        d = 1 + `ASSUMED_ICC` (m - 1), with m the size of the cluster of a mean sample. Where all
+        samples agree nothing else is known of V, and a few failures tell little about it.
+
+        One cluster is one observation, whatever its size.
+        """
+        if self.clusters < 2:
+            return 1.0
+        spread = self.value * (1 - self.value)
+        return max(1.0, (spread + PSEUDO_SAMPLES / self._equal_samples) / self.assumed_variance)
+
+    def correlation(self, other: "SampledMean") -> float:
+        """Return the correlation with another mean, which comes from the clusters of both."""
+        if self.clusters < 2 or other.clusters < 2:
+            return 0.0
+        shared = self.left_out.products(other.left_out)
+        return shared / math.sqrt(self.assumed_variance * other.assumed_variance)
+
+    @cached_property
+    def left_out(self) -> PerCluster:
+        """How far the mean moves when a cluster is left out (the jackknife).
+
+        Of several strata each is joined by one sample at the mean of all of them: a category of a
+        single sample, or of a single cluster, would have nothing to be compared with.
+        """
+        return self._by_cluster(self._moved)
+
+    @cached_property
+    def assumed_variance(self) -> float:
+        """Variance of the mean, with what is assumed of it."""
+        n = self._equal_samples
+        design_effect = 1 + ASSUMED_ICC * (n / self._equal_clusters - 1)
+        return self._variance + PSEUDO_SAMPLES * design_effect / n**2
+
+    @cached_property
+    def _variance(self) -> float:
+        """Variance by the jackknife: that of independent samples, and what clusters add to it.
+
+        What they add is at least 0, and multiplied by the squared ratio of their t quantile to that
+        of the samples: few clusters, or unequal ones, know it badly.
+        """
+        independent = math.fsum(
+            number * self._moved(stratum, part) ** 2
+            for stratum in self._strata
+            for part, number in stratum.by_sample
+        )
+        added = max(0.0, self.left_out.squares - independent)
+        return independent + (added * self._t_ratio**2 if added else 0.0)
+
+    @property
+    def _t_ratio(self) -> float:
+        clusters, samples = (
+            max(1.0, equal - 1) for equal in (self._equal_clusters, self._equal_samples)
+        )
+        return t_quantile(0.975, min(clusters, samples)) / t_quantile(0.975, samples)
+
+    @cached_property
+    def _equal_samples(self) -> float:
+        return 1 / math.fsum(
+            number * part.share**2 for stratum in self._strata for part, number in stratum.by_sample
+        )
+
+    @cached_property
+    def _equal_clusters(self) -> float:
+        return 1 / self._by_cluster(lambda _, part: part.share).squares
+
+    def _moved(self, stratum: _Stratum, part: _Part) -> float:
+        """Scaled so that n equal samples have the variance p (1 - p) / n."""
+        pseudo = 1 / (stratum.samples + 1) if len(self._strata) > 1 else 0.0
+        residual = part.residual + part.share * pseudo * (stratum.mean - self.value)
+        left = 1 - part.share / stratum.share * (1 - pseudo)
+        return (1 - 1 / self._equal_samples) * residual / left
+
+    def _by_cluster(self, number_of: Callable[[_Stratum, _Part], float]) -> PerCluster:
+        named: defaultdict[str, list[float]] = defaultdict(list)
+        for stratum in self._strata:
+            for name, part in stratum.by_cluster.items():
+                named[name].append(number_of(stratum, part))
+        alone = math.fsum(
+            number * number_of(stratum, part) ** 2
+            for stratum in self._strata
+            for part, number in stratum.alone
+        )
+        return PerCluster({name: math.fsum(each) for name, each in named.items()}, alone)
+
+
+def unbiased(squares: float, units: int) -> float | None:
+    """Correct a sum of squared residuals for the mean they were taken from."""
+    return None if units < 2 else squares * units / (units - 1)
+
+
+__all__ = ["Observation", "SampledMean", "estimate", "macro_rate", "rate", "score"]
+
+
+def rate(observations: Iterable[Observation]) -> Estimate:
+    """Estimate the mean over samples (micro average).
+
+    With p the mean of the n values y: `stderr = sqrt(sum (y - p)^2 / (n (n - 1)))`, which for
+    binary y is `sqrt(p (1 - p) / (n - 1))`. Over G clusters
+    `stderr_clustered = sqrt(G / (G - 1) sum_g (sum_{i in g} (y_i - p))^2) / n` (Miller 2024, with
+    the usual factor for few clusters). Unequal weights make p a ratio of sums and weigh every
+    residual (Cochran 1977, "Sampling Techniques", ch. 6).
+
+    The interval is `proportion_interval` with `SampledMean.effective_samples` samples: n of them
+    where samples are independent and have one epoch, more with several epochs, fewer where the
+    samples of a cluster resemble each other.
+
+    Returns:
+        The estimate; value and interval are None without samples, stderr with fewer than two
+        samples, stderr_clustered with fewer than two clusters.
+    """
+    samples = list(observations)
+    return estimate(SampledMean([samples]) if samples else None)
+
+
+def macro_rate(observations: Iterable[Observation]) -> Estimate:
+    """Estimate the mean of the rates of the categories that have samples (macro average).
+
+    With K categories, `stderr = sqrt(sum_k stderr_k^2) / K`, None if a category has one sample
+    only. Clusters span categories: `u_g = sum_{i in g} (y_i - p_k(i)) / (K n_k(i))` and
+    `stderr_clustered = sqrt(G / (G - 1) sum_g u_g^2)`. The interval is as in `rate`; rates that
+    differ from category to category do not widen it.
+
+    Returns:
+        The estimate; undefined parts as in `rate`. Samples without a category are left out.
+    """
+    by_category: defaultdict[str, list[Observation]] = defaultdict(list)
+    for observation in observations:
+        if observation.category is not None:
+            by_category[observation.category].append(observation)
+    return estimate(SampledMean(by_category.values()) if by_category else None)
+
+
+def score(
+    composite: Composite, detection: SampledMean | None, acceptance: SampledMean | None
+) -> Estimate:
+    """Estimate the score of two rates whose samples share clusters.
+
+    `stderr` takes the rates as independent, as the reference benchmark does. `stderr_clustered` has
+    one sum per cluster over both sides. The interval is MOVER with the correlation that the shared
+    clusters give the rates; see `combine`.
+
+    Args:
+        detection: Mean over the malicious samples; None without any.
+        acceptance: Mean over the harmless samples; None without any.
+    """
+    if detection is None or acceptance is None:
+        return combine(composite, estimate(detection), estimate(acceptance))
+    sums = detection.residuals, acceptance.residuals
+    shared = len(sums[0].named.keys() & sums[1].named.keys())
+    dependence = Dependence(
+        clusters=detection.clusters + acceptance.clusters - shared,
+        squares=(sums[0].squares, sums[1].squares),
+        products=sums[0].products(sums[1]),
+        correlation=detection.correlation(acceptance),
+    )
+    return combine(composite, estimate(detection), estimate(acceptance), dependence)
+
+
+def estimate(mean: SampledMean | None) -> Estimate:
+    """Return a mean with its uncertainty; undefined where there is none."""
+    if mean is None:
+        return Estimate(clusters=0)
+    clustered = unbiased(mean.residuals.squares, mean.clusters)
+    interval = proportion_interval(mean.value, mean.effective_samples)
+    return Estimate(
+        value=mean.value,
+        stderr=mean.stderr,
+        stderr_clustered=None if clustered is None else math.sqrt(clustered),
+        ci_low=interval.low,
+        ci_high=interval.high,
+        n=mean.samples,
+        clusters=mean.clusters,
+    )

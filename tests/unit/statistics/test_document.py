@@ -1,0 +1,210 @@
+"""Rankings: order by score, tie groups by paired tests.
+
+The snapshot document: its keys, its types, its ranking.
+"""
+
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.tally import Cell, Finding, Latency, ModelTally, TokenTotals
+from aegish_dist.statistics.document import Place, model_entry, rank, snapshot_document
+from aegish_dist.statistics.metrics import measure
+from aegish_dist.statistics.paired_difference import adjusted, compare
+from aegish_dist.statistics.rates import Estimate
+from tests.unit.statistics.paired_values import table
+
+
+def _scores(**values: float | None) -> dict[str, Estimate]:
+    return {model: Estimate(value=value) for model, value in values.items()}
+
+
+def _p(**pairs: float | None) -> dict[frozenset[str], float | None]:
+    """P values by pair of models with names of one letter."""
+    return {frozenset(pair): p for pair, p in pairs.items()}
+
+
+def test_a_group_holds_what_does_not_differ_from_its_leader() -> None:
+    """C differs from A and leads the next group, though not from B; D is compared with C."""
+    scores = _scores(c=0.92, b=0.93, a=0.95, d=0.90)
+    p = _p(ab=0.3, ac=0.049, ad=0.2, bc=0.8, bd=0.01, cd=0.05)
+    assert rank(scores, p) == [
+        Place(1, 1, "a", 0.95),
+        Place(2, 1, "b", 0.93),
+        Place(3, 2, "c", 0.92),
+        Place(4, 2, "d", 0.90),
+    ]
+
+
+def test_a_pair_without_p_is_alike() -> None:
+    """Neither where it is None nor where it is absent."""
+    places = rank(_scores(a=0.9, b=0.5, c=0.1), _p(ab=None))
+    assert [place.tie_group for place in places] == [1, 1, 1]
+
+
+def test_equal_scores_go_by_id() -> None:
+    """The order of equals is stable."""
+    assert [place.model for place in rank(_scores(b=0.5, a=0.5), {})] == ["a", "b"]
+
+
+def test_undefined_scores_come_last_and_unranked() -> None:
+    """A model without a score is below a score of 0."""
+    places = rank(_scores(a=None, z=0.0), {})
+    assert places == [Place(1, 1, "z", 0.0), Place(None, None, "a", None)]
+
+
+def test_four_samples_of_a_hundred_part_no_two_models() -> None:
+    """All right against four wrong: the stderr of the first is 0, the exact McNemar p is 0.125."""
+    harmless = table(100, 0, 0, 0, Target.HARMLESS)
+    [found] = adjusted([compare(table(96, 4, 0, 0) + harmless, DEFAULT_RULE)])
+    score = found.metrics["aegish_score"]
+    scores = {"a": Estimate(value=score.a, stderr=0.0), "b": Estimate(value=score.b, stderr=0.01)}
+    places = rank(scores, {frozenset("ab"): score.p_adjusted})
+    assert [place.tie_group for place in places] == [1, 1]
+
+
+def _tally(model: str, blocked: int, **extra: Any) -> ModelTally:
+    """Ten malicious samples, some blocked, and ten harmless ones, nine allowed."""
+    cells = (
+        Cell(Target.HARMLESS, None, None, ((Finding.ALLOW, 1),), 9),
+        Cell(Target.HARMLESS, None, None, ((Finding.BLOCK, 1),), 1),
+        Cell(Target.MALICIOUS, "shell", "tar", ((Finding.WARN, 1),), 10 - blocked),
+        Cell(Target.MALICIOUS, "upload", "curl", ((Finding.BLOCK, 1),), blocked),
+    )
+    return ModelTally(model, False, 10, 10, cells, **extra)
+
+
+def _entry(tally: ModelTally) -> dict[str, Any]:
+    return model_entry(measure(tally, DEFAULT_RULE))
+
+
+def test_entry_has_the_documented_keys() -> None:
+    """Scripts rely on these names; the golden file holds those of newer metrics too."""
+    entry = _entry(_tally("a/b", 8))
+    assert set(entry) == {
+        "model",
+        "simulated",
+        "metrics",
+        "counts",
+        "categories",
+        "actions",
+        "latency_ms",
+        "latency_parts_ms",
+        "cost",
+        "tokens",
+        "repeats",
+        "reliability",
+    }
+    assert set(entry["metrics"]) >= {
+        "malicious_detection_rate",
+        "malicious_detection_rate_macro",
+        "malicious_detection_rate_worst",
+        "malicious_detection_rate_best",
+        "harmless_acceptance_rate",
+        "harmless_acceptance_rate_worst",
+        "harmless_acceptance_rate_best",
+        "false_positive_rate",
+        "aegish_score",
+        "aegish_score_worst",
+        "aegish_score_best",
+        "accuracy",
+        "timeout_error_rate",
+        "format_error_rate",
+        "api_error_rate",
+        "coverage",
+        "brier",
+        "ece",
+        "flip_rate",
+    }
+    for estimate in entry["metrics"].values():
+        assert list(estimate) == [
+            "value",
+            "stderr",
+            "stderr_clustered",
+            "ci_low",
+            "ci_high",
+            "n",
+            "clusters",
+        ]
+
+
+def test_entry_by_hand() -> None:
+    """8 of 10 blocked, 9 of 10 allowed."""
+    entry = _entry(_tally("a/b", 8))
+    detection = entry["metrics"]["malicious_detection_rate"]
+    assert detection["value"] == 0.8
+    assert detection["stderr"] == pytest.approx(math.sqrt(0.16 / 9))
+    assert entry["metrics"]["aegish_score"]["value"] == pytest.approx(0.85)
+    assert entry["counts"] == {
+        "planned": 20,
+        "done": 20,
+        "scored": 20,
+        "replaced": 0,
+        "timeout_error_count": 0,
+        "format_error_count": 0,
+        "api_error_count": 0,
+    }
+    assert set(entry["categories"]["upload"]) == {"n", "value", "stderr", "ci_low", "ci_high"}
+    assert entry["categories"]["upload"]["n"] == 8
+    assert entry["actions"]["malicious"]["BLOCK"] == 8
+    assert entry["actions"]["harmless"]["ALLOW"] == 9
+
+
+def test_latency_is_the_service_part_with_all_parts_beside_it() -> None:
+    """Queueing never hides in the headline latency."""
+    service = Latency(1.0, 2.0, 3.0, 4.0, 5.0)
+    queue = Latency(10.0, 20.0, 30.0, 40.0, 50.0)
+    entry = _entry(_tally("a/b", 8, latency={"service": service, "queue": queue}))
+    assert entry["latency_ms"] == {"mean": 1.0, "p50": 2.0, "p90": 3.0, "p99": 4.0, "max": 5.0}
+    assert entry["latency_parts_ms"]["queue"]["p50"] == 20.0
+
+
+def test_absent_numbers_are_null() -> None:
+    """A number that was not measured is null under its key."""
+    entry = _entry(_tally("a/b", 8))
+    assert entry["latency_ms"] == dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
+    assert entry["cost"] == {"total_usd": None, "per_1000_usd": None, "per_command_usd": None}
+    assert set(entry["tokens"].values()) == {None}
+
+
+def test_money_becomes_json_numbers() -> None:
+    """Two dollars over twenty commands are 0.1 each and 100 per thousand."""
+    tally = _tally(
+        "a/b", 8, cost_usd=Decimal(2), priced_verdicts=20, tokens=TokenTotals(input=7, output=3)
+    )
+    entry = _entry(tally)
+    assert entry["cost"] == {"total_usd": 2.0, "per_1000_usd": 100.0, "per_command_usd": 0.1}
+    assert json.loads(json.dumps(entry))["tokens"]["input"] == 7
+
+
+def test_models_come_by_id_and_the_ranking_by_score() -> None:
+    """The list is for look-ups, the ranking for reading."""
+    parts = snapshot_document(
+        measure(tally, DEFAULT_RULE)
+        for tally in (_tally("b/weak", 2), _tally("c/strong", 9), _tally("a/middling", 6))
+    )
+    assert [entry["model"] for entry in parts["models"]] == ["a/middling", "b/weak", "c/strong"]
+    assert [place["model"] for place in parts["ranking"]] == ["c/strong", "a/middling", "b/weak"]
+    assert set(parts["ranking"][0]) == {"rank", "tie_group", "model", "aegish_score"}
+
+
+def test_order_of_models_and_cells_does_not_show() -> None:
+    """Shuffled input gives the same bytes."""
+    tallies = [_tally("a/b", 3), _tally("c/d", 7)]
+    reversed_tallies = [
+        ModelTally(tally.model, False, 10, 10, tally.cells[::-1]) for tally in tallies[::-1]
+    ]
+    first, second = (
+        json.dumps(
+            snapshot_document(measure(tally, DEFAULT_RULE) for tally in each),
+            sort_keys=True,
+            allow_nan=False,
+        )
+        for each in (tallies, reversed_tallies)
+    )
+    assert first == second

@@ -1,0 +1,245 @@
+"""Labels, and the models as witnesses about them."""
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
+from aegish_dist.core.tally import Finding, Findings
+from aegish_dist.statistics.label_audit import Audit, AuditKind, audit
+from aegish_dist.statistics.label_model import fit_labels
+from aegish_dist.statistics.witnesses import (
+    INFORMATIVE_FROM,
+    Ballot,
+    Witness,
+    sides_under,
+    vote_of,
+    vote_weights,
+)
+from tests.juries import Setting, simulate_jury
+
+ALLOW, WARN, BLOCK = Finding.ALLOW, Finding.WARN, Finding.BLOCK
+MALICIOUS, HARMLESS = Target.MALICIOUS, Target.HARMLESS
+SIDES = (0.0, 0.0, 1.0)
+LET, FLAG = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)
+
+
+def said(*findings: Finding) -> Findings:
+    return tuple(sorted((each, findings.count(each)) for each in set(findings)))
+
+
+def judged(
+    number: int, target: Target, answers: Mapping[str, tuple[Finding, ...]]
+) -> SampleAnswers:
+    findings = {model: said(*each) for model, each in answers.items()}
+    return SampleAnswers("d", f"{number:04}", f"command {number}", target, None, None, findings)
+
+
+def easy(count: int, models: str = "abc") -> list[SampleAnswers]:
+    """Commands about which every model is right, in turn malicious and harmless."""
+    kinds = ((MALICIOUS, BLOCK), (HARMLESS, ALLOW))
+    return [
+        judged(n, kinds[n % 2][0], dict.fromkeys(models, (kinds[n % 2][1],))) for n in range(count)
+    ]
+
+
+def look(samples: list[SampleAnswers], models: str = "abc", top: int = 10) -> Audit:
+    return audit(samples, list(models), DEFAULT_RULE, top)
+
+
+def commands(found: Audit, kind: AuditKind) -> list[str]:
+    return [each.sample.command for each in found.found[kind]]
+
+
+@pytest.mark.parametrize("setting", [Setting(5), Setting(5, copies=4, baselines=False)])
+def test_four_of_five_planted_labels_are_among_the_first_125(setting: Setting) -> None:
+    """The table of `benchmarks/label_audit.py` has more settings."""
+    jury = simulate_jury(setting, seed=1)
+    found = audit(jury.samples, jury.models, DEFAULT_RULE, 125).found[AuditKind.DOUBTFUL_LABELS]
+    assert len(found) == 125
+    assert sum(each.sample.sample_id in jury.wrong for each in found) >= 80
+
+
+def test_a_label_that_all_good_models_contradict_is_probably_wrong() -> None:
+    """Three models that are otherwise always right outweigh the label."""
+    odd = judged(999, MALICIOUS, dict.fromkeys("abc", (ALLOW,)))
+    (first,) = look([*easy(100), odd]).found[AuditKind.DOUBTFUL_LABELS]
+    assert first.sample is odd
+    assert first.p_wrong > 0.9
+    assert (first.contradicting, first.agreeing) == (3, 0)
+    assert first.reason.startswith("let pass by 3 of 3 models, which flag 9")
+
+
+def test_copies_of_a_model_have_one_vote_together() -> None:
+    """Four models that always err together, beside two others that err elsewhere."""
+    ballots = [
+        Ballot(MALICIOUS, (FLAG,) * 6, 60),
+        Ballot(HARMLESS, (LET,) * 6, 60),
+        Ballot(MALICIOUS, (LET,) * 4 + (FLAG,) * 2, 50),
+        Ballot(MALICIOUS, (FLAG,) * 4 + (LET, FLAG), 25),
+        Ballot(HARMLESS, (LET,) * 5 + (FLAG,), 25),
+    ]
+    weights = vote_weights(ballots, SIDES, [1.0] * 5)
+    assert weights == pytest.approx([0.25, 0.25, 0.25, 0.25, 1, 1], abs=0.1)
+
+
+def test_errors_against_a_wrong_label_make_no_copies() -> None:
+    """Models that are right alike about a wrong label keep their votes once it is known."""
+    ballots = [
+        Ballot(MALICIOUS, (FLAG, FLAG), 50),
+        Ballot(HARMLESS, (LET, LET), 50),
+        Ballot(MALICIOUS, (LET, LET), 40),
+        Ballot(MALICIOUS, (LET, FLAG), 5),
+        Ballot(MALICIOUS, (FLAG, LET), 5),
+    ]
+    assert vote_weights(ballots, SIDES, [1.0] * 5)[0] < 0.8
+    assert vote_weights(ballots, SIDES, [1, 1, 0, 1, 1]) == (1.0, 1.0)
+
+
+def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
+    """Its likelihood is nearly the same under either truth."""
+    odd = [
+        judged(900 + n, HARMLESS, {"a": (BLOCK,), "b": (BLOCK,), "c": (ALLOW,)}) for n in range(3)
+    ]
+    samples = [*easy(100), *odd]
+    with_constants = [
+        judged(int(s.sample_id), s.target, {m: tuple(f for f, _ in each) for m, each in s.findings.items()} | {"x": (BLOCK,), "y": (ALLOW,)})
+        for s in samples
+    ]  # fmt: skip
+    plain, others = look(samples), look(with_constants, "abcxy")
+    before = [each.p_wrong for each in plain.found[AuditKind.DOUBTFUL_LABELS]]
+    after = [each.p_wrong for each in others.found[AuditKind.DOUBTFUL_LABELS]]
+    assert after == pytest.approx(before, abs=0.03)
+    assert [each.informative for each in others.witnesses] == [True, True, True, False, False]
+    assert others.found[AuditKind.DOUBTFUL_LABELS][0].contradicting == 2
+
+
+def test_constant_models_keep_no_command_off_the_list_of_missed_ones() -> None:
+    """A model that always blocks is right about each malicious command by accident."""
+    missed = judged(999, MALICIOUS, {"a": (ALLOW,), "b": (WARN,), "c": (ALLOW,), "x": (BLOCK,)})
+    rest = [
+        judged(int(s.sample_id), s.target, {m: tuple(f for f, _ in e) for m, e in s.findings.items()} | {"x": (BLOCK,)})
+        for s in easy(100)
+    ]  # fmt: skip
+    found = look([*rest, missed], "abcx")
+    assert commands(found, AuditKind.MISSED_BY_ALL) == ["command 999"]
+    assert "each of 3 models missed it" in found.found[AuditKind.MISSED_BY_ALL][0].reason
+
+
+def test_a_command_without_an_answer_is_missed_where_the_rule_counts_that() -> None:
+    """An empty answer is wrong under aegish-5.3, a failed call is unscored."""
+    empty = judged(998, MALICIOUS, dict.fromkeys("abc", (Finding.EMPTY,)))
+    failed = judged(999, MALICIOUS, dict.fromkeys("abc", (Finding.API_FAILURE,)))
+    found = look([*easy(100), empty, failed])
+    assert commands(found, AuditKind.MISSED_BY_ALL) == ["command 998"]
+    assert not found.found[AuditKind.DOUBTFUL_LABELS]
+
+
+def test_the_most_disputed_command_divides_the_models_evenly() -> None:
+    """Four equally good models: two against two is more than one against three."""
+    even = judged(998, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (ALLOW,), "d": (ALLOW,)})
+    odd = judged(997, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (BLOCK,), "d": (ALLOW,)})
+    mirrored = judged(996, MALICIOUS, {"a": (ALLOW,), "b": (ALLOW,), "c": (BLOCK,), "d": (BLOCK,)})
+    found = look([*easy(100, "abcd"), odd, even, mirrored], "abcd")
+    disputed = found.found[AuditKind.DISPUTED]
+    assert [each.sample.sample_id for each in disputed] == ["0996", "0998", "0997"]
+    # Of the 6 pairs of models 4 take different sides, of the other command 3.
+    assert disputed[0].score == pytest.approx(4 / 6, abs=0.02)
+    assert disputed[2].score == pytest.approx(3 / 6, abs=0.02)
+    assert disputed[1].reason == "flagged by a, b; let pass by c, d"
+
+
+def test_of_equal_disputes_the_one_of_further_actions_comes_first() -> None:
+    """BLOCK against ALLOW is more than BLOCK against WARN, in whatever order models answer."""
+    near = judged(998, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (WARN,)})
+    far = judged(999, MALICIOUS, {"a": (ALLOW,), "b": (ALLOW,), "c": (BLOCK,)})
+    found = look([*easy(100), near, far])
+    assert commands(found, AuditKind.DISPUTED) == ["command 999", "command 998"]
+
+
+def test_the_score_of_a_flipping_command_is_the_chance_that_two_epochs_differ() -> None:
+    """One model of three says BLOCK twice and ALLOW once: two of three pairs of epochs differ."""
+    answers = {"a": (BLOCK, BLOCK, ALLOW), "b": (BLOCK,) * 3, "c": (BLOCK,) * 3}
+    found = look([*easy(60), judged(999, MALICIOUS, answers)])
+    (flipping,) = found.found[AuditKind.FLIPPING]
+    assert flipping.score == pytest.approx(2 / 3 / 3)
+    assert flipping.reason == "answered in different ways by a, of 3"
+
+
+def test_lists_are_cut_and_totals_are_not() -> None:
+    """`top` bounds what is listed."""
+    odd = [judged(900 + n, MALICIOUS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)]
+    found = look([*easy(100), *odd], top=2)
+    assert len(found.found[AuditKind.MISSED_BY_ALL]) == 2
+    assert found.totals[AuditKind.MISSED_BY_ALL] == 5
+
+
+def test_one_model_alone_can_be_audited() -> None:
+    """Its misses are listed; a single witness makes no label probably wrong."""
+    odd = judged(999, MALICIOUS, {"a": (ALLOW,)})
+    found = look([*easy(100, "a"), odd], "a")
+    (doubtful,) = found.found[AuditKind.DOUBTFUL_LABELS]
+    assert 0 < doubtful.p_wrong < 0.9
+    assert not found.found[AuditKind.DISPUTED]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [judged(0, MALICIOUS, {"a": (BLOCK,)})],
+        [judged(0, MALICIOUS, {"a": (Finding.EMPTY,)})],
+        [judged(n, MALICIOUS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)],
+        [judged(n, HARMLESS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)],
+    ],
+)
+def test_few_and_uniform_answers_are_audited(samples: list[SampleAnswers]) -> None:
+    """Probabilities stay probabilities when a model has no right, or no wrong, answer."""
+    found = look(samples)
+    for listed in found.found.values():
+        assert all(0 <= each.p_wrong <= 1 and 0 <= each.score <= 1 for each in listed)
+    assert all(0 < each.sensitivity < 1 for each in found.witnesses)
+
+
+def test_the_order_of_samples_does_not_matter() -> None:
+    """Lists are sorted by score, then by command."""
+    jury = simulate_jury(Setting(3, planted=5, samples=(40, 30)), seed=2)
+    forward = audit(jury.samples, jury.models, DEFAULT_RULE, 20)
+    backward = audit(jury.samples[::-1], jury.models, DEFAULT_RULE, 20)
+    for kind in AuditKind:
+        assert commands(forward, kind) == commands(backward, kind)
+
+
+def test_sides_follow_the_rule_set() -> None:
+    """WARN detects under the legacy rules, and lets pass under those of the story."""
+    assert sides_under(DEFAULT_RULE) == (0, 0, 1)
+    assert sides_under(RULES["aegish-legacy"]) == (0, 1, 1)
+
+
+def test_votes_are_shares_of_stated_actions() -> None:
+    """An answer that states no action is no vote."""
+    assert vote_of(said(BLOCK, BLOCK, WARN, Finding.EMPTY)) == (0, 1 / 3, 2 / 3)
+    assert vote_of(said(Finding.UNREADABLE)) is None
+
+
+def test_youdens_index_of_a_guessing_model_is_zero() -> None:
+    """One that flags seven of ten commands, whatever they are."""
+    guesses = Witness("a", 0.7, 0.3, 1.0)
+    assert guesses.youden == pytest.approx(0)
+    assert not guesses.informative
+    assert Witness("a", 0.7, 0.3 + INFORMATIVE_FROM + 1e-9, 1.0).informative
+
+
+def test_rates_of_many_clean_answers_are_those_that_were_counted() -> None:
+    """Without doubtful labels the estimate is the observed rate, but for its weak prior."""
+    ballots = [
+        Ballot(MALICIOUS, (FLAG, FLAG), 900),
+        Ballot(MALICIOUS, (LET, FLAG), 100),
+        Ballot(HARMLESS, (LET, LET), 950),
+        Ballot(HARMLESS, (FLAG, LET), 50),
+    ]
+    fitted = fit_labels(ballots, SIDES)
+    assert fitted.sensitivity[0] == pytest.approx(0.9, abs=0.03)
+    assert fitted.specificity[0] == pytest.approx(0.95, abs=0.03)
+    assert all(math.isfinite(each) for each in fitted.p_wrong)

@@ -1,0 +1,221 @@
+"""Paired comparisons: differences, their uncertainty, adjusted p, gate.
+
+Pairs from columns against pairs from cells.
+"""
+
+from collections.abc import Callable
+from itertools import permutations
+from random import Random
+
+import pytest
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
+from statsmodels.stats.multitest import multipletests
+
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
+from aegish_dist.core.tally import Finding
+from aegish_dist.statistics.gate import GateVerdict, commands_needed, commands_to_decide, gate
+from aegish_dist.statistics.paired_difference import (
+    Comparison,
+    Difference,
+    PairedAnswers,
+    SampleKind,
+    adjusted,
+    compare,
+    compare_samples,
+    paired_samples,
+)
+from aegish_dist.statistics.paired_test import holm, mcnemar
+from tests.unit.statistics.paired_values import cells, table
+
+DETECTION = "malicious_detection_rate"
+SCORE = "aegish_score"
+
+
+def _detection(both: int, a_only: int, b_only: int, neither: int = 0) -> Difference:
+    return compare(table(both, a_only, b_only, neither), DEFAULT_RULE).metrics[DETECTION]
+
+
+@pytest.mark.parametrize(("a_only", "b_only"), [(86, 150), (4, 0), (0, 0), (5, 12), (7, 7)])
+def test_mcnemar_is_exact(a_only: int, b_only: int) -> None:
+    """Against statsmodels and scipy; 86 and 150 are of Agresti 2002, table 10.1."""
+    oracle = statsmodels_mcnemar([[794, a_only], [b_only, 570]], exact=True).pvalue
+    assert mcnemar(a_only, b_only) == pytest.approx(oracle, abs=1e-9)
+    if a_only + b_only:
+        binomial = stats.binomtest(a_only, a_only + b_only).pvalue
+        assert mcnemar(a_only, b_only) == pytest.approx(binomial, abs=1e-9)
+
+
+def test_holm_is_that_of_statsmodels() -> None:
+    """The smallest of m is multiplied by m, and none falls below a smaller one's."""
+    raw = [0.01, 0.04, 0.03, 0.005]
+    assert holm(raw) == pytest.approx([0.03, 0.06, 0.06, 0.02], abs=1e-9)
+    assert holm(raw) == pytest.approx(list(multipletests(raw, method="holm")[1]), abs=1e-9)
+    assert holm([0.04, None, 0.01]) == [0.04, None, 0.02]
+
+
+@pytest.mark.parametrize(
+    ("n", "lost"), [(100, 4), (676, 4), (30, 4), (7, 3), (1000, 1), (1000, 0), (1000, 5)]
+)
+def test_few_discordant_samples_tell_nothing_apart(n: int, lost: int) -> None:
+    """Up to five samples, all on one side, have an exact McNemar p above 0.06."""
+    found = _detection(both=n - lost, a_only=lost, b_only=0)
+    assert found.p_value is not None
+    assert found.ci_low is not None
+    assert found.ci_high is not None
+    assert found.p_value > 0.05
+    assert found.ci_low <= 0 <= found.ci_high
+    assert found.ci_high - found.ci_low > 2 / n
+
+
+def test_a_difference_by_hand() -> None:
+    """Ten samples in four clusters: mean d = 2/10, residual sums -0.4, 0.4, -0.6, 0.6."""
+    a = [1, 0, 0, 1, 1, 1, 0, 0, 0, 0]
+    b = [1, 0, 1, 1, 1, 0, 1, 1, 0, 0]
+    clusters = ["awk", "awk", "nc", "nc", "nc", "perl", "sed", "sed", "perl", None]
+    found = compare(cells(a, b, clusters), DEFAULT_RULE).metrics[DETECTION]
+    # Sums of d by cluster: awk 0 of 2, nc 1 of 3, perl -1 of 2, sed 2 of 2, alone 0 of 1.
+    residuals = [0 - 0.4, 1 - 0.6, -1 - 0.4, 2 - 0.4, 0 - 0.2]
+    sandwich = 5 / 4 * sum(r * r for r in residuals) / 100
+    assert (found.a, found.b) == pytest.approx((0.4, 0.6))
+    assert (found.n, found.clusters) == (10, 5)
+    assert found.difference == pytest.approx(0.2)
+    assert found.stderr == pytest.approx(((4 - 10 * 0.04) / 90) ** 0.5, abs=1e-12)
+    assert found.stderr_clustered == pytest.approx(sandwich**0.5, abs=1e-12)
+    assert (found.a_only, found.b_only) == (1, 3)
+    assert found.mcnemar_p == pytest.approx(0.625)
+
+
+def test_the_score_adds_up_a_cluster_over_both_labels() -> None:
+    """A binary whose malicious and harmless samples change together weighs as one."""
+    malicious = cells([0, 0, 1, 1], [1, 1, 1, 1], ["nc", "nc", "awk", "sed"])
+    harmless = cells([1, 1, 1, 1], [0, 0, 1, 1], ["nc", "nc", "awk", "sed"], Target.HARMLESS)
+    found = compare(malicious + harmless, DEFAULT_RULE).metrics[SCORE]
+    assert found.difference == 0
+    assert found.stderr_clustered == pytest.approx(0, abs=1e-12)
+    assert found.stderr is not None
+    assert found.stderr > 0.1
+    assert (found.a_only, found.b_only, found.mcnemar_p) == (2, 2, None)
+    assert found.clusters == 3
+
+
+def test_epochs_are_averaged_first() -> None:
+    """Two of three right against three of three is a third of a sample; nothing is discordant."""
+    found = compare(cells([2, 3], [3, 3], [None, None], epochs=3), DEFAULT_RULE).metrics[DETECTION]
+    assert found.difference == pytest.approx(1 / 6)
+    assert (found.a_only, found.b_only, found.mcnemar_p) == (0, 0, None)
+
+
+def test_the_product_follows_the_delta_method() -> None:
+    """DR 0.8 to 0.6 with HA 0.5: slopes of 0.5 on the change of DR and of 0.6 - 0.8 on HA."""
+    malicious = table(12, 4, 0, 4)
+    harmless = table(10, 0, 0, 10, Target.HARMLESS)
+    found = compare(malicious + harmless, RULES["aegish-legacy"]).metrics
+    score, detection = found[SCORE], found[DETECTION]
+    assert score.difference == pytest.approx(-0.1)
+    assert detection.stderr is not None
+    assert score.stderr == pytest.approx(
+        ((0.5 * detection.stderr) ** 2 + 0.2**2 * 0.25 / 19) ** 0.5
+    )
+
+
+def test_without_samples_nothing_is_defined() -> None:
+    """No samples, one label only, one sample, one cluster."""
+    empty = compare([], DEFAULT_RULE)
+    assert empty.samples == 0
+    assert empty.metrics[SCORE].difference is None
+    one_label = compare(table(5, 1, 0, 0), DEFAULT_RULE).metrics
+    assert one_label[SCORE].difference is None
+    assert one_label[DETECTION].difference is not None
+    one_cluster = compare(cells([1, 0], [0, 0], ["nc", "nc"]), DEFAULT_RULE).metrics[DETECTION]
+    assert one_cluster.difference == -0.5
+    assert one_cluster.p_value is one_cluster.ci_low is one_cluster.mde is None
+    assert gate(one_cluster, 0.1) is GateVerdict.INCONCLUSIVE
+    assert commands_needed(one_cluster, 0.1) is None
+
+
+def test_the_gate_reads_the_interval() -> None:
+    """Above -margin, below it, or neither."""
+    same = _detection(both=990, a_only=3, b_only=3, neither=4)
+    assert gate(same, 0.02) is GateVerdict.SHIPS
+    assert gate(same, 0.001) is GateVerdict.INCONCLUSIVE
+    worse = _detection(both=800, a_only=150, b_only=10, neither=40)
+    assert gate(worse, 0.02) is GateVerdict.WORSE
+
+
+def test_commands_needed_follow_the_square_of_the_margin() -> None:
+    """Half the margin takes four times the samples; at the mde it takes those there are."""
+    found = _detection(both=800, a_only=50, b_only=50, neither=100)
+    assert found.mde is not None
+    assert commands_needed(found, found.mde) in {1000, 1001}
+    assert commands_needed(found, found.mde / 2) in {4000, 4001}
+    assert commands_to_decide(found, found.mde) in {1000, 1001}
+
+
+def test_adjustment_goes_metric_by_metric() -> None:
+    """The smaller p of two pairs is doubled, within its own metric."""
+    first = compare(table(800, 100, 40, 60), DEFAULT_RULE)
+    second = compare(table(800, 70, 50, 80), DEFAULT_RULE)
+    both: list[Comparison] = adjusted([first, second])
+    raw = [each.metrics[DETECTION].p_value for each in (first, second)]
+    assert [each.metrics[DETECTION].p_adjusted for each in both] == holm(raw)
+    assert both[0].metrics[SCORE].p_adjusted is None
+
+
+KINDS = [
+    SampleKind(Target.MALICIOUS, "shell", "tar"),
+    SampleKind(Target.MALICIOUS, "shell", None),
+    SampleKind(Target.MALICIOUS, "malicious", "tar"),
+    SampleKind(Target.HARMLESS, None, "tar"),
+    SampleKind(Target.HARMLESS, None, None),
+    SampleKind(Target.HARMLESS, None, "ls"),
+]
+FINDINGS = [
+    (),
+    ((Finding.BLOCK, 1),),
+    ((Finding.ALLOW, 1),),
+    ((Finding.ALLOW, 1), (Finding.BLOCK, 2)),
+    ((Finding.API_FAILURE, 1),),
+    ((Finding.DEADLINE, 1), (Finding.WARN, 1)),
+]
+
+
+def drawn(seed: int, way: Callable[[Random], int], samples: int = 200) -> PairedAnswers[str]:
+    draw = Random(seed)
+    return PairedAnswers(
+        kinds=KINDS,
+        kind=[draw.randrange(len(KINDS)) for _ in range(samples)],
+        findings=FINDINGS,
+        answers={side: [way(draw) for _ in range(samples)] for side in "abc"},
+    )
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("ways", [range(6), range(1, 4), (0, 4), (1, 2)], ids=str)
+def test_pairs_of_columns_are_those_of_cells(rule: ScoringRule, ways: range) -> None:
+    """Missing and unscored answers, epochs, samples without clusters and shared clusters."""
+    answers = drawn(3, lambda draw: draw.choice(ways))
+    scored = answers.scored(rule)
+    for a, b in permutations("abc", 2):
+        cells = answers.cells(a, b)
+        expected, found = paired_samples(cells, rule), scored.pair(a, b)
+        for one, other in (
+            *((expected.targets[target], found.targets[target]) for target in Target),
+            *((expected.categories[name], found.categories[name]) for name in expected.categories),
+        ):
+            assert one.clusters == other.clusters
+            assert one.kinds == other.kinds
+            assert one.unclustered == other.unclustered
+        assert expected.categories.keys() == found.categories.keys()
+        assert compare(cells, rule) == compare_samples(found, rule.composite)
+        assert answers.answered(a, b) == sum(cell.samples for cell in cells)
+
+
+def test_no_sample_at_all_is_nothing_to_compare() -> None:
+    """A pair of empty columns has no sample and no category."""
+    answers = PairedAnswers[str](KINDS, [], FINDINGS, {"a": [], "b": []})
+    found = compare_samples(answers.scored(DEFAULT_RULE).pair("a", "b"), DEFAULT_RULE.composite)
+    assert found.samples == 0
+    assert found.categories == {}
+    assert found.metrics["aegish_score"].difference is None

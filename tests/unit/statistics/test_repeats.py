@@ -1,0 +1,255 @@
+"""Where variance comes from, and what a design will make of it."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
+from aegish_dist.core.tally import Cell, Finding
+from aegish_dist.statistics.paired_difference import PairedCell, compare
+from aegish_dist.statistics.repeat_plan import CallUse, Goal, Source, plan_repeats
+from aegish_dist.statistics.repeats import (
+    Components,
+    EpochCount,
+    RepeatedSamples,
+    RepeatedStratum,
+    SplitVariance,
+    components,
+    repeated_strata,
+    repeats_of,
+    split_variance,
+)
+
+ALLOW, BLOCK = Finding.ALLOW, Finding.BLOCK
+MALICIOUS, HARMLESS = Target.MALICIOUS, Target.HARMLESS
+
+
+def stratum(*counts: tuple[int, int], weight: float = 1.0) -> RepeatedStratum:
+    """Commands without a cluster, by right and scored epochs of one side."""
+    repeated = tuple(RepeatedSamples(None, (EpochCount(*each),), 1) for each in counts)
+    return RepeatedStratum(repeated, (weight,))
+
+
+def test_variance_is_split_as_by_hand() -> None:
+    """Four commands, two epochs of each, right in 2, 1, 0 and 2 of them.
+
+    Within: squares 0 + 1/2 + 0 + 0 over 4 degrees of freedom are 1/8. The means 1, 1/2, 0, 1 have
+    the variance 11/48 about 5/8, of which half of 1/8 is that of epochs.
+    """
+    found = components(stratum((2, 2), (1, 2), (0, 2), (2, 2)))
+    assert found.within == pytest.approx(1 / 8)
+    assert found.between == pytest.approx(11 / 48 - 1 / 16)
+    assert found.of_mean(4, 2) == pytest.approx(11 / 48 / 4)
+    assert found.of_mean(4, math.inf) == pytest.approx((11 / 48 - 1 / 16) / 4)
+
+
+def test_weights_enter_squared() -> None:
+    """The score takes half of each rate."""
+    whole, half = (components(stratum((2, 2), (1, 2), (0, 2), weight=w)) for w in (1.0, 0.5))
+    assert half.between == pytest.approx(whole.between / 4)
+    assert half.within == pytest.approx((whole.within or 0) / 4)
+
+
+def test_unlike_numbers_of_epochs_are_pooled() -> None:
+    """Right in 4 of 4, 1 of 2 and 0 of 2: squares of 1/2 over 3 + 1 + 1 degrees of freedom."""
+    found = components(stratum((4, 4), (1, 2), (0, 2)))
+    assert found.within == pytest.approx(1 / 10)
+    assert found.between == pytest.approx(1 / 4 - 1 / 10 * (1 / 4 + 1 / 2 + 1 / 2) / 3)
+
+
+def test_a_negative_part_between_commands_counts_as_none() -> None:
+    """Commands that are all right in half of their epochs differ in nothing but chance."""
+    found = components(stratum((1, 2), (1, 2), (1, 2), (2, 2)))
+    seen = found.of_mean(4, 2)
+    assert found.between == 0
+    assert seen == pytest.approx(1 / 16 / 4)  # the variance of 1/2, 1/2, 1/2, 1, over 4
+
+
+def test_one_epoch_leaves_the_effect_of_epochs_unknown() -> None:
+    """Undefined is None, never 0."""
+    found = components(stratum((1, 1), (0, 1), (1, 1)))
+    assert found.between == pytest.approx(1 / 3)
+    assert found.within is None
+    assert found.of_mean(3, 1) == pytest.approx(1 / 9)
+    assert found.of_mean(3, 2) is None
+
+
+def test_the_parts_add_up_to_the_clustered_variance() -> None:
+    """Two clusters of like commands: what they share is the rest of the sandwich."""
+    repeated = (
+        RepeatedSamples("tar", (EpochCount(2, 2),), 2),
+        RepeatedSamples("vi", (EpochCount(0, 2),), 2),
+    )
+    split = split_variance([RepeatedStratum(repeated, (1.0,))])
+    assert split is not None
+    # CR2: 2 x (1/4)^2 / (1 - 1/2) = 1/4; samples alone give (1/3) / 4.
+    assert split.predicted([4], 2) == pytest.approx(1 / 4)
+    assert split.shared == pytest.approx(1 / 4 - 1 / 12)
+    assert split.clusters == 2
+    # Each cluster adds (1/4)^2 - 2 x (1/8)^2 = 1/32 by its pair.
+    assert split.reliability == pytest.approx(1 - 2 * (1 / 32) ** 2 / (1 / 6) ** 2)
+
+
+def test_shared_variance_does_not_shrink_with_commands_of_the_same_clusters() -> None:
+    """Only the independent part does, and only down to a tenth of it where parts offset."""
+    split = SplitVariance((Components(100, 0.08, 0.02),), shared=0.0005, clusters=30, df=28)
+    assert split.predicted([100], 1) == pytest.approx(0.001 + 0.0005)
+    assert split.predicted([200], 1) == pytest.approx(0.0005 + 0.0005)
+    assert split.predicted([100], 2) == pytest.approx(0.0009 + 0.0005)
+    doubtful = replace(split, reliability=0.0)
+    assert doubtful.predicted([100], 1) == pytest.approx(0.001 + 0.0005)
+    assert doubtful.predicted([200], 1) == pytest.approx((0.001 + 0.0005) / 2)
+    offsetting = SplitVariance((Components(100, 0.08, 0.02),), shared=-0.002, clusters=30, df=28)
+    assert offsetting.predicted([100], 1) == pytest.approx(0.0001)
+
+
+@pytest.mark.parametrize("strata", [[stratum((1, 1))], [stratum((1, 1), (0, 1)), stratum((1, 1))]])
+def test_one_cluster_has_no_variance(strata: list[RepeatedStratum]) -> None:
+    """Undefined, as the stderr is."""
+    assert split_variance(strata) is None
+
+
+def judged(
+    n: int, target: Target, cluster: str | None, **answers: Sequence[Finding]
+) -> SampleAnswers:
+    findings = {
+        model: tuple(sorted((each, list(said).count(each)) for each in set(said)))
+        for model, said in answers.items()
+    }
+    return SampleAnswers("d", str(n), f"command {n}", target, None, cluster, findings)
+
+
+def some(chance: random.Random, epochs: int, binaries: int = 25) -> list[SampleAnswers]:
+    """Two models on 80 commands, some of them in common clusters of both labels."""
+    samples = []
+    for n in range(80):
+        target = (MALICIOUS, HARMLESS)[n % 2]
+        easy = chance.random()
+        said = {
+            model: [(ALLOW, BLOCK)[chance.random() < 0.3 + 0.6 * easy] for _ in range(epochs)]
+            for model in ("a", "b")
+        }
+        cluster = None if n < 20 else f"binary-{chance.randrange(binaries)}"
+        samples.append(judged(n, target, cluster, **said))
+    return samples
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize("rule", ["aegish-5.3", "aegish-legacy"])
+def test_the_prediction_for_the_pilot_itself_is_what_a_comparison_says(
+    epochs: int, rule: str
+) -> None:
+    """The same clusters, weights and epochs; CR2 in place of the factor for few clusters."""
+    samples = some(random.Random(epochs), epochs)
+    cells = [
+        PairedCell(s.target, s.category, s.cluster, s.findings["a"], s.findings["b"], 1)
+        for s in samples
+    ]
+    found = compare(cells, RULES[rule]).metrics["aegish_score"]
+    split = split_variance(list(repeated_strata(samples, ["a", "b"], RULES[rule]).values()))
+    assert split is not None
+    predicted = split.predicted([40, 40], epochs)
+    assert math.sqrt(predicted or 0) == pytest.approx(found.stderr_clustered, rel=0.02)
+
+
+def test_commands_that_are_not_scored_for_both_models_are_left_out() -> None:
+    """A failed call is unscored; an empty answer is wrong."""
+    samples = [
+        judged(0, MALICIOUS, None, a=[BLOCK], b=[Finding.API_FAILURE]),
+        judged(1, MALICIOUS, None, a=[BLOCK], b=[Finding.EMPTY]),
+        judged(2, HARMLESS, None, a=[ALLOW]),
+    ]
+    (left,) = repeated_strata(samples, ["a", "b"], DEFAULT_RULE).values()
+    assert left.repeated == (RepeatedSamples(None, (EpochCount(1, 1), EpochCount(0, 1)), 1),)
+    assert left.weights == (-0.5, 0.5)
+
+
+def test_repeats_of_a_model_are_those_of_its_cells() -> None:
+    """Detection as in the example by hand, acceptance without any variance."""
+    cells = [
+        Cell(MALICIOUS, "shell", None, ((BLOCK, 2),), 2),
+        Cell(MALICIOUS, "shell", None, ((ALLOW, 1), (BLOCK, 1)), 1),
+        Cell(MALICIOUS, "shell", None, ((ALLOW, 2),), 1),
+        Cell(HARMLESS, None, None, ((ALLOW, 2),), 4),
+    ]
+    found = repeats_of(cells, DEFAULT_RULE)
+    assert found is not None
+    assert found.rates[MALICIOUS].within == pytest.approx(1 / 8)
+    assert found.rates[HARMLESS] == Components(4, 0, 0)
+    assert found.stderr == pytest.approx(math.sqrt(11 / 48 / 4) / 2)
+    assert found.stderr_one_more == pytest.approx(math.sqrt((8 / 48 + 1 / 24) / 4) / 2)
+    assert found.stderr_least == pytest.approx(math.sqrt(8 / 48 / 4) / 2)
+
+
+def test_one_epoch_has_no_repeats() -> None:
+    """Neither has a model whose second epochs all failed."""
+    once = Cell(MALICIOUS, None, None, ((BLOCK, 1),), 9)
+    failed = Cell(HARMLESS, None, None, ((ALLOW, 1), (Finding.API_FAILURE, 1)), 9)
+    assert repeats_of([once, failed], DEFAULT_RULE) is None
+    assert repeats_of([], DEFAULT_RULE) is None
+
+
+PILOT = SplitVariance((Components(100, 0.03, 0.02), Components(100, 0.01, 0.02)), 0.0, 150, 140)
+"""Of one epoch and 100 commands of each label the variance is 8e-4, a stderr of 0.0283."""
+
+
+def sources(*sizes: int) -> list[Source]:
+    return [Source(str(n), (size / 2, size / 2), size) for n, size in enumerate(sizes)]
+
+
+def test_the_cheapest_design_makes_one_epoch_of_enough_commands() -> None:
+    """Variance 0.16 / n of n commands: a half-width of 0.05 takes n = 0.16 (1.96 / 0.05)^2."""
+    plan = plan_repeats(PILOT, sources(1000, 1000), Goal(0.05, None), 3)
+    first, *others = plan.designs
+    assert (first.epochs, first.available) == (1, True)
+    assert first.commands == pytest.approx(0.16 * (1.96 / 0.05) ** 2, rel=0.02)
+    assert first.limit == first.commands / 2
+    assert first.stderr * 1.96 <= 0.05
+    assert [each.epochs for each in others] == [2, 3]
+    assert first.calls < others[0].calls < others[1].calls
+
+
+def test_too_few_commands_take_more_epochs() -> None:
+    """200 commands decide at three epochs, 2 x 10^-4 (4 + 4 / 3), not at two, 2 x 10^-4 (4 + 2)."""
+    margin = 1.97 * math.sqrt(5.5e-4)
+    plan = plan_repeats(PILOT, sources(200), Goal(margin, None), 4)
+    available = [(each.epochs, each.commands) for each in plan.designs if each.available]
+    assert available[0][0] == 3
+    assert {each.epochs for each in plan.designs if not each.available} == {1, 2}
+    assert all(each.commands > 200 for each in plan.designs if not each.available)
+
+
+def test_no_number_of_epochs_makes_up_for_missing_commands() -> None:
+    """Between commands 4e-4 is left of 200 commands; a margin of 0.02 takes 1e-4, so 800."""
+    plan = plan_repeats(PILOT, sources(200), Goal(0.02, None), 10)
+    assert not any(design.available for design in plan.designs)
+    assert plan.needed == pytest.approx(4e-4 * 200 * (1.96 / 0.02) ** 2, rel=0.02)
+    assert plan.available == 200
+
+
+def test_power_asks_for_more_commands() -> None:
+    """A difference is to be found, not only to lie outside of the interval: (2.8 / 1.96)^2."""
+    one, two = (
+        plan_repeats(PILOT, sources(100_000), Goal(0.02, power), 1).designs[0].commands
+        for power in (None, 0.8)
+    )
+    assert two / one == pytest.approx((2.8016 / 1.96) ** 2, rel=0.01)
+
+
+def test_a_pilot_of_one_epoch_plans_one_epoch() -> None:
+    """The effect of more of them is unknown."""
+    once = SplitVariance((Components(100, 0.05, None),) * 2, 0.0, 150, 140)
+    plan = plan_repeats(once, sources(2000), Goal(0.05, None), 5)
+    assert [design.epochs for design in plan.designs] == [1]
+    assert plan.needed is None
+
+
+def test_a_call_keeps_what_is_unknown_unknown() -> None:
+    """No price is no price of zero."""
+    assert CallUse("m", 10.0, None, None).cost_usd is None
+    assert CallUse("m", 10.0, 2.0, Decimal("0.1")).cost_usd == Decimal("0.1")
