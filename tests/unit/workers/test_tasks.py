@@ -116,5 +116,5 @@ def test_an_aggregation_that_is_not_finished_goes_back(
     """It is rejected with requeue, after a pause."""
     monkeypatch.setattr(tasks, "BUSY_S", 0.0)
     with pytest.raises(Reject) as caught:
-        asyncio.run(aggregate.run(RecordingAggregator(end), {"args": [7]}))
+        asyncio.run(aggregate.run(RecordingAggregator(end).aggregate, {"args": [7]}))
     assert caught.value.requeue
