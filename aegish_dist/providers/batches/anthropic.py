@@ -1,28 +1,21 @@
 """Anthropic's message batches: the requests are the body of the call that creates one."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 
 from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
 from aegish_dist.core.completion import Completion
-from aegish_dist.core.model import ModelSpec
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.contract import BatchClient
 from aegish_dist.providers.batches.transfer import (
-    PAGE_SIZE,
     Envelope,
     Page,
-    RequestEncoder,
-    Transfer,
+    VendorBatches,
     checked_name,
-    created_since,
-    moment,
-    results_of,
     settled,
 )
-from aegish_dist.providers.contract import Codec, RequestTemplate
 
 LIMITS = BatchLimits(requests=100_000, bytes=255_000_000)
 """100,000 requests and 256 MB, the frame of the body included."""
@@ -41,56 +34,27 @@ ERROR_STATUSES = {
     "overloaded_error": 529,
 }
 """HTTP statuses of live calls for the types of errors in results."""
-_ENVELOPE = Envelope(b'{"custom_id":', b',"params":', b"}", b",")
 
 
-def batches(
-    spec: ModelSpec,
-    codec: Codec,
-    template_of: Callable[[int], RequestTemplate],
-    transfer: Transfer,
-) -> "AnthropicBatches":
-    """Return the client of a model's batches.
-
-    Args:
-        template_of: Returns the request of an epoch that lacks only the command.
-    """
-    return AnthropicBatches(codec, RequestEncoder(template_of, _ENVELOPE), transfer)
-
-
-class AnthropicBatches(BatchClient):
+class AnthropicBatches(VendorBatches, BatchClient):
     """The batches of one model."""
 
     limits = LIMITS
-
-    def __init__(self, codec: Codec, encoder: RequestEncoder, transfer: Transfer) -> None:
-        self._codec = codec
-        self._encoder = encoder
-        self._transfer = transfer
-
-    def size(self, request: BatchRequest, token: str) -> int:
-        """Return the bytes of a request."""
-        return self._encoder.size(request, token)
+    envelope = Envelope(b'{"custom_id":', b',"params":', b"}", b",")
 
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
         """Create a batch; the token is in the names of its requests alone."""
-        body = self._encoder.body(token, requests, b'{"requests":[', b"]}")
+        body = self._body(token, requests, b'{"requests":[', b"]}")
         reply = await self._transfer.upload(self._transfer.url(ROOT), body, {})
         return checked_name(self._transfer.object(reply).get("id"))
 
     async def find(self, token: str, requests: int, since: datetime) -> list[str]:
         """Return the batches of so many requests: the provider keeps nothing of ours."""
-        found = await created_since(
-            self._page, lambda batch: moment(batch.get("created_at")), since
-        )
+        found = await self._created_since(since)
         return [checked_name(batch.get("id")) for batch in found if _size(batch) == requests]
 
     async def _page(self, cursor: str | None) -> Page:
-        query = {"limit": str(PAGE_SIZE)} | ({"after_id": cursor} if cursor else {})
-        answer = await self._transfer.call("GET", ROOT, query=query)
-        batches = lenient.objects(answer.get("data"))
-        more = answer.get("has_more") is True and batches
-        return Page(batches, checked_name(batches[-1].get("id")) if more else None)
+        return await self._listed_page(ROOT, "after_id", cursor)
 
     async def poll(self, name: str) -> BatchReport:
         """Read the state of a batch; its numbers are 0 until it has ended."""
@@ -108,7 +72,7 @@ class AnthropicBatches(BatchClient):
     async def results(self, name: str) -> AsyncIterator[BatchResult]:
         """Stream the results, from our own address: the one in the answer is the same."""
         url = self._transfer.url(f"{ROOT}/{checked_name(name)}/results")
-        async with aclosing(results_of(self._transfer, url, self._result)) as found:
+        async with aclosing(self._results_at(url)) as found:
             async for result in found:
                 yield result
 
@@ -139,3 +103,6 @@ def _size(batch: Mapping[str, object]) -> int | None:
     """Return how many requests a batch has: the sum of its numbers."""
     counts = lenient.mapping(batch.get("request_counts"))
     return lenient.total(lenient.count(value) for value in counts.values())
+
+
+CLIENT = AnthropicBatches

@@ -76,18 +76,6 @@ class BatchClient(Protocol):
         ...
 
 
-class _Module(Protocol):
-    """The module of this package that has the wire format's name."""
-
-    def batches(
-        self,
-        spec: ModelSpec,
-        codec: Codec,
-        template_of: Callable[[int], RequestTemplate],
-        transfer: Transfer,
-    ) -> BatchClient: ...
-
-
 def batch_client(
     spec: ModelSpec,
     codec: Codec,
@@ -101,5 +89,5 @@ def batch_client(
     """
     if spec.wire.http is None or not spec.wire.http.batches:
         raise CatalogError(f"model '{spec.id}': wire format '{spec.wire}' has no batches")
-    module = cast(_Module, import_module(f"aegish_dist.providers.batches.{spec.wire}"))
-    return module.batches(spec, codec, template_of, transfer)
+    module = import_module(f"aegish_dist.providers.batches.{spec.wire}")
+    return cast(BatchClient, module.CLIENT(spec, codec, template_of, transfer))

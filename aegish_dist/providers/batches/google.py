@@ -1,7 +1,7 @@
 """Gemini's batches: an uploaded file, a long-running operation that reads it, a file of results."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
@@ -11,7 +11,6 @@ from yarl import URL
 
 from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
 from aegish_dist.core.completion import Completion
-from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.contract import BatchClient
@@ -21,16 +20,13 @@ from aegish_dist.providers.batches.transfer import (
     BatchBody,
     Envelope,
     Page,
-    RequestEncoder,
     Transfer,
+    VendorBatches,
     checked_name,
-    created_since,
     moment,
     refused,
-    results_of,
     settled,
 )
-from aegish_dist.providers.contract import Codec, RequestTemplate
 
 CONTENT_TYPE = "application/jsonl"
 
@@ -110,44 +106,21 @@ RPC_STATUSES = {
     16: 401,  # UNAUTHENTICATED
 }
 """HTTP statuses for the codes of google.rpc.Status, which results carry."""
-_ENVELOPE = Envelope(b'{"key":', b',"request":', b"}")
 
 
-def batches(
-    spec: ModelSpec,
-    codec: Codec,
-    template_of: Callable[[int], RequestTemplate],
-    transfer: Transfer,
-) -> "GoogleBatches":
-    """Return the client of a model's batches.
-
-    Args:
-        template_of: Returns the request of an epoch that lacks only the command.
-    """
-    return GoogleBatches(spec.name, codec, RequestEncoder(template_of, _ENVELOPE), transfer)
-
-
-class GoogleBatches(BatchClient):
+class GoogleBatches(VendorBatches, BatchClient):
     """The batches of one model."""
 
     limits = LIMITS
+    envelope = Envelope(b'{"key":', b',"request":', b"}")
 
-    def __init__(
-        self, model: str, codec: Codec, encoder: RequestEncoder, transfer: Transfer
-    ) -> None:
-        self._model = model
-        self._codec = codec
-        self._encoder = encoder
-        self._transfer = transfer
-        self._files = GoogleFiles(transfer)
-
-    def size(self, request: BatchRequest, token: str) -> int:
-        """Return the bytes of a request."""
-        return self._encoder.size(request, token)
+    @property
+    def _files(self) -> GoogleFiles:
+        return GoogleFiles(self._transfer)
 
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
         """Upload a file, and create a batch of it; the last call is the one that costs."""
-        file = await self._files.upload(_title(token), self._encoder.body(token, requests))
+        file = await self._files.upload(_title(token), self._body(token, requests))
         body = {"batch": {"displayName": _title(token), "inputConfig": {"fileName": file}}}
         path = f"/models/{self._model}:batchGenerateContent"
         try:
@@ -159,7 +132,7 @@ class GoogleBatches(BatchClient):
 
     async def find(self, token: str, requests: int, since: datetime) -> list[str]:
         """Search the list of batches for the token."""
-        found = await created_since(self._page, _created_at, since)
+        found = await self._created_since(since)
         return [
             checked_name(batch.get("name"), PREFIX)
             for batch in found
@@ -171,6 +144,9 @@ class GoogleBatches(BatchClient):
         answer = await self._transfer.call("GET", "/batches", query=query)
         batches = lenient.objects(answer.get("operations"))
         return Page(batches, lenient.text(answer.get("nextPageToken")) or None)
+
+    def _created_at(self, batch: Batch) -> datetime | None:
+        return moment(_metadata(batch).get("createTime"))
 
     async def poll(self, name: str) -> BatchReport:
         """Read the state of a batch."""
@@ -196,7 +172,7 @@ class GoogleBatches(BatchClient):
                 raise lenient.malformed("the batch has answers, and does not name their file yet")
             return
         url = self._files.address(checked_name(file, "files/"))
-        async with aclosing(results_of(self._transfer, url, self._result)) as found:
+        async with aclosing(self._results_at(url)) as found:
             async for result in found:
                 yield result
 
@@ -242,10 +218,6 @@ def _metadata(batch: Batch) -> Mapping[str, object]:
     return lenient.mapping(batch.get("metadata"))
 
 
-def _created_at(batch: Batch) -> datetime | None:
-    return moment(_metadata(batch).get("createTime"))
-
-
 def _state(batch: Batch) -> str:
     state = lenient.text(_metadata(batch).get("state")) or ""
     return state.removeprefix("BATCH_STATE_").removeprefix("JOB_STATE_")
@@ -266,3 +238,6 @@ def _number(value: object) -> int | None:
     """Read a count, which JSON of 64-bit integers spells as a text."""
     text = value if isinstance(value, str) and value.isdecimal() and len(value) < 16 else None
     return lenient.count(value if text is None else int(text))
+
+
+CLIENT = GoogleBatches

@@ -1,30 +1,23 @@
 """OpenAI's batches: a file of requests, a batch that names it, and two files of results."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
 
 from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
 from aegish_dist.core.completion import Completion
-from aegish_dist.core.model import ModelSpec
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.contract import BatchClient
 from aegish_dist.providers.batches.transfer import (
-    PAGE_SIZE,
     Envelope,
     Page,
-    RequestEncoder,
-    Transfer,
+    VendorBatches,
     checked_name,
-    created_since,
-    moment,
     refused,
-    results_of,
     settled,
 )
-from aegish_dist.providers.contract import Codec, RequestTemplate
 
 LIMITS = BatchLimits(requests=50_000, bytes=199_000_000)
 """50,000 requests and 200 MB, the form around the file included."""
@@ -39,38 +32,15 @@ UNANSWERED = {
 }
 ERROR_STATUSES = {"request_timeout": 504}
 """HTTP statuses for the codes of requests that got no response."""
-_ENVELOPE = Envelope(
-    b'{"custom_id":', f',"method":"POST","url":"{ENDPOINT}","body":'.encode(), b"}"
-)
 
 
-def batches(
-    spec: ModelSpec,
-    codec: Codec,
-    template_of: Callable[[int], RequestTemplate],
-    transfer: Transfer,
-) -> "OpenAIBatches":
-    """Return the client of a model's batches.
-
-    Args:
-        template_of: Returns the request of an epoch that lacks only the command.
-    """
-    return OpenAIBatches(codec, RequestEncoder(template_of, _ENVELOPE), transfer)
-
-
-class OpenAIBatches(BatchClient):
+class OpenAIBatches(VendorBatches, BatchClient):
     """The batches of one model."""
 
     limits = LIMITS
-
-    def __init__(self, codec: Codec, encoder: RequestEncoder, transfer: Transfer) -> None:
-        self._codec = codec
-        self._encoder = encoder
-        self._transfer = transfer
-
-    def size(self, request: BatchRequest, token: str) -> int:
-        """Return the bytes of a request."""
-        return self._encoder.size(request, token)
+    envelope = Envelope(
+        b'{"custom_id":', f',"method":"POST","url":"{ENDPOINT}","body":'.encode(), b"}"
+    )
 
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
         """Upload a file, and create a batch of it; the second call is the one that costs."""
@@ -97,16 +67,14 @@ class OpenAIBatches(BatchClient):
             f'filename="{token}.jsonl"\r\nContent-Type: application/jsonl\r\n\r\n'
         )
         end = f"\n\r\n--{boundary}--\r\n"
-        body = self._encoder.body(token, requests, start.encode("ascii"), end.encode("ascii"))
+        body = self._body(token, requests, start.encode("ascii"), end.encode("ascii"))
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
         reply = await self._transfer.upload(self._transfer.url("/files"), body, headers)
         return checked_name(self._transfer.object(reply).get("id"))
 
     async def find(self, token: str, requests: int, since: datetime) -> list[str]:
         """Search the list of batches for the token."""
-        found = await created_since(
-            self._page, lambda batch: moment(batch.get("created_at")), since
-        )
+        found = await self._created_since(since)
         return [
             checked_name(batch.get("id"))
             for batch in found
@@ -114,11 +82,7 @@ class OpenAIBatches(BatchClient):
         ]
 
     async def _page(self, cursor: str | None) -> Page:
-        query = {"limit": str(PAGE_SIZE)} | ({"after": cursor} if cursor else {})
-        answer = await self._transfer.call("GET", "/batches", query=query)
-        batches = lenient.objects(answer.get("data"))
-        more = answer.get("has_more") is True and batches
-        return Page(batches, checked_name(batches[-1].get("id")) if more else None)
+        return await self._listed_page("/batches", "after", cursor)
 
     async def poll(self, name: str) -> BatchReport:
         """Read the state of a batch."""
@@ -142,7 +106,7 @@ class OpenAIBatches(BatchClient):
         for field in ("output_file_id", "error_file_id"):
             if batch.get(field):
                 url = self._transfer.url(f"/files/{checked_name(batch[field])}/content")
-                async with aclosing(results_of(self._transfer, url, self._result)) as found:
+                async with aclosing(self._results_at(url)) as found:
                     async for result in found:
                         yield result
 
@@ -192,3 +156,6 @@ def _problem(batch: Mapping[str, object]) -> str:
     words = (lenient.text(first.get(field)) for field in ("code", "message"))
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{failures.one_line(': '.join(filter(None, words))) or 'failed'}{more}"
+
+
+CLIENT = OpenAIBatches

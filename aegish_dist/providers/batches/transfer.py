@@ -6,18 +6,12 @@ its length is the sum of its requests', and each request is put together when it
 
 import json
 import re
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -25,14 +19,29 @@ from yarl import URL
 
 from aegish_dist.core.batches import BatchRequest, BatchResult
 from aegish_dist.core.completion import Completion
+from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.contract import RequestTemplate
+from aegish_dist.providers.contract import Codec, RequestTemplate
 from aegish_dist.providers.http import MAX_BODY_BYTES, MaskedReader, Reply, Route, exchange, stream
 
 PIECE_BYTES = 2**18
 """Bytes that are handed to the connection at once."""
+CALL_LIMIT_S = 60.0
+"""Deadline of a call without an upload, and of each piece of the results."""
+UPLOAD_BYTES_PER_S = 128 * 1024
+MAX_REPLY_BYTES = 8 * 2**20
+"""Larger answers to a small call are not read: a page of a list takes some hundred kilobytes."""
+MAX_LINE_BYTES = MAX_BODY_BYTES + 2**14
+"""Longest line of results: the longest answer to a live call, and its envelope."""
+PAGE_SIZE = 100
+"""Batches per page: the most that each provider gives."""
+MAX_PAGES = 500
+"""Pages after which a list is taken to be endless."""
+CLOCK_SLACK = timedelta(minutes=15)
+"""By how much the clocks of provider and store may differ."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,54 +52,6 @@ class Envelope:
     middle: bytes
     tail: bytes
     separator: bytes = b"\n"
-
-
-class RequestEncoder:
-    """Encodes the requests of a model."""
-
-    def __init__(self, template_of: Callable[[int], RequestTemplate], envelope: Envelope) -> None:
-        """Prepare for a model.
-
-        Args:
-            template_of: Returns the request of an epoch that lacks only the command.
-        """
-        self._template_of = template_of
-        self._envelope = envelope
-
-    def size(self, request: BatchRequest, token: str) -> int:
-        """Return the bytes of a request, its envelope and one separator included."""
-        return sum(map(len, self._parts(request, token))) + len(self._envelope.separator)
-
-    def body(
-        self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
-    ) -> "BatchBody":
-        """Return the body that holds these requests.
-
-        Args:
-            requests: Its requests, of which the body keeps commands and keys.
-            start: Bytes before the first request.
-        """
-        kept = tuple(requests)
-        between = max(0, len(kept) - 1) * len(self._envelope.separator)
-        inner = sum(sum(map(len, self._parts(request, token))) for request in kept)
-        size = len(start) + inner + between + len(end)
-        return BatchBody(lambda: self._pieces(token, kept, start, end), size)
-
-    def _pieces(
-        self, token: str, requests: Sequence[BatchRequest], start: bytes, end: bytes
-    ) -> Iterator[bytes]:
-        yield start
-        for index, request in enumerate(requests):
-            if index:
-                yield self._envelope.separator
-            yield from self._parts(request, token)
-        yield end
-
-    def _parts(self, request: BatchRequest, token: str) -> tuple[bytes, ...]:
-        frame = self._envelope
-        body = self._template_of(request.item.epoch).parts(request.command)
-        name = json.dumps(request.item.name(token)).encode("ascii")
-        return frame.head, name, frame.middle, *body, frame.tail
 
 
 class BatchBody(aiohttp.Payload):
@@ -115,16 +76,6 @@ class BatchBody(aiohttp.Payload):
                 await writer.write(bytes(gathered))
                 gathered.clear()
         await writer.write(bytes(gathered))
-
-
-CALL_LIMIT_S = 60.0
-"""Deadline of a call without an upload, and of each piece of the results."""
-UPLOAD_BYTES_PER_S = 128 * 1024
-MAX_REPLY_BYTES = 8 * 2**20
-"""Larger answers to a small call are not read: a page of a list takes some hundred kilobytes."""
-MAX_LINE_BYTES = MAX_BODY_BYTES + 2**14
-"""Longest line of results: the longest answer to a live call, and its envelope."""
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class Transfer:
@@ -253,13 +204,6 @@ def checked_name(value: object, prefix: str = "") -> str:
     return name
 
 
-PAGE_SIZE = 100
-"""Batches per page: the most that each provider gives."""
-MAX_PAGES = 500
-"""Pages after which a list is taken to be endless."""
-CLOCK_SLACK = timedelta(minutes=15)
-"""By how much the clocks of provider and store may differ."""
-
 Batch = Mapping[str, object]
 
 
@@ -271,35 +215,6 @@ class Page:
     """In the provider's order."""
     next: str | None
     """The word that asks for the next part; None at the end."""
-
-
-async def created_since(
-    page_of: Callable[[str | None], Awaitable[Page]],
-    created_at: Callable[[Batch], datetime | None],
-    since: datetime,
-) -> list[Batch]:
-    """Return the batches that were created since a moment.
-
-    All providers list the newest first, but not all of them promise it: the search ends early only
-    where a page itself is in that order.
-
-    Args:
-        created_at: Reads when a batch was created; None when it cannot be read.
-
-    Raises:
-        ProviderError: A page did not come: then an empty answer would be wrong.
-    """
-    earliest, found, cursor = since - CLOCK_SLACK, [], None
-    for _ in range(MAX_PAGES):
-        page = await page_of(cursor)
-        times = [created_at(batch) or datetime.max.replace(tzinfo=UTC) for batch in page.batches]
-        pairs = zip(page.batches, times, strict=True)
-        found += [batch for batch, time in pairs if time >= earliest]
-        newest_first = times == sorted(times, reverse=True)
-        if page.next is None or (newest_first and times and times[-1] < earliest):
-            return found
-        cursor = page.next
-    raise lenient.malformed("the provider's list of batches does not end")
 
 
 def moment(value: object) -> datetime | None:
@@ -315,38 +230,123 @@ def moment(value: object) -> datetime | None:
     return None
 
 
-def refused(error: ProviderError) -> bool:
-    """Whether the provider's answer says that it did not do as it was asked."""
-    return error.status is not None and 400 <= error.status < 500
+class VendorBatches(ABC):
+    """What the batches of one model have alike at all vendors: requests, lists, results."""
 
+    envelope: ClassVar[Envelope]
 
-Reader = Callable[[Mapping[str, object]], BatchResult]
+    def __init__(
+        self,
+        spec: ModelSpec,
+        codec: Codec,
+        template_of: Callable[[int], RequestTemplate],
+        transfer: Transfer,
+    ) -> None:
+        """Prepare for a model.
 
+        Args:
+            template_of: Returns the request of an epoch that lacks only the command.
+        """
+        self._model = spec.name
+        self._codec = codec
+        self._template_of = template_of
+        self._transfer = transfer
 
-async def results_of(
-    transfer: Transfer, url: URL, read: Reader
-) -> AsyncGenerator[BatchResult, None]:
-    """Stream the results of a file.
+    @abstractmethod
+    async def _page(self, cursor: str | None) -> Page:
+        """Return a page of the list of batches; None asks for the first."""
 
-    Yields:
-        One result per line; that of a line which is no JSON has no name.
+    @abstractmethod
+    def _result(self, line: Mapping[str, object]) -> BatchResult:
+        """Read a line of the results."""
 
-    Raises:
-        ProviderError: The stream broke off or could not be begun.
-    """
-    async with aclosing(transfer.lines(url)) as lines:
-        async for line in lines:
-            yield _result(transfer, line, read)
+    def size(self, request: BatchRequest, token: str) -> int:
+        """Return the bytes of a request, its envelope and one separator included."""
+        return sum(map(len, self._parts(request, token))) + len(self.envelope.separator)
 
+    def _body(
+        self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
+    ) -> "BatchBody":
+        """Return the body that holds these requests, between a start and an end."""
+        kept = tuple(requests)
+        between = max(0, len(kept) - 1) * len(self.envelope.separator)
+        inner = sum(sum(map(len, self._parts(request, token))) for request in kept)
+        size = len(start) + inner + between + len(end)
+        return BatchBody(lambda: self._pieces(token, kept, start, end), size)
 
-def _result(transfer: Transfer, line: bytes | None, read: Reader) -> BatchResult:
-    if line is None:
-        return BatchResult("", lenient.malformed(f"a line exceeds {MAX_LINE_BYTES} bytes"))
-    try:
-        payload = transfer.payload(line)
-    except ProviderError as error:
-        return BatchResult("", error)
-    return read(payload)
+    def _pieces(
+        self, token: str, requests: Sequence[BatchRequest], start: bytes, end: bytes
+    ) -> Iterator[bytes]:
+        yield start
+        for index, request in enumerate(requests):
+            if index:
+                yield self.envelope.separator
+            yield from self._parts(request, token)
+        yield end
+
+    def _parts(self, request: BatchRequest, token: str) -> tuple[bytes, ...]:
+        frame = self.envelope
+        body = self._template_of(request.item.epoch).parts(request.command)
+        name = json.dumps(request.item.name(token)).encode("ascii")
+        return frame.head, name, frame.middle, *body, frame.tail
+
+    async def _listed_page(self, path: str, cursor_name: str, cursor: str | None) -> Page:
+        """Return a page of a list in the form that OpenAI and Anthropic share."""
+        query = {"limit": str(PAGE_SIZE)} | ({cursor_name: cursor} if cursor else {})
+        answer = await self._transfer.call("GET", path, query=query)
+        batches = lenient.objects(answer.get("data"))
+        more = answer.get("has_more") is True and batches
+        return Page(batches, checked_name(batches[-1].get("id")) if more else None)
+
+    async def _created_since(self, since: datetime) -> list[Batch]:
+        """Return the batches that were created since a moment.
+
+        All vendors list the newest first, but not all of them promise it: the search ends early
+        only where a page itself is in that order.
+
+        Raises:
+            ProviderError: A page did not come: then an empty answer would be wrong.
+        """
+        earliest, found, cursor = since - CLOCK_SLACK, [], None
+        for _ in range(MAX_PAGES):
+            page = await self._page(cursor)
+            times = [
+                self._created_at(batch) or datetime.max.replace(tzinfo=UTC)
+                for batch in page.batches
+            ]
+            pairs = zip(page.batches, times, strict=True)
+            found += [batch for batch, time in pairs if time >= earliest]
+            newest_first = times == sorted(times, reverse=True)
+            if page.next is None or (newest_first and times and times[-1] < earliest):
+                return found
+            cursor = page.next
+        raise lenient.malformed("the provider's list of batches does not end")
+
+    def _created_at(self, batch: Batch) -> datetime | None:
+        """Return when a batch was created; None when it cannot be read."""
+        return moment(batch.get("created_at"))
+
+    async def _results_at(self, url: URL) -> AsyncGenerator[BatchResult, None]:
+        """Stream the results of a file: one line that cannot be read spoils no other.
+
+        Yields:
+            One result per line; that of a line which is no JSON has no name.
+
+        Raises:
+            ProviderError: The stream broke off or could not be begun.
+        """
+        async with aclosing(self._transfer.lines(url)) as lines:
+            async for line in lines:
+                yield self._read(line)
+
+    def _read(self, line: bytes | None) -> BatchResult:
+        if line is None:
+            return BatchResult("", lenient.malformed(f"a line exceeds {MAX_LINE_BYTES} bytes"))
+        try:
+            payload = self._transfer.payload(line)
+        except ProviderError as error:
+            return BatchResult("", error)
+        return self._result(payload)
 
 
 def settled(answer: Callable[[], Completion]) -> Completion | ProviderError:
@@ -355,3 +355,8 @@ def settled(answer: Callable[[], Completion]) -> Completion | ProviderError:
         return answer()
     except ProviderError as error:
         return error
+
+
+def refused(error: ProviderError) -> bool:
+    """Whether the provider's answer says that it did not do as it was asked."""
+    return error.status is not None and 400 <= error.status < 500
