@@ -5,7 +5,7 @@ It takes a minute and Chromium (`apt-get install chromium`). The run is syntheti
 some 120 characters, all parts of the time, costs.
 
 write:   the whole command `report --format html`, from its start to its end, and the part of it
-         that gathers and packs verdicts; with completions, with verdicts alone, without details.
+         that gathers and packs verdicts.
          Two files of the same snapshot are compared byte by byte.
 browser: median of visits. Interactive: from the start of loading until rows are shown and take
          input, one frame included. A detail, a sort, a filter: from the input until the next frame
@@ -32,7 +32,7 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
 from aegish_dist.pipeline.report import report_data
-from aegish_dist.pipeline.report_grid import Details, report_grid
+from aegish_dist.pipeline.report_grid import report_grid
 
 RUN = "0shown"
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
@@ -128,16 +128,16 @@ def _heap_mb(session: CDPSession) -> float:
     return float(usage["usedSize"] + usage.get("backingStorageSize", 0)) / 1e6
 
 
-def write(store: Store, details: Details, path: Path) -> dict[str, float]:
+def write(store: Store, path: Path) -> dict[str, float]:
     """Write a report twice and measure the second time."""
-    command = ("report", "--run-id", RUN, "--format", "html", "--details", details, "-o")
+    command = ("report", "--run-id", RUN, "--format", "html", "-o")
     store.command_s(*command, path)
     first = path.read_bytes()
     found = {"written s": store.command_s(*command, path), "largest MB": store.largest_mb}
     if path.read_bytes() != first:
         raise RuntimeError("the same snapshot gave other bytes")
     with closing(_Gathering(store.url)) as gathering:
-        found["of it verdicts s"] = gathering.grid_s(details)
+        found["of it verdicts s"] = gathering.grid_s()
     return {"MB": path.stat().st_size / 1e6, **found}
 
 
@@ -148,9 +148,9 @@ class _Gathering:
         self._engine = open_engine(url)
         self._data = report_data(self._engine, RUN, Opinion())
 
-    def grid_s(self, details: Details) -> float:
+    def grid_s(self) -> float:
         started = time.monotonic()
-        report_grid(self._engine, self._data, details)
+        report_grid(self._engine, self._data)
         return time.monotonic() - started
 
     def close(self) -> None:
@@ -167,25 +167,21 @@ def main(models: int, commands: int, epochs: int, repeats: int) -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise click.ClickException("there is no Chromium: apt-get install chromium")
-    written, visited = [], []
     with tempfile.TemporaryDirectory(prefix="hr") as folder:
         with closing(embedded_server(Path(folder))) as server:
             store = Store(server.url)
             store.command_s("db", "upgrade")
             rows = fill(store.url, RUN, models * commands * epochs, epochs, models)
             store.sql_s("VACUUM ANALYZE")
-            for details in Details:
-                found = write(store, details, Path(folder) / f"{details}.html")
-                written.append({"details": details.value} | _numbers(found))
+            path = Path(folder) / "report.html"
+            written = [_numbers(write(store, path))]
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=OPTIONS)
-            for details in (Details.COMPLETIONS, Details.VERDICTS):
-                visits = [visit(browser, Path(folder) / f"{details}.html") for _ in range(repeats)]
-                middle = {name: statistics.median(v[name] for v in visits) for name in visits[0]}
-                visited.append({"details": details.value} | _numbers(middle))
+            visits = [visit(browser, path) for _ in range(repeats)]
+            visited = {name: statistics.median(v[name] for v in visits) for name in visits[0]}
             browser.close()
     print_table(f"HTML report of {rows:,} verdicts: {models} models, {epochs} epochs", written)
-    print_table(f"The same in Chromium, median of {repeats} visits", visited)
+    print_table(f"The same in Chromium, median of {repeats} visits", [_numbers(visited)])
 
 
 def _numbers(values: dict[str, float]) -> dict[str, str]:

@@ -14,8 +14,8 @@ from aegish_dist.cli.options import (
     Utf8,
     as_json,
     comma_list,
+    run_columns,
     with_opinion,
-    with_source,
 )
 from aegish_dist.cli.printing import note, say, shown, to_file, written
 from aegish_dist.core.opinion import Opinion
@@ -82,7 +82,7 @@ _EXIT_CODES = {
     type=click.Choice(COMPARISON_FORMATS),
     help="Default: table. `json` and `csv` carry unrounded numbers.",
 )
-@with_source
+@run_columns
 @as_json
 @to_file
 def compare(opinion: Opinion, **options: Any) -> int:
@@ -128,8 +128,8 @@ def _check(options: dict[str, Any]) -> None:
 def _check_format(options: dict[str, Any]) -> None:
     if options["as_json"] and options["form"] not in (None, "json"):
         raise click.UsageError("--json and --format exclude each other")
-    if options["with_source"] and (options["as_json"] or options["form"] in ("csv", "json")):
-        raise click.UsageError("--with-source is for table, markdown, latex")
+    if options["run_columns"] and (options["as_json"] or options["form"] in ("csv", "json")):
+        raise click.UsageError("--run-columns is for table, markdown, latex")
 
 
 def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
@@ -148,7 +148,7 @@ def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
 
 def _print(data: ComparisonData, form: str, options: dict[str, Any]) -> None:
     with shown(options["output"]) as show:
-        show(partial(render_comparison, data, form, with_source=options["with_source"]))
+        show(partial(render_comparison, data, form, run_columns=options["run_columns"]))
 
 
 def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> int:

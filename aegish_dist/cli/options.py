@@ -204,8 +204,8 @@ def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:
 
 wait = click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
 
-with_source = click.option(
-    "--with-source",
+run_columns = click.option(
+    "--run-columns",
     is_flag=True,
     help="Begin each row of a table with run, snapshot and rule set, to stack files; CSV has them.",
 )

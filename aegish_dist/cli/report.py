@@ -12,24 +12,24 @@ from aegish_dist.cli.options import (
     FiniteRange,
     Utf8,
     comma_list,
+    run_columns,
     run_id,
     with_opinion,
     with_snapshot,
-    with_source,
 )
 from aegish_dist.cli.overlays import note_what_counts
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
-from aegish_dist.pipeline.report_grid import Details, report_grid
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
-from aegish_dist.report.page import render_page
 from aegish_dist.report.sections import SECTION_NAMES
 from aegish_dist.report.thresholds import shortfall_in_words
 from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, Shortfall, missed
+
+DETAILS = ("completions", "none")
 
 
 def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dict[str, float]:
@@ -91,7 +91,7 @@ Examples:
     " choice."
     f" Names: {', '.join(SECTION_NAMES)}.",
 )
-@with_source
+@run_columns
 @click.option(
     "--fail-under",
     type=Utf8(),
@@ -102,9 +102,9 @@ Examples:
 )
 @click.option(
     "--details",
-    type=click.Choice([each.value for each in Details]),
-    show_default=Details.COMPLETIONS.value,
-    help="What `html` holds of single verdicts: all, all but texts, or no grid of them.",
+    type=click.Choice(DETAILS),
+    show_default=DETAILS[0],
+    help="What `html` holds of single verdicts: all of them, or no grid.",
 )
 @to_file
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
@@ -126,8 +126,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         raise click.UsageError(f"--sections chooses for {', '.join(IN_SECTIONS)}; {form} is whole")
     if options["details"] is not None and form != "html":
         raise click.UsageError("--details goes with --format html")
-    if options["with_source"] and form not in IN_SECTIONS:
-        raise click.UsageError(f"--with-source is for {', '.join(IN_SECTIONS)}")
+    if options["run_columns"] and form not in IN_SECTIONS:
+        raise click.UsageError(f"--run-columns is for {', '.join(IN_SECTIONS)}")
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     note_what_counts(workspace, found, opinion, snapshot)
@@ -145,9 +145,13 @@ def _draw(
 ) -> Callable[..., str | Iterator[str]]:
     """Return what draws the report; a page is drawn part by part, with its grid of verdicts."""
     if options["form"] != "html":
-        chosen = {name: options[name] for name in ("sections", "with_source")}
+        chosen = {name: options[name] for name in ("sections", "run_columns")}
         return partial(render, data, options["form"], **chosen)
-    grid = report_grid(workspace.engine, data, Details(options["details"] or "completions"))
+    # The page with its charts takes a third of the time that everything else takes to import.
+    from aegish_dist.pipeline.report_grid import report_grid  # noqa: PLC0415
+    from aegish_dist.report.page import render_page  # noqa: PLC0415
+
+    grid = None if options["details"] == "none" else report_grid(workspace.engine, data)
     for line in () if grid is None else grid.notes:
         note(line)
     return lambda **_: render_page(data, grid)

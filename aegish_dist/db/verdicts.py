@@ -1,14 +1,18 @@
-"""Verdicts in the store: looked up and inserted in groups."""
+"""Verdicts in the store: looked up, inserted in groups, and read again by a newer parser.
+
+What a parser read in a completion is all that ever changes of a verdict.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import exists, select, text
+from sqlalchemy import exists, select, text, tuple_
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.verdict import Item, Verdict
+from aegish_dist.core.verdict import Item, Outcome, Verdict
 from aegish_dist.db.statements import statement
+from aegish_dist.db.text import encode_text
 from aegish_dist.db.verdict_rows import (
     COLUMNS,
     ERROR_COLUMNS,
@@ -19,7 +23,12 @@ from aegish_dist.db.verdict_rows import (
 )
 from aegish_dist.db.verdict_tables import VerdictRow
 
+STREAM_ROWS = 50
+"""Rows fetched at once while completions are streamed."""
+
 _LOOK_UP = statement("look_up_items")
+_WRITE_READINGS = statement("write_readings")
+_VERDICTS = VerdictRow.__table__.c
 
 
 def _insert_json(table: str, columns: Sequence[str]) -> str:
@@ -117,3 +126,84 @@ def insert_rows(
     if of_new:
         session.execute(_INSERT_ERRORS, {"rows": json.dumps(of_new, default=str)})
     return len(inserted)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The content of a completion, as a version of the parser reads it."""
+
+    outcome: Outcome
+    reason: str | None
+    confidence: float | None
+    """In [0, 1]; None when absent or not such a number."""
+    parser_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """A verdict's completion, and what is stored as its content."""
+
+    key: VerdictKey
+    text: str
+    reading: Reading
+
+
+def next_answers(
+    session: Session, after: VerdictKey, limit: int, characters: int, *, lock: bool
+) -> list[StoredAnswer]:
+    """Return the next completions of a model of a run, in the order of their keys.
+
+    Args:
+        limit: Return at most so many.
+        characters: Return no further one once the completions together have so many.
+        lock: Whether to lock them until the transaction ends; two that do so wait for each other.
+    """
+    columns = (_VERDICTS.sample_key, _VERDICTS.epoch, _VERDICTS.generation)
+    query = (
+        select(
+            *columns,
+            _VERDICTS.completion,
+            _VERDICTS.outcome,
+            _VERDICTS.reason,
+            _VERDICTS.confidence,
+            _VERDICTS.parser_version,
+        )
+        .where(
+            _VERDICTS.run_model_id == after.run_model_id,
+            tuple_(*columns) > tuple_(after.sample_key, after.epoch, after.generation),
+            _VERDICTS.completion.is_not(None),
+            _VERDICTS.error_class.is_(None),
+        )
+        .order_by(*columns)
+        .limit(limit)
+    )
+    streamed = session.execute(
+        query.with_for_update(key_share=True) if lock else query,
+        execution_options={"yield_per": STREAM_ROWS},
+    )
+    answers: list[StoredAnswer] = []
+    with streamed as rows:
+        for row in rows:
+            reading = Reading(Outcome(row.outcome), row.reason, row.confidence, row.parser_version)
+            key = VerdictKey(after.run_model_id, row.sample_key, row.epoch, row.generation)
+            answers.append(StoredAnswer(key, row.completion, reading))
+            characters -= len(row.completion)
+            if characters <= 0:
+                break
+    return answers
+
+
+def write_readings(session: Session, readings: Sequence[tuple[VerdictKey, Reading]]) -> None:
+    """Replace what is stored as the content of completions; nothing else of a verdict changes."""
+    rows = [
+        {
+            **key.columns(),
+            "outcome": reading.outcome.value,
+            "reason": None if reading.reason is None else encode_text(reading.reason),
+            "confidence": reading.confidence,
+            "parser_version": reading.parser_version,
+        }
+        for key, reading in readings
+    ]
+    if rows:
+        session.execute(_WRITE_READINGS, {"rows": json.dumps(rows)})

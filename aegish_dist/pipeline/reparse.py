@@ -5,11 +5,11 @@ came. Snapshots that were made before stay too, and the next report counts again
 meanwhile, and a second reparse does no harm: it waits for each batch, and finds nothing to change.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.completion import Completion
@@ -17,16 +17,10 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.counting import PerModel
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.reparse import (
-    NamedSample,
-    Reading,
-    StoredAnswer,
-    named_samples,
-    next_answers,
-    write_readings,
-)
 from aegish_dist.db.runs import load_run
+from aegish_dist.db.tables import DatasetRow, SampleRow
 from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdicts import Reading, StoredAnswer, next_answers, write_readings
 from aegish_dist.pipeline.observer import SILENT, Observer
 
 BATCH = 500
@@ -41,7 +35,8 @@ class ChangedVerdict:
     """A verdict whose outcome today's parser reads differently."""
 
     model: str
-    sample: NamedSample
+    dataset: str
+    command: str
     epoch: int
     """1-based repeat."""
     generation: int
@@ -64,50 +59,38 @@ class Reparsed:
     """Verdicts that keep what was read in them, as their completions were deleted."""
 
 
-def reparse_runs(
-    engine: Engine,
-    run_ids: Sequence[str],
-    *,
-    dry_run: bool = False,
-    observer: Observer = SILENT,
-) -> list[Reparsed]:
-    """Read the completions of runs again with today's parser.
+def reparse_run(
+    engine: Engine, run_id: str, *, dry_run: bool = False, observer: Observer = SILENT
+) -> Reparsed:
+    """Read the completions of a run again with today's parser.
 
     Raises:
         StoreError: The database cannot be reached; batches that were stored stay so, and the same
             command again does the rest.
     """
-    results: list[Reparsed] = []
-    with observer.counting("completions read") as show:
-        for run_id in run_ids:
-            before = sum(each.completions for each in results)
-            results.append(_reparse(engine, run_id, dry_run, before, show))
-    return results
-
-
-def _reparse(
-    engine: Engine, run_id: str, dry_run: bool, before: int, show: Callable[[int], None]
-) -> Reparsed:
     with transaction(engine) as session:
         run = load_run(session, run_id)
         models = PerModel.of(session, run).keys
     completions = updated = 0
     changed: list[ChangedVerdict] = []
-    for model, run_model_id in models.items():
-        after = VerdictKey(run_model_id, sample_key=-1, epoch=0, generation=0)
-        while True:
-            with transaction(engine) as session:
-                answers = next_answers(session, after, BATCH, BATCH_CHARACTERS, lock=not dry_run)
-                differing = [_Differing(each, new) for each in answers if (new := _read(each))]
-                if not dry_run:
-                    write_readings(session, [(each.stored.key, each.now) for each in differing])
-                changed += _changed(session, model, differing)
-            if not answers:
-                break
-            after = answers[-1].key
-            completions += len(answers)
-            updated += len(differing)
-            show(before + completions)
+    with observer.counting("completions read") as show:
+        for model, run_model_id in models.items():
+            after = VerdictKey(run_model_id, sample_key=-1, epoch=0, generation=0)
+            while True:
+                with transaction(engine) as session:
+                    answers = next_answers(
+                        session, after, BATCH, BATCH_CHARACTERS, lock=not dry_run
+                    )
+                    differing = [_Differing(each, new) for each in answers if (new := _read(each))]
+                    if not dry_run:
+                        write_readings(session, [(each.stored.key, each.now) for each in differing])
+                    changed += _changed(session, model, differing)
+                if not answers:
+                    break
+                after = answers[-1].key
+                completions += len(answers)
+                updated += len(differing)
+                show(completions)
     pruned = 0 if run.pruned is None else run.pruned.completions
     return Reparsed(run_id, completions, updated, tuple(changed), pruned)
 
@@ -130,8 +113,15 @@ def _changed(
     session: Session, model: str, differing: Sequence[_Differing]
 ) -> Iterator[ChangedVerdict]:
     turned = [each for each in differing if each.stored.reading.outcome is not each.now.outcome]
-    samples = named_samples(session, [each.stored.key.sample_key for each in turned])
+    named = session.execute(
+        select(SampleRow.key, DatasetRow.name, SampleRow.command)
+        .join(DatasetRow, DatasetRow.id == SampleRow.dataset_id)
+        .where(SampleRow.key.in_([each.stored.key.sample_key for each in turned]))
+    )
+    samples = {key: (dataset, command) for key, dataset, command in named}
     for each in turned:
         key, before = each.stored.key, each.stored.reading.outcome
-        sample = samples[key.sample_key]
-        yield ChangedVerdict(model, sample, key.epoch, key.generation, before, each.now.outcome)
+        dataset, command = samples[key.sample_key]
+        yield ChangedVerdict(
+            model, dataset, command, key.epoch, key.generation, before, each.now.outcome
+        )

@@ -1,7 +1,6 @@
 """The verdicts of a report one by one, for the grid of its page."""
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 
 from sqlalchemy import Engine
 
@@ -30,28 +29,14 @@ MAX_TEXT_BYTES = 64 * 2**20
 """Bytes of all packed texts; a third more in the file."""
 
 
-class Details(StrEnum):
-    """How much a page says of single verdicts."""
-
-    COMPLETIONS = "completions"
-    VERDICTS = "verdicts"
-    NONE = "none"
-
-
-def report_grid(engine: Engine, data: ReportData, details: Details) -> Grid | None:
+def report_grid(engine: Engine, data: ReportData) -> Grid:
     """Gather the verdicts of a report under the opinion of its snapshot.
 
-    Args:
-        details: How much to gather; too many verdicts give less, which a note of the grid says.
-
-    Returns:
-        None where no details are asked for.
+    Of too many verdicts there is less, which a note of the grid says.
 
     Raises:
         OpinionError: The overlay of the snapshot does not fit the datasets of the run.
     """
-    if details is Details.NONE:
-        return None
     run, opinion = data.run, data.snapshot.opinion
     planned = len(run.models) * run.samples * run.epochs
     if opinion is None:
@@ -59,9 +44,9 @@ def report_grid(engine: Engine, data: ReportData, details: Details) -> Grid | No
                                  "cannot say which answers are right."])  # fmt: skip
     if planned > MAX_VERDICTS:
         return Grid(None, notes=[_too_many(planned, MAX_VERDICTS, "Single verdicts are")])
-    texts = details is Details.COMPLETIONS and planned <= MAX_WITH_TEXTS
+    texts = planned <= MAX_WITH_TEXTS
     notes = []
-    if details is Details.COMPLETIONS and not texts:
+    if not texts:
         notes.append(_too_many(planned, MAX_WITH_TEXTS, "Completions and other texts are"))
     models = _in_order(run, data.snapshot)
     shape = _shape(run)

@@ -489,14 +489,14 @@ def render_comparison(
     data: ComparisonData,
     format: str,
     *,
-    with_source: bool = False,
+    run_columns: bool = False,
     width: int | None = None,
     color: bool = False,
 ) -> str:
     """Return a comparison as text that ends with a line break.
 
     Args:
-        with_source: Whether every row of a table begins with runs and rule set.
+        run_columns: Whether every row of a table begins with runs and rule set.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
     """
@@ -507,6 +507,6 @@ def render_comparison(
 
     def report() -> Report:
         built = build_comparison(data)
-        return stackable(built) if with_source else built
+        return stackable(built) if run_columns else built
 
     return in_format(format, report, texts, width=width, color=color)

@@ -31,7 +31,7 @@ def render(
     format: str,
     *,
     sections: Collection[str] | None = None,
-    with_source: bool = False,
+    run_columns: bool = False,
     width: int | None = None,
     color: bool = False,
 ) -> str:
@@ -40,14 +40,14 @@ def render(
     Args:
         sections: Of `SECTION_NAMES`; None for those that the format has by itself. Only formats
             of `IN_SECTIONS` use it.
-        with_source: Whether every row of a table begins with run, snapshot and rule set, so that
+        run_columns: Whether every row of a table begins with run, snapshot and rule set, so that
             files can be stacked; likewise.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
     """
     if format in IN_SECTIONS:
         report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
-        drawn = stackable(report) if with_source else report
+        drawn = stackable(report) if run_columns else report
         return in_format(format, lambda: drawn, {}, width=width, color=color)
     if format not in _TEXTS:
         raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")

@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
-from aegish_dist.db.reparse import next_answers
 from aegish_dist.db.verdict_rows import VerdictKey
-from aegish_dist.pipeline.reparse import reparse_runs
+from aegish_dist.db.verdicts import next_answers
+from aegish_dist.pipeline.reparse import reparse_run
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     ALLOWED,
@@ -99,7 +99,7 @@ def test_what_a_reparse_changes(aegish: CommandLine, engine: Engine, stored: Sto
 def test_reports_count_again(aegish: CommandLine, engine: Engine, stored: StoredRun) -> None:
     """The next snapshot is another one, with other numbers; the earlier one stays."""
     first = aegish.ok("aggregate", "--json").json
-    aegish.ok("reparse", "--all")
+    aegish.ok("reparse", "--run-id", RUN)
     second = aegish.ok("aggregate", "--json").json
 
     assert first["verdicts_hash"] != second["verdicts_hash"]
@@ -127,12 +127,6 @@ def test_the_list_for_people(aegish: CommandLine, stored: StoredRun) -> None:
     assert "1 more: `--json` lists all" in short.err
 
 
-@pytest.mark.parametrize("options", [[], ["--all", "--run-id", RUN]])
-def test_one_run_or_all(aegish: CommandLine, options: list[str]) -> None:
-    """It has to be said which."""
-    assert aegish("reparse", *options).code == 2
-
-
 def test_long_completions_are_read_in_smaller_batches(engine: Engine, stored: StoredRun) -> None:
     """A batch ends with the completion that brings it to its characters; the next one goes on."""
     first = VerdictKey(stored.models["test/a"], sample_key=-1, epoch=0, generation=0)
@@ -153,7 +147,7 @@ def test_two_reparses_at_once(engine: Engine) -> None:
         items = [run.item(s, epoch=e) for s in COMMANDS.samples for e in range(1, 401)]
         answer(session, run, dict.fromkeys(items, old))
     found = []
-    threads = [Thread(target=lambda: found.extend(reparse_runs(engine, [RUN]))) for _ in range(2)]
+    threads = [Thread(target=lambda: found.append(reparse_run(engine, RUN))) for _ in range(2)]
     with running(threads):
         pass
 

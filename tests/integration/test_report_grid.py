@@ -23,7 +23,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.verdict_grid import TEXT_CHARS
 from aegish_dist.pipeline import report_grid as module
 from aegish_dist.pipeline.report import report_data
-from aegish_dist.pipeline.report_grid import Details, report_grid
+from aegish_dist.pipeline.report_grid import report_grid
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     ALLOWED,
@@ -89,10 +89,9 @@ def unpacked(content: bytes) -> Any:
     return json.loads(zlib.decompress(content, 31))
 
 
-def gathered(engine: Engine, opinion: Opinion, details: Details = Details.COMPLETIONS) -> Any:
+def gathered(engine: Engine, opinion: Opinion) -> Any:
     """Return the columns, and the blobs of texts."""
-    grid = report_grid(engine, report_data(engine, RUN, opinion), details)
-    assert grid is not None
+    grid = report_grid(engine, report_data(engine, RUN, opinion))
     assert grid.columns is not None
     assert grid.notes == []
     return unpacked(grid.columns), list(map(unpacked, grid.texts))
@@ -142,7 +141,7 @@ def test_the_newest_verdict_of_each_item_stands_in_its_cell(filled: Engine) -> N
 
 def test_numbers_are_in_the_units_of_the_grid(filled: Engine) -> None:
     """Whole milliseconds, 1/1000 of confidence, 1e-9 USD; unknown is not 0."""
-    columns, _ = gathered(filled, Opinion(), Details.VERDICTS)
+    columns, _ = gathered(filled, Opinion())
     found = {name: by_cell(columns, name) for name in columns["cells"]}
     cell = "test/a tar 1"
     assert {name: found[name] for name in ("confidence", "service_ms", "cost_nano_usd")} == {
@@ -216,8 +215,7 @@ def test_an_old_snapshot_says_that_verdicts_have_changed(filled: Engine) -> None
     with transaction(filled) as session:
         session.execute(text("DELETE FROM verdicts WHERE outcome = 'FORMAT_ERROR'"))
     old = report_data(filled, RUN, Opinion(), data.snapshot.snapshot_id)
-    grid = report_grid(filled, old, Details.VERDICTS)
-    assert grid is not None
+    grid = report_grid(filled, old)
     assert ["count now" in note for note in grid.notes] == [True]
 
 
@@ -243,8 +241,7 @@ def test_too_much_is_left_out_with_a_note(
     """Never silently."""
     for name, value in bounds.items():
         monkeypatch.setattr(module, name, value)
-    grid = report_grid(filled, report_data(filled, RUN, Opinion()), Details.COMPLETIONS)
-    assert grid is not None
+    grid = report_grid(filled, report_data(filled, RUN, Opinion()))
     assert (grid.columns is not None, len(grid.texts)) == kept
     assert [note.startswith(said) for note in grid.notes] == [True]
 
@@ -265,7 +262,6 @@ def test_the_command_line_writes_details_as_asked(aegish: CommandLine, tmp_path:
     before = path.read_bytes()
     elements("--details", "completions")
     assert path.read_bytes() == before
-    assert list(elements("--details", "verdicts")) == ["grid-columns"]
     assert elements("--details", "none") == {}
     assert 'id="commands"' not in path.read_text()
     refused = aegish("report", "--details", "none")

@@ -25,7 +25,7 @@ from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.asked_aggregations import carry_out
 from aegish_dist.pipeline.import_verdicts import import_verdicts
-from aegish_dist.pipeline.reparse import reparse_runs
+from aegish_dist.pipeline.reparse import reparse_run
 from aegish_dist.pipeline.retry import plan_retry
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import write_lines
@@ -88,7 +88,7 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
     with Session(app) as session, session.begin():
         hold(session, run.run_id, Held.PAUSED)
         session.execute(text("UPDATE verdicts SET outcome = 'WARN'"))
-    assert len(reparse_runs(app, [run.run_id])[0].changed) == len(items)
+    assert len(reparse_run(app, run.run_id).changed) == len(items)
     with Session(app) as session, session.begin():
         (model,) = deletion.model_keys(session, run.run_id)
         assert deletion.delete_batch(session, model, after=-1, limit=10)

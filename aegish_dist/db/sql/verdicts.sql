@@ -1,7 +1,8 @@
--- The verdicts of a run: `db.verdict_reader` and `db.verdict_export` read these.
+-- The verdicts of a run: `db.verdict_reader`, `db.verdict_grid`, `db.verdict_export` and
+-- `db.verdicts` use these.
 --
--- Each statement is about the samples of the dataset `:dataset` whose keys lie from `:first` up to
--- `:end`, so that a list can end where enough is found and a part fits into memory.
+-- Each reading statement is about the samples of the dataset `:dataset` whose keys lie from `:first`
+-- up to `:end`, so that a list can end where enough is found and a part fits into memory.
 -- `:malicious_marks` and `:harmless_marks` hold at position code + 1 how the rule set judges a
 -- verdict of that code: 1 correct, -1 wrong, 0 unscored. A condition whose value is null holds.
 
@@ -205,3 +206,13 @@ WHERE asked.run_id = :run
        OR sample.command ILIKE :pattern)
 ORDER BY rank, dataset.name, sample.key
 LIMIT :limit
+
+-- name: write_readings
+-- Replaces the parsed columns of the verdicts in the JSON list `:rows`. The verdicts are locked, so
+-- the order of the updates does not matter.
+UPDATE verdicts
+SET outcome = reading.outcome, reason = reading.reason, confidence = reading.confidence,
+    parser_version = reading.parser_version
+FROM json_populate_recordset(NULL::verdicts, CAST(:rows AS json)) AS reading
+WHERE verdicts.run_model_id = reading.run_model_id AND verdicts.sample_key = reading.sample_key
+  AND verdicts.epoch = reading.epoch AND verdicts.generation = reading.generation

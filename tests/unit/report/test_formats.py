@@ -71,7 +71,7 @@ def test_rows_with_their_source_can_be_stacked(form: str) -> None:
     """Every row about a model begins with run, snapshot and rule set."""
     data = a_report(a_model("acme/a"), a_model("acme/b"), name="")
     text = render(
-        data, form, sections=("leaderboard", "latency", "cost"), with_source=True, width=400
+        data, form, sections=("leaderboard", "latency", "cost"), run_columns=True, width=400
     )
     rows = [line for line in text.splitlines() if "acme/a" in line]
     assert len(rows) == 3
