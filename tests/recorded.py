@@ -1,10 +1,15 @@
 """Recordings written to files, and verdicts read from the store column by column."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from msgspec.inspect import FloatType
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
@@ -18,6 +23,7 @@ from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
 from aegish_dist.recordings.verdict_lines import encode
 from aegish_dist.recordings.verdict_parquet import RecordTables
 
+FLOATS = [each.name for each in FIELDS if isinstance(each.kind, FloatType)]
 VERDICTS = VerdictRow.__table__.c
 
 
@@ -32,8 +38,21 @@ def write_recordings(
     tables = RecordTables()
     starts = range(0, len(lines), rows_per_group)
     with path.open("wb") as stream:
-        groups = (b"".join(lines[start : start + rows_per_group]) for start in starts)
-        tables.write(map(tables.from_lines, groups), stream)
+        groups = (map(_row, lines[start : start + rows_per_group]) for start in starts)
+        tables.write((pa.Table.from_pylist(list(g), schema=tables.schema) for g in groups), stream)
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    """Return a verdict line as the columns of a table."""
+    row: dict[str, Any] = json.loads(line, parse_float=Decimal)
+    for name in ("metadata", "call_errors"):
+        row[name] = encode(row[name])
+    if row["created_at"] is not None:
+        row["created_at"] = datetime.fromisoformat(row["created_at"])
+    return row | {
+        name: None if row[name] is None else kind(row[name])
+        for name, kind in {"cost_usd": str, **dict.fromkeys(FLOATS, float)}.items()
+    }
 
 
 def written(recordings: Iterable[Recording]) -> str:

@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from aegish_dist.core.completion import Completion
+from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Outcome, ParsedCompletion, Verdict
 
 PARSER_VERSION = 2
@@ -232,6 +233,6 @@ def _read_fields(found: dict[str, object]) -> ParsedCompletion:
     action, reason, confidence = (named.get(key) for key in ("action", "reason", "confidence"))
     return ParsedCompletion(
         action=ACTIONS.get(action.strip().upper()) if isinstance(action, str) else None,
-        reason=reason if isinstance(reason, str) else None,
+        reason=clean_text(reason) if isinstance(reason, str) else None,
         confidence=confidence if isinstance(confidence, float) and 0 <= confidence <= 1 else None,
     )

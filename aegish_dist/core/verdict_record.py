@@ -30,7 +30,7 @@ MAX_NUMBER = 10**12
 """Highest time in milliseconds or seconds: microseconds of it fit a bigint, which sums are of."""
 
 Label = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
-"""Names something: not blank, without U+0000 and lone surrogates."""
+"""Names something, and is not blank."""
 Command = Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Number = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
@@ -57,7 +57,7 @@ class AttemptRecord(Struct, gc=False, kw_only=True):
 
 
 class VerdictRecord(Struct, gc=False, kw_only=True):
-    """One verdict and what it is about. `str` alone is any text, lone surrogates included."""
+    """One verdict and what it is about. `str` alone is text of any length."""
 
     model: Label
     dataset: Label | None = None

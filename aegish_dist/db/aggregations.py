@@ -12,9 +12,9 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.text import clean_text
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import AggregationRow
-from aegish_dist.db.text import decode_text, encode_text
 
 LOST_AFTER_S = 60.0
 """Seconds after which an aggregation that was enqueued and is not being made is enqueued again: its
@@ -117,7 +117,7 @@ def finish(
         .values(
             finished_at=func.now(),
             snapshot_ids=list(snapshot_ids) or None,
-            problem=None if problem is None else encode_text(problem[:PROBLEM_LENGTH]),
+            problem=None if problem is None else clean_text(problem[:PROBLEM_LENGTH]),
         )
     )
 
@@ -137,5 +137,4 @@ def newest_aggregation(session: Session, run_id: str) -> Aggregation | None:
 def _aggregation(
     key: int, finished: bool, snapshot_ids: Sequence[int] | None, problem: str | None
 ) -> Aggregation:
-    words = None if problem is None else decode_text(problem)
-    return Aggregation(key, finished, tuple(snapshot_ids or ()), words)
+    return Aggregation(key, finished, tuple(snapshot_ids or ()), problem)

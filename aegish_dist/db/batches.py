@@ -18,10 +18,10 @@ from aegish_dist.core.batches import MAX_TRIES, BatchItem, BatchRequest, BatchSt
 from aegish_dist.core.completion import Usage
 from aegish_dist.core.model import Destination
 from aegish_dist.core.run import Held
+from aegish_dist.core.text import clean_text
 from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import BatchRow, RunModelRow, RunRow
-from aegish_dist.db.text import encode_text
 from aegish_dist.errors import BatchTakenError
 
 STREAM_ROWS = 5000
@@ -142,7 +142,7 @@ def settle_items(session: Session, batch_id: int, problems: Mapping[BatchItem, s
     """
     session.execute(_FORGET_ANSWERED, {"batch": batch_id})
     if problems:
-        words = [encode_text(problem) for problem in problems.values()]
+        words = [clean_text(problem) for problem in problems.values()]
         values = {"batch": batch_id, "problems": words, **_columns(problems)}
         session.execute(_NAME_PROBLEMS, values)
     session.execute(_ASK_LIVE, {"batch": batch_id, "tries": MAX_TRIES})
@@ -372,7 +372,7 @@ def give_back(
 
 def problem_text(problem: str | None) -> str | None:
     """Return a problem as the store keeps it."""
-    return None if problem is None else encode_text(problem[:PROBLEM_LENGTH])
+    return None if problem is None else clean_text(problem[:PROBLEM_LENGTH])
 
 
 def hurry(session: Session, run_id: str) -> None:

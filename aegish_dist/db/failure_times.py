@@ -9,7 +9,6 @@ from aegish_dist.core.failure_times import TimedFailures
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.statements import statement
-from aegish_dist.db.text import decode_text
 
 _BY_TIME = statement("failures_by_time")
 _SPAN = statement("failure_span")
@@ -39,7 +38,7 @@ def failures_by_time(
             attempts=row.attempts,
             verdicts=row.verdicts,
             statuses=tuple(row.statuses),
-            message=mask_key_shapes(decode_text(row.message or "")),
+            message=mask_key_shapes(row.message or ""),
             first_at=row.first_at,
             last_at=row.last_at,
         )

@@ -21,7 +21,6 @@ from aegish_dist.db.codes import error_class_of
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.statements import counting_statement, statement
 from aegish_dist.db.tables import RunModelRow
-from aegish_dist.db.text import decode_text
 from aegish_dist.db.verdict_tables import CallErrorRow
 
 _COUNT_UNANSWERED = counting_statement("count_unanswered")
@@ -106,7 +105,7 @@ def failed_kinds(
             model=row.model,
             error_class=ErrorClass(row.error_class),
             status=row.status,
-            message=mask_key_shapes(decode_text(row.message or "")),
+            message=mask_key_shapes(row.message or ""),
             calls=row.calls,
             calls_lately=row.lately,
         )

@@ -12,13 +12,11 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict_record import STORED, AttemptRecord, VerdictRecord
 from aegish_dist.db.statements import statement
-from aegish_dist.db.text import encode_text
 from aegish_dist.db.verdict_rows import (
     COLUMNS,
     ERROR_COLUMNS,
     VerdictKey,
     error_row,
-    holds_any_text,
 )
 from aegish_dist.errors import SecondVerdictError
 
@@ -30,25 +28,23 @@ SAMPLE_COLUMNS = (
 _DRAW = statement("draw_sample_keys")
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _VALUES = attrgetter(*(each.name for each in STORED))
-_TEXTS = {
-    number: holds_any_text(each)
+_TEXTS = tuple(
+    number
     for number, each in enumerate(STORED)
     if isinstance(each.kind, StrType) and not each.is_moment
-}
-"""Positions of texts; whether they hold any, and are stored with escapes of their own."""
+)
 _FREE = attrgetter(*(STORED[number].name for number in _TEXTS))
 
 
 def copy_line(record: VerdictRecord) -> str:
     """Return a verdict as a line of COPY without the keys of model and sample."""
     values: Sequence[object] = _VALUES(record)
-    # Printable text holds no control character, no lone surrogate and no escape of ours.
     free = "".join(filter(None, _FREE(record)))
     if not free.isprintable() or "\\" in free:
         values = list(values)
-        for number, holds_any in _TEXTS.items():
+        for number in _TEXTS:
             if isinstance(text := values[number], str):
-                values[number] = (encode_text(text) if holds_any else text).translate(_ESCAPES)
+                values[number] = text.translate(_ESCAPES)
     return "\t".join([NULL if each is None else str(each) for each in values]) + "\n"
 
 

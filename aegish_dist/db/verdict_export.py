@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from msgspec.inspect import DecimalType, DictType, StrType
+from msgspec.inspect import DecimalType, DictType
 from psycopg import ClientCursor, Connection
 from sqlalchemy import text
 from sqlalchemy.orm import Session
@@ -20,14 +20,10 @@ from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_record import FIELDS, RecordField
 from aegish_dist.db.counting import PerModel
 from aegish_dist.db.statements import fragment, statement
-from aegish_dist.db.text import ESCAPE
 from aegish_dist.db.verdict_reader import NO_CHANGES, Judgement, prepare, sample_ranges
-from aegish_dist.db.verdict_rows import holds_any_text
 
 PART_ROWS = 10_000
 
-_MARK = ESCAPE.encode()
-_ESCAPED = re.compile(_MARK + b"([0-9a-f]{4})")
 _BOUND = re.compile(r"(?<![:\w]):(\w+)")
 
 _ELSEWHERE = {
@@ -76,51 +72,41 @@ class Judgements:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """Some thousand verdicts as text in UTF-8."""
-
-    data: bytes
-    """Lines of JSON, or CSV with a header."""
-    is_csv: bool
-
-
 def export(
     session: Session, run: Run, judgements: Judgements | None = None, *, columns: bool = False
-) -> Iterator[Exported]:
+) -> Iterator[bytes]:
     """Export every verdict of a run, all generations, ordered by model, dataset and sample.
 
     Args:
-        columns: Whether CSV will do, with JSON in the columns `metadata` and `call_errors`. Null
-            is empty, the empty text is quoted. A part with text that UTF-8 cannot hold is JSON all
-            the same.
+        columns: Give CSV with a header in place of lines of JSON. Then `metadata` and `call_errors`
+            are JSON, null is empty, and the empty text is quoted.
+
+    Yields:
+        Some thousand verdicts in UTF-8.
     """
     judged = judgements or Judgements()
     keys = PerModel.of(session, run).keys
     prepare(session)
     session.execute(text("SET LOCAL timezone = 'UTC'"))
-    opinions = judged.values
+    opinions, rows = judged.values, (_as_csv if columns else _as_json)(judged.sql)
     ranges = list(sample_ranges(session, run.run_id, max(1, PART_ROWS // run.epochs)))
     for spec in run.models:
         model = {"model": spec.id, "simulated": spec.simulated, "key": keys[spec.id]}
         for part in ranges:
             values = model | {"dataset_name": part.dataset} | part.bounds() | opinions
-            yield _export(session, judged.sql, values, columns=columns)
+            yield _copy(session, rows, values)
 
 
-def _export(session: Session, judged: str, values: dict[str, Any], *, columns: bool) -> Exported:
-    if columns:
-        rows = f"COPY ({_rows(_csv_column, judged)}) TO STDOUT (FORMAT csv, HEADER)"
-        table = _copy(session, rows, values)
-        if _MARK not in table:
-            return Exported(table, is_csv=True)
+def _as_csv(judged: str) -> str:
+    return f"COPY ({_rows(_csv_column, judged)}) TO STDOUT (FORMAT csv, HEADER)"
+
+
+def _as_json(judged: str) -> str:
     # Lines of JSON hold no raw control character, so nothing is ever quoted.
-    rows = f"""
+    return f"""
         COPY (SELECT row_to_json(line) FROM ({_rows(_json_column, judged)}) AS line)
         TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
     """  # noqa: S608  # nosec B608 # constants of ours
-    lines = _copy(session, rows, values)
-    return Exported(_ESCAPED.sub(rb"\\u\1", lines) if _MARK in lines else lines, is_csv=False)
 
 
 def _rows(column: Callable[[RecordField], str], judged: str) -> str:
@@ -142,16 +128,9 @@ def _json_column(field: RecordField) -> str:
                 f" ELSE to_json({column}::text) END"
             )
         case DictType():
-            return f"{_guarded(column)}::json"
-        case StrType() if not (field.is_moment or holds_any_text(field)):
-            return _guarded(column)
+            return f"{column}::json"
         case _:
             return column
-
-
-def _guarded(column: str) -> str:
-    """Escape the escape character in a column where it stands for itself."""
-    return f"replace({column}, '{ESCAPE}', '{ESCAPE}{ord(ESCAPE):04x}')"
 
 
 def _copy(session: Session, sql: str, values: dict[str, Any]) -> bytes:

@@ -1,7 +1,6 @@
 """Every verdict of a run that counts, as columns for the grid of a report."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -26,7 +25,6 @@ from aegish_dist.core.verdict_record import STORED
 from aegish_dist.db.codes import error_class_of, finding_of, outcome_of
 from aegish_dist.db.counting import PerModel
 from aegish_dist.db.statements import statement
-from aegish_dist.db.text import ESCAPE, decode_text
 from aegish_dist.db.verdict_reader import (
     ATTEMPTS,
     CODES,
@@ -43,7 +41,6 @@ TEXT_CHARS = 20_000
 
 _LABELS = statement("label_samples")
 _COLUMNS = {each.name: each.column for each in STORED}
-_CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9a-f]{{0,3}}$")
 
 
 def read_grid(
@@ -85,9 +82,7 @@ _EXPRESSIONS = {
 }
 _NUMBERS = ", ".join(_EXPRESSIONS.get(name) or _whole(f"verdict.{name}") for name in COUNTED)
 _LENGTH = (
-    # An escaped character, five as stored, counts as one.
-    "CASE WHEN char_length(verdict.completion) > :chars THEN char_length(verdict.completion) - 4 *"
-    " (char_length(verdict.completion) - char_length(replace(verdict.completion, :escape, ''))) END"
+    "CASE WHEN char_length(verdict.completion) > :chars THEN char_length(verdict.completion) END"
 )
 _CUT = ", ".join(f"left(verdict.{_COLUMNS[name]}, :chars)" for name in TEXTS)
 
@@ -122,7 +117,7 @@ class _GridReader:
             for row in rows
         ]  # fmt: skip
         values = {"models": list(self._places), **part.bounds()}
-        cut = {"chars": TEXT_CHARS, "escape": ESCAPE} if self._texts else {}
+        cut = {"chars": TEXT_CHARS} if self._texts else {}
         found = self._session.execute(self._sql, values | cut).all()
         if not found:
             return GridPart(commands)
@@ -144,10 +139,7 @@ class _GridReader:
         generations = zip(models, keys, epochs, numbers["generation"], strict=True)
         return replace(
             asked,
-            texts={
-                name: [None if each is None else _restored(each) for each in column]
-                for name, column in zip(TEXTS, texts, strict=True)
-            },
+            texts={name: list(column) for name, column in zip(TEXTS, texts, strict=True)},
             lengths={place: each for place, each in enumerate(lengths) if each is not None},
             attempts=list(
                 self._attempts(values, {key: place for place, key in enumerate(generations)})
@@ -181,7 +173,7 @@ class _GridReader:
                     error_class=row.error_class,
                     status=UNKNOWN if row.status is None else row.status,
                     retry_after_s=row.retry_after_s,
-                    message=mask_key_shapes(_restored(row.message)),
+                    message=mask_key_shapes(row.message),
                     at_s=math.floor(row.at.timestamp()),
                 )
 
@@ -199,10 +191,3 @@ def _places_of(code: int, rule: ScoringRule) -> tuple[int, int, int]:
 def _as_number(mark: int) -> int:
     correct = CORRECT[mark]
     return UNKNOWN if correct is None else int(correct)
-
-
-def _restored(stored: str) -> str:
-    """Return the original of a text as stored, whose end may be cut within an escape."""
-    if ESCAPE not in stored:
-        return stored
-    return decode_text(_CUT_ESCAPE.sub("", stored))

@@ -32,8 +32,7 @@ from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, out
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow
-from aegish_dist.db.text import decode_text, encode_text, escaped_pattern
-from aegish_dist.db.verdict_rows import holds_any_text
+from aegish_dist.db.text import escaped_pattern
 
 STEP_VERDICTS = 2_000
 """Verdicts of the first part of a list, about; each part after it has twice as many, so that a list
@@ -308,7 +307,6 @@ class _Reader:
             code: (outcome_of(code), judged.rule.labels[finding_of(code)], error_class_of(code))
             for code in CODES
         }
-        self._texts = [name for name in columns if holds_any_text(_FIELDS[name])]
         self._moments = [name for name in columns if _FIELDS[name].is_moment]
         self._labels = judged.values()
         self._values = self._labels | self._conditions() | _values_before(before)
@@ -345,7 +343,7 @@ class _Reader:
                     error_class=ErrorClass(row.error_class),
                     status=row.status,
                     retry_after_s=row.retry_after_s,
-                    message=mask_key_shapes(decode_text(row.message)),
+                    message=mask_key_shapes(row.message),
                     at=row.at.isoformat(),
                 )
             )
@@ -354,7 +352,7 @@ class _Reader:
     def _conditions(self) -> dict[str, object]:
         chosen = self._chosen
         codes = [code for code in CODES if self._has_outcome(code)]
-        pattern = f"%{escaped_pattern(encode_text(chosen.text))}%" if chosen.text else None
+        pattern = f"%{escaped_pattern(chosen.text)}%" if chosen.text else None
         return {
             "models": self._shown,
             "targets": [*chosen.targets] or None,
@@ -391,9 +389,6 @@ class _Reader:
     def _verdict(self, row: Row[Any], part: SampleRange) -> JudgedVerdict:
         outcome, label, error_class = self._by_code[row.code]
         stored = dict(zip(self._columns, row[-len(self._columns) :], strict=True))
-        for name in self._texts:
-            if stored[name] is not None:
-                stored[name] = decode_text(stored[name])
         for name in self._moments:
             if stored[name] is not None:
                 stored[name] = stored[name].isoformat()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from msgspec.inspect import DecimalType, EnumType, FloatType, IntType, StrType
+from msgspec.inspect import DecimalType, EnumType, FloatType, IntType
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
@@ -27,7 +27,6 @@ from aegish_dist.core.verdict_record import (
     columns_of,
 )
 from aegish_dist.db.base import one_of
-from aegish_dist.db.text import AnyText, encode_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +52,14 @@ _OF_ERROR = tuple(each.name for each in fields(CallError))
 ERROR_COLUMNS = (*KEY_COLUMNS, *_OF_ERROR)
 
 
-def holds_any_text(field: RecordField) -> bool:
-    """Return whether the column of a field holds text of a model or a provider, escaped."""
-    return isinstance(field.kind, StrType) and field.kind.max_length is None and not field.is_moment
-
-
-_TEXTS = tuple(str(each.column) for each in STORED if holds_any_text(each))
-
-
 def verdict_row(key: VerdictKey, verdict: Verdict) -> dict[str, object]:
     """Return a verdict by column; `str` of a value is its text for PostgreSQL."""
-    values = columns_of(verdict)
-    texts = {name: encode_text(values[name]) for name in _TEXTS if values[name] is not None}
-    return key.columns() | values | texts
+    return key.columns() | columns_of(verdict)
 
 
 def error_row(key: VerdictKey, error: CallError | AttemptRecord) -> dict[str, object]:
     """Return a failed attempt by column, in the order of `ERROR_COLUMNS`; see `verdict_row`."""
-    values = {name: getattr(error, name) for name in _OF_ERROR}
-    message = None if error.message is None else encode_text(error.message)
-    return key.columns() | values | {"message": message}
+    return key.columns() | {name: getattr(error, name) for name in _OF_ERROR}
 
 
 def table_columns() -> Iterator[Column[Any]]:
@@ -92,7 +79,7 @@ def _sql_type(field: RecordField) -> TypeEngine[Any]:
         case _ if field.is_moment:
             return DateTime(timezone=True)
         case _:
-            return AnyText() if holds_any_text(field) else Text()
+            return Text()
 
 
 def table_checks() -> Iterator[CheckConstraint]:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     SmallInteger,
     Table,
+    Text,
     func,
     text,
 )
@@ -25,7 +26,6 @@ from sqlalchemy.orm import Mapped, mapped_column
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.base import Base, one_of
 from aegish_dist.db.codes import CODE
-from aegish_dist.db.text import AnyText
 from aegish_dist.db.verdict_rows import KEY_COLUMNS, table_checks, table_columns
 
 COVERED = (
@@ -98,5 +98,5 @@ class CallErrorRow(Base):
     error_class: Mapped[str]
     status: Mapped[int | None] = mapped_column(SmallInteger)
     retry_after_s: Mapped[float | None]
-    message: Mapped[str] = mapped_column(AnyText)
+    message: Mapped[str] = mapped_column(Text)
     at: Mapped[datetime]

@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Item, Outcome, Verdict
 from aegish_dist.db.statements import statement
-from aegish_dist.db.text import encode_text
 from aegish_dist.db.verdict_rows import (
     COLUMNS,
     ERROR_COLUMNS,
@@ -199,7 +198,7 @@ def write_readings(session: Session, readings: Sequence[tuple[VerdictKey, Readin
         {
             **key.columns(),
             "outcome": reading.outcome.value,
-            "reason": None if reading.reason is None else encode_text(reading.reason),
+            "reason": reading.reason,
             "confidence": reading.confidence,
             "parser_version": reading.parser_version,
         }

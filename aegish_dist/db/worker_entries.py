@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from aegish_dist.core.status import Blocked, FailedCalls, Waiting
+from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.db.text import decode_text, encode_text
 
 MESSAGE_LENGTH = 200
 """A message is cut to this many characters: a report is written every second."""
@@ -57,7 +57,7 @@ def _failed(calls: FailedCalls) -> dict[str, Any]:
         "calls": calls.calls,
         "lately": calls.calls_lately,
         "at": calls.at.isoformat(),
-        "message": encode_text(calls.message[:MESSAGE_LENGTH]),
+        "message": clean_text(calls.message[:MESSAGE_LENGTH]),
     }
 
 
@@ -69,7 +69,7 @@ def failed_calls_of(entry: Mapping[str, Any]) -> FailedCalls:
         model=entry["model"],
         error_class=ErrorClass(failed["class"]),
         status=failed["status"],
-        message=decode_text(failed["message"]),
+        message=failed["message"],
         calls=failed["calls"],
         calls_lately=failed["lately"],
     )

@@ -10,8 +10,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.status import FailedCalls, Waiting
+from aegish_dist.core.text import clean_text
 from aegish_dist.db.tables import WorkerRow
-from aegish_dist.db.text import decode_text, encode_text
 from aegish_dist.db.worker_entries import (
     failed_calls_of,
     failed_entries,
@@ -102,11 +102,11 @@ def report_worker(
     ]
     halted = [
         {"run": key[0], "model": key[1], "items": 0, "halt": halt.value}
-        | ({"reason": encode_text(texts[key][:REASON_LENGTH])} if texts.get(key) else {})
+        | ({"reason": clean_text(texts[key][:REASON_LENGTH])} if texts.get(key) else {})
         for key, halt in sorted((halts or {}).items())
     ]
     left = [
-        {"run": key[0], "model": key[1], "items": 0, "unserved": encode_text(why[:REASON_LENGTH])}
+        {"run": key[0], "model": key[1], "items": 0, "unserved": clean_text(why[:REASON_LENGTH])}
         for key, why in sorted((unserved or {}).items())[:MOST_UNSERVED]
     ]
     entries = held + halted + left + failed_entries(failing or {})
@@ -154,13 +154,13 @@ def living_fleet(session: Session) -> Fleet:
             if "halt" in entry:
                 halts[key] = Halt(entry["halt"])
             if "reason" in entry:
-                reasons[key] = decode_text(entry["reason"])
+                reasons[key] = entry["reason"]
             if "waiting" in entry:
                 waits[key].append(waiting_of(entry))
             if "failed" in entry:
                 failing[entry["run"]].append(failed_calls_of(entry))
             if "unserved" in entry:
-                left[key].append(decode_text(entry["unserved"]))
+                left[key].append(entry["unserved"])
     unserved = {key: min(why) for key, why in left.items() if len(why) == len(rows)}
     return Fleet(
         workers=len(rows),

@@ -3,8 +3,9 @@
 import json
 import tomllib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+from aegish_dist.core.text import clean_json
 from aegish_dist.errors import InputError
 
 MAX_INTEGER = 2**63
@@ -35,6 +36,8 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
 def parse_json(text: str | bytes, parse_float: Callable[[str], Any] | None = None) -> object:
     """Parse a JSON document; `NaN` and `Infinity` are numbers, as Python writes them.
 
+    Texts are cleaned: see `core.text`.
+
     Args:
         text: The document; bytes are UTF-8, with or without a byte order mark.
         parse_float: Makes a number of the digits of a decimal fraction; None makes floats.
@@ -44,7 +47,7 @@ def parse_json(text: str | bytes, parse_float: Callable[[str], Any] | None = Non
     """
     try:
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
-        return json.loads(text, parse_float=parse_float)
+        return cast(object, clean_json(text, json.loads(text, parse_float=parse_float)))
     except UnicodeDecodeError:
         raise InputError("is not UTF-8") from None
     except json.JSONDecodeError as error:

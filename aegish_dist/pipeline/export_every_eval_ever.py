@@ -99,7 +99,7 @@ class _Records:
 
         judged = Judgements({CORRECT: opinion.rule}, overlay.values)
         for part in export(session, self._run, judged):
-            verdicts = [json.loads(line) for line in part.data.splitlines()]
+            verdicts = [json.loads(line) for line in part.splitlines()]
             if verdicts:
                 model = verdicts[0]["model"]
                 yield model, *made.of(self._names[model].evaluation_id, verdicts)

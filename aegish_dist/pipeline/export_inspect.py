@@ -44,7 +44,7 @@ def export_inspect(
         lines = JudgedLines(tuple(judged.rules))
         with replacing_in(folder, lambda path: _run_of(path) == run.run_id) as opened:
             parts = export(session, run, judged)
-            verdicts = (verdict for part in parts for verdict in lines.read(part.data))
+            verdicts = (verdict for part in parts for verdict in lines.read(part))
             for (model, dataset), group in groupby(verdicts, _log_of):
                 head = LogHead.of(run, model, dataset, opinions)
                 names.append(head.file_name)

@@ -74,8 +74,7 @@ def export_lines(
     with transaction(engine) as session:
         run = load_run(session, run_id)
         judged = judgements_of(session, run, opinions)
-        for part in export(session, run, judged):
-            lines = in_ascii(part.data)
+        for lines in map(in_ascii, export(session, run, judged)):
             for start in range(0, len(lines), PIPE_BYTES):
                 stream.write(memoryview(lines)[start : start + PIPE_BYTES])
 
@@ -88,11 +87,7 @@ def _export_table(
         run = load_run(session, run_id)
         judged = judgements_of(session, run, opinions)
         tables = RecordTables(tuple(judged.rules), _about(run, opinions))
-        read = (
-            tables.from_csv(part.data) if part.is_csv else tables.from_lines(part.data)
-            for part in export(session, run, judged, columns=True)
-        )
-        tables.write(read, stream)
+        tables.write(map(tables.from_csv, export(session, run, judged, columns=True)), stream)
 
 
 def _about(run: Run, opinions: Sequence[Opinion]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from yarl import URL
 
 from aegish_dist.core.completion import Completion
 from aegish_dist.core.secrets import KeyMask
+from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
@@ -92,7 +93,7 @@ class _MaskedHeaders(Mapping[str, str]):
         self._mask = mask
 
     def __getitem__(self, name: str) -> str:
-        return self._mask.text(self._headers[name])
+        return self._mask.text(clean_text(self._headers[name]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._headers)

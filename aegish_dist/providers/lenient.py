@@ -5,7 +5,9 @@ Providers add, drop and mistype fields without notice, and completions are hosti
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import cast
 
+from aegish_dist.core.text import clean_json
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 
@@ -21,17 +23,16 @@ def malformed(problem: str) -> ProviderError:
 
 
 def parse(body: bytes) -> object:
-    """Return the JSON value of a response body.
+    """Return the JSON value of a response body, its texts cleaned.
 
     Raises:
         ProviderError: The body is not JSON, or nested too deeply to read.
     """
     try:
-        value: object = json.loads(body)
+        return cast(object, clean_json(body, json.loads(body)))
     except (ValueError, RecursionError):
         # The exception quotes the body, which may hold a completion.
         raise malformed("the provider's answer is not JSON") from None
-    return value
 
 
 def mapping(value: object) -> Mapping[str, object]:

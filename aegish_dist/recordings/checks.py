@@ -10,7 +10,6 @@ MAX_COST_USD = Decimal(10) ** 9
 MAX_COST_DECIMALS = 100
 """Exact costs need some thirty decimals; hostile ones could need a billion."""
 
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _USUAL_COST = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?(E-[0-5]?[0-9])?")
 _USUAL_MOMENT = re.compile(
     r"20[-0-9]{8}[T ][:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-9]{2})"
@@ -56,31 +55,20 @@ def cost(amount: Decimal, field: str) -> Decimal:
     return amount
 
 
-def label(text: str | None, field: str) -> str | None:
+def label(text: str | None) -> str | None:
     """Return a text that names something; None where it is blank."""
     if not text or text.isspace():
         return None
-    return storable(text, field)
+    return text
 
 
 def required_label(text: str | None, field: str) -> str:
     """Return a text that names something.
 
     Raises:
-        InputError: It is blank, or PostgreSQL cannot store it.
+        InputError: It is blank.
     """
-    found = label(text, field)
+    found = label(text)
     if found is None:
         raise InputError("is missing or blank", field=field)
     return found
-
-
-def storable(text: str, field: str) -> str:
-    """Return a text that PostgreSQL can store.
-
-    Raises:
-        InputError: It holds U+0000, or UTF-8 cannot hold it.
-    """
-    if _UNSTORABLE.search(text):
-        raise InputError("must not contain U+0000 or half a surrogate pair", field=field)
-    return text

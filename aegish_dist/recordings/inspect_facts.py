@@ -5,7 +5,6 @@ new field of `VerdictRecord` travels without a change here. Retries that a later
 stand there whole.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -15,9 +14,7 @@ from msgspec.structs import fields
 
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import InputError
-from aegish_dist.inputs.documents import parse_json
 from aegish_dist.recordings.record import FACTS, from_values
-from aegish_dist.recordings.verdict_lines import encode
 
 PREFIX = "aegish_dist_"
 """Begins every key of ours, in the metadata of samples and of logs."""
@@ -28,8 +25,6 @@ LABELS = ("dataset", "binary", "cluster", "category")
 """Metadata of a sample with a place of its own in a recording."""
 OTHER_LABELS = f"{PREFIX}metadata"
 """The labels of the command whose own keys are taken."""
-ESCAPED = "escaped"
-"""Names the facts that are JSON texts, because UTF-8 cannot hold them."""
 REPLACED = f"{PREFIX}replaced"
 """The verdicts that a retry has replaced, oldest first."""
 OF_THE_SAMPLE = (
@@ -37,7 +32,6 @@ OF_THE_SAMPLE = (
 )
 """Facts that all retries of an item share."""
 
-_HALF = re.compile("[\ud800-\udfff]")
 _NAMES = tuple(each.name for each in fields(VerdictRecord) if each.name in FACTS)
 _OWN = tuple(name for name in _NAMES if name not in (*OF_THE_SAMPLE, "answered"))
 _DEFAULTS = {
@@ -46,19 +40,11 @@ _DEFAULTS = {
 }
 
 
-def readable(text: str) -> str:
-    """Return a text that UTF-8 can hold: U+FFFD stands for half a surrogate pair."""
-    return text if text.isascii() else _HALF.sub("\ufffd", text)
-
-
 def unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]:
     """Return the facts of a verdict that its sample does not say.
 
     Args:
         said: The facts that a reader takes from fields of the sample.
-
-    Returns:
-        Plain values by name, with `escaped` where one of them is a JSON text.
     """
     found: dict[str, Any] = {}
     for name in _OWN:
@@ -67,16 +53,7 @@ def unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]:
             found[name] = str(value) if isinstance(value, Decimal) else value
     if "call_errors" in found:
         found["call_errors"] = list(map(msgspec.to_builtins, found["call_errors"]))
-    escaped = [name for name, value in found.items() if not _is_utf8(value)]
-    if escaped:
-        found |= {name: encode(found[name]) for name in escaped} | {ESCAPED: escaped}
     return found
-
-
-def _is_utf8(value: object) -> bool:
-    if isinstance(value, list):
-        return not any(_HALF.search(error["message"] or "") for error in value)
-    return not isinstance(value, str) or value.isascii() or not _HALF.search(value)
 
 
 def metadata_of(
@@ -125,22 +102,12 @@ def records_in(said: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterable
     if not isinstance(replaced, list) or not all(isinstance(each, dict) for each in replaced):
         raise InputError("must be a list of objects", field=REPLACED)
     for each in replaced:
-        yield from_values({"completion": None} | _unescaped(each) | shared)
+        yield from_values({"completion": None} | each | shared)
     own = {
         key.removeprefix(PREFIX): value for key, value in metadata.items() if key.startswith(PREFIX)
     }
-    yield from_values({"completion": None} | dict(said) | _facts(_unescaped(own)))
+    yield from_values({"completion": None} | dict(said) | _facts(own))
 
 
 def _facts(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in _OWN}
-
-
-def _unescaped(values: Mapping[str, Any]) -> dict[str, Any]:
-    names = values.get(ESCAPED)
-    texts = {
-        name: values[name]
-        for name in (names if isinstance(names, list) else ())
-        if isinstance(name, str) and isinstance(values.get(name), str)
-    }
-    return dict(values) | {name: parse_json(text, Decimal) for name, text in texts.items()}

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.verdict_record import VerdictRecord
-from aegish_dist.recordings.inspect_facts import readable
 
 
 def outcome_in_words(record: VerdictRecord) -> str:
@@ -27,7 +26,7 @@ def error_of(record: VerdictRecord, *, has_score: bool) -> str | None:
 
 
 def _in_words(record: VerdictRecord, message: str | None) -> str:
-    return f"{record.outcome}: {record.error_class}" + (f": {readable(message)}" if message else "")
+    return f"{record.outcome}: {record.error_class}" + (f": {message}" if message else "")
 
 
 def retries_of(record: VerdictRecord, replaced: Sequence[VerdictRecord]) -> list[dict[str, str]]:
@@ -43,5 +42,5 @@ def retries_of(record: VerdictRecord, replaced: Sequence[VerdictRecord]) -> list
     failed = record.call_errors if record.error_class is None else record.call_errors[:-1]
     for error in failed:
         status = "" if error.status is None else f" (HTTP {error.status})"
-        said.append(f"{error.error_class}{status}: {readable(error.message or '')}")
+        said.append(f"{error.error_class}{status}: {error.message or ''}")
     return [{"message": text, "traceback": "", "traceback_ansi": ""} for text in said]

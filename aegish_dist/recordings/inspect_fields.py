@@ -48,8 +48,7 @@ class Fields:
 
     def label(self, field: str, kind: Any = Label) -> str | None:
         """Return a text that names something, None where it is absent or blank; see `get`."""
-        found: str | None = self.get(field, kind, label)
-        return found
+        return label(self.get(field, kind))
 
     def required_label(self, field: str, kind: Any = Label) -> str:
         """Return a text that names something and has to be there; see `get`."""

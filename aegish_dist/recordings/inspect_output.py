@@ -4,7 +4,6 @@ from typing import Any
 
 from aegish_dist.core.completion import StopKind
 from aegish_dist.core.verdict_record import VerdictRecord
-from aegish_dist.recordings.inspect_facts import readable
 from aegish_dist.recordings.record import stop_kind_of
 
 STOP_REASONS = {
@@ -27,9 +26,9 @@ def output_of(record: VerdictRecord) -> tuple[dict[str, Any], dict[str, Any]]:
                 output[field] = milliseconds / 1000
     if record.error_class is not None:
         return output, said
-    text, kind = readable(record.completion or ""), record.stop_kind
+    text, kind = record.completion or "", record.stop_kind
     stop_reason = "unknown" if kind is None else STOP_REASONS.get(kind, "unknown")
-    model = readable(record.returned_model or "")
+    model = record.returned_model or ""
     message = {
         "role": "assistant",
         "content": text,
@@ -48,7 +47,7 @@ def output_of(record: VerdictRecord) -> tuple[dict[str, Any], dict[str, Any]]:
         "returned_model": model,
     }
     if record.refusal is not None:
-        output["error"] = said["refusal"] = readable(record.refusal)
+        output["error"] = said["refusal"] = record.refusal
     usage, tokens = _usage(record)
     if usage is not None:
         output["usage"] = usage

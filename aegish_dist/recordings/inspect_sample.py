@@ -6,7 +6,6 @@ from typing import Any
 
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict_record import Command
-from aegish_dist.recordings.checks import storable
 from aegish_dist.recordings.inspect_facts import LABELS
 from aegish_dist.recordings.inspect_fields import Fields
 from aegish_dist.recordings.verdict_lines import encode
@@ -118,5 +117,5 @@ def _metadata(fields: Fields) -> dict[str, str]:
         if isinstance(value, int | Decimal):
             found[key] = encode(value)
         elif isinstance(value, str):
-            found[key] = fields.get(key, str, storable)
+            found[key] = value
     return found

@@ -16,7 +16,7 @@ from aegish_dist.core.tally import find
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.recordings.inspect_conversation import Conversation, text_id
-from aegish_dist.recordings.inspect_facts import metadata_of, readable
+from aegish_dist.recordings.inspect_facts import metadata_of
 from aegish_dist.recordings.inspect_failures import error_of, outcome_in_words, retries_of
 from aegish_dist.recordings.inspect_output import output_of
 from aegish_dist.recordings.judged_lines import JudgedRecord
@@ -100,7 +100,7 @@ class SampleMaker:
             rule.name: {
                 "value": "C" if right else "I",
                 "answer": rule.labels[finding],
-                "explanation": readable(record.reason or outcome_in_words(record)),
+                "explanation": record.reason or outcome_in_words(record),
             }
             for rule, right in zip(self.rules, verdict.correct, strict=True)
             if right is not None

@@ -1,14 +1,11 @@
 """Exported verdict lines with columns that say whether each verdict is correct."""
 
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
 
 from aegish_dist.core.verdict_record import VerdictRecord
-from aegish_dist.inputs.checking import checked
-from aegish_dist.inputs.documents import parse_json
 
 
 class JudgedRecord(NamedTuple):
@@ -37,11 +34,5 @@ class JudgedLines:
     def read(self, lines: bytes) -> Iterator[JudgedRecord]:
         """Yield the verdicts of some lines."""
         for line in lines.splitlines():
-            record = self._decode(line)
+            record = self._decoder.decode(line)
             yield JudgedRecord(record, tuple(getattr(record, name) for name in self._names))
-
-    def _decode(self, line: bytes) -> Any:
-        try:
-            return self._decoder.decode(line)
-        except ValueError:  # half a surrogate pair, which msgspec refuses
-            return checked(parse_json(line, Decimal), self._type)

@@ -16,6 +16,7 @@ from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import ErrorClass, Outcome, ParsedCompletion
 from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, names_of
 from aegish_dist.errors import InputError
@@ -26,7 +27,6 @@ from aegish_dist.recordings.checks import (
     label,
     moment,
     required_label,
-    storable,
 )
 
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
@@ -112,18 +112,7 @@ def from_values(values: Mapping[str, Any]) -> VerdictRecord:
     if "completion" not in values:
         problem = "is missing; null says that no answer came"
         raise InputError(problem, field="completion")
-    _require_storable_metadata(record.metadata)
     return record
-
-
-def _require_storable_metadata(metadata: Mapping[str, str]) -> None:
-    for key, text in metadata.items():
-        try:
-            storable(key, "metadata")
-        except InputError as error:
-            problem = "no key may contain U+0000 or half a surrogate pair"
-            raise InputError(problem, field="metadata") from error
-        storable(text, f"metadata.{key}")
 
 
 class RecordChecker:
@@ -155,12 +144,11 @@ class RecordChecker:
 
 
 def _about(record: VerdictRecord, dataset: str) -> About:
-    label(record.dataset, "dataset")
     sample = Sample(
         command=required_label(record.command, "command"),
         target=record.target,
-        category=label(record.category, "category"),
-        cluster=label(record.cluster, "cluster"),
+        category=label(record.category),
+        cluster=label(record.cluster),
         metadata=record.metadata,
     )
     return About(dataset, sample.sample_id, sample)
@@ -172,7 +160,7 @@ def _check(record: VerdictRecord) -> None:
     if record.created_at is not None:
         record.created_at = moment(record.created_at, "created_at")
     if record.worker is not None:
-        record.worker = label(record.worker, "worker")
+        record.worker = label(record.worker)
     for number, error in enumerate(record.call_errors):
         error.at = moment(error.at, f"call_errors[{number}].at")
         error.message = mask_key_shapes(error.message or "")
@@ -207,7 +195,8 @@ def opinion(text: str | None) -> tuple[Outcome, str | None, float | None]:
     """
     try:
         answer = _ANSWER.decode(text or "")
-        return ACTIONS[answer.action], answer.reason, answer.confidence
+        reason = None if answer.reason is None else clean_text(answer.reason)
+        return ACTIONS[answer.action], reason, answer.confidence
     except (ValueError, KeyError, RecursionError):
         parsed: ParsedCompletion = parse(text)
         return outcome_of(text, parsed), parsed.reason, parsed.confidence

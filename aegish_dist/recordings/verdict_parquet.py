@@ -1,14 +1,11 @@
 """Verdict lines as Parquet: one column per key, for those who analyse millions of verdicts.
 
 `metadata` and `call_errors` are JSON texts, and so is `cost_usd` a text, as no column type holds
-every decimal. A text that UTF-8 cannot hold, half a surrogate pair in it, is stored as a JSON
-string literal, and the row's `escaped` names its column.
+every decimal.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
@@ -17,20 +14,17 @@ from typing import IO, Any
 import msgspec
 from msgspec.inspect import BoolType, DictType, FloatType, IntType, VarTupleType
 
+from aegish_dist.core.text import REPLACEMENT
 from aegish_dist.core.verdict_record import FIELDS, RecordField, VerdictRecord
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
 from aegish_dist.recordings.record import FACTS, from_values
-from aegish_dist.recordings.verdict_lines import encode
 
 ROWS_PER_BATCH = 2_000
 LIMITS = ParquetLimits(rows=2**40, group_rows=2**20, group_bytes=2**30, batch_bytes=256 * 2**20)
 """A group of rows is held in memory; other tools write up to 2**20 rows into one."""
-NESTED = tuple(each.name for each in FIELDS if isinstance(each.kind, DictType | VarTupleType))
-FLOATS = tuple(each.name for each in FIELDS if isinstance(each.kind, FloatType))
-ESCAPED = "escaped"
-HALF = re.compile("[\ud800-\udfff]")
+NESTED = {each.name for each in FIELDS if isinstance(each.kind, DictType | VarTupleType)}
 
 _TEXTS = msgspec.json.Decoder(dict[str, str])
 
@@ -68,8 +62,8 @@ def numbered_rows(path: Path, groups: Sequence[int]) -> Iterator[tuple[int, dict
 
 def _rows(batch: Any) -> Iterable[dict[str, Any]]:
     columns = zip(batch.schema.names, batch.columns, strict=True)
-    known = {name: column for name, column in columns if name in FACTS or name == ESCAPED}
-    given = {name: column for name, column in known.items() if not _is_empty(name, column)}
+    known = {name: column for name, column in columns if name in FACTS}
+    given = {name: column for name, column in known.items() if column.null_count < len(column)}
     if "completion" in known:
         given["completion"] = known["completion"]
     values = [_values(name, column) for name, column in given.items()]
@@ -78,19 +72,14 @@ def _rows(batch: Any) -> Iterable[dict[str, Any]]:
     return (dict(zip(given, row)) for row in zip(*values))  # noqa: B905  # of equal length
 
 
-def _is_empty(name: str, column: Any) -> bool:
-    if column.null_count == len(column):
-        return True
-    is_list = name == ESCAPED and hasattr(column, "flatten")
-    return is_list and not len(column.flatten())
-
-
 def _values(name: str, column: Any) -> list[Any]:
     arrow = load_pyarrow()
     # As text, since a datetime of Python takes ten times as long; nanoseconds would be cut off.
     if arrow.types.is_timestamp(column.type) and column.type.unit != "ns":
         arrow.compute.min_max(column).as_py()  # refuses what no calendar has
         column = column.cast(arrow.string())
+    if arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type):
+        column = arrow.compute.replace_substring(column, "\0", REPLACEMENT)
     values: list[Any] = column.to_pylist()
     if arrow.types.is_timestamp(column.type):
         return [None if moment is None else moment.isoformat() for moment in values]
@@ -116,13 +105,11 @@ def from_row(row: Mapping[str, Any]) -> VerdictRecord:
     Raises:
         InputError: A field is missing, of the wrong type or out of range.
     """
-    if "completion" in row and ESCAPED not in row:
+    if "completion" in row:
         with suppress(ValueError, RecursionError):  # null where nothing may be null, or an error
             return msgspec.convert(row, VerdictRecord)
     values = dict(row)
-    escaped = row.get(ESCAPED)
-    names = [each for each in escaped if isinstance(each, str)] if isinstance(escaped, list) else []
-    for column in row.keys() & {*NESTED, *names}:
+    for column in row.keys() & NESTED:
         if isinstance(row[column], str):
             try:
                 values[column] = parse_json(row[column], Decimal)
@@ -142,14 +129,13 @@ class RecordTables:
         """
         self._arrow = load_pyarrow()
         types = [(each.name, _arrow_type(self._arrow, each)) for each in FIELDS]
-        escaped = (ESCAPED, self._arrow.list_(self._arrow.string()))
         further = [(name, self._arrow.bool_()) for name in judged]
-        self._schema = self._arrow.schema([*types, *further, escaped], metadata=about)
+        self.schema = self._arrow.schema([*types, *further], metadata=about)
 
     def from_csv(self, data: bytes) -> Any:
         """Read CSV with a header; null is empty, the empty text is quoted."""
-        csv, types = self._arrow.csv, {field.name: field.type for field in self._schema}
-        table = csv.read_csv(
+        csv, types = self._arrow.csv, {field.name: field.type for field in self.schema}
+        return csv.read_csv(
             self._arrow.BufferReader(data),
             read_options=csv.ReadOptions(block_size=max(len(data), 1)),
             parse_options=csv.ParseOptions(newlines_in_values=True),
@@ -162,17 +148,10 @@ class RecordTables:
                 false_values=["f"],
             ),
         )
-        nothing = self._arrow.array([[]] * len(table), types[ESCAPED])
-        return table.append_column(ESCAPED, nothing).select(self._schema.names)
-
-    def from_lines(self, data: bytes) -> Any:
-        """Read lines of JSON, which may hold text that UTF-8 cannot."""
-        rows = [_columns(parse_json(line, Decimal)) for line in data.splitlines()]
-        return self._arrow.Table.from_pylist(rows, schema=self._schema)
 
     def write(self, tables: Iterable[Any], stream: IO[bytes]) -> None:
         """Write each table as a group of rows."""
-        writer = self._arrow.parquet.ParquetWriter(stream, self._schema, compression="zstd")
+        writer = self._arrow.parquet.ParquetWriter(stream, self.schema, compression="zstd")
         with writer:
             for table in tables:
                 if len(table):
@@ -191,18 +170,3 @@ def _arrow_type(arrow: Any, field: RecordField) -> Any:
             return arrow.timestamp("us", tz="UTC")
         case _:
             return arrow.string()
-
-
-def _columns(record: Any) -> dict[str, Any]:
-    """Return a decoded line as the columns of a row."""
-    row = dict(record)
-    for name in FLOATS:
-        row[name] = None if row[name] is None else float(row[name])
-    for name in NESTED:
-        row[name] = encode(row[name])
-    if row["created_at"] is not None:
-        row["created_at"] = datetime.fromisoformat(row["created_at"])
-    if row["cost_usd"] is not None:
-        row["cost_usd"] = str(row["cost_usd"])
-    escaped = [key for key, value in row.items() if isinstance(value, str) and HALF.search(value)]
-    return row | {ESCAPED: escaped} | {key: encode(row[key]) for key in escaped}

@@ -35,7 +35,7 @@ from tests.integration.stored_runs import (
 )
 
 FIRST, SECOND = "0abcdefgh", "0bbcdefgh"
-ODD = 'a\tb\\n"c",\r\n\\.\n\\N\n{"action": "warn", "reason": ""} \x00 \ud800 \ue000 é'
+ODD = 'a\tb\\n"c",\r\n\\.\n\\N\n{"action": "warn", "reason": ""} \ufffd \ufffd \ue000 é'
 
 
 @pytest.fixture

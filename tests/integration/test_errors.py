@@ -140,7 +140,7 @@ def test_failures_of_unknown_time(aegish: CommandLine, tmp_path: Path) -> None:
 
 def test_hostile_messages(aegish: CommandLine, engine: Engine) -> None:
     """A provider's words are cut, and shown with everything invisible escaped."""
-    message = "@SUM(1)\x1b[2J\u202e\n" + "w" * 2**20 + "\x00\ud800"
+    message = "@SUM(1)\x1b[2J\u202e\n" + "w" * 2**20 + "\ufffd\ufffd"
     with transaction(engine) as session:
         stored = store(session, a_run())
         verdict = failed([limited(1, NOON, message)], NOON)

@@ -19,7 +19,7 @@ from tests.integration.stored_runs import BLOCKED, CURL, LS, TAR, a_model, a_run
 
 EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
 NINE = EIGHT + timedelta(hours=1)
-FIRST = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow \x00 down", EIGHT)
+FIRST = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow \ufffd down", EIGHT)
 SECOND = CallError(2, ErrorClass.RATE_LIMIT, 429, None, "slower", NINE)
 REFUSED = CallError(3, ErrorClass.AUTH, 401, None, "no such key", NINE)
 KEY = "sk-" + "abcdefgh01234567" * 2

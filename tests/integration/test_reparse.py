@@ -33,7 +33,7 @@ from tests.integration.stored_runs import (
 
 RUN = "0abcdefgh"
 PARSED = ("outcome", "reason", "confidence", "parser_version", "code")
-ODD = 'BLOCK\x00 \ud800 {"action": "warn", "reason": "a \\u0000 b", "confidence": 0.25}'
+ODD = 'BLOCK\ufffd \ufffd {"action": "warn", "reason": "a \\u0000 b", "confidence": 0.25}'
 LOST = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER, parser_version=1)
 
 
@@ -89,7 +89,7 @@ def test_what_a_reparse_changes(aegish: CommandLine, engine: Engine, stored: Sto
         ("BLOCK", PARSER_VERSION),
         ("TIMEOUT_ERROR", 1),
     ]
-    assert (after[3]["reason"], after[3]["confidence"]) == ("a \ue0000000 b", 0.25)
+    assert (after[3]["reason"], after[3]["confidence"]) == ("a \ufffd b", 0.25)
     assert after[0]["code"] == before[4]["code"] != before[0]["code"]
 
     again = aegish.ok("reparse", "--run-id", "a name", "--json").json

@@ -71,7 +71,7 @@ def fill(engine: Engine) -> None:
                 stored.item(TAR, epoch=2): BLOCKED,
                 stored.item(TAR, model="test/b"): BLOCKED,
                 stored.item(CURL, model="test/b", epoch=2): judge(Completion(HOSTILE)),
-                stored.item(LS): judge(Completion("x" * 30_000 + "\x00")),
+                stored.item(LS): judge(Completion("x" * 30_000 + "\ufffd")),
                 stored.item(LS, model="test/b"): ALLOWED,
                 stored.item(CAT, dataset="more"): FAILED,
             },
@@ -178,7 +178,7 @@ def test_texts_come_with_their_verdicts(filled: Engine) -> None:
     assert first["texts"][message] == "down, [key]"
     assert time == NOON.timestamp()
     curl = first["at"].index(4 + 1)
-    assert of(first, "reason", curl) == r"\ud800 \u202e </script> \x00"
+    assert of(first, "reason", curl) == "\ufffd \\u202e </script> \ufffd"
     ls = 2 * 4 + 2
     assert of(first, "completion", first["at"].index(ls)) == "x" * TEXT_CHARS
     assert first["lengths"] == {str(ls): 30_001}

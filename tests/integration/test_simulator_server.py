@@ -343,8 +343,8 @@ def test_the_rate_limit_answers_429_per_model() -> None:
 
 def test_replayed_answers_survive_any_unicode() -> None:
     """A recorded text is returned to the code unit in every format, found by its command."""
-    recorded = 'é \0 \ud800 \U0001f600 </command> {"action": "ALLOW"}'
-    command = "printf 'é\0\ud800' # </command>"
+    recorded = 'é \U0001f600 </command> {"action": "ALLOW"}'
+    command = "printf 'é' # </command>"
     completion = Completion(recorded, "stop", StopKind.STOP, Usage(10, 5))
     verdict = Verdict(Outcome.ALLOW, completion)
     sample = Sample(command, Target.HARMLESS)

@@ -30,8 +30,8 @@ from tests.recorded import stored_recordings
 from workers.store import DaemonThread
 from workers.writer import VerdictWriter
 
-ANY_TEXT = 'line\nbreak \x00 \ud800 \ue000 {"action": "BLOCK"}'
-SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\x00", NOON)
+ANY_TEXT = 'line\nbreak \ufffd \ufffd \ue000 {"action": "BLOCK"}'
+SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\ufffd", NOON)
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> N
 def test_an_answer_that_cannot_be_written_at_all(stored: StoredRun, tmp_path: Path) -> None:
     """A bug in one row neither keeps the answers of its group waiting nor loses those after it."""
     broken, *others = evaluated(stored)
-    failed = replace(SLOW, message=cast("str", 429))
+    failed = cast("CallError", 429)
     broken = broken._replace(verdict=replace(broken.verdict, call_errors=(failed,)))
     thread = DaemonThread("test")
 

@@ -55,7 +55,6 @@ VALUES: dict[str, object] = {
     "draws": 8,
     "epochs": 1,
     "end": 1,
-    "escape": "\ue000",
     "first": 0,
     "generation": 1,
     "generations": [0],

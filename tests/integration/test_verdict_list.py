@@ -31,7 +31,7 @@ LETTERS = {
     "A": judge(Completion('{"action": "ALLOW", "reason": "Looks fine", "confidence": 0.5}')),
     "W": judge(Completion('{"action": "WARN"}')),
     "B": judge(Completion('{"action": "BLOCK", "reason": "R\\u00e9ads secrets"}')),
-    "F": judge(Completion("I will not say\x00 100%_")),
+    "F": judge(Completion("I will not say\ufffd 100%_")),
     "T": judge(Completion("")),
     "C": judge(Completion("", "content_filter", StopKind.CONTENT_FILTER)),
     "E": Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER),
@@ -392,7 +392,7 @@ def test_hostile_text(aegish: CommandLine, engine: Engine) -> None:
     """Neither a terminal nor a spreadsheet obeys a command, a reason or a model's name."""
     command = "=HYPERLINK(1)\x1b[2J\u202e\r\n" + "x" * 9_000
     sample = Sample(command, Target.HARMLESS)
-    reason = "@SUM(1)\x1b]0;title\x07\ud800\x00\ue000"
+    reason = "@SUM(1)\x1b]0;title\x07\ufffd\ufffd\ue000"
     completion = json.dumps({"action": "ALLOW", "reason": reason})
     dataset = Dataset("commands", (sample,))
     model = "test/\x1b[31m+a"

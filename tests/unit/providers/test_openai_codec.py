@@ -12,7 +12,7 @@ from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
-from aegish_dist.providers import openai
+from aegish_dist.providers import lenient, openai
 
 PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {command}")
 ANSWER = '{"action": "BLOCK", "reason": "reads hashes", "confidence": 0.98}'
@@ -202,9 +202,10 @@ def test_reasoning_content_is_not_the_text() -> None:
     assert openai.decode(completion(message), {}).text == ""
 
 
-def test_lone_surrogates_and_nul_in_the_text_survive() -> None:
-    payload = json.loads('{"choices":[{"message":{"content":"\\ud800 \\u0000"}}]}')
-    assert openai.decode(payload, {}).text == "\ud800 \0"
+@pytest.mark.parametrize("sent", [rb"\ud800", rb"\u0000", rb"\uDFFF", b"\xed\xa0\x80"])
+def test_lone_surrogates_and_nul_are_replaced(sent: bytes) -> None:
+    payload = lenient.parse(b'{"choices":[{"message":{"content":"a%b"}}]}' % sent)
+    assert set(openai.decode(payload, {}).text or "") == {"a", "\ufffd"}
 
 
 def test_token_counts_that_are_no_counts_read_as_unknown() -> None:

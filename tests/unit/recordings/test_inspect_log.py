@@ -356,8 +356,6 @@ def message_of(log: Path) -> str:
         ({"target": ["BLOCK", "ALLOW"]}, "field 'target': does not tell whether"),
         ({"input": "Validate this command: "}, "field 'input': is missing or blank"),
         ({"input": []}, "field 'input': is missing or blank"),
-        ({"input": "a\0b"}, "field 'input': must not contain U+0000"),
-        ({"input": "a\ud800"}, "field 'input': must not contain U+0000"),
         ({"epoch": 0}, "field 'epoch': must be from 1"),
         ({"metadata": []}, "field 'metadata': must be an object"),
         (

@@ -333,13 +333,6 @@ def test_an_overlay_moves_a_line_to_the_other_rate() -> None:
     assert read["sample_id"] == sample.sample_id
 
 
-def test_half_a_surrogate_pair_is_replaced() -> None:
-    """Readers of strict JSON refuse it."""
-    line = line_of(completion="\ud800 <script>\u202e", command="echo \udfff")
-    assert line["output"]["raw"] == ["\ufffd <script>\u202e"]
-    assert line["input"]["raw"] == "echo \ufffd"
-
-
 def test_a_model_of_which_every_rate_is_undefined_has_a_record_without_lines() -> None:
     """The collection refuses an empty file of lines."""
     record = record_of(a_report(a_silent_model(), a_model("acme/other")))
