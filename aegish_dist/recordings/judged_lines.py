@@ -34,5 +34,5 @@ class JudgedLines:
     def read(self, lines: bytes) -> Iterator[JudgedRecord]:
         """Yield the verdicts of some lines."""
         for line in lines.splitlines():
-            record = self._decoder.decode(line)
+            record: Any = self._decoder.decode(line)
             yield JudgedRecord(record, tuple(getattr(record, name) for name in self._names))
