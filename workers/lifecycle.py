@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aegish_dist.core.status import Waiting
 from aegish_dist.db.schema import require_current
@@ -27,11 +27,13 @@ from aegish_dist.providers.session import provider_session
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.settings import Settings
-from aegish_dist.telemetry.work import Work
 from workers.aggregator import Aggregator
 from workers.callers import CallerFactory, Callers
 from workers.store import Store, WorkerDatabase, counted
 from workers.writer import Grouped, VerdictWriter, facts
+
+if TYPE_CHECKING:
+    from aegish_dist.telemetry.metrics import WorkerMetrics
 
 log = get_logger(__name__)
 
@@ -162,7 +164,7 @@ def new_worker_name() -> str:
 
 @asynccontextmanager
 async def open_evaluator(
-    app: Any, calls: int, work: Work | None = None
+    app: Any, calls: int, work: "WorkerMetrics | None" = None
 ) -> AsyncIterator[WorkerComponents]:
     """Open all components that evaluating and aggregating need, and close them in reverse order.
 

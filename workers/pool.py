@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import compress
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
@@ -26,11 +26,13 @@ from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.ratelimit.policy import PREFETCH
-from aegish_dist.telemetry.work import Work
 from workers.lifecycle import open_evaluator
 from workers.readiness import Readiness
 from workers.tasks import Delivery, lane_of
-from workers.telemetry import WorkerTelemetry, serve_telemetry
+
+if TYPE_CHECKING:
+    from aegish_dist.telemetry.metrics import WorkerMetrics
+    from workers.telemetry import WorkerTelemetry
 
 log = get_logger(__name__)
 
@@ -81,7 +83,13 @@ class TaskPool(BasePool):
         connection = self.app.connection_for_read()
         self._broker_errors = (*connection.connection_errors, *connection.channel_errors)
         try:
-            self._telemetry = serve_telemetry(self.app.conf.aegish_settings, self._loop, self)
+            settings = self.app.conf.aegish_settings
+            if settings.metrics_port is not None:
+                from workers.telemetry import serve_telemetry  # noqa: PLC0415  else not loaded
+
+                self._telemetry = serve_telemetry(
+                    settings.metrics_host, settings.metrics_port, self._loop, self
+                )
             self._thread.start()
             self._ready.result(START_TIMEOUT_S)
         except AegishError as error:
@@ -111,7 +119,7 @@ class TaskPool(BasePool):
         return self._taken_of.total() - self._finished_of.total() + len(self._finished)
 
     @property
-    def work(self) -> Work | None:
+    def work(self) -> "WorkerMetrics | None":
         """Counts of the process, once it has started; None: nothing counts."""
         return None if self._telemetry is None else self._telemetry.work
 

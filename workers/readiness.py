@@ -6,7 +6,7 @@ from typing import Any
 
 SILENT_S = 10.0
 """Seconds without an answer of the database after which the worker does not count as ready. It is
-asked ten times a second."""
+asked every 5 s at least."""
 
 
 @dataclass(slots=True)

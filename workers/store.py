@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -29,7 +29,9 @@ from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.budget import committed_usd
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.ratelimit.run_queue import NANO_USD, Budget
-from aegish_dist.telemetry.work import Work
+
+if TYPE_CHECKING:
+    from aegish_dist.telemetry.metrics import WorkerMetrics
 
 CONNECTIONS = 3
 """One for look-ups, one for inserts, one for rare calls: each has a thread of its own."""
@@ -195,7 +197,7 @@ class DaemonThread(Executor):
 
 
 def counted(
-    record: Callable[[Sequence[Evaluated]], Sequence[None]], work: Work
+    record: Callable[[Sequence[Evaluated]], Sequence[None]], work: "WorkerMetrics"
 ) -> Callable[[Sequence[Evaluated]], Sequence[None]]:
     """Return a call that inserts verdicts, and counts them after the commit."""
 

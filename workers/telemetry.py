@@ -1,6 +1,6 @@
 """Measures and health of a worker, for Prometheus and for probes.
 
-All that is a state is read when it is asked for; counters are in `aegish_dist.telemetry.work`.
+All that is a state is read when it is asked for; `WorkerMetrics` counts the rest.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from aegish_dist import __version__
 from aegish_dist.core.status import Blocked
 from aegish_dist.logs import get_logger
-from aegish_dist.settings import Settings
-from aegish_dist.telemetry.exposition import CONTENT_TYPE, Readings, Series, exposition
 from aegish_dist.telemetry.measures import WORKER
-from aegish_dist.telemetry.server import TelemetryPage, TelemetryServer
-from aegish_dist.telemetry.work import Work
+from aegish_dist.telemetry.metrics import (
+    Readings,
+    Series,
+    TelemetryPage,
+    TelemetryServer,
+    WorkerMetrics,
+    families,
+    metrics_page,
+)
 
 if TYPE_CHECKING:
     from workers.lifecycle import WorkerComponents
@@ -53,7 +58,7 @@ class WorkerTelemetry:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
         """Know no components yet."""
-        self.work = Work()
+        self.work = WorkerMetrics()
         """Counts what the worker does."""
         self._loop = loop
         self._pool = pool
@@ -74,9 +79,7 @@ class WorkerTelemetry:
         state = self._on_loop(lambda: self._state(components))
         if state is None:
             return TelemetryPage(SILENT, good=False)
-        return TelemetryPage(
-            exposition(WORKER, {**state, **self.work.readings}), content_type=CONTENT_TYPE
-        )
+        return metrics_page([*families(WORKER, state), *self.work.collect()])
 
     def _healthz(self) -> TelemetryPage:
         if self._components is None:
@@ -174,16 +177,14 @@ def _one(value: float) -> Series:
 
 
 def serve_telemetry(
-    settings: Settings, loop: asyncio.AbstractEventLoop, pool: Pool
-) -> WorkerTelemetry | None:
-    """Serve the measures of a worker, if its configuration names a port.
+    host: str, port: int, loop: asyncio.AbstractEventLoop, pool: Pool
+) -> WorkerTelemetry:
+    """Serve the measures of a worker.
 
     Raises:
         ConfigError: The port is taken, or the address is none of this machine.
     """
-    if settings.metrics_port is None:
-        return None
     telemetry = WorkerTelemetry(loop, pool)
-    server = TelemetryServer(settings.metrics_host, settings.metrics_port, telemetry.pages)
+    server = TelemetryServer(host, port, telemetry.pages)
     log.info("metrics_served", url=f"{server.url}/metrics")
     return telemetry

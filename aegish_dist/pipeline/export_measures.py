@@ -31,9 +31,15 @@ from aegish_dist.pipeline.fleet_measures import (
     of_database,
 )
 from aegish_dist.ratelimit.shared_limiter import limiter_memory
-from aegish_dist.telemetry.exposition import CONTENT_TYPE, Readings, Series, exposition
 from aegish_dist.telemetry.measures import EXPORTER
-from aegish_dist.telemetry.server import TelemetryPage, TelemetryServer
+from aegish_dist.telemetry.metrics import (
+    Readings,
+    Series,
+    TelemetryPage,
+    TelemetryServer,
+    families,
+    metrics_page,
+)
 
 log = get_logger(__name__)
 
@@ -114,7 +120,7 @@ class Exporter:
             (name,): source.seconds
             for name, source in {**self._sources, "counts": self._counts}.items()
         }
-        return TelemetryPage(exposition(EXPORTER, shown), content_type=CONTENT_TYPE)
+        return metrics_page(families(EXPORTER, shown))
 
     def _readyz(self) -> TelemetryPage:
         # A source that is away is a measure of its own, `aegish_up`: the exporter serves on.

@@ -9,7 +9,7 @@ from aegish_dist.broker.queue_readings import QueueReadings
 from aegish_dist.core.batches import BatchState
 from aegish_dist.db.fleet_state import CountedModel, FleetState, OpenRun
 from aegish_dist.db.workers import Fleet, Halt
-from aegish_dist.telemetry.exposition import Readings, Series
+from aegish_dist.telemetry.metrics import Readings, Series
 
 MOST_RUNS = 50
 """Open runs that get series of their own, the newest ones."""

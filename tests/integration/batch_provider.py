@@ -29,7 +29,7 @@ from aegish_dist.errors import ProviderError
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
 from aegish_dist.pipeline.batches.steps import BatchContext
-from aegish_dist.telemetry.work import Work
+from aegish_dist.telemetry.metrics import WorkerMetrics
 from tests.integration.stored_runs import StoredRun, a_model, a_run, store
 from workers.store import DaemonThread
 
@@ -164,7 +164,7 @@ class Bench:
     environ: dict[str, str] = field(default_factory=lambda: dict(KEYS))
     pace: BatchPace = PACE
     published: list[Item] = field(default_factory=list)
-    work: Work = field(default_factory=Work)
+    work: WorkerMetrics = field(default_factory=WorkerMetrics)
 
     @contextmanager
     def context(self, worker: str = "w1") -> Iterator[BatchContext]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from time import monotonic
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Engine, func
 from sqlalchemy.orm import Session
@@ -71,7 +71,9 @@ from aegish_dist.pipeline.batches.budget import has_money_left
 from aegish_dist.providers.batches.contract import BatchClient
 from aegish_dist.telemetry.attributes import Attributes, known
 from aegish_dist.telemetry.tracing import span
-from aegish_dist.telemetry.work import Work
+
+if TYPE_CHECKING:
+    from aegish_dist.telemetry.metrics import WorkerMetrics
 
 T = TypeVar("T")
 
@@ -91,7 +93,7 @@ class BatchContext:
     """Puts items into the queues of live calls; raises `QueueError`."""
     worker: str
     pace: BatchPace
-    work: Work | None = None
+    work: "WorkerMetrics | None" = None
     """Counts stored verdicts; None: nothing does."""
 
     async def ask(self, query: Callable[[Session], T]) -> T:

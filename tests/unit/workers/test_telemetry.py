@@ -73,8 +73,8 @@ def test_gauges_of_late_models_share_a_series(loop: asyncio.AbstractEventLoop) -
 
     page = made.pages["/metrics"]().text.splitlines()
     parked = [line for line in page if line.startswith("aegish_model_parked{")]
-    assert (len(parked), parked[-1]) == (201, 'aegish_model_parked{model="other"} 1')
-    assert 'aegish_calls_in_flight{model="other"} 15' in page
+    assert (len(parked), parked[-1]) == (201, 'aegish_model_parked{model="other"} 1.0')
+    assert 'aegish_calls_in_flight{model="other"} 15.0' in page
 
 
 def test_states_are_read_when_asked_for(loop: asyncio.AbstractEventLoop) -> None:
@@ -128,7 +128,7 @@ def test_reasons_not_to_be_ready(
     assert not page.good
     assert len(page.text.splitlines()) == 5
     assert made.pages["/healthz"]().good
-    assert "aegish_worker_ready 0" in made.pages["/metrics"]().text
+    assert "aegish_worker_ready 0.0" in made.pages["/metrics"]().text
 
 
 def test_a_loop_that_hangs_is_not_healthy(

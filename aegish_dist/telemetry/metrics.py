@@ -1,0 +1,266 @@
+"""Metrics of a process for Prometheus: counts of a worker's work, and the pages for its scrapes.
+
+Loaded by processes that serve metrics alone: `prometheus_client` takes a tenth of a start.
+"""
+
+import gzip
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from socketserver import ThreadingMixIn
+from typing import Any, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from aegish_dist.core.completion import Usage
+from aegish_dist.core.printable import printable
+from aegish_dist.core.verdict import CallError, Timing, Verdict
+from aegish_dist.errors import ConfigError
+from aegish_dist.logs import get_logger
+from aegish_dist.telemetry.measures import WORKER, FleetMeasure, MeasureKind
+
+log = get_logger(__name__)
+
+MOST_MODELS = 200
+"""Models that get series of their own in the life of a process; the others share one."""
+OTHER_MODELS = "other"
+PARTS = ("queue", "limiter", "backoff", "service")
+TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
+PATIENCE_S = 5.0
+"""Seconds that a client may be silent while it asks or reads the answer."""
+
+Series = Mapping[tuple[str, ...], float]
+"""Values of one measure by the values of its labels, in the order of the catalogue."""
+Readings = Mapping[str, Series]
+"""Series by the name of their measure; a measure without a value is absent."""
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # series that the catalogue does not name
+
+
+class WorkerMetrics:
+    """Counts of the work of a process since it began; any thread may count and read.
+
+    A verdict that another worker stored first, and a group whose commit was not confirmed, count as
+    stored.
+    """
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._lock = threading.Lock()
+        self._models: set[str] = set()
+        counted = {each.name: self._counter(each) for each in WORKER if _is_counted(each)}
+        self._verdicts = counted["aegish_verdicts_total"]
+        self._calls = counted["aegish_calls_total"]
+        self._retries = counted["aegish_retries_total"]
+        self._tokens = counted["aegish_tokens_total"]
+        self._costs = counted["aegish_cost_usd_total"]
+        self._waits = counted["aegish_wait_seconds"]
+        self._write_s = counted["aegish_store_write_seconds"]
+        self._group_sizes = counted["aegish_store_group_verdicts"]
+
+    def _counter(self, measure: FleetMeasure) -> Any:
+        if measure.kind is MeasureKind.COUNTER:
+            return Counter(measure.name, measure.help, measure.labels, registry=self._registry)
+        return Histogram(
+            measure.name,
+            measure.help,
+            measure.labels,
+            registry=self._registry,
+            buckets=measure.buckets,
+        )
+
+    def stored(self, group: Sequence[tuple[str, Verdict]], seconds: float) -> None:
+        """Count a group of verdicts that was committed."""
+        for model, verdict in group:
+            self._count(self._label(model), verdict)
+        self._write_s.observe(seconds)
+        self._group_sizes.observe(len(group))
+
+    def failed(self, model: str, call: CallError) -> None:
+        """Count a call that failed, whether or not its item ends with it."""
+        label = self._label(model)
+        self._calls.labels(label, call.error_class.value).inc()
+        if call.attempt > 1:
+            self._retries.labels(label).inc()
+
+    def bounded(
+        self, series: Series, join: Callable[[float, float], float]
+    ) -> dict[tuple[str, ...], float]:
+        """Return gauges of which the first label is a model, with as many series as counters have.
+
+        Args:
+            join: Makes one value of two, for models that share a series.
+        """
+        found: dict[tuple[str, ...], float] = {}
+        for (model, *rest), value in series.items():
+            key = (self._label(model), *rest)
+            found[key] = join(found[key], value) if key in found else value
+        return found
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the counts up to now."""
+        return self._registry.collect()
+
+    def _label(self, model: str) -> str:
+        with self._lock:
+            if model not in self._models:
+                if len(self._models) >= MOST_MODELS:
+                    return OTHER_MODELS
+                self._models.add(model)
+        return printable(model)
+
+    def _count(self, model: str, verdict: Verdict) -> None:
+        self._verdicts.labels(model, verdict.outcome.value).inc()
+        timing, completion = verdict.timing, verdict.completion
+        if timing.total_ms is not None:  # else answered in a batch, without a call of its own
+            self._time(model, timing)
+            if completion is not None:
+                self._calls.labels(model, "answered").inc()
+                self._retries.labels(model).inc(bool(verdict.call_errors))
+        if completion is not None:
+            self._spend(model, completion.usage)
+        if verdict.cost_usd is not None:
+            self._costs.labels(model).inc(float(verdict.cost_usd))
+
+    def _time(self, model: str, timing: Timing) -> None:
+        parts = (timing.queue_ms, timing.limiter_ms, timing.backoff_ms, timing.service_ms)
+        for part, ms in zip(PARTS, parts, strict=True):
+            if ms is not None:
+                self._waits.labels(model, part).observe(ms / 1000)
+
+    def _spend(self, model: str, usage: Usage) -> None:
+        numbers = (
+            *(usage.input_tokens, usage.output_tokens, usage.reasoning_tokens),
+            *(usage.cache_read_tokens, usage.cache_write_tokens),
+        )
+        for kind, number in zip(TOKENS, numbers, strict=True):
+            if number is not None:
+                self._tokens.labels(model, kind).inc(number)
+
+
+def _is_counted(measure: FleetMeasure) -> bool:
+    return measure.kind is not MeasureKind.GAUGE and measure.name != "aegish_verdicts_spooled_total"
+
+
+class TelemetryPage(NamedTuple):
+    """An answer to a request."""
+
+    text: str
+    good: bool = True
+    """Whether its status is 200; else it is 503."""
+    content_type: str = "text/plain; charset=utf-8"
+
+
+class _Collected(Collector):
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = [each for each in metrics if each.samples]
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def metrics_page(metrics: Iterable[Metric]) -> TelemetryPage:
+    """Return a page of metrics; one without a value is left out."""
+    text = generate_latest(_Collected(metrics)).decode()
+    return TelemetryPage(text, content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def families(measures: Iterable[FleetMeasure], readings: Readings) -> Iterator[Metric]:
+    """Return readings of gauges and counters as metrics, in the order of the measures."""
+    for measure in measures:
+        family = Metric(measure.name.removesuffix("_total"), measure.help, measure.kind.value)
+        for values, value in readings.get(measure.name, {}).items():
+            labels = dict(zip(measure.labels, map(printable, values), strict=True))
+            family.add_sample(measure.name, labels, value)
+        yield family
+
+
+class TelemetryServer:
+    """Serves pages by path, in threads, from the moment it is made until it is closed."""
+
+    def __init__(
+        self, host: str, port: int, pages: Mapping[str, Callable[[], TelemetryPage]]
+    ) -> None:
+        """Listen.
+
+        Args:
+            port: Its port; 0: a free one.
+            pages: Makes an answer by path; called in the thread of the request.
+        """
+        self._pages = pages
+        server = _IPv6Server if ":" in host else _Server
+        try:
+            self._server = make_server(host, port, self._answer, server, _Handler)
+        except (OSError, OverflowError, TypeError) as error:
+            problem = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                f"metrics cannot be served on {host}:{port} ({problem}): give each process of a"
+                " machine a --metrics-port of its own, or 0 for a free one, which the log names;"
+                " --metrics-host names an address of this machine"
+            ) from error
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._server.server_port}"
+        """Root of the pages."""
+        threading.Thread(
+            target=self._server.serve_forever, name="aegish-metrics", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(
+        self, request: dict[str, Any], start_response: Callable[..., object]
+    ) -> list[bytes]:
+        status, page = self._page(request["REQUEST_METHOD"], request["PATH_INFO"])
+        body = page.text.encode()
+        headers = [("Content-Type", page.content_type)]
+        if len(body) > 1000 and "gzip" in request.get("HTTP_ACCEPT_ENCODING", ""):
+            body = gzip.compress(body, 1)
+            headers.append(("Content-Encoding", "gzip"))
+        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        return [body]
+
+    def _page(self, method: str, path: str) -> tuple[str, TelemetryPage]:
+        if method != "GET":
+            return "501 Not Implemented", TelemetryPage("only GET is answered\n")
+        if path not in self._pages:
+            known = " ".join(self._pages)
+            return "404 Not Found", TelemetryPage(f"no such page; there are {known}\n")
+        try:
+            page = self._pages[path]()
+        except Exception:
+            log.exception("telemetry_failed", page=path)
+            return "500 Internal Server Error", TelemetryPage("a bug; the log has it\n")
+        return "200 OK" if page.good else "503 Service Unavailable", page
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def server_bind(self) -> None:
+        # Python's own looks the name of the host up, which may take seconds.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Leave a connection that its client broke off."""
+
+
+class _IPv6Server(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log no request: probes come every few seconds."""
