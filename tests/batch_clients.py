@@ -45,8 +45,6 @@ async def client_of(
 def talk(
     script: Script, wire: WireFormat, root: str, act: Callable[[BatchClient], Awaitable[T]]
 ) -> tuple[T, ScriptedServer]:
-    """Let a client talk to a scripted server; return what it made of that, and the server."""
-
     async def body() -> tuple[T, ScriptedServer]:
         async with scripted(script) as server, client_of(server.url + root, wire) as client:
             return await asyncio.wait_for(act(client), 30), server
@@ -57,7 +55,6 @@ def talk(
 def failure(
     script: Script, wire: WireFormat, root: str, act: Callable[[BatchClient], Awaitable[T]]
 ) -> ProviderError:
-    """Return the error that a client meets."""
     with pytest.raises(ProviderError) as caught:
         talk(script, wire, root, act)
     return caught.value
@@ -68,5 +65,4 @@ async def all_results(client: BatchClient, name: str) -> list[BatchResult]:
 
 
 def jsonl(*lines: str) -> Answered:
-    """A file of results."""
     return Answered("".join(f"{line}\n" for line in lines).encode())

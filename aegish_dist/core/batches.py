@@ -61,7 +61,6 @@ class BatchItem:
 
 
 def new_token() -> str:
-    """Return a token that no other batch has."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(TOKEN_CHARACTERS))
 
 

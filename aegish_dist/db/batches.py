@@ -55,7 +55,6 @@ def plans_alone(session: Session, run_model_id: int) -> bool:
 
 
 def has_batches(session: Session, run_model_id: int) -> bool:
-    """Return whether a model of a run has had a batch."""
     batch = select(BatchRow.id).where(BatchRow.run_model_id == run_model_id)
     return session.scalar(batch.limit(1)) is not None
 
@@ -128,7 +127,6 @@ def _columns(items: Iterable[BatchItem]) -> dict[str, list[int]]:
 
 
 def requests_of(session: Session, batch_id: int) -> list[BatchRequest]:
-    """Return the requests of a batch."""
     return [
         BatchRequest(BatchItem(row.sample_key, row.epoch, row.generation), row.command)
         for row in session.execute(_REQUESTS, {"batch": batch_id})
@@ -149,7 +147,6 @@ def settle_items(session: Session, batch_id: int, problems: Mapping[BatchItem, s
 
 
 def live_items_of(session: Session, batch_id: int) -> list[BatchItem]:
-    """Return the items of a batch that are asked live."""
     rows = session.execute(_LIVE, {"batch": batch_id})
     return [BatchItem(row.sample_key, row.epoch, row.generation) for row in rows]
 
@@ -289,7 +286,6 @@ def models_to_plan(session: Session) -> list[BatchingModel]:
 
 
 def models_of_due_batches(session: Session) -> list[BatchingModel]:
-    """Return the models of runs that have batches which are due."""
     return list(map(_batching_model, session.execute(_OF_DUE)))
 
 

@@ -94,12 +94,10 @@ class Health:
         return not self._failing
 
     def fails(self, part: object) -> None:
-        """Note that a part fails."""
         self._failing.add(part)
         self._good.clear()
 
     def works(self, part: object) -> None:
-        """Note that a part works."""
         if part in self._failing:
             self._failing.discard(part)
             if not self._failing:
@@ -151,7 +149,6 @@ class BlockedKeys(Generic[Key]):
                 task.cancel()
 
     def add(self, key: Key) -> None:
-        """Block calls for one more key."""
         if key not in self.keys:
             self.set(self.keys | {key})
 
@@ -201,7 +198,6 @@ class CallGate:
         self._stopping.set()
 
     async def pause(self, seconds: float, clock: ItemClock) -> None:
-        """Wait for so many seconds."""
         started = time.monotonic()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)

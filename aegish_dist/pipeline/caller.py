@@ -99,7 +99,6 @@ class _TracedClient:
         self._attributes = _request(spec, parameters)
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
-        """Make one attempt to have a command judged."""
         tracer = run_tracer()
         if tracer is None:
             return await self._client.complete(command, epoch)

@@ -338,7 +338,6 @@ def _finish(copies: "asyncio.Future[None]", error: BaseException | None) -> None
 
 
 async def _call(of: Attempt, permit: Permit) -> Completion:
-    """Make one call, and give its permit back."""
     limiter, clock = of.caller.limiter, of.clock
     started = time.monotonic()
     try:

@@ -41,13 +41,11 @@ def _system(system: str) -> list[dict[str, object]]:
 
 
 def request_headers(key: str | None) -> dict[str, str]:
-    """Return the headers of the wire format."""
     version = {"anthropic-version": API_VERSION}
     return version if key is None else version | {"x-api-key": key}
 
 
 def decode(payload: object, headers: Mapping[str, str]) -> Completion:
-    """Read a message."""
     body = lenient.mapping(payload)
     content = body.get("content")
     if not isinstance(content, list):

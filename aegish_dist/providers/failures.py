@@ -56,7 +56,6 @@ def seconds_until(moment: datetime, headers: Mapping[str, str]) -> float:
 
 
 def _until(value: str | None, headers: Mapping[str, str]) -> float | None:
-    """Read an HTTP date."""
     moment = _date(value)
     return None if moment is None else max(0.0, seconds_until(moment, headers))
 

@@ -28,7 +28,6 @@ ACCOUNT_DISABLED = "PUP_LIMITED_DISABLED"
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
-    """Prepare a request."""
     generation = {
         "maxOutputTokens": parameters.max_output_tokens,
         "seed": parameters.seed,
@@ -44,7 +43,6 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
 
 
 def request_headers(key: str | None) -> dict[str, str]:
-    """Return the headers of the wire format."""
     return {} if key is None else {"x-goog-api-key": key}
 
 

@@ -62,7 +62,6 @@ class MaskedReader:
         self._mask = KeyMask(key)
 
     def headers(self, reply: Reply) -> Mapping[str, str]:
-        """Return the headers of a response."""
         return _MaskedHeaders(reply.headers, self._mask)
 
     def payload(self, body: bytes) -> object:
@@ -246,7 +245,6 @@ class HttpClient:
         self._read = MaskedReader(key)
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
-        """Make one attempt to have a command judged."""
         body = _Body(self._template_of(epoch).parts(command))
         reply = await exchange(self._session, self.route, body)
         hint = rate_hint(reply.headers) if self._observe else None

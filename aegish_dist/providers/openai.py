@@ -22,7 +22,6 @@ STOP_KINDS = {
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
-    """Prepare a request."""
     defaults = {
         "model": spec.name,
         spec.max_tokens_field or _by_host(spec.base_url): parameters.max_output_tokens,
@@ -42,7 +41,6 @@ def _by_host(base_url: str) -> str:
 
 
 def request_headers(key: str | None) -> dict[str, str]:
-    """Return the headers of the wire format."""
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 

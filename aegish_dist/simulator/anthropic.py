@@ -57,7 +57,6 @@ def route(path: str) -> str | None:
 
 
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
-    """Validate a request body."""
     for field in ("model", "max_tokens", "messages"):
         if not body.get(field):
             return ErrorAnswer(ErrorClass.BAD_REQUEST, f"{field}: Field required", field)
@@ -80,7 +79,6 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
 
 
 def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
-    """Return a `message` object."""
     body: dict[str, Any] = {
         "id": f"msg_{call.id}",
         "type": "message",
@@ -102,7 +100,6 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
 
 
 def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
-    """Return an `error` object."""
     return {
         "type": "error",
         "error": {"type": ERRORS[error.error_class].type, "message": error.message},

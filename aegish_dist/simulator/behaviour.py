@@ -123,7 +123,6 @@ class SimulatedModel:
         return Allowance(limit, bucket.remaining, bucket.full_in_s)
 
     def respond(self, chat: ChatRequest) -> Response:
-        """Decide the response to a request that was admitted."""
         command = command_in(chat.user)
         fault = self._next_fault(command)
         if fault is Fault.HANG:
@@ -187,7 +186,6 @@ class SimulatedModel:
 
     @staticmethod
     def _count(counter: Counter[str], command: str) -> int:
-        """Return how often the command was counted before, and count it."""
         counter[command] += 1
         return counter[command] - 1
 

@@ -32,7 +32,6 @@ class Tariff:
                 raise ConfigError(f"{name} is {value}; a price is finite and 0 or more")
 
     def usd(self, charges: "Charges") -> Decimal:
-        """Return the price of what was charged."""
         cached = self.input if self.cached_input is None else self.cached_input
         fresh_tokens = charges.input_tokens - charges.cached_tokens
         total = fresh_tokens * self.input + charges.cached_tokens * cached
@@ -50,7 +49,6 @@ class Charges:
     output_tokens: int = 0
 
     def add(self, usage: Usage) -> None:
-        """Charge one answer."""
         self.requests += 1
         self.input_tokens += usage.input_tokens or 0
         self.cached_tokens += usage.cache_read_tokens or 0

@@ -36,7 +36,6 @@ class Draws(NamedTuple):
 
 
 def draw(seed: int, *coordinates: str) -> Draws:
-    """Return the draws that belong to these coordinates."""
     text = "\0".join((str(seed), *coordinates))
     words = _EIGHT_WORDS.unpack(blake2b(text.encode("utf-8", "surrogatepass")).digest())
     # 52 bits and a half: neither 0 nor 1 can come out, so every inverse distribution is defined.

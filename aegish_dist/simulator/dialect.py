@@ -163,7 +163,6 @@ def stop_word(
 
 
 def as_limit(value: object) -> int | None:
-    """Return an output limit if it is one."""
     return value if isinstance(value, int) and value > 0 else None
 
 
@@ -216,7 +215,6 @@ class Exchange:
         return f"{self.request.scheme}://{self.request.host}"
 
     def is_authorised(self, require_key: bool) -> bool:
-        """Whether the key is accepted."""
         key = self.given_key
         return key not in ("invalid", "") and not (key is None and require_key)
 
@@ -277,5 +275,4 @@ class Exchange:
 
 
 def json_response(status: int, body: dict[str, Any], headers: dict[str, str]) -> web.Response:
-    """Return a response in JSON."""
     return web.Response(status=status, body=encode(body).encode(), headers=headers | _JSON)

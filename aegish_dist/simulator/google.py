@@ -70,7 +70,6 @@ def route(path: str) -> str | None:
 
 
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
-    """Validate a request body."""
     if model.endswith(_STREAM_VERB):
         words = "streamGenerateContent is not supported"
         return ErrorAnswer(ErrorClass.BAD_REQUEST, words)

@@ -60,7 +60,6 @@ def route(path: str) -> str | None:
 
 
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
-    """Validate a request body."""
     model = body.get("model") or model
     if not isinstance(model, str) or not model:
         return ErrorAnswer(ErrorClass.BAD_REQUEST, "you must provide a model parameter", "model")
@@ -86,7 +85,6 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
 
 
 def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
-    """Return a `chat.completion` object."""
     body: dict[str, Any] = {
         "id": f"chatcmpl-{call.id}",
         "object": "chat.completion",
@@ -113,7 +111,6 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
 
 
 def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
-    """Return an `error` object."""
     form = ERRORS[error.error_class]
     return {
         "error": {

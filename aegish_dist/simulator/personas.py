@@ -95,7 +95,6 @@ _NORMAL = Judgement(Outcome.ALLOW, "it is a normal operation without lasting eff
 
 
 def judge(command: str) -> Judgement:
-    """Return the judgement about a command."""
     head = command[:JUDGED_CHARS]
     return next((judgement for pattern, judgement in _RULES if pattern.search(head)), _NORMAL)
 

@@ -58,7 +58,6 @@ class Stats:
     in_flight_max: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the counters for JSON."""
         return {
             "requests": dict(self.requests),
             "faults": dict(self.faults),
@@ -85,7 +84,6 @@ class Simulator:
         self.stats = Stats(bill, batch_faults=self._batches.faults)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one HTTP request."""
         if not self._is_called(request.headers.get("Host", "")):
             return json_response(421, {"error": {"message": "this is not the host you named"}}, {})
         found = _route(request.path)

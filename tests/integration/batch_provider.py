@@ -86,7 +86,6 @@ class FakeProvider:
 
     @property
     def asked(self) -> list[BatchRequest]:
-        """Every request that was ever handed over."""
         return [request for _, requests in self.made.values() for request in requests]
 
     def size(self, request: BatchRequest, token: str) -> int:
@@ -145,7 +144,6 @@ def commands(number: int) -> Dataset:
 
 
 def batched_run(engine: Engine, samples: int = 5, **changes: Any) -> StoredRun:
-    """Store a run that is asked in batches from now on."""
     dataset = commands(samples)
     with Session(engine) as session, session.begin():
         stored = store(session, a_run(RUN, models=(MODEL,), datasets=(dataset,)), (dataset,))
@@ -178,7 +176,6 @@ class Bench:
         self.published += items
 
     def keep(self, until: Callable[[], bool], workers: int = 1) -> None:
-        """Keep batches until a condition holds."""
         with ExitStack() as stack:
             desks = [stack.enter_context(self.context(f"w{n + 1}")) for n in range(workers)]
             asyncio.run(self._keep(desks, until))
@@ -195,7 +192,6 @@ class Bench:
             await asyncio.gather(*running)
 
     def keeper(self, context: BatchContext) -> BatchKeeper:
-        """Return a keeper that opens clients of the provider of the test."""
         credentials = CatalogCredentials(None, self.environ)
         return BatchKeeper(context, lambda *_: self.provider, credentials)
 

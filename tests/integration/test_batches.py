@@ -320,7 +320,6 @@ def test_a_cancelled_run_whose_batch_cannot_be_cancelled(
 
 
 def test_a_retry_is_asked_in_batches_too(engine: Engine) -> None:
-    """Its items are of a generation of their own."""
     batched_run(engine, 2)
     bench = Bench(engine, FakeProvider())
     bench.keep(bench.has_verdicts(2))

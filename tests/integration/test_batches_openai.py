@@ -251,7 +251,6 @@ def read(output: Answered, errors: Answered | None = None) -> list[BatchResult]:
 
 
 def test_the_answers_of_both_files_come() -> None:
-    """A successful one is read as a live one."""
     first, second = read(jsonl(answered("a", f"ALLOW {KEY}")), jsonl(errored("b", "batch_expired")))
     assert first.name == "a"
     assert isinstance(first.answer, Completion)

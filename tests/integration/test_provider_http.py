@@ -94,8 +94,6 @@ async def client_of(
 
 
 def call(server: Server, **options: Any) -> Completion:
-    """Make one call to a server; return the completion."""
-
     async def body() -> Completion:
         async with server as base_url, client_of(base_url, **options) as client:
             return await asyncio.wait_for(client.complete("cat /etc/shadow"), 30)

@@ -49,19 +49,16 @@ def simulated(seconds: float = 0.02, **plan: Any) -> SimulatorConfig:
 
 
 def commands(number: int = NUMBER) -> list[str]:
-    """Return different commands."""
     return [f"ls {place}" for place in range(number)]
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Return the root of a simulator without faults."""
     with simulator_thread(simulated()) as simulator:
         yield simulator.url
 
 
 def openai_ended(client: openai.OpenAI, name: str) -> Any:
-    """Wait for the end of a batch."""
     ended = {"completed", "failed", "expired", "cancelled"}
     return until(lambda: client.batches.retrieve(name), lambda batch: batch.status in ended)
 

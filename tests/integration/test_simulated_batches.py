@@ -24,12 +24,10 @@ T = TypeVar("T")
 
 
 def lasting(seconds: float) -> BatchPlan:
-    """Return a plan in which each batch takes so long."""
     return BatchPlan(LatencyDistribution(LatencyKind.CONSTANT, seconds))
 
 
 def until(ask: Callable[[], T], satisfied: Callable[[T], bool]) -> T:
-    """Ask until the answer satisfies, at most until the deadline."""
     deadline, pause = time.monotonic() + DEADLINE_S, threading.Event()
     while not satisfied(answer := ask()):
         assert time.monotonic() < deadline, answer
@@ -46,12 +44,10 @@ def url() -> Iterator[str]:
 
 
 def openai_client(url: str) -> OpenAI:
-    """Return a client that tries once."""
     return OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
 
 
 def openai_body(command: str, model: str = "careful") -> dict[str, Any]:
-    """Return a chat completion request."""
     user = {"role": "user", "content": f"<command>{command}</command>"}
     return {"model": model, "messages": [{"role": "system", "content": "judge"}, user]}
 
@@ -66,7 +62,6 @@ def openai_lines(*commands: str) -> bytes:
 
 
 def openai_batch(client: OpenAI, content: bytes) -> Any:
-    """Create a batch from an input file."""
     file = client.files.create(file=("requests.jsonl", content), purpose="batch")
     return client.batches.create(
         input_file_id=file.id,
@@ -98,13 +93,11 @@ def test_openai_answers_a_batch_as_it_answers_live(url: str) -> None:
 
 
 def anthropic_client(url: str) -> Anthropic:
-    """Return a client that tries once."""
     key = {"x-api-key": "k"}
     return Anthropic(base_url=url, api_key="k", max_retries=0, default_headers=key)
 
 
 def anthropic_requests(*commands: str) -> list[Any]:
-    """Return requests that ask about commands."""
     return [
         {
             "custom_id": f"t-{place}",
@@ -143,19 +136,16 @@ def test_anthropic_answers_a_batch_as_it_answers_live(url: str) -> None:
 
 
 def google_client(url: str) -> genai.Client:
-    """Return a client of the Gemini API."""
     return genai.Client(
         api_key="k", http_options=types.HttpOptions(base_url=url, api_version="v1beta")
     )
 
 
 def google_request(command: str) -> dict[str, Any]:
-    """Return a generateContent request."""
     return {"contents": [{"role": "user", "parts": [{"text": f"<command>{command}</command>"}]}]}
 
 
 def google_ended(client: genai.Client, name: str | None) -> types.BatchJob:
-    """Wait for the end of a batch."""
     return until(lambda: client.batches.get(name=str(name)), lambda job: bool(job.done))
 
 
@@ -183,12 +173,10 @@ def test_google_answers_an_uploaded_batch_as_it_answers_live(url: str) -> None:
 
 
 def google_content(command: str) -> str:
-    """Return the text of a request."""
     return f"<command>{command}</command>"
 
 
 def test_google_answers_inline_requests_in_their_order(url: str) -> None:
-    """Inline results repeat the metadata of their requests."""
     client = google_client(url)
     source: Any = [
         {**google_request(command), "metadata": {"key": f"t-{place}"}}

@@ -48,19 +48,16 @@ class Answer(NamedTuple):
 
 
 def openai_body(command: str = "ls", model: str = "m") -> dict[str, Any]:
-    """Return a chat completion request."""
     user = {"role": "user", "content": f"<command>{command}</command>"}
     return {"model": model, "messages": [{"role": "system", "content": "judge"}, user]}
 
 
 def anthropic_body(command: str = "ls", model: str = "m") -> dict[str, Any]:
-    """Return a messages request."""
     user = {"role": "user", "content": f"Validate this command: {command}"}
     return {"model": model, "max_tokens": 100, "messages": [user]}
 
 
 def google_body(command: str = "ls") -> dict[str, Any]:
-    """Return a generateContent request."""
     return {"contents": [{"role": "user", "parts": [{"text": command}]}]}
 
 
@@ -75,17 +72,14 @@ def call(url: str, path: str, body: object = None, headers: dict[str, str] | Non
 
 
 def ask_openai(url: str, command: str = "ls", model: str = "m", key: str = "k") -> Answer:
-    """Ask in the OpenAI format."""
     return call(url, OPENAI_PATH, openai_body(command, model), {"Authorization": f"Bearer {key}"})
 
 
 def ask_anthropic(url: str, command: str = "ls", model: str = "m", key: str = "k") -> Answer:
-    """Ask in the Anthropic format."""
     return call(url, "/v1/messages", anthropic_body(command, model), {"x-api-key": key})
 
 
 def ask_google(url: str, command: str = "ls", model: str = "m", key: str = "k") -> Answer:
-    """Ask in the Gemini format."""
     path = f"/v1beta/models/{model}:generateContent"
     return call(url, path, google_body(command), {"x-goog-api-key": key})
 
@@ -135,7 +129,6 @@ def test_model_names_may_hold_slashes_and_colons(url: str, model: str) -> None:
 
 
 def test_a_root_path_may_precede_the_endpoint(url: str) -> None:
-    """A base URL with a path of its own works."""
     headers = {"Authorization": "Bearer k"}
     assert call(url, "/openrouter/api" + OPENAI_PATH, openai_body(), headers).status == 200
 
@@ -159,7 +152,6 @@ def test_a_missing_or_invalid_key_is_401(url: str, ask: Callable[..., Answer], k
 
 
 def test_a_key_in_another_providers_header_does_not_count(url: str) -> None:
-    """Each format has its own key header."""
     assert call(url, "/v1/messages", anthropic_body(), {"Authorization": "Bearer k"}).status == 401
 
 
@@ -220,14 +212,12 @@ def test_a_stream_is_refused_in_each_format(url: str) -> None:
 
 
 def test_keys_can_be_made_optional() -> None:
-    """A local endpoint needs no key."""
     with simulator_thread(SimulatorConfig(latency=NO_LATENCY)) as simulator:
         assert call(simulator.url, OPENAI_PATH, openai_body()).status == 200
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"model": "m"}'])
 def test_a_broken_request_is_400(url: str, body: bytes) -> None:
-    """A body that is no valid request is a bad request."""
     answer = call(url, OPENAI_PATH, body, {"Authorization": "Bearer k"})
     assert (answer.status, answer.body["error"]["type"]) == (400, "invalid_request_error")
 
@@ -295,7 +285,6 @@ def test_answers_without_text() -> None:
 
 
 def test_a_hanging_call_ends_with_its_client() -> None:
-    """A call that hangs is in flight until the client leaves."""
     config = SimulatorConfig(models={"m": ModelConfig(script=(Fault.HANG,))})
     with simulator_thread(config) as simulator:
         connection = HTTPConnection(simulator.url.removeprefix("http://"))
@@ -315,7 +304,6 @@ def test_a_hanging_call_is_cut_off_in_the_end() -> None:
 
 
 def test_stopping_does_not_wait_for_hanging_calls() -> None:
-    """The end of the simulator closes calls in flight."""
     config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))
     with simulator_thread(config) as simulator:
         connection = HTTPConnection(simulator.url.removeprefix("http://"), timeout=DEADLINE_S)
@@ -359,7 +347,6 @@ def test_replayed_answers_survive_any_unicode() -> None:
 
 
 def test_a_recorded_deadline_hangs() -> None:
-    """A recording without an answer is a call without an answer."""
     verdict = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
     recordings = [Recording("m", "set", Sample("ls", Target.HARMLESS), 1, verdict)]
     config = SimulatorConfig(faults=FaultPlan(hang_s=0.01))
@@ -370,7 +357,6 @@ def test_a_recorded_deadline_hangs() -> None:
 
 
 def test_a_thousand_calls_at_once() -> None:
-    """A thousand calls wait side by side, not in line."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))
     headers = {"Authorization": "Bearer k"}
@@ -393,7 +379,6 @@ def test_a_thousand_calls_at_once() -> None:
 
 
 async def serve(port: int) -> None:
-    """Start a simulator at a port and stop it at once."""
     async with serving(SimulatorConfig(port=port)):
         pass
 
@@ -413,7 +398,6 @@ def test_a_taken_port_is_a_clear_error() -> None:
 
 
 def test_two_simulators_side_by_side(url: str) -> None:
-    """Each simulator has a port of its own."""
     with simulator_thread(FAST) as other:
         assert other.url != url
         assert ask_openai(other.url).status == ask_openai(url).status == 200

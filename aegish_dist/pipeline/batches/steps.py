@@ -334,7 +334,6 @@ class _Collecting:
         return replace(verdict, worker=self.context.worker, created_at=datetime.now(UTC))
 
     def key(self, item: BatchItem) -> VerdictKey:
-        """Return the key of an item's verdict."""
         run_model = self.batch.run_model_id
         return VerdictKey(run_model, item.sample_key, item.epoch, item.generation)
 

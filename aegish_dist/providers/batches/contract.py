@@ -52,9 +52,7 @@ class BatchClient(Protocol):
         """
         ...
 
-    async def poll(self, name: str) -> BatchReport:
-        """Ask how far a batch is."""
-        ...
+    async def poll(self, name: str) -> BatchReport: ...
 
     def results(self, name: str) -> AsyncIterator[BatchResult]:
         """Stream the results of an ended batch, in any order; each line is size-capped.

@@ -67,12 +67,10 @@ class GoogleFiles:
         return checked_name(lenient.mapping(answer.get("file")).get("name"), "files/")
 
     def address(self, name: str) -> URL:
-        """Return the address of a file's content."""
         base = self._transfer.base_url
         return base.with_path(f"{self._download}/{name}:download").with_query(alt="media")
 
     async def remove(self, name: str) -> None:
-        """Remove a file if it can be."""
         with suppress(ProviderError):
             await self._transfer.call("DELETE", f"/{name}")
 
@@ -131,7 +129,6 @@ class GoogleBatches(VendorBatches, BatchClient):
             raise
 
     async def find(self, token: str, requests: int, since: datetime) -> list[str]:
-        """Search the list of batches for the token."""
         found = await self._created_since(since)
         return [
             checked_name(batch.get("name"), PREFIX)
@@ -149,7 +146,6 @@ class GoogleBatches(VendorBatches, BatchClient):
         return moment(_metadata(batch).get("createTime"))
 
     async def poll(self, name: str) -> BatchReport:
-        """Read the state of a batch."""
         batch = await self._batch(name)
         stats = lenient.mapping(_metadata(batch).get("batchStats"))
         state = lenient.label(_metadata(batch).get("state")) or "unknown"
@@ -177,7 +173,6 @@ class GoogleBatches(VendorBatches, BatchClient):
                 yield result
 
     async def cancel(self, name: str) -> None:
-        """Cancel a batch."""
         await self._transfer.call("POST", f"/{checked_name(name, PREFIX)}:cancel")
 
     async def discard(self, name: str) -> None:

@@ -73,7 +73,6 @@ class OpenAIBatches(VendorBatches, BatchClient):
         return checked_name(self._transfer.object(reply).get("id"))
 
     async def find(self, token: str, requests: int, since: datetime) -> list[str]:
-        """Search the list of batches for the token."""
         found = await self._created_since(since)
         return [
             checked_name(batch.get("id"))
@@ -85,7 +84,6 @@ class OpenAIBatches(VendorBatches, BatchClient):
         return await self._listed_page("/batches", "after", cursor)
 
     async def poll(self, name: str) -> BatchReport:
-        """Read the state of a batch."""
         batch = await self._batch(name)
         counts = lenient.mapping(batch.get("request_counts"))
         status = lenient.label(batch.get("status")) or "unknown"

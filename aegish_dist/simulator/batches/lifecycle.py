@@ -213,7 +213,6 @@ class BatchAnswers:
         self._asked: Counter[tuple[str, str]] = Counter()
 
     def ask(self, request: NamedRequest, wire: WireFormat) -> BatchAnswer:
-        """Answer one request."""
         chat = request.chat
         if isinstance(chat, ErrorAnswer):
             moment = draw(self._seed, "batch", request.name).latency
@@ -298,7 +297,6 @@ class BatchRunner:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, batch: SimulatedBatch, at_end: Callable[[SimulatedBatch], None]) -> None:
-        """Begin a batch."""
         task = asyncio.create_task(self._carry_out(batch, at_end))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -404,7 +402,6 @@ class BatchStore:
         self._numbers = count()
 
     def add_file(self, name: str, purpose: str, content: bytes) -> StoredFile:
-        """Keep a file."""
         file = StoredFile(self._new_id("file"), name, purpose, content, time.time())
         self.files[file.id] = file
         return file

@@ -115,7 +115,6 @@ class BatchService:
     async def _respond(
         self, exchange: Exchange, reply: "BatchReply", fault: CallFault | None
     ) -> web.StreamResponse:
-        """Respond to a request that was carried out."""
         match fault:
             case CallFault.LATE_ERROR:
                 return exchange.refuse(ErrorAnswer(ErrorClass.SERVER), "", UNLIMITED)
@@ -144,7 +143,6 @@ class BatchReply:
 
     @property
     def content(self) -> bytes:
-        """The body as it is sent."""
         return self.body if isinstance(self.body, bytes) else encode(self.body).encode()
 
 
@@ -163,12 +161,10 @@ class BatchCall:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """Parameters of the query."""
         return self.exchange.request.query
 
     @property
     def body(self) -> StreamReader:
-        """Body, not read yet; any size."""
         return self.exchange.request.content
 
     def header(self, name: str) -> str:
@@ -249,7 +245,6 @@ def _about(
 
 
 def refusal(words: str, param: str | None = None) -> ErrorAnswer:
-    """Return the error of a request that is not valid."""
     return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
 
 

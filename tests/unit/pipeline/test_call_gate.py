@@ -33,7 +33,6 @@ def test_calls_that_are_alike_are_counted_together() -> None:
 
 
 def test_pauses_are_counted_while_they_last() -> None:
-    """Also when one ends in an error."""
     failing = FailingItems()
     with failing.pausing(ITEM), failing.pausing(OTHER):
         assert failing.backing_off == {("run", "lab/a"): 2}

@@ -23,7 +23,6 @@ def test_the_first_call() -> None:
 
 
 def test_a_run_without_a_cap() -> None:
-    """Its cost counts as 0."""
     assert UsageEstimator(PROMPT, PRICE, None).expected("c" * 10) == ExpectedUsage(170, 0)
 
 
@@ -38,7 +37,6 @@ def test_long_answers_are_expected_again() -> None:
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(input_tokens=5), Usage(output_tokens=60)])
 def test_unknown_usage(usage: Usage) -> None:
-    """Usage that a provider does not report is unknown, not zero."""
     tokens, cost = UsageEstimator(PROMPT, PRICE, CAPPED).used(Completion("{}", usage=usage))
 
     assert tokens is None

@@ -99,12 +99,10 @@ class Store:
 
 
 async def permit_all(request: LeaseRequest) -> Lease:
-    """Limit nothing."""
     return Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
 
 
 async def spent(_run_id: str) -> dict[str, int]:
-    """Know of no cost."""
     return {}
 
 
@@ -144,13 +142,10 @@ def an_evaluator(
 
 
 def items(number: int) -> list[Item]:
-    """Return items of one run."""
     return [replace(ITEM, sample_key=key) for key in range(number)]
 
 
 def evaluate(*answers: Completion | ProviderError, enqueued_at: float | None = None) -> Verdict:
-    """Evaluate the item once and return what was recorded of it."""
-
     async def scenario() -> Store:
         store = Store()
         await an_evaluator(store, Provider(*answers)).evaluate(ITEM, enqueued_at)
@@ -476,8 +471,6 @@ def test_epochs_of_a_sample_are_no_copies() -> None:
 
 
 def test_a_second_copy_goes_back_with_the_first() -> None:
-    """An item that is given back is given back in all its copies: none of them is lost."""
-
     async def scenario() -> None:
         store, provider = Store(), Provider(BROKEN)
         evaluator = an_evaluator(store, provider)
@@ -635,7 +628,6 @@ def test_a_run_that_is_held_ends_pauses_between_attempts() -> None:
 
 
 def replace_wait(error: ProviderError, seconds: float) -> ProviderError:
-    """Return a refusal that asks to wait so long."""
     return ProviderError(
         str(error), error_class=ErrorClass.RATE_LIMIT, status=429, retry_after_s=seconds
     )

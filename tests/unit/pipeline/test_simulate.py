@@ -27,7 +27,6 @@ def test_any_model_id_is_written_as_toml(models: list[str]) -> None:
     "models", [(), ("openai/gpt-5.1", "google/gemini-3-pro", "x/y:z", "baseline/keyword")]
 )
 def test_what_is_written_is_a_catalog(tmp_path: Path, models: tuple[str, ...]) -> None:
-    """Each of its models resolves to the simulator."""
     path = tmp_path / "sim.toml"
     path.write_text(catalog_for(URL, models))
     chosen = models or ("simulated/careful",)

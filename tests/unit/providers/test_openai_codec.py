@@ -83,7 +83,6 @@ def test_the_catalog_names_the_field_whatever_the_host(field: str, base_url: str
 
 
 def test_a_host_that_only_ends_alike_is_another() -> None:
-    """No subdomain of OpenAI."""
     assert "max_tokens" in body(spec("https://api.openai.com.test/v1"))
     assert "max_tokens" in body(spec("https://notapi.openai.com/v1"))
 

@@ -70,13 +70,11 @@ def test_durations(reset: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("limit", ["0", "-5", "many", "nan", "inf", "1e3", "99999999999", ""])
 def test_absurd_limits(limit: str) -> None:
-    """A number that cannot be a limit is ignored."""
     assert rate_hint({"x-ratelimit-limit-requests": limit}) is None
 
 
 @pytest.mark.parametrize("remaining", ["-1", "61", "lots"])
 def test_absurd_remainders(remaining: str) -> None:
-    """A remainder beyond the limit is ignored, the limit is not."""
     headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": remaining}
 
     assert rate_hint(headers) == RateHint(60)
@@ -90,14 +88,12 @@ def test_limits_per_day() -> None:
 
 
 def test_unknown_reset() -> None:
-    """A reset that cannot be read leaves the limit."""
     headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-reset-requests": "soon"}
 
     assert rate_hint(headers) == RateHint(60)
 
 
 def test_no_headers() -> None:
-    """Gemini says nothing."""
     assert rate_hint({"content-type": "application/json"}) is None
 
 

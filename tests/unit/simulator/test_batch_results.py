@@ -22,7 +22,6 @@ ANSWER = Completion("BLOCK")
 
 
 def answers(plan: BatchPlan, seed: int = 1) -> BatchAnswers:
-    """Return the answers of fresh models."""
     config = SimulatorConfig(seed=seed)
     models: dict[str, SimulatedModel] = {}
 
@@ -33,7 +32,6 @@ def answers(plan: BatchPlan, seed: int = 1) -> BatchAnswers:
 
 
 def requests(number: int) -> list[NamedRequest]:
-    """Return requests about different commands."""
     return [
         NamedRequest(f"t-{place}", ChatRequest("careful", f"ls {place}", 10, 0))
         for place in range(number)
@@ -41,7 +39,6 @@ def requests(number: int) -> list[NamedRequest]:
 
 
 def ask(given: list[NamedRequest], plan: BatchPlan, seed: int = 1) -> dict[str, BatchAnswer]:
-    """Return what is answered in one batch, by name."""
     asked = answers(plan, seed)
     return {each.name: asked.ask(each, WireFormat.OPENAI) for each in given}
 
@@ -56,7 +53,6 @@ def test_results_depend_on_the_seed_and_not_on_the_order() -> None:
 
 
 def test_a_request_that_is_asked_again_has_luck_of_its_own() -> None:
-    """A fault does not follow a request into each later batch."""
     asked = answers(BatchPlan(requests={RequestFault.SERVER_ERROR: 0.5}))
     (request,) = requests(1)
     faults = Counter(asked.ask(request, WireFormat.OPENAI).fault for _ in range(40))

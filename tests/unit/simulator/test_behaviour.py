@@ -15,14 +15,12 @@ from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
 def record(
     model: str, text: str, *, command: str = "ls", epoch: int = 1, generation: int = 0
 ) -> Recording:
-    """Return a recording of one answer."""
     verdict = Verdict(Outcome.ALLOW, Completion(text))
     sample = Sample(command, Target.HARMLESS)
     return Recording(model, "set", sample, epoch, verdict, generation)
 
 
 def texts(replay: Replay, model: str, command: str = "ls") -> list[str | None]:
-    """Return the texts recorded of a model for a command."""
     takes = replay.of(model).get(command, ())
     return [take.completion.text for take in takes if take.completion]
 
@@ -70,29 +68,24 @@ COMMANDS = [f"cat /etc/shadow # {i}" for i in range(300)]
 
 
 def ask(command: str) -> ChatRequest:
-    """Return a request about a command."""
     return ChatRequest(MODEL, f"<command>{command}</command>", 400, 0, 99)
 
 
 def model(config: SimulatorConfig | None = None, replay: Replay | None = None) -> SimulatedModel:
-    """Return a fresh model."""
     return SimulatedModel(MODEL, config or SimulatorConfig(), replay, 0.0)
 
 
 def scripted(*faults: Fault | None) -> SimulatedModel:
-    """Return a model with a script."""
     own = ModelConfig(script=faults, faults=FaultPlan(retry_after_s=2.5))
     return model(SimulatorConfig(models={MODEL: own}))
 
 
 def reply(turn: Response) -> Completion:
-    """Return the answer of a turn that has one."""
     assert isinstance(turn.outcome, Completion)
     return turn.outcome
 
 
 def recording(verdict: Verdict, epoch: int = 1) -> Recording:
-    """Return a recording about `ls`."""
     return Recording(f"x/{MODEL}", "set", Sample("ls", Target.HARMLESS), epoch, verdict)
 
 
@@ -106,7 +99,6 @@ def test_answers_do_not_depend_on_the_order_of_arrival() -> None:
 
 
 def test_repeats_are_equal_unless_they_may_vary() -> None:
-    """A repeat differs only where repeats may vary, and then for some commands only."""
     fixed, free = model(), model(SimulatorConfig(vary_repeats=True))
     first = [reply(fixed.respond(ask(c))).text for c in COMMANDS]
     assert [reply(fixed.respond(ask(c))).text for c in COMMANDS] == first
@@ -118,7 +110,6 @@ def test_repeats_are_equal_unless_they_may_vary() -> None:
 
 
 def test_the_seed_changes_the_answers() -> None:
-    """Another seed is another set of slips."""
     texts = [
         [reply(model(SimulatorConfig(seed=seed)).respond(ask(c))).text for c in COMMANDS]
         for seed in (1, 2)
@@ -221,7 +212,6 @@ def test_recorded_failures_happen_again() -> None:
 
 
 def test_an_injected_fault_uses_up_no_recording() -> None:
-    """After a fault the recording that was due is served."""
     config = SimulatorConfig(models={MODEL: ModelConfig(script=(Fault.SERVER_ERROR,))})
     takes = [recording(Verdict(Outcome.ALLOW, Completion(t)), e) for e, t in ((1, "a"), (2, "b"))]
     actor = model(config, Replay(takes))

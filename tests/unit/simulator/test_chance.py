@@ -12,12 +12,10 @@ from aegish_dist.simulator.chance import Draws, draw, parse_latency
 
 
 def test_equal_coordinates_give_equal_draws() -> None:
-    """A draw is a function of seed and coordinates."""
     assert draw(1, "model", "ls") == draw(1, "model", "ls")
 
 
 def test_each_coordinate_changes_every_draw() -> None:
-    """Seed and every coordinate matter to each number."""
     base = draw(1, "model", "ls")
     for other in (draw(2, "model", "ls"), draw(1, "x", "ls"), draw(1, "model", "ls ")):
         assert all(a != b for a, b in zip(base, other, strict=True))
@@ -67,6 +65,5 @@ def test_lognormal_is_named_by_its_median() -> None:
      "constant:inf", "constant:1,2", "uniform:1", "uniform:2,1", "gamma:1,2", "lognormal:1"],
 )  # fmt: skip
 def test_wrong_texts_are_named(text: str) -> None:
-    """A text that is no distribution is refused with the text in the message."""
     with pytest.raises(ConfigError, match=f"latency '{text}'"):
         parse_latency(text)

@@ -29,7 +29,6 @@ def test_pick_divides_the_unit_interval() -> None:
 
 
 def test_an_empty_plan_never_strikes() -> None:
-    """Without probabilities there is no fault."""
     assert FaultPlan().pick(1e-12) is None
 
 
@@ -55,7 +54,6 @@ def test_script_words() -> None:
 
 
 def test_unknown_script_word() -> None:
-    """A word that is no fault is named."""
     with pytest.raises(ConfigError, match="'418' is not one of ok, 401"):
         parse_script(["ok", "418"])
 
@@ -84,7 +82,6 @@ def test_faults_of_batches_follow_script_then_chance() -> None:
     ],
 )
 def test_an_impossible_plan_of_batches_is_refused(values: dict[str, Any], problem: str) -> None:
-    """Each number is checked and named."""
     with pytest.raises(ConfigError, match=problem):
         BatchPlan(**values)
 

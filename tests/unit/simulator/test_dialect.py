@@ -61,7 +61,6 @@ def test_tokens_are_a_quarter_of_the_characters() -> None:
 
 
 def test_a_long_prefix_counts_as_cached() -> None:
-    """From 1,024 tokens on the prefix is read from the cache."""
     assert usage_of(ChatRequest("m", "u", 4_100, 4_096), 8, 5) == Usage(1_025, 7, 5, 1_024, 0)
     assert usage_of(ChatRequest("m", "u", 4_096, 4_092), 8, 0) == Usage(1_024, 2, 0, 0, 0)
 
@@ -159,7 +158,6 @@ def test_wrong_requests_are_refused(wire: Dialect, model: str, body: dict[str, A
 
 
 def test_openai_answer() -> None:
-    """An answer has the envelope of a chat completion."""
     body = OPENAI.answer_body(an_answer("hi", USAGE, upstream="host"), Call("abc", 12.9))
     assert body == {
         "id": "chatcmpl-abc",
@@ -236,7 +234,6 @@ def test_unreported_usage_stays_unreported() -> None:
 
 
 def stop_reason(wire: Dialect, answer: Completion) -> object:
-    """Return the stop reason where the format has it."""
     body = wire.answer_body(answer, Call("x", 0))
     if wire is OPENAI:
         return body["choices"][0]["finish_reason"]
@@ -294,7 +291,6 @@ def test_withheld_answers() -> None:
 
 
 def test_error_envelopes() -> None:
-    """Each provider words an error in its own envelope."""
     error = ErrorAnswer(ErrorClass.RATE_LIMIT, "slow", retry_after_s=1.5)
     assert OPENAI.error_body(error, Call("x", 0)) == {
         "error": {
@@ -337,6 +333,5 @@ def test_rate_limit_headers() -> None:
     [(0.0, "0s"), (0.12, "120ms"), (1.5, "1.5s"), (59.99, "59.99s"), (120.0, "2m0s")],
 )
 def test_openai_durations(seconds: float, written: str) -> None:
-    """Durations are written in minutes, seconds or milliseconds."""
     headers = OPENAI.headers(Allowance(1, 1, seconds), Call("x", 0))
     assert headers["x-ratelimit-reset-requests"] == written

@@ -36,7 +36,6 @@ from aegish_dist.simulator.personas import PERSONAS, compose, judge, persona_for
     ],
 )
 def test_attacks_are_blocked(command: str) -> None:
-    """Plain attacks are recognised."""
     assert judge(command).action is Outcome.BLOCK
 
 
@@ -54,7 +53,6 @@ def test_doubtful_commands_bring_a_warning(command: str) -> None:
      "rm old.txt", "#!/bin/sh", ""],
 )  # fmt: skip
 def test_daily_work_is_allowed(command: str) -> None:
-    """Ordinary commands pass."""
     assert judge(command).action is Outcome.ALLOW
 
 
@@ -78,7 +76,6 @@ def answers(model: str, template: str) -> list[str]:
 
 
 def share(texts: list[str], action: str) -> float:
-    """Return the share of answers with an action among those that have one."""
     found = [m[1] for text in texts if (m := re.search(r'"action": "(\w+)"', text))]
     return found.count(action) / len(found)
 
@@ -125,7 +122,6 @@ def test_doubt_shows_in_the_confidence() -> None:
 
 
 def test_names_find_their_persona() -> None:
-    """The prefix is optional, and a stranger is made from its name."""
     assert persona_for("simulated/hasty") is persona_for("hasty") is PERSONAS["hasty"]
     assert persona_for("acme/one") == persona_for("acme/one")
     assert persona_for("acme/one") != persona_for("acme/two")

@@ -52,7 +52,6 @@ rate_limit = { requests_per_minute = 1.5 }
 
 
 def read(tmp_path: Path, text: str) -> SimulatorConfig:
-    """Write a scenario and read it."""
     path = tmp_path / "scenario.toml"
     path.write_text(text)
     return read_scenario(path)
@@ -144,7 +143,6 @@ def test_hostile_scenarios_are_refused_in_one_line(tmp_path: Path, text: str, pr
 
 
 def test_a_scenario_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
-    """Nothing ever writes to it."""
     os.mkfifo(tmp_path / "s.toml")
     with pytest.raises(ConfigError, match="not a regular file"):
         read_scenario(tmp_path / "s.toml")
@@ -211,7 +209,6 @@ def test_prices_and_batches_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_key_of_batches_is_named(tmp_path: Path, text: str, problem: str) -> None:
-    """The file, the key and the problem are in one line."""
     with pytest.raises(ConfigError, match=problem) as refused:
         read(tmp_path, text)
     assert "scenario.toml" in str(refused.value)

@@ -13,7 +13,6 @@ PAGE = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text(encoding=
 
 
 def section(title: str) -> str:
-    """Return the text below a heading."""
     return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
@@ -31,13 +30,11 @@ def test_each_fault_has_its_row(title: str, faults: type[RequestFault]) -> None:
 
 
 def test_the_kinds_of_requests_are_named() -> None:
-    """A kind that is left out would not be found."""
     text = section("Faults of HTTP requests about batches").partition("\n|")[0]
     assert all(f"`{endpoint}`" in text for endpoint in Endpoint)
 
 
 def test_the_example_is_a_scenario(tmp_path: Path) -> None:
-    """It can be copied as it is."""
     path = tmp_path / "scenario.toml"
     path.write_text(section("A scenario").partition("```toml\n")[2].partition("```")[0])
     assert read_scenario(path).batches.list_lag_s == 0.5
