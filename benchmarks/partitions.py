@@ -31,9 +31,8 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 from synthetic import MODELS, fill
 
-from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.verdict import Item
+from aegish_dist.core.verdict import Completion, Item, Usage
 from aegish_dist.db import schema
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.deletion import delete_batch, delete_run, model_keys
@@ -41,7 +40,7 @@ from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.pruning import prune_batch
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 
 RUN = 100_000

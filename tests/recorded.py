@@ -13,9 +13,17 @@ from msgspec.inspect import FloatType
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.recording import Recording
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.core.verdict import (
+    CallError,
+    Completion,
+    ErrorClass,
+    Outcome,
+    Recording,
+    StopKind,
+    Timing,
+    Usage,
+    Verdict,
+)
 from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
 from aegish_dist.db.datasets import to_sample
 from aegish_dist.db.tables import DatasetRow, RunModelRow, SampleRow

@@ -7,8 +7,8 @@ from aegish_dist.cli.options import as_json, run_id, with_opinions
 from aegish_dist.cli.overlays import note_overlay
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.printable import counted
 from aegish_dist.core.snapshot import Snapshot
-from aegish_dist.core.words import counted
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 from aegish_dist.pipeline.runs import find_run
 

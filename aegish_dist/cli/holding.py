@@ -3,8 +3,8 @@
 from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.status_view import Shown
+from aegish_dist.core.printable import counted
 from aegish_dist.core.run import Held
-from aegish_dist.core.words import counted
 from aegish_dist.pipeline.hold import Holding, hold_run
 from aegish_dist.pipeline.runs import find_run
 

@@ -9,7 +9,7 @@ from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import MAX_INTEGER
 from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
 from aegish_dist.cli.status_view import Shown
-from aegish_dist.core.words import counted
+from aegish_dist.core.printable import counted
 from aegish_dist.pipeline.archive_runs import (
     archive_run,
     delete_archived,

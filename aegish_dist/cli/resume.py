@@ -6,7 +6,7 @@ from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import as_json, cost_cap, run_id, usd
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.status_view import Shown, aggregated, halted, left_to_retry
-from aegish_dist.core.words import counted
+from aegish_dist.core.printable import counted
 from aegish_dist.pipeline.resume import resume_run
 from aegish_dist.pipeline.runs import find_run
 

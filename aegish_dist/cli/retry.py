@@ -6,8 +6,8 @@ from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import Utf8, as_json, comma_list, run_id, wait
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.status_view import Shown, aggregated, halted, left_to_retry
+from aegish_dist.core.printable import counted
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.core.words import counted
 from aegish_dist.pipeline.retry import Retried, outcomes_named, retry_run
 from aegish_dist.pipeline.runs import find_run
 

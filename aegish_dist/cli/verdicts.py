@@ -35,10 +35,9 @@ from aegish_dist.cli.printing import (
     to_file,
 )
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import shortened
+from aegish_dist.core.printable import counted, shortened
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.words import counted
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream, replacing_text
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.failures import KINDS
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import Completion, ErrorClass
 from aegish_dist.errors import ProviderError
 
 BATCH_WINDOW_S = 86_400

@@ -6,7 +6,7 @@ Prices are per call, not per sum of calls: tiers depend on the size of each prom
 from dataclasses import dataclass
 from decimal import Decimal
 
-from aegish_dist.core.completion import Usage
+from aegish_dist.core.verdict import Usage
 
 TOKENS_PER_UNIT = Decimal(1_000_000)
 

@@ -2,6 +2,8 @@
 
 Names, paths, options and messages come from users, files and providers. What prints them must not
 let them move a cursor, change a colour, write the clipboard or reorder a line.
+
+Words that go with numbers.
 """
 
 import json
@@ -62,3 +64,8 @@ def _shown(character: str) -> str:
     if character.isprintable() and not _BLANK.match(character):
         return character
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """Return how many there are of something: `1 command`, `1,172 commands`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"

@@ -16,9 +16,8 @@ from dataclasses import astuple, dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 
-from aegish_dist.core.completion import StopKind
 from aegish_dist.core.sample import Target
-from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.verdict import ErrorClass, Outcome, StopKind
 
 
 class Finding(StrEnum):

@@ -1,6 +1,10 @@
 """Verdicts: one model's answer about one sample, and what became of it.
 
 A verdict is a fact. Whether it was correct is an opinion and lives in `scoring`.
+
+Completions: a provider's answer as it came, before it is parsed or scored.
+
+A verdict together with what it is about: how results travel from files to replay.
 """
 
 from dataclasses import dataclass, field
@@ -8,7 +12,56 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from aegish_dist.core.completion import Completion
+from aegish_dist.core.sample import Sample
+
+
+class StopKind(StrEnum):
+    """The raw stop reasons of all providers, brought to four."""
+
+    STOP = "stop"
+    MAX_TOKENS = "max_tokens"
+    """The output or context limit cut the answer."""
+    CONTENT_FILTER = "content_filter"
+    """The provider withheld or cut the answer: filter, safety block or refusal."""
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call as the provider reported them; None where it did not."""
+
+    input_tokens: int | None = None
+    """All prompt tokens, those read from and written to a cache included."""
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    """The part of `output_tokens` spent on hidden reasoning."""
+    cache_read_tokens: int | None = None
+    """The part of `input_tokens` served from a prompt cache."""
+    cache_write_tokens: int | None = None
+    """The part of `input_tokens` written to a prompt cache."""
+    cache_write_1h_tokens: int | None = None
+    """The part of `cache_write_tokens` to be kept for an hour, which costs more; it enters the
+    cost of the call and is not stored by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer of a provider; its strings are hostile input, any Unicode, already size-capped."""
+
+    text: str | None
+    """The answer text; None or empty when there was none."""
+    stop_reason: str | None = None
+    """The stop reason in the provider's own word."""
+    stop_kind: StopKind | None = None
+    """The same, normalised; None when the provider gave none."""
+    usage: Usage = field(default_factory=Usage)
+    refusal: str | None = None
+    """Refusal or filter detail where the provider gives one."""
+    model: str | None = None
+    """The model id as returned, which may be more precise than the one asked for."""
+    upstream: str | None = None
+    """The host that served the call behind a router such as OpenRouter."""
+    request_id: str | None = None
 
 
 class Outcome(StrEnum):
@@ -127,3 +180,22 @@ class Verdict:
     """Name of the worker that made the call."""
     created_at: datetime | None = None
     call_errors: tuple[CallError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One line of a verdict export, or one sample of an imported log."""
+
+    model: str
+    dataset: str
+    """Name of the dataset the sample belongs to."""
+    sample: Sample
+    epoch: int
+    """1-based repeat."""
+    verdict: Verdict
+    generation: int = 0
+    """0 for the first try, n for the n-th retry."""
+    simulated: bool = False
+    """Whether the answer came from the simulator: no evidence about any real model."""
+    negative_time: bool = False
+    """Whether a time of it was below zero where it was read, and therefore counts as unknown."""

@@ -18,9 +18,17 @@ from msgspec import Meta, Struct
 from msgspec.inspect import Metadata, NoneType, Type, UnionType, type_info
 from msgspec.structs import asdict
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Target
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.core.verdict import (
+    CallError,
+    Completion,
+    ErrorClass,
+    Outcome,
+    StopKind,
+    Timing,
+    Usage,
+    Verdict,
+)
 
 MAX_COUNT = 2**15 - 1
 """Highest epoch, attempt, generation or HTTP status: that of a database smallint."""

@@ -15,10 +15,10 @@ from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import MAX_TRIES, BatchItem, BatchRequest, BatchState, BatchTotals
-from aegish_dist.core.completion import Usage
 from aegish_dist.core.model import Destination
 from aegish_dist.core.run import Held
 from aegish_dist.core.text import clean_text
+from aegish_dist.core.verdict import Usage
 from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import BatchRow, RunModelRow, RunRow

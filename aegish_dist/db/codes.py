@@ -8,9 +8,8 @@ was answered. A new member goes to the end of its enumeration, and into `CODE` b
 from enum import StrEnum
 from functools import cache
 
-from aegish_dist.core.completion import StopKind
 from aegish_dist.core.tally import Finding, find
-from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.verdict import ErrorClass, Outcome, StopKind
 
 
 def _position(column: str, values: type[StrEnum]) -> str:

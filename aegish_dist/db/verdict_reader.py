@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, TextClause, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import StopKind
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict import READ, ErrorClass, Outcome
+from aegish_dist.core.verdict import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict_query import (
     Correctness,
     JudgedVerdict,

@@ -12,15 +12,15 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Item, Outcome, Verdict
 from aegish_dist.db.statements import statement
-from aegish_dist.db.verdict_rows import (
+from aegish_dist.db.verdict_tables import (
     COLUMNS,
     ERROR_COLUMNS,
     KEY_COLUMNS,
     VerdictKey,
+    VerdictRow,
     error_row,
     verdict_row,
 )
-from aegish_dist.db.verdict_tables import VerdictRow
 
 STREAM_ROWS = 50
 """Rows fetched at once while completions are streamed."""

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
+from aegish_dist.core.verdict import Usage
 
 CHARACTERS_PER_TOKEN = 4
 FRAMING_TOKENS = 10

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from aegish_dist.core.batches import BATCH_WINDOW_S
 from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.words import counted
+from aegish_dist.core.printable import counted
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import RunEstimate
 from aegish_dist.report.live.words import HOUR_S, duration

@@ -7,11 +7,10 @@ among their attributes: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-a
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
-from aegish_dist.core.verdict import Verdict
+from aegish_dist.core.verdict import Completion, Usage, Verdict
 from aegish_dist.errors import ProviderError
 from aegish_dist.models.estimate import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
 from aegish_dist.providers.contract import ModelClient

@@ -16,12 +16,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.cost import cost_usd
 from aegish_dist.core.failures import Failure, GiveUp, Proof, RetryAfter, Step, decide
 from aegish_dist.core.parsing import PARSER_VERSION, judge
-from aegish_dist.core.verdict import CallError, ErrorClass, Item, Verdict
-from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item, Verdict
+from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import (
     BatchedItemError,

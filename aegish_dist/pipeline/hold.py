@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aegish_dist.broker.messages import queue_names
+from aegish_dist.core.printable import counted
 from aegish_dist.core.run import Held, Run
 from aegish_dist.core.status import RunStatus
-from aegish_dist.core.words import counted
 from aegish_dist.db.batches import hurry
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import hold

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.printable import counted
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.sample import Dataset
-from aegish_dist.core.words import counted
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import RunEstimate, estimate

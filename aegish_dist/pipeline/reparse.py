@@ -12,14 +12,13 @@ from typing import NamedTuple
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.verdict import Completion, Outcome
 from aegish_dist.db.counting import PerModel
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import DatasetRow, SampleRow
-from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.db.verdicts import Reading, StoredAnswer, next_answers, write_readings
 from aegish_dist.pipeline.observer import SILENT, Observer
 

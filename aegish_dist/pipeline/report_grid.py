@@ -16,9 +16,7 @@ from aegish_dist.db.verdict_reader import Judgement
 from aegish_dist.pipeline.aggregate import ONE_VIEW
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.page.grid import Grid
-from aegish_dist.report.page.verdict_columns import PackedPart, pack_columns, pack_part
-from aegish_dist.report.page.verdict_texts import GridShape
+from aegish_dist.report.page.grid import Grid, GridShape, PackedPart, pack_columns, pack_part
 
 BLOB_VERDICTS = 960
 """Verdicts whose texts are packed together, about: unpacking them takes a browser milliseconds."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from aegish_dist.core.recording import Recording
+from aegish_dist.core.verdict import Recording
 from aegish_dist.core.wire import HTTP_FORMATS, WireFormat
 from aegish_dist.errors import ConfigError
 from aegish_dist.files import replacing_text

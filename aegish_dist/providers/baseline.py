@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aegish_dist.core.completion import Completion, StopKind
-from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.verdict import Completion, Outcome, StopKind
 from aegish_dist.errors import CatalogError
 
 # Every repetition is bounded or possessive: a hostile command must not cost quadratic time.

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
 from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from aegish_dist.core.recording import Recording
+from aegish_dist.core.verdict import Recording
 from aegish_dist.core.verdict_record import verdict_of
 from aegish_dist.recordings.chunks import ChunkReader, split
 from aegish_dist.recordings.record import Row

@@ -5,9 +5,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from aegish_dist.core.completion import StopKind
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import ErrorClass, StopKind
 from aegish_dist.core.verdict_record import AttemptRecord, Duration, Number, Tokens, VerdictRecord
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings.checks import cost

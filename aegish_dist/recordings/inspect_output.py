@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from aegish_dist.core.completion import StopKind
+from aegish_dist.core.verdict import StopKind
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.recordings.record import stop_kind_of
 

@@ -5,9 +5,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.recording import Recording
-from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.core.verdict import (
+    Completion,
+    ErrorClass,
+    Outcome,
+    Recording,
+    StopKind,
+    Usage,
+    Verdict,
+)
 from aegish_dist.simulator.chance import NO_LATENCY, Draws, LatencyDistribution, draw
 from aegish_dist.simulator.config import Fault, ModelConfig, SimulatorConfig, TokenBucket
 from aegish_dist.simulator.dialect import (

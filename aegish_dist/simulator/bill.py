@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from aegish_dist.core.completion import Usage
+from aegish_dist.core.verdict import Usage
 from aegish_dist.errors import ConfigError
 
 _TOKENS_PER_UNIT = 1_000_000

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
 from aegish_dist.simulator.dialect import (
     Allowance,
     Call,

@@ -21,8 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
-from aegish_dist.core.recording import Recording
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import ErrorClass, Recording
 from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.batches.service import BatchService

@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.status import RunStatus, State
-from aegish_dist.core.verdict import Item
+from aegish_dist.core.verdict import Item, Recording
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.workers import living_fleet

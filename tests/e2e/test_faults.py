@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import StopKind
-from aegish_dist.core.recording import Recording
-from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.verdict import ErrorClass, Outcome, Recording, StopKind
 from aegish_dist.db.workers import living_fleet
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until

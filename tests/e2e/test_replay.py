@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.completion import StopKind
-from aegish_dist.core.verdict import Outcome, Verdict
+from aegish_dist.core.verdict import Outcome, StopKind, Verdict
 from tests.e2e.cluster import Simulator, environment, run, run_json
 from tests.recorded import export_verdicts
 

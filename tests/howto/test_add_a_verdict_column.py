@@ -22,10 +22,10 @@ DRIFT = """if True:
 """
 WORKER = """if True:
     import os, sys
-    from aegish_dist.core.completion import Completion, Usage
+    from aegish_dist.core.verdict import Completion, Usage
     from aegish_dist.core.verdict import Outcome, Verdict
     from aegish_dist.db.engine import open_engine, transaction
-    from aegish_dist.db.verdict_rows import VerdictKey
+    from aegish_dist.db.verdict_tables import VerdictKey
     from aegish_dist.db.verdicts import insert_verdicts
     from sqlalchemy import text
 

@@ -19,10 +19,9 @@ from aegish_dist.core.batches import (
     BatchResult,
     Unanswered,
 )
-from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import ErrorClass, Item
+from aegish_dist.core.verdict import Completion, ErrorClass, Item, Usage
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.tables import RunModelRow
 from aegish_dist.errors import ProviderError

@@ -9,21 +9,20 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker.messages import queue_names
-from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.prompt import Prompt
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.tally import ModelTally
-from aegish_dist.core.verdict import Item, Verdict
+from aegish_dist.core.verdict import Completion, Item, StopKind, Usage, Verdict
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.base import Base
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.datasets import sample_keys, save_dataset
 from aegish_dist.db.runs import load_run, save_run
 from aegish_dist.db.tables import RunModelRow
-from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe
 

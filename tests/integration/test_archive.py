@@ -12,9 +12,8 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli import prune
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome
+from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Outcome
 from aegish_dist.db.base import Base
 from aegish_dist.db.retries import save_retry
 from aegish_dist.pipeline import archive_runs

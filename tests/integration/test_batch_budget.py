@@ -10,12 +10,12 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import BatchState
-from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.db.batches import batch_totals
 from aegish_dist.db.tables import BatchRow, RunModelRow
 from aegish_dist.pipeline.batches.budget import (

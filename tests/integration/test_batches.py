@@ -17,9 +17,8 @@ from aegish_dist.core.batches import (
     BatchResult,
     Unanswered,
 )
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.run import Held
-from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.verdict import Completion, ErrorClass, Outcome
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import hold
 from aegish_dist.db.missing import missing_items

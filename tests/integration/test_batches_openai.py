@@ -11,9 +11,8 @@ import pytest
 from aiohttp import web
 
 from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, BatchResult, Unanswered
-from aegish_dist.core.completion import Completion, StopKind
 from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import Completion, ErrorClass, StopKind
 from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.batches.contract import BatchClient

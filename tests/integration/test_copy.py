@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.core.verdict import Recording
 from aegish_dist.db import verdict_export
 from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.tables import RunModelRow, SampleRow

@@ -12,11 +12,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, RowMapping, text
 
-from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Timing, Verdict
+from aegish_dist.core.verdict import (
+    CallError,
+    Completion,
+    ErrorClass,
+    Item,
+    Outcome,
+    Timing,
+    Usage,
+    Verdict,
+)
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.retries import save_retry
 from aegish_dist.db.tables import METADATA

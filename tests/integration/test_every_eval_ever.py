@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Target
-from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.core.verdict import Completion, ErrorClass, Outcome, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.aggregate import aggregate

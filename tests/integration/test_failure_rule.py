@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.limits import Limits
 from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.verdict import ErrorClass, Item, Outcome
-from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Usage
+from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ProviderError, RequeueError
 from aegish_dist.pipeline.call_gate import Health

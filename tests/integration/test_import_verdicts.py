@@ -12,10 +12,16 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import ErrorClass, Outcome, Timing
+from aegish_dist.core.verdict import (
+    Completion,
+    ErrorClass,
+    Outcome,
+    Recording,
+    StopKind,
+    Timing,
+    Usage,
+)
 from aegish_dist.db.datasets import list_datasets
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import load_run

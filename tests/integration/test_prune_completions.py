@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
+from aegish_dist.core.verdict import Completion
 from aegish_dist.db.pruning import prune_batch
 from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline import prune_completions

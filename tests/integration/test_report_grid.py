@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.scoring import rule_named
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Outcome, Timing, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.verdict_grid import TEXT_CHARS
 from aegish_dist.pipeline import report_grid as module

@@ -8,11 +8,10 @@ import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.status import State
-from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Verdict
+from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Verdict
 from aegish_dist.db.missing import FinishedModels, missing_items
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.retries import Retry, save_retry

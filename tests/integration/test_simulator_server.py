@@ -18,10 +18,16 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.core.verdict import (
+    Completion,
+    ErrorClass,
+    Outcome,
+    Recording,
+    StopKind,
+    Usage,
+    Verdict,
+)
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.chance import NO_LATENCY
 from aegish_dist.simulator.config import (

@@ -14,12 +14,11 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import CallError, ErrorClass, Item
+from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.verdict_rows import VerdictKey, error_row
+from aegish_dist.db.verdict_tables import VerdictKey, error_row
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.evaluate import Evaluated

@@ -13,7 +13,6 @@ from typing import TypeVar
 import pytest
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.snapshot import VerdictSet
@@ -26,7 +25,16 @@ from aegish_dist.core.tally import (
     TokenTotals,
     find,
 )
-from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
+from aegish_dist.core.verdict import (
+    Completion,
+    ErrorClass,
+    Item,
+    Outcome,
+    StopKind,
+    Timing,
+    Usage,
+    Verdict,
+)
 from aegish_dist.db.counting import PARTS, count_models, joint_identity
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.core.completion import Completion, StopKind
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.core.verdict import Completion, ErrorClass, Outcome, StopKind, Verdict
 from aegish_dist.db import verdict_reader
 from aegish_dist.db.engine import transaction
 from aegish_dist.pipeline.aggregate import aggregate

@@ -7,10 +7,9 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Outcome, Timing, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.report.verdicts import TEXT_CHARS
 from tests.integration.command_line import CommandLine

@@ -10,12 +10,19 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
-from aegish_dist.db.verdict_rows import VerdictKey
-from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
+from aegish_dist.core.verdict import (
+    CallError,
+    Completion,
+    ErrorClass,
+    Outcome,
+    Recording,
+    StopKind,
+    Timing,
+    Usage,
+    Verdict,
+)
+from aegish_dist.db.verdict_tables import CallErrorRow, VerdictKey, VerdictRow
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.stored_runs import (
     ALLOWED,

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aegish_dist.core.parsing import outcome_of, parse
-from aegish_dist.core.recording import Recording
+from aegish_dist.core.verdict import Recording
 from aegish_dist.core.verdict_record import STORED, VerdictRecord, columns_of, verdict_of
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json

@@ -12,10 +12,10 @@ from decimal import Decimal
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import BatchTotals
-from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, cost_usd
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.run import Run
+from aegish_dist.core.verdict import Usage
 from aegish_dist.db.batches import batch_totals, lock_run, usage_of_answers
 from aegish_dist.db.progress import costs_of, model_progress
 from aegish_dist.db.runs import load_run

@@ -35,12 +35,11 @@ from aegish_dist.core.batches import (
     ResultReader,
     may_exist,
 )
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.cost import cost_usd
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.run import Held
-from aegish_dist.core.verdict import CallError, ErrorClass, Item, Outcome, Verdict
+from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item, Outcome, Verdict
 from aegish_dist.db.batches import (
     FAILED_AS_A_WHOLE,
     GONE,
@@ -57,7 +56,7 @@ from aegish_dist.db.batches import (
     write,
 )
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.db.verdicts import has_answers, insert_verdicts
 from aegish_dist.errors import (
     AegishError,

@@ -10,7 +10,7 @@ import aiohttp
 from yarl import URL
 
 from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
-from aegish_dist.core.completion import Completion
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.contract import BatchClient

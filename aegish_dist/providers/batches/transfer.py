@@ -18,9 +18,8 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from aegish_dist.core.batches import BatchRequest, BatchResult
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import Completion, ErrorClass
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import Codec, RequestTemplate

@@ -4,7 +4,7 @@ Foreign text comes out printable, on one line and without keys.
 """
 
 from aegish_dist.core.batches import BatchState, BatchTotals
-from aegish_dist.core.printable import printable
+from aegish_dist.core.printable import counted, printable
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import (
     Blocked,
@@ -14,7 +14,6 @@ from aegish_dist.core.status import (
     State,
     Waiting,
 )
-from aegish_dist.core.words import counted
 from aegish_dist.report.numbers import format_usd
 
 MINUTE_S = 60

@@ -17,9 +17,14 @@ from aegish_dist.report.numbers import (
     format_difference_interval,
     format_p,
 )
-from aegish_dist.report.page.bars import BarScale, interval_bar
-from aegish_dist.report.page.packing import as_json
-from aegish_dist.report.page.tables import CellStyle, TableStyle, table_section
+from aegish_dist.report.page.grid import as_json
+from aegish_dist.report.page.tables import (
+    BarScale,
+    CellStyle,
+    TableStyle,
+    interval_bar,
+    table_section,
+)
 from aegish_dist.report.quality import HEADLINES
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.paired_test import LEVEL

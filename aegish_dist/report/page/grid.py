@@ -14,13 +14,247 @@ or why it cannot), and `#grid-view`, which the script fills:
   `#grid-close`.
 
 The address of a view is `#commands?missed=all&q=tar&open=SAMPLE_ID`.
+
+Data of the page: JSON in ASCII, compressed, as text that HTML takes as it stands.
+
+The same values give the same bytes. zlib works without the interpreter's lock, so parts are packed
+side by side.
+
+The texts of the grid, packed in blobs of some commands each.
+
+A page unpacks a blob when one of its commands is opened.
+
+Within a blob verdicts are command-major: `(command * models + model) * epochs + epoch`, all
+0-based. Columns hold places in the blob's list of texts.
+
+The verdicts of the grid as columns of integers, dictionary-coded.
+
+Verdicts are model-major: that of model `m`, command `c` and epoch `e` (0-based) stands at
+`(m * commands + c) * epochs + e` of each column, and is `UNKNOWN` where there is none.
 """
 
-from collections.abc import Iterator, Sequence
+import base64
+import json
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from aegish_dist.report.page.markup import text
-from aegish_dist.report.page.packing import data_element
+import msgspec
+
+from aegish_dist.core.printable import printable, printable_lines
+from aegish_dist.core.sample import Target
+from aegish_dist.core.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
+from aegish_dist.report.page.tables import text
+
+GZIP = 31
+"""zlib's window and format for gzip, whose header then holds no time."""
+LEVEL = 6
+
+_JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+
+
+def as_json(value: object) -> str:
+    """Return a value as JSON in ASCII, in which half a surrogate pair is an escape too."""
+    return _JSON.encode(value)
+
+
+def numbers_as_json(numbers: Sequence[int]) -> str:
+    """Return whole numbers as JSON, at a tenth of the time of `as_json`."""
+    return msgspec.json.encode(numbers).decode()
+
+
+def packed(parts: Iterable[str]) -> bytes:
+    """Return ASCII text, compressed part by part."""
+    pack = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
+    return b"".join([*(pack.compress(part.encode("ascii")) for part in parts), pack.flush()])
+
+
+def data_element(name: str, content: bytes) -> str:
+    """Return an element that no browser runs or shows, with content in base64."""
+    return f'<script type="text/plain" id="{name}">{base64.b64encode(content).decode()}</script>\n'
+
+
+@dataclass(frozen=True, slots=True)
+class GridShape:
+    """How many there are of what."""
+
+    models: int
+    epochs: int
+    commands_per_blob: int
+
+
+def pack_texts(part: GridPart, shape: GridShape) -> list[bytes]:
+    """Return the texts of a part, so many commands in each blob.
+
+    Returns:
+        No blob where no texts were asked for.
+    """
+    if not part.texts:
+        return []
+    cells = [
+        (command * shape.models + model) * shape.epochs + epoch - 1
+        for model, command, epoch in zip(part.model, part.command, part.epoch, strict=True)
+    ]
+    size = shape.models * shape.epochs * shape.commands_per_blob
+    blobs: list[list[tuple[int, int]]] = [
+        [] for _ in range(-(-len(part.commands) // shape.commands_per_blob))
+    ]
+    for cell, verdict in sorted(zip(cells, range(len(cells)), strict=True)):
+        blobs[cell // size].append((cell % size, verdict))
+    return [packed([as_json(_blob(part, places))]) for places in blobs]
+
+
+class _Texts:
+    """Gives each text of a blob a place."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    def places(self, texts: Iterable[str | None]) -> list[int]:
+        known = self._places
+        return [UNKNOWN if text is None else known.setdefault(text, len(known)) for text in texts]
+
+    def shown(self) -> list[str]:
+        return [printable_lines(text) for text in self._places]
+
+
+def _blob(part: GridPart, places: Sequence[tuple[int, int]]) -> dict[str, object]:
+    texts = _Texts()
+    cell_of = {verdict: cell for cell, verdict in places}
+    columns = {
+        name: texts.places([part.texts[name][verdict] for _, verdict in places]) for name in TEXTS
+    }
+    return {
+        "at": [cell for cell, _ in places],
+        **columns,
+        "lengths": {
+            str(cell): part.lengths[verdict] for cell, verdict in places if verdict in part.lengths
+        },
+        "attempts": list(_attempts(part, cell_of, texts)),
+        "texts": texts.shown(),
+    }
+
+
+def _attempts(
+    part: GridPart, cell_of: dict[int, int], texts: _Texts
+) -> Iterator[list[int | float | str | None]]:
+    for each in part.attempts:
+        if each.verdict in cell_of:
+            yield [
+                cell_of[each.verdict], each.attempt, each.error_class, each.status,
+                each.retry_after_s, *texts.places([each.message]), each.at_s,
+            ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPart:
+    """A part of the grid in its own columns."""
+
+    commands: Mapping[str, Sequence[str | int]]
+    """Of each command what is known of it."""
+    numbers: "Mapping[str, array[int]]"
+    texts: Sequence[bytes]
+    """Blobs of texts; empty where none were asked for."""
+
+    @property
+    def size(self) -> int:
+        """How many commands there are."""
+        return len(self.commands["id"])
+
+
+def pack_part(part: GridPart, shape: GridShape) -> PackedPart:
+    """Return a part of the grid as columns, its texts packed."""
+    count = len(part.commands)
+    cells = [
+        (model * count + command) * shape.epochs + epoch - 1
+        for model, command, epoch in zip(part.model, part.command, part.epoch, strict=True)
+    ]
+    size = shape.models * count * shape.epochs
+    return PackedPart(
+        {
+            "id": [each.sample_id for each in part.commands],
+            "text": [printable_lines(each.command) for each in part.commands],
+            "dataset": [printable(each.dataset) for each in part.commands],
+            "target": [each.target.value for each in part.commands],
+            "category": [printable(each.category or "") for each in part.commands],
+            "cluster": [printable(each.cluster or "") for each in part.commands],
+            "excluded": [int(each.excluded) for each in part.commands],
+        },
+        {name: _placed(cells, part.numbers.get(name, ()), size) for name in NUMBERS},
+        pack_texts(part, shape),
+    )
+
+
+def _placed(cells: Sequence[int], values: Iterable[int], size: int) -> "array[int]":
+    column = array("q", [UNKNOWN]) * size
+    for cell, value in zip(cells, values, strict=False):
+        column[cell] = value
+    return column
+
+
+def pack_columns(
+    parts: Sequence[PackedPart], shape: GridShape, facts: Mapping[str, object]
+) -> bytes:
+    """Return all columns of a grid, compressed.
+
+    Args:
+        parts: In the order of their commands.
+        facts: What else the page has to know of the grid, in JSON types.
+    """
+    return packed(_document(parts, shape, facts))
+
+
+def _document(
+    parts: Sequence[PackedPart], shape: GridShape, facts: Mapping[str, object]
+) -> Iterator[str]:
+    times = chain.from_iterable(part.numbers["created_s"] for part in parts)
+    since = min((each for each in times if each != UNKNOWN), default=0)
+    yield as_json({**facts, "epochs": shape.epochs, "since": since, **_commands(parts, shape)})[:-1]
+    yield ',"cells":{'
+    for number, name in enumerate(NUMBERS):
+        column = list(chain.from_iterable(_slices(parts, shape, name)))
+        if name == "created_s":
+            column = [each - since if each != UNKNOWN else each for each in column]
+        yield f'{"," if number else ""}"{name}":{numbers_as_json(column)}'
+    yield "}}"
+
+
+def _slices(parts: Iterable[PackedPart], shape: GridShape, name: str) -> Iterator["array[int]"]:
+    """Yield the pieces of a column, model by model."""
+    for model in range(shape.models):
+        for part in parts:
+            width = part.size * shape.epochs
+            yield part.numbers[name][model * width : (model + 1) * width]
+
+
+def _commands(parts: Sequence[PackedPart], shape: GridShape) -> dict[str, object]:
+    """Return the columns of commands; names that repeat as places in a list of them."""
+    whole = {
+        name: [value for part in parts for value in part.commands[name]]
+        for name in ("id", "text", "dataset", "target", "category", "cluster", "excluded")
+    }
+    coded: dict[str, object] = {name: whole[name] for name in ("id", "text", "excluded")}
+    coded["malicious"] = [int(target == Target.MALICIOUS) for target in whole["target"]]
+    names: dict[str, object] = {}
+    for kind in ("dataset", "category", "cluster"):
+        known = sorted({str(name) for name in whole[kind]} - {""})
+        places = {name: place for place, name in enumerate(known)} | {"": UNKNOWN}
+        names[kind] = known
+        coded[kind] = [places[str(name)] for name in whole[kind]]
+    return {"names": names, "commands": coded, "blobs": _first_commands(parts, shape)}
+
+
+def _first_commands(parts: Sequence[PackedPart], shape: GridShape) -> list[int]:
+    """Return the first command of each blob of texts; only the last one of a part may have less."""
+    found: list[int] = []
+    first = 0
+    for part in parts:
+        found += [first + shape.commands_per_blob * number for number in range(len(part.texts))]
+        first += part.size
+    return found
+
 
 _SECTION = """<section id="commands">
 <h2>Commands</h2>

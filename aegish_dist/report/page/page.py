@@ -1,17 +1,205 @@
-"""The page: its head, its navigation, its sections in order."""
+"""The page: its head, its navigation, its sections in order.
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+The style sheet and the script of the page, each of several files, and the policy for them.
 
-from aegish_dist.report.charts import page_charts
+Charts as figures beside the tables that they belong to.
+
+A chart is an image, not a part of the document: drawn inline, the charts of twenty models have more
+elements than all the rest of the page. Within an image the policy of the page does not apply, and
+its own style sheet follows light and dark screens; paper is light.
+
+The texts behind the numbers: the prompt, and the commands that make the report once more.
+
+Each section of the page, drawn in the way of its content.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from importlib.util import find_spec
+
+from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.report.charts import DrawnChart, page_charts
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Fact, ranked_entries
-from aegish_dist.report.page.assets import content_security_policy, script, style_sheet
-from aegish_dist.report.page.drawn import DrawnReport
-from aegish_dist.report.page.figures import figures, missing_charts
+from aegish_dist.report.layout import Fact, RankedModel, Section, ranked_entries
+from aegish_dist.report.page.differences import TITLE as DIFFERENCES
+from aegish_dist.report.page.differences import differences_section
 from aegish_dist.report.page.grid import Grid, grid_section
-from aegish_dist.report.page.markup import breakable, text
+from aegish_dist.report.page.tables import (
+    anchor,
+    bars_note,
+    breakable,
+    heat_key,
+    heat_style,
+    leaderboard_style,
+    lines,
+    table_section,
+    text,
+    with_intervals,
+)
+from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import ON_THE_PAGE, build_report, named_sections, summary, warnings
+
+_STYLES = ("style.css", "tables.css", "grid.css")
+_SCRIPTS = (
+    *("dom.js", "tables.js", "differences.js", "sections.js"),
+    *("grid_data.js", "grid_query.js", "grid_filters.js", "grid.js"),
+    *("detail_verdict.js", "detail.js", "grid_route.js"),
+)
+"""In this order: a file uses what those before it define."""
+
+
+def style_sheet() -> str:
+    """Return the content of the `<style>` element."""
+    return _joined(_STYLES)
+
+
+def script() -> str:
+    """Return the content of the `<script>` element that runs."""
+    return _joined(_SCRIPTS)
+
+
+def content_security_policy() -> str:
+    """Return the policy of a page with this style sheet and this script, and nothing else."""
+    return (
+        f"default-src 'none'; style-src {_source(style_sheet())}; script-src {_source(script())}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    folder = files(__package__) / "assets"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+def _source(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+_SECTIONS: Mapping[str, str] = {
+    "score-by-cost": "cost",
+    "score-by-latency": "latency",
+    "latency-split": "latency",
+    "reliability": "calibration",
+    "error-timeline": "failures",
+}
+"""The section of each chart; others stand with the leaderboard."""
+MISSING = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
+
+
+def figures(charts: Sequence[DrawnChart], sections: Sequence[str]) -> dict[str, str]:
+    """Return the figures as HTML, by the name of the section that they belong to.
+
+    Args:
+        charts: In the order of the page.
+        sections: Names of the sections that the page has, at least one; a chart whose own section
+            is missing stands with the first.
+    """
+    found: dict[str, str] = {}
+    for chart in charts:
+        wanted = _SECTIONS.get(chart.name, "")
+        name = wanted if wanted in sections else sections[0]
+        found[name] = found.get(name, "") + figure(chart)
+    return found
+
+
+def figure(chart: DrawnChart) -> str:
+    """Return a chart as a figure, with its finding for those who do not see it."""
+    image = base64.b64encode(_themed(chart.svg).encode()).decode()
+    title = text(chart.title)
+    return (
+        f'<figure id="chart-{text(chart.name)}">\n<h3>{title}</h3>\n'
+        f'<div class="drawing" role="region" aria-label="{title}" tabindex="0">'
+        f'<img role="img" alt="{text(chart.description)}" '
+        f'src="data:image/svg+xml;base64,{image}"></div>\n'
+        f"<figcaption>{text(chart.caption)}</figcaption>\n</figure>\n"
+    )
+
+
+def missing_charts(charts: Sequence[DrawnChart]) -> str:
+    """Return a line that says how to have charts; empty where they could be drawn."""
+    if charts or find_spec("vl_convert") is not None:
+        return ""
+    return f'<p class="about">{text(MISSING)}</p>\n'
+
+
+def _themed(svg: str) -> str:
+    """Give a drawing the colours of charts for light and dark screens."""
+    style = (files(__package__) / "assets" / "charts.css").read_text(encoding="utf-8")
+    head, end, rest = svg.partition(">")
+    return f"{head}{end}<style>{style}</style>{rest}"
+
+
+def without_commands(section: Section, data: ReportData) -> Section:
+    """Return the section on versions without the commands, which the page shows one by one."""
+    shown = {f"{purpose}: {command}" for purpose, command in reproduction(data)}
+    return replace(section, remarks=tuple(each for each in section.remarks if each not in shown))
+
+
+def with_commands(data: ReportData) -> str:
+    """Return the commands, each in a box that can be copied, and the prompt, folded."""
+    return "".join((*_prompt(data), *_commands(data)))
+
+
+def _commands(data: ReportData) -> Iterator[str]:
+    yield '<h3 id="reproduce">Make it once more</h3>\n'
+    for purpose, command in reproduction(data):
+        yield f'<p class="about">{text(purpose)}:</p>\n'
+        yield f'<pre class="copied" tabindex="0">{text(command)}</pre>\n'
+
+
+def _prompt(data: ReportData) -> Iterator[str]:
+    prompt = data.run.prompt
+    if prompt is None:
+        return
+    name = f"Prompt {prompt.name}, fingerprint {prompt.fingerprint}"
+    yield f"<details>\n<summary>{text(name)}</summary>\n"
+    for title, content in (
+        ("System text", prompt.system),
+        ("Text for each command", prompt.template),
+    ):
+        yield f"<h3>{title}</h3>\n<pre>{lines(mask_key_shapes(content))}</pre>\n"
+    yield "</details>\n"
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnReport:
+    """A report on its way to the page."""
+
+    data: ReportData
+    entries: Sequence[RankedModel]
+    """Its models, best first."""
+    charts: Sequence[DrawnChart]
+    """Its charts, in order."""
+
+    def anchor(self, name: str, section: Section) -> str:
+        """Return the id of a section."""
+        return anchor(DIFFERENCES if name == "differences" else section.title)
+
+    def section(self, name: str, section: Section, below: str) -> str:
+        """Return a section as HTML."""
+        match name:
+            case "leaderboard":
+                style = leaderboard_style(section, self.entries, self.data.targets)
+                note = f"<p>{bars_note(self.entries)}</p>\n"
+                return table_section(section, style, above=note, below=below)
+            case "categories":
+                style = heat_style(section, self.entries)
+                shown = with_intervals(section, self.entries)
+                return table_section(shown, style, above=heat_key(), below=below)
+            case "differences" if self.data.comparison is not None:
+                # The report has the differences from one model, the page those of all pairs.
+                order = [entry.model for entry in self.entries]
+                return differences_section(self.data.comparison, order, below)
+            case "provenance" if section.title == "Provenance":
+                shown = without_commands(section, self.data)
+                return table_section(shown, below=with_commands(self.data) + below)
+            case _:
+                return table_section(section, below=below)
+
 
 _HEAD = """<!doctype html>
 <html lang="en">

@@ -1,11 +1,62 @@
-"""Sections as HTML tables. Narrow screens show a row as a card."""
+"""Sections as HTML tables. Narrow screens show a row as a card.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, repeat
+Text and names as HTML. Everything foreign on the page passes through here.
 
-from aegish_dist.report.layout import Section, TableCell
-from aegish_dist.report.page.markup import anchor, breakable, breakable_where_long, text
+Intervals as small drawings, all on one scale.
+
+Detection by category as a heat map: value and interval as text, the value as a shade too.
+
+The leaderboard of the page: values over bars on one scale, tie groups, PASS and FAIL.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from itertools import chain, pairwise, repeat
+
+from aegish_dist.core.opinion import Targets
+from aegish_dist.core.printable import printable, printable_lines
+from aegish_dist.report.layout import RankedModel, Section, TableCell, category_names
+from aegish_dist.report.numbers import format_interval
+from aegish_dist.report.quality import HEADLINES
+from aegish_dist.statistics.rates import Estimate
+
+_WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
+_WIDE = 24
+"""Characters that a name may have without a place to break."""
+_NOT_IN_ANCHORS = re.compile(r"[^a-z0-9]+")
+
+
+def text(content: str) -> str:
+    """Return text that HTML shows as it stands, in elements and in quoted attributes."""
+    return escape(printable(content))
+
+
+def lines(content: str) -> str:
+    """Return a text of several lines likewise, for elements that keep line breaks."""
+    return escape(printable_lines(content))
+
+
+def breakable(name: str) -> str:
+    """Return a name as HTML, with places where a long id may break between its words."""
+    return "<wbr>".join(map(text, _WORDS.findall(name)))
+
+
+def breakable_where_long(name: str) -> str:
+    """Return a name as HTML, with places to break only where it would be wide without them."""
+    parts = [""]
+    for word in _WORDS.findall(name):
+        if len(parts[-1].rpartition("-")[2]) + len(word.partition("-")[0]) > _WIDE:
+            parts.append("")
+        parts[-1] += word
+    return "<wbr>".join(text(part) for part in parts if part)
+
+
+def anchor(title: str) -> str:
+    """Return the id of a section with one of our titles: `Failed calls` is `failed-calls`."""
+    return _NOT_IN_ANCHORS.sub("-", title.lower()).strip("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +180,162 @@ def _cell(cell: TableCell) -> str:
 
 def _small(cell: TableCell) -> str:
     return f"<small>{text(cell.detail)}</small>" if cell.detail else ""
+
+
+_WIDTH = 200
+_HEIGHT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class BarScale:
+    """The values at the ends of every bar of a table."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> str:
+        """Return where a value lies in a drawing; values beyond an end lie at it."""
+        share = (value - self.low) / (self.high - self.low)
+        return f"{_WIDTH * min(max(share, 0), 1):.1f}"
+
+
+def rate_scale(estimates: Iterable[Estimate]) -> BarScale:
+    """Return a scale for rates that ends at 1 and begins at a tenth below every interval."""
+    lows = [low for each in estimates for low in (each.ci_low, each.value) if low is not None]
+    return BarScale(min(int(10 * min(lows, default=0)), 9) / 10, 1)
+
+
+def interval_bar(scale: BarScale, estimate: Estimate, aim: float | None = None) -> str:
+    """Return an estimate with its interval as SVG; nothing where it is undefined.
+
+    The text beside it says the same: it is hidden from screen readers.
+
+    Args:
+        aim: A value marked by a line across, such as a target.
+    """
+    if estimate.value is None:
+        return ""
+    middle = _HEIGHT // 2
+    parts = []
+    if aim is not None:
+        parts.append(f'<path class="aim" d="M{scale.place(aim)} 0V{_HEIGHT}"/>')
+    if estimate.ci_low is not None and estimate.ci_high is not None:
+        low, high = scale.place(estimate.ci_low), scale.place(estimate.ci_high)
+        parts.append(f'<path d="M{low} 3V9M{low} {middle}H{high}M{high} 3V9"/>')
+    parts.append(f'<path class="dot" d="M{scale.place(estimate.value)} {middle}h0"/>')
+    return (
+        f'<svg class="bar" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" '
+        f'aria-hidden="true">{"".join(parts)}</svg>'
+    )
+
+
+_BOUNDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Of a shade to the next; the darkest is below the first."""
+WIDE = 0.2
+"""Width of an interval from which on a value is marked as uncertain."""
+
+
+def heat_style(section: Section, entries: Sequence[RankedModel]) -> TableStyle:
+    """Return the shades of the cells of categories, the last columns of the section."""
+    names = category_names(entries)
+    before = len(section.columns) - len(names)
+    cells = {
+        (row, before + column): CellStyle(_shade(entry.category(name)))
+        for row, entry in enumerate(entries)
+        for column, name in enumerate(names)
+    }
+    return TableStyle(classes="heat", cells=cells, filterable=True, foremost=True)
+
+
+def with_intervals(section: Section, entries: Sequence[RankedModel]) -> Section:
+    """Return the section with the interval of each category below its value."""
+    names = category_names(entries)
+    before = len(section.columns) - len(names)
+    rows = tuple(
+        (
+            *row[:before],
+            *(
+                _heat_map_cell(old, entry.category(n))
+                for old, n in zip(row[before:], names, strict=True)
+            ),
+        )
+        for row, entry in zip(section.rows, entries, strict=True)
+    )
+    return replace(section, rows=rows)
+
+
+def heat_key() -> str:
+    """Return the key of the shades as a list."""
+    percent = [f"{100 * bound:g}" for bound in _BOUNDS]
+    ranges = [f"below {percent[0]}", *map(" to ".join, pairwise(percent))]
+    ranges.append(f"{percent[-1]} and more")
+    shades = "".join(
+        f'<li class="h{len(_BOUNDS) - place}">{words}</li>' for place, words in enumerate(ranges)
+    )
+    wide = f"hatched: interval of {100 * WIDE:.0f} points and more"
+    return f'<ul class="key-of-heat">{shades}<li class="wide">{text(wide)}</li></ul>\n'
+
+
+def _shade(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return ""
+    shade = f"h{len(_BOUNDS) - bisect_right(_BOUNDS, estimate.value)}"
+    if estimate.ci_low is None or estimate.ci_high is None:
+        return shade
+    return f"{shade} wide" if estimate.ci_high - estimate.ci_low >= WIDE else shade
+
+
+def _heat_map_cell(cell: TableCell, estimate: Estimate) -> TableCell:
+    if estimate.ci_low is None:
+        return cell
+    interval = format_interval(estimate.ci_low, estimate.ci_high)
+    return replace(cell, detail=f"{interval} {cell.detail}".rstrip())
+
+
+_FIRST = 2
+"""The column of the first of the headline metrics; before it stand place and model."""
+
+
+def leaderboard_style(
+    section: Section, entries: Sequence[RankedModel], targets: Targets
+) -> TableStyle:
+    """Return what the table of the leaderboard has besides its text.
+
+    Args:
+        entries: The models, best first.
+    """
+    scale = rate_scale(entry.metric(name) for entry in entries for name in HEADLINES)
+    cells = {
+        (row, _FIRST + column): CellStyle(
+            "score", interval_bar(scale, entry.metric(name), targets.least.get(name))
+        )
+        for row, entry in enumerate(entries)
+        for column, name in enumerate(HEADLINES)
+    }
+    return TableStyle(
+        classes="board",
+        rows=dict(enumerate(_groups(entries))),
+        cells=cells,
+        filterable=True,
+        foremost=True,
+    )
+
+
+def bars_note(entries: Sequence[RankedModel]) -> str:
+    """Say how the bars of the leaderboard are read."""
+    scale = rate_scale(entry.metric(name) for entry in entries for name in HEADLINES)
+    return (
+        f"Bars: 95% interval with the value as a dot, from {100 * scale.low:.0f} to "
+        f"{100 * scale.high:.0f} %; the dashed line is the target. Models with a coloured edge and "
+        "the same place, such as 1=, are tied."
+    )
+
+
+def _groups(entries: Sequence[RankedModel]) -> Iterator[str]:
+    """Yield the classes of the rows: the first of each group, and those of groups of several."""
+    before = ""
+    for entry in entries:
+        tied = "tied" if entry.place.endswith("=") else ""
+        first = "" if tied and entry.place == before else "first"
+        yield f"{first} {tied}".strip()
+        before = entry.place

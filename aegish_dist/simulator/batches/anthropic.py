@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aegish_dist.core.batches import Unanswered
-from aegish_dist.core.completion import Completion
+from aegish_dist.core.verdict import Completion
 from aegish_dist.simulator import anthropic as live
 from aegish_dist.simulator.batches.lifecycle import (
     BatchPhase,

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from aegish_dist.core.batches import Unanswered
-from aegish_dist.core.completion import Completion
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import Completion, ErrorClass
 from aegish_dist.simulator import google as live
 from aegish_dist.simulator.batches.lifecycle import (
     BatchPhase,

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.batches import Unanswered
-from aegish_dist.core.completion import Completion
+from aegish_dist.core.verdict import Completion
 from aegish_dist.simulator import openai as live
 from aegish_dist.simulator.batches.lifecycle import (
     BatchPhase,

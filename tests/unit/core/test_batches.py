@@ -17,8 +17,7 @@ from aegish_dist.core.batches import (
     may_exist,
     next_batch,
 )
-from aegish_dist.core.completion import Completion
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import Completion, ErrorClass
 from aegish_dist.errors import ProviderError
 
 TOKEN = "0123456789abcdef"

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, Rate, cost_usd
 from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.verdict import Usage
 from aegish_dist.core.wire import WireFormat
 
 PLAIN = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)))

@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from aegish_dist.core.completion import Completion, StopKind
 from aegish_dist.core.parsing import PARSER_VERSION, judge, outcome_of, parse
-from aegish_dist.core.verdict import Outcome, ParsedCompletion
+from aegish_dist.core.verdict import Completion, Outcome, ParsedCompletion, StopKind
 
 ALLOW, WARN, BLOCK = Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK
 PLAIN = '{"action": "block", "reason": "reads /etc/shadow", "confidence": 0.9}'

@@ -2,12 +2,11 @@
 
 import pytest
 
-from aegish_dist.core.completion import StopKind
 from aegish_dist.core.opinion import AEGISH_TARGETS
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Label, ScoringRule, rule_named
 from aegish_dist.core.tally import Cell, Finding, ModelTally, find
-from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.verdict import ErrorClass, Outcome, StopKind
 from aegish_dist.errors import OpinionError
 from aegish_dist.statistics.metrics import measure
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.inspect import StrType
 
-from aegish_dist.core.completion import Completion
+from aegish_dist.core.verdict import Completion
 from aegish_dist.core.verdict_record import FIELDS, RecordField
 
 FROM_PROVIDERS = [

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from aegish_dist.core.completion import Usage
 from aegish_dist.core.cost import Price, Rate, cost_usd
+from aegish_dist.core.verdict import Usage
 from aegish_dist.models import Catalog
 from aegish_dist.models.prices import list_price
 

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.pipeline.caller import UsageEstimator
 from aegish_dist.ratelimit.run_queue import Budget, ExpectedUsage
 

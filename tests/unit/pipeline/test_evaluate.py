@@ -11,12 +11,11 @@ from types import NoneType
 import pytest
 
 from aegish_dist.core import failures
-from aegish_dist.core.completion import Completion, Usage
 from aegish_dist.core.cost import Price, Rate
 from aegish_dist.core.parsing import PARSER_VERSION
 from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.verdict import ErrorClass, Item, Outcome, Timing, Verdict
-from aegish_dist.db.verdict_rows import VerdictKey
+from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Timing, Usage, Verdict
+from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import (
     ConfigError,

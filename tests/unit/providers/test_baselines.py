@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.completion import StopKind, Usage
+from aegish_dist.core.verdict import StopKind, Usage
 from aegish_dist.errors import CatalogError
 from aegish_dist.providers.baseline import baseline
 from tests.defined import defined

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from multidict import CIMultiDict
 
-from aegish_dist.core.completion import StopKind
 from aegish_dist.core.limits import RateHint
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import ErrorClass, StopKind
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.failures import rate_hint, settle
 

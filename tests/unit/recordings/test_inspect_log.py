@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing
+from aegish_dist.core.verdict import (
+    CallError,
+    Completion,
+    ErrorClass,
+    Outcome,
+    Recording,
+    StopKind,
+    Timing,
+    Usage,
+)
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings import inspect_archive, read_recordings
 

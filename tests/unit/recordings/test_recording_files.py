@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.completion import Completion
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.verdict import Completion, Recording
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import DatasetError, OutputError, StoreError
 from aegish_dist.pipeline.export_verdicts import export_file

@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.parsing import PARSER_VERSION
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.core.verdict import (
+    CallError,
+    Completion,
+    ErrorClass,
+    Outcome,
+    Recording,
+    StopKind,
+    Timing,
+    Usage,
+    Verdict,
+)
 from aegish_dist.errors import DatasetError
 from aegish_dist.recordings import read_recordings, verdict_lines
 from tests.recorded import written

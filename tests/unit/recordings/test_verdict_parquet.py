@@ -12,11 +12,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
 from aegish_dist.core.parsing import PARSER_VERSION
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.core.verdict import (
+    CallError,
+    Completion,
+    ErrorClass,
+    Outcome,
+    Recording,
+    StopKind,
+    Timing,
+    Usage,
+    Verdict,
+)
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.pipeline.export_verdicts import export_file

@@ -2,10 +2,16 @@
 
 import json
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.recording import Recording
 from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.core.verdict import (
+    Completion,
+    ErrorClass,
+    Outcome,
+    Recording,
+    StopKind,
+    Usage,
+    Verdict,
+)
 from aegish_dist.simulator.behaviour import Replay, Response, SimulatedModel
 from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import Fault, FaultPlan, ModelConfig, RateLimit, SimulatorConfig

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from aegish_dist.core.completion import Usage
+from aegish_dist.core.verdict import Usage
 from aegish_dist.simulator.bill import Bill, Tariff
 
 TARIFF = Tariff(input=Decimal(2), output=Decimal(8), cached_input=Decimal("0.5"))

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.completion import Completion, StopKind, Usage
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
 from aegish_dist.simulator import anthropic, google, openai
 from aegish_dist.simulator.dialect import (
     Allowance,

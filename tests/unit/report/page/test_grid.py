@@ -9,9 +9,7 @@ from typing import Any
 
 from aegish_dist.core.sample import Target
 from aegish_dist.core.verdict_query import NUMBERS, TEXTS, GridAttempt, GridCommand, GridPart
-from aegish_dist.report.page.grid import Grid, grid_section
-from aegish_dist.report.page.verdict_columns import pack_columns, pack_part
-from aegish_dist.report.page.verdict_texts import GridShape
+from aegish_dist.report.page.grid import Grid, GridShape, grid_section, pack_columns, pack_part
 
 HOSTILE = "</script><!-- \ud800 \x00 \u202e \x1b[31m"
 SHOWN = r"</script><!-- \ud800 \x00 \u202e \x1b[31m"

@@ -1,15 +1,24 @@
-"""Reports as a page."""
+"""Reports as a page.
+
+Charts as figures of the page.
+
+The prompt and the commands of the page.
+"""
 
 import base64
 import hashlib
 import re
+from dataclasses import replace
 
 import pytest
 
 from aegish_dist.core.printable import printable
+from aegish_dist.core.prompt import Prompt
+from aegish_dist.report.charts import DrawnChart
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.page import render_page
-from aegish_dist.report.page.assets import script
+from aegish_dist.report.page.page import figure, figures, script
+from aegish_dist.report.provenance import reproduction
 from tests.unit.report.page.page_reader import Page
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model
 
@@ -137,3 +146,56 @@ def test_every_link_of_the_navigation_has_its_target(tables: Page) -> None:
 def test_the_same_report_gives_the_same_bytes() -> None:
     """Nothing in the page depends on when or where it is written."""
     assert render_html(a_report()) == render_html(a_report())
+
+
+def a_chart(name: str, words: str = "words") -> DrawnChart:
+    """Return a chart with a drawing of one line."""
+    return DrawnChart(name, f"Title {name}", words, words, '<svg width="9"><path d="M0 0"/></svg>')
+
+
+def test_a_chart_is_an_image_with_its_finding_in_words() -> None:
+    """The drawing is inert, has the colours of dark screens, and hostile text stays text."""
+    page = Page(figure(a_chart("score-by-cost", HOSTILE)))
+    assert page.open == []
+    assert page.tags == {"figure", "h3", "div", "img", "figcaption"}
+    (image,) = page.all("img")
+    kind, _, content = str(image["src"]).partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    drawing = base64.b64decode(content).decode()
+    assert drawing.startswith('<svg width="9"><style>')
+    assert drawing.endswith('</style><path d="M0 0"/></svg>')
+    assert "\u202e" not in str(image["alt"])
+
+
+def test_a_chart_stands_with_the_table_of_its_numbers() -> None:
+    """By its name; where the page has no such section it stands with the first one."""
+    names = ("score-by-cost", "latency-split", "reliability", "error-timeline", "score-by-price")
+    found = figures([a_chart(name) for name in names], ["leaderboard", "cost", "latency"])
+    assert {name: html.count("<figure") for name, html in found.items()} == {
+        "leaderboard": 3,
+        "cost": 1,
+        "latency": 1,
+    }
+    assert 'id="chart-latency-split"' in found["latency"]
+
+
+def test_each_command_stands_once_in_a_box() -> None:
+    """A command can be copied whole, and no list repeats it."""
+    data = a_report()
+    html = "".join(render_page(data))
+    boxes = re.findall(r'<pre class="copied" tabindex="0">(.*?)</pre>', html)
+    assert boxes == [command for _, command in reproduction(data)]
+    assert boxes[0] == "aegish-dist report --run-id 0a1b2c3d4 --snapshot 12"
+    assert html.count(boxes[0]) == 1
+
+
+def test_the_prompt_is_folded_and_whole() -> None:
+    """Its lines stay lines, its markup is text, and what has the shape of a key is masked."""
+    key = "sk-" + "a1B2" * 10
+    data = a_report()
+    prompt = Prompt("own", f"Line <b>one</b>\nline two {key}", "Judge {command}")
+    html = "".join(render_page(replace(data, run=replace(data.run, prompt=prompt))))
+    assert "<pre>Line &lt;b&gt;one&lt;/b&gt;\nline two " in html
+    assert "<pre>Judge {command}</pre>" in html
+    assert f"Prompt own, fingerprint {prompt.fingerprint}</summary>" in html
+    assert key not in html
