@@ -69,6 +69,19 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 
 
+MODULES = {
+    "extend": "submit",
+    "pause": "run_control",
+    "cancel": "run_control",
+    "resume": "run_control",
+    "retry": "run_control",
+    "models": "catalog",
+    "prompts": "catalog",
+    "scoring": "catalog",
+}
+"""Modules of commands that share one; every other command has a module of its name."""
+
+
 class LazyGroup(click.Group):
     """A group that imports the module of a command only when that command is called."""
 
@@ -82,7 +95,9 @@ class LazyGroup(click.Group):
             return None
         name = cmd_name.replace("-", "_")
         gc.disable()  # what is imported stays; looking for garbage in it takes a fifth of the time
-        command: click.Command = getattr(import_module(f"aegish_dist.cli.{name}"), name)
+        command: click.Command = getattr(
+            import_module(f"aegish_dist.cli.{MODULES.get(cmd_name, name)}"), name
+        )
         gc.freeze()
         gc.enable()
         return command

@@ -26,7 +26,7 @@ def models() -> None:
 
 @models.command("list")
 @as_json
-def list_(as_json: bool) -> None:
+def list_models(as_json: bool) -> None:
     """List the models of the catalog with their prices and keys.
 
     Any other model of a listed provider can be asked too: `openai/gpt-...`,
@@ -56,11 +56,11 @@ def list_(as_json: bool) -> None:
     )
 
 
-@models.command()
+@models.command("check")
 @click.argument("selection", nargs=-1, callback=comma_list)
 @as_each_call
 @as_json
-def check(selection: list[str], as_json: bool, **options: Any) -> int:
+def check_(selection: list[str], as_json: bool, **options: Any) -> int:
     """Ask each model about one harmless command.
 
     It is asked as a run with these options would ask: that finds a missing key, a wrong id or a

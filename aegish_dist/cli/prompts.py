@@ -12,17 +12,17 @@ def prompts() -> None:
 
 
 @prompts.command("list")
-def list_() -> None:
+def list_prompts() -> None:
     """List the bundled prompts with their fingerprints."""
     for name in bundled_prompts():
         prompt = load_prompt(name)
         say(f"{name:16} {prompt.fingerprint[:12]}  {prompt.template!r}")
 
 
-@prompts.command()
+@prompts.command("show")
 @click.argument("name", metavar="NAME|FILE")
 @click.option("--cot", is_flag=True, help="With the step-by-step instruction.")
-def show(name: str, cot: bool) -> None:
+def show_prompt(name: str, cot: bool) -> None:
     """Print a prompt as models get it."""
     prompt = load_prompt(name, cot=cot)
     say_lines(prompt.system.rstrip())

@@ -16,7 +16,7 @@ def scoring() -> None:
 
 @scoring.command("list")
 @as_json
-def list_(as_json: bool) -> None:
+def list_rules(as_json: bool) -> None:
     """List the rule sets of the package."""
     if as_json:
         say_json(
@@ -31,9 +31,9 @@ def list_(as_json: bool) -> None:
         say(f"{rule.name:16} v{rule.version}  {rule.fingerprint}  {rule.description}")
 
 
-@scoring.command()
+@scoring.command("show")
 @click.argument("name", metavar="NAME|FILE", type=Utf8())
-def show(name: str) -> None:
+def show_rule(name: str) -> None:
     """Print a rule set as a file to edit.
 
     Give the copy a name of its own, and pass it on with `--scoring FILE`. Of a file, what it

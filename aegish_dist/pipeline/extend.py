@@ -27,11 +27,10 @@ from aegish_dist.pipeline.extension import (
 )
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.preflight import check_before_calls
-from aegish_dist.pipeline.resume import probe_parked
 from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import run_status
-from aegish_dist.pipeline.submit import enqueue_missing, resumable
+from aegish_dist.pipeline.submit import enqueue_missing, probe_parked, resumable
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace

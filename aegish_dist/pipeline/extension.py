@@ -18,10 +18,8 @@ from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.models import RunEstimate, estimate
 from aegish_dist.pipeline.batch_prices import at_batch_price
 from aegish_dist.pipeline.datasets import choose_dataset
-from aegish_dist.pipeline.hold import require_not_held
-from aegish_dist.pipeline.plan import Request, Submission, cost_summary
-from aegish_dist.pipeline.resume import with_higher_caps
-from aegish_dist.pipeline.runs import load_submitted_run
+from aegish_dist.pipeline.plan import Request, Submission, cost_summary, with_higher_caps
+from aegish_dist.pipeline.runs import load_submitted_run, require_not_held
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace

@@ -18,7 +18,7 @@ from aegish_dist.core.status import RunStatus
 from aegish_dist.db.batches import hurry
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.held import hold
-from aegish_dist.errors import QueueError, StoreError
+from aegish_dist.errors import QueueError
 from aegish_dist.pipeline.batches.settle_here import at_providers, end_batches_here
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.runs import load_submitted_run
@@ -83,15 +83,6 @@ def settle_batches(workspace: Workspace, run: Run, reason: Held, observer: Obser
         observer.note(f"{what} did not end in time: {again} once more stores the answers")
     else:
         observer.note(f"workers cancel {what}, and store the answers, which are paid for")
-
-
-def require_not_held(run: Run) -> None:
-    """Refuse a run that workers would ask nothing of."""
-    if run.held is not None:
-        raise StoreError(
-            f"run {run.run_id} is {run.held}: `aegish-dist resume --run-id {run.run_id}`"
-            " goes on with it first"
-        )
 
 
 def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from aegish_dist.core.model import CallParameters, ModelSpec
@@ -197,3 +198,30 @@ def _if_cached(estimated: RunEstimate) -> str:
 
 def _unpriced(estimated: RunEstimate) -> str:
     return f" plus {', '.join(estimated.unpriced)} at unknown price" if estimated.unpriced else ""
+
+
+def with_higher_caps(
+    parameters: CallParameters, run_cap: Decimal | None, model_cap: Decimal | None
+) -> CallParameters:
+    """Return parameters with higher caps.
+
+    Raises:
+        ConfigError: They hold no such cap, or one that is as high.
+    """
+    return replace(
+        parameters,
+        max_cost_usd=_higher("--max-cost", parameters.max_cost_usd, run_cap),
+        max_cost_per_model_usd=_higher(
+            "--max-cost-per-model", parameters.max_cost_per_model_usd, model_cap
+        ),
+    )
+
+
+def _higher(option: str, cap: Decimal | None, wanted: Decimal | None) -> Decimal | None:
+    if wanted is None:
+        return cap
+    if cap is None:
+        raise ConfigError(f"the run was submitted without {option}: nothing holds it back")
+    if wanted <= cap:
+        raise ConfigError(f"the run's {option} is ${cap:f} already: name a higher one")
+    return wanted

@@ -6,14 +6,13 @@ Celery takes 0.1 s to import: what needs it does so itself.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_names
-from aegish_dist.core.model import CallParameters
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import RunStatus
 from aegish_dist.db.batches import hurry
@@ -23,10 +22,11 @@ from aegish_dist.db.runs import load_parameters, save_parameters
 from aegish_dist.db.workers import ALIVE_S
 from aegish_dist.errors import ConfigError
 from aegish_dist.pipeline.observer import SILENT, Observer
+from aegish_dist.pipeline.plan import with_higher_caps
 from aegish_dist.pipeline.run_here import finish
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import has_batches_to_do, run_status
-from aegish_dist.pipeline.submit import enqueue_missing
+from aegish_dist.pipeline.submit import enqueue_missing, probe_parked
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
@@ -120,14 +120,6 @@ def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
         time.sleep(POLL_S)
 
 
-def probe_parked(run: Run, limiter_url: str | None) -> None:
-    """Have parked models of a run called at once instead of at their next probe."""
-    from aegish_dist.ratelimit.shared_limiter import probe_now  # noqa: PLC0415
-
-    if limiter_url is not None:
-        probe_now(limiter_url, [spec.id for spec in run.models])
-
-
 def raise_caps(
     engine: Engine, run_id: str, run_cap: Decimal | None, model_cap: Decimal | None
 ) -> None:
@@ -146,30 +138,3 @@ def raise_caps(
         if parameters is None:
             raise ConfigError(f"run {run_id} was imported: it costs nothing")
         save_parameters(session, run_id, with_higher_caps(parameters, run_cap, model_cap))
-
-
-def with_higher_caps(
-    parameters: CallParameters, run_cap: Decimal | None, model_cap: Decimal | None
-) -> CallParameters:
-    """Return parameters with higher caps.
-
-    Raises:
-        ConfigError: They hold no such cap, or one that is as high.
-    """
-    return replace(
-        parameters,
-        max_cost_usd=_higher("--max-cost", parameters.max_cost_usd, run_cap),
-        max_cost_per_model_usd=_higher(
-            "--max-cost-per-model", parameters.max_cost_per_model_usd, model_cap
-        ),
-    )
-
-
-def _higher(option: str, cap: Decimal | None, wanted: Decimal | None) -> Decimal | None:
-    if wanted is None:
-        return cap
-    if cap is None:
-        raise ConfigError(f"the run was submitted without {option}: nothing holds it back")
-    if wanted <= cap:
-        raise ConfigError(f"the run's {option} is ${cap:f} already: name a higher one")
-    return wanted

@@ -21,13 +21,11 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
 from aegish_dist.db.retries import Retry, save_retry
 from aegish_dist.errors import ConfigError, StoreError
-from aegish_dist.pipeline.hold import require_not_held
 from aegish_dist.pipeline.observer import SILENT, Observer
-from aegish_dist.pipeline.resume import probe_parked
 from aegish_dist.pipeline.run_here import finish
-from aegish_dist.pipeline.runs import load_submitted_run
+from aegish_dist.pipeline.runs import load_submitted_run, require_not_held
 from aegish_dist.pipeline.status import run_status
-from aegish_dist.pipeline.submit import enqueue_missing, resumable
+from aegish_dist.pipeline.submit import enqueue_missing, probe_parked, resumable
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace

@@ -82,3 +82,12 @@ def load_submitted_run(engine: Engine, run_id: str) -> Run:
     if run.prompt is None:
         raise StoreError(f"run {run_id} was imported: its models cannot be asked from here")
     return run
+
+
+def require_not_held(run: Run) -> None:
+    """Refuse a run that workers would ask nothing of."""
+    if run.held is not None:
+        raise StoreError(
+            f"run {run.run_id} is {run.held}: `aegish-dist resume --run-id {run.run_id}`"
+            " goes on with it first"
+        )

@@ -131,3 +131,11 @@ def enqueue_missing(
         published = publish(app, items, on_progress, message_headers())
         note({"messaging.batch.message_count": published})
         return published
+
+
+def probe_parked(run: Run, limiter_url: str | None) -> None:
+    """Have parked models of a run called at once instead of at their next probe."""
+    from aegish_dist.ratelimit.shared_limiter import probe_now  # noqa: PLC0415
+
+    if limiter_url is not None:
+        probe_now(limiter_url, [spec.id for spec in run.models])
