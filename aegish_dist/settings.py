@@ -16,7 +16,7 @@ import msgspec
 import platformdirs
 from msgspec import Meta
 
-from aegish_dist.core.secret import SecretStr
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 

@@ -32,7 +32,7 @@ import click
 from cluster import Cluster, Simulators
 from measuring import laid_out
 
-from aegish_dist.core.wire import HTTP_FORMATS
+from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.pipeline.simulate import one_of_each_format
 
 RUNS = 6

@@ -28,8 +28,7 @@ from typing import Any
 import click
 from measuring import laid_out
 
-from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.wire import WireFormat
+from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.run_queue import ExpectedUsage

@@ -21,7 +21,7 @@ import click
 from measuring import laid_out, print_table
 from redis.asyncio import Redis
 
-from aegish_dist.core.limits import Limits
+from aegish_dist.core.model import Limits
 from aegish_dist.ratelimit.protocol import LeaseRequest, RunRequest
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.ratelimit.usage_report import UsageReport

@@ -9,10 +9,9 @@ from typing import TypeVar
 import pytest
 
 from aegish_dist.core.batches import BatchItem, BatchRequest, BatchResult
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.secret import SecretStr
-from aegish_dist.core.wire import WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.run import Prompt
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.batches.contract import BatchClient
 from aegish_dist.providers.session import provider_session

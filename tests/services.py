@@ -18,7 +18,7 @@ import redis
 from celery import Celery
 
 from aegish_dist.broker.app import create_app
-from aegish_dist.core.secret import SecretStr
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.settings import Settings
 
 HOST = "127.0.0.1"

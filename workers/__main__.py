@@ -23,7 +23,7 @@ import aegish_dist.logs.lines  # noqa: E402, F401
 import workers.pool  # noqa: E402
 import workers.tasks  # noqa: E402, F401
 from aegish_dist.broker.connection import check_broker  # noqa: E402
-from aegish_dist.core.printable import printable  # noqa: E402
+from aegish_dist.core.text import printable  # noqa: E402
 from aegish_dist.db.engine import open_engine  # noqa: E402
 from aegish_dist.db.schema import require_current  # noqa: E402
 from aegish_dist.errors import AegishError  # noqa: E402

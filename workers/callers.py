@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from aegish_dist.core.secret import SecretStr
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.db.runs import Assignment
 from aegish_dist.errors import StoreError
 from aegish_dist.models import CatalogCredentials

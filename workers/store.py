@@ -20,9 +20,15 @@ from aegish_dist.core.status import FailedCalls, Waiting
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
 from aegish_dist.db.fleet import about_worker
-from aegish_dist.db.held import batched_among, held_among
 from aegish_dist.db.missing import open_queues
-from aegish_dist.db.runs import Assignment, load_assignment, load_parameters, load_run
+from aegish_dist.db.runs import (
+    Assignment,
+    batched_among,
+    held_among,
+    load_assignment,
+    load_parameters,
+    load_run,
+)
 from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_up
 from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials

@@ -2,13 +2,18 @@
 
 import click
 
-from aegish_dist.cli.context import open_workspace, without_collector
-from aegish_dist.cli.options import as_json, run_id, with_opinions
+from aegish_dist.cli.options import (
+    as_json,
+    open_workspace,
+    run_id,
+    with_opinions,
+    without_collector,
+)
 from aegish_dist.cli.overlays import note_overlay
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import counted
 from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.text import counted
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 from aegish_dist.pipeline.runs import find_run
 

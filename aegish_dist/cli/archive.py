@@ -4,11 +4,10 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import Utf8
+from aegish_dist.cli.options import Utf8, open_workspace
 from aegish_dist.cli.printing import confirmed, note, say
 from aegish_dist.cli.status_view import Shown
-from aegish_dist.core.printable import counted
+from aegish_dist.core.text import counted
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.archive_runs import archive_run, delete_archived
 from aegish_dist.pipeline.delete_runs import look_at

@@ -6,11 +6,17 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.context import open_workspace, without_collector
-from aegish_dist.cli.options import Utf8, as_json, run_id, with_opinion
+from aegish_dist.cli.options import (
+    Utf8,
+    as_json,
+    open_workspace,
+    run_id,
+    with_opinion,
+    without_collector,
+)
 from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json, say_rendered
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import counted
+from aegish_dist.core.text import counted
 from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.audit import audit_csv, audit_document, audit_sections

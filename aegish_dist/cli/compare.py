@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
-from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import (
     FiniteRange,
     Utf8,
     as_json,
     comma_list,
+    open_workspace,
     run_columns,
     with_opinion,
+    without_collector,
 )
 from aegish_dist.cli.printing import note, say, shown, to_file, written
 from aegish_dist.core.opinion import Opinion

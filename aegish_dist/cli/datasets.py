@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import Utf8, as_json
+from aegish_dist.cli.options import Utf8, as_json, open_workspace
 from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
-from aegish_dist.core.printable import counted
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset
+from aegish_dist.core.text import counted
 from aegish_dist.datasets.aegish import read_aegish
 from aegish_dist.datasets.draft import Draft
 from aegish_dist.datasets.export import export_dataset

@@ -2,7 +2,7 @@
 
 import click
 
-from aegish_dist.cli.context import open_workspace
+from aegish_dist.cli.options import open_workspace
 from aegish_dist.cli.printing import note, say
 from aegish_dist.pipeline.schema import check_schema, schema_version, upgrade_schema
 

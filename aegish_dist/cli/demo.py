@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from aegish_dist.cli.context import open_workspace
+from aegish_dist.cli.options import open_workspace
 from aegish_dist.cli.printing import note, shown
 from aegish_dist.cli.status_view import status_shown
 from aegish_dist.core.model import CallParameters
@@ -15,14 +15,13 @@ from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.plan import Submission
 from aegish_dist.pipeline.report import report_data
-from aegish_dist.pipeline.run_here import run_embedded
 from aegish_dist.pipeline.simulate import (
     SimulatorConfig,
     catalog_for,
     one_of_each_format,
     simulator_thread,
 )
-from aegish_dist.pipeline.submit import create_run
+from aegish_dist.pipeline.submit import create_run, run_embedded
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.report.formats import render
 from aegish_dist.settings import load_settings

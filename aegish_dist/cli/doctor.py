@@ -2,8 +2,7 @@
 
 import click
 
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import as_json
+from aegish_dist.cli.options import as_json, open_workspace
 from aegish_dist.cli.printing import say, say_json
 from aegish_dist.pipeline.examine import Check, examine
 

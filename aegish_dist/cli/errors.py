@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import MAX_INTEGER, Utf8, comma_list, run_id
+from aegish_dist.cli.options import MAX_INTEGER, Utf8, comma_list, open_workspace, run_id
 from aegish_dist.cli.printing import (
     TextTable,
     form_of,
@@ -19,8 +18,8 @@ from aegish_dist.cli.printing import (
     to_file,
     written,
 )
-from aegish_dist.core.failure_times import TimedFailures, timeline, totals
-from aegish_dist.core.printable import printable_json, shortened
+from aegish_dist.core.failures import TimedFailures, timeline, totals
+from aegish_dist.core.text import printable_json, shortened
 from aegish_dist.pipeline.failure_times import failure_times
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.csv import failures_csv, failures_json

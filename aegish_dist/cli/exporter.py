@@ -2,8 +2,7 @@
 
 import click
 
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import FiniteRange
+from aegish_dist.cli.options import FiniteRange, open_workspace
 from aegish_dist.cli.printing import note
 from aegish_dist.errors import ConfigError
 

@@ -5,11 +5,17 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import FiniteRange, as_json, comma_list, run_id, with_opinion
+from aegish_dist.cli.options import (
+    FiniteRange,
+    as_json,
+    comma_list,
+    open_workspace,
+    run_id,
+    with_opinion,
+)
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import counted
+from aegish_dist.core.text import counted
 from aegish_dist.pipeline.plan_repeats import PilotPlan, PlannedCost, plan_from_pilot
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.numbers import format_count, format_points, format_usd

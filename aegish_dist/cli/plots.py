@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import (
     Utf8,
     comma_list,
+    open_workspace,
     run_id,
     with_opinion,
     with_snapshot,

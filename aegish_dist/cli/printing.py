@@ -20,7 +20,7 @@ from unicodedata import east_asian_width
 
 import click
 
-from aegish_dist.core.printable import printable, printable_json, printable_lines
+from aegish_dist.core.text import printable, printable_json, printable_lines
 from aegish_dist.errors import ClosedOutputError, ConfigError, OutputError
 from aegish_dist.files import is_stream, replacing_text
 

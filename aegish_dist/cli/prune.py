@@ -5,11 +5,10 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import MAX_INTEGER
+from aegish_dist.cli.options import MAX_INTEGER, open_workspace
 from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
 from aegish_dist.cli.status_view import Shown
-from aegish_dist.core.printable import counted
+from aegish_dist.core.text import counted
 from aegish_dist.pipeline.archive_runs import (
     archive_run,
     delete_archived,

@@ -4,12 +4,17 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.context import open_workspace, without_collector
-from aegish_dist.cli.options import MAX_INTEGER, as_json, run_id
+from aegish_dist.cli.options import (
+    MAX_INTEGER,
+    as_json,
+    open_workspace,
+    run_id,
+    without_collector,
+)
 from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
 from aegish_dist.cli.status_view import Shown
 from aegish_dist.core.parsing import PARSER_VERSION
-from aegish_dist.core.printable import counted
+from aegish_dist.core.text import counted
 from aegish_dist.pipeline.reparse import Reparsed, reparse_run
 from aegish_dist.pipeline.runs import find_run
 

@@ -7,15 +7,16 @@ from typing import Any
 import click
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
-from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import (
     FiniteRange,
     Utf8,
     comma_list,
+    open_workspace,
     run_columns,
     run_id,
     with_opinion,
     with_snapshot,
+    without_collector,
 )
 from aegish_dist.cli.overlays import note_what_counts
 from aegish_dist.cli.printing import note, shown, to_file

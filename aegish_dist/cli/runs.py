@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli.archive import archive, restore
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json
+from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json, open_workspace
 from aegish_dist.cli.printing import TextTable, print_table, say, say_json
 from aegish_dist.cli.prune import delete, prune, yes
 from aegish_dist.core.run import RunSummary

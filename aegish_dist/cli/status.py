@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import as_json, run_id
+from aegish_dist.cli.options import as_json, open_workspace, run_id
 from aegish_dist.cli.printing import note, say_json
 from aegish_dist.cli.status_view import (
     aggregated,
@@ -20,7 +19,7 @@ from aegish_dist.cli.status_view import (
 from aegish_dist.core.status import RunStatus
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.status import run_status
-from aegish_dist.pipeline.watch import watch as watch_run
+from aegish_dist.pipeline.status import watch as watch_run
 
 
 @click.command()

@@ -21,11 +21,11 @@ from aegish_dist.cli.printing import (
     print_table,
     terminal_console,
 )
-from aegish_dist.core.printable import counted
 from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State
+from aegish_dist.core.text import counted
 from aegish_dist.errors import AegishError, ClosedOutputError
-from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.status import retry_command
+from aegish_dist.pipeline.workspace import Observer
 
 if TYPE_CHECKING:
     from rich.progress import Progress

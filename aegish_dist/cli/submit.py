@@ -1,28 +1,79 @@
-"""`aegish-dist submit`: start a run."""
+"""`aegish-dist submit` and `extend`: start a run, or ask more of one."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import click
 
-from aegish_dist.cli.asking import asked_document, with_checks
-from aegish_dist.cli.context import open_workspace
 from aegish_dist.cli.options import (
     Duration,
+    Function,
     Utf8,
     as_each_call,
     as_json,
     call_parameters,
     comma_list,
     cost_cap,
+    open_workspace,
+    run_id,
     usd,
+    wait,
 )
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.status_view import Shown, aggregated, halted, left_to_retry
+from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.sample import Dataset
 from aegish_dist.core.status import RunStatus
-from aegish_dist.pipeline.batch_prices import takes_batches
-from aegish_dist.pipeline.plan import Request, Submission
-from aegish_dist.pipeline.start_run import Started, first_reports, start_run
+from aegish_dist.models import RunEstimate
+from aegish_dist.pipeline.plan import Addition, Request, Submission, takes_batches
+from aegish_dist.pipeline.runs import find_run
+from aegish_dist.pipeline.submit import Extended, Started, extend_run, first_reports, start_run
+
+_OF_ASKING = (
+    click.option(
+        "--keys-on-workers",
+        is_flag=True,
+        help="Do not look for API keys here; the workers have them.",
+    ),
+    click.option(
+        "--skip-preflight",
+        is_flag=True,
+        help="Do not ask each model one harmless question beforehand.",
+    ),
+    click.option(
+        "--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop."
+    ),
+    wait,
+)
+
+
+def with_checks(function: Function) -> Function:
+    """Add the options about what is checked before money is spent, and how long to stay."""
+    for option in reversed(_OF_ASKING):
+        function = option(function)
+    return function
+
+
+def asked_document(
+    models: Iterable[ModelSpec], datasets: Iterable[Dataset], estimate: RunEstimate
+) -> dict[str, Any]:
+    """Return what is asked of whom, and its expected cost, in JSON types."""
+    cost = estimate.cost_usd
+    return {
+        "tasks": estimate.calls,
+        "models": [spec.id for spec in models],
+        "datasets": [
+            {"name": d.name, "fingerprint": d.fingerprint, "samples": len(d.samples)}
+            for d in datasets
+        ],
+        "estimate": {
+            "input_tokens": estimate.input_tokens,
+            "output_tokens": estimate.output_tokens,
+            "cost_usd": None if cost is None else float(cost),
+        },
+    }
+
 
 _TAKEN_OVER = ("limit", "epochs", "prompt", "cot", "name", "keys_on_workers", "dry_run", "wait")
 """Options that are fields of a request under the same name."""
@@ -174,4 +225,98 @@ def _batches(submission: Submission) -> dict[str, Any] | None:
         "after_s": submission.batch_after_s,
         "models": [spec.id for spec in submission.models if takes_batches(spec)],
         "cost_usd": None if cost is None else float(cost),
+    }
+
+
+EXAMPLES_EXTEND = """\b
+Examples:
+  aegish-dist extend --run-id latest --epochs 3
+  aegish-dist extend --run-id nightly --models openai/gpt-5.1 --dry-run"""
+
+
+@click.command(epilog=EXAMPLES_EXTEND)
+@run_id()
+@click.option(
+    "--models",
+    multiple=True,
+    type=Utf8(),
+    callback=comma_list,
+    metavar="ID[,ID...]",
+    help="Models to ask as well.",
+)
+@click.option("--epochs", type=click.IntRange(1, 1000), help="Ask every sample this often, in all.")
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    type=Utf8(),
+    callback=comma_list,
+    metavar="NAME",
+    help="Datasets to ask as well, repeatable; NAME@RUN for those of a run.",
+)
+@cost_cap(
+    "--max-cost",
+    "Raise the cap of a run that was submitted with one; what it has cost so far counts.",
+)
+@cost_cap("--max-cost-per-model", "The same for the cap of each model.")
+@with_checks
+@as_json
+def extend(**options: Any) -> int:
+    """Ask more of a run: further models, repeats or datasets.
+
+    What is new is checked and estimated as by `submit`, and only that is asked: with the prompt and
+    the parameters of the run, so that all its verdicts can be compared. Without a configured broker
+    it is worked on here until the run is complete.
+    """
+    workspace = open_workspace()
+    found = find_run(workspace.engine, options["run_id"])
+    extended = extend_run(
+        workspace, found, _addition(options), Shown(here=workspace.settings.embedded_broker)
+    )
+    calls = extended.extension.estimate.calls
+    if options["as_json"]:
+        say_json(_extend_document(extended))
+    elif extended.stored:
+        say(f"{found}: {calls:,} items added")
+    else:
+        say(f"{found}: {calls:,} items would be added")
+    for line in _advice(extended):
+        note(line)
+    return 1 if extended.waited and extended.status.missing else 0
+
+
+def _addition(options: dict[str, Any]) -> Addition:
+    if not (options["models"] or options["epochs"] or options["datasets"]):
+        raise click.UsageError("say what to add: --models, --epochs or --dataset")
+    return Addition(
+        models=tuple(options["models"]),
+        epochs=options["epochs"],
+        datasets=tuple(options["datasets"]),
+        run_cap=usd(options["max_cost"]),
+        model_cap=usd(options["max_cost_per_model"]),
+        keys_on_workers=options["keys_on_workers"],
+        preflight=not options["skip_preflight"],
+        dry_run=options["dry_run"],
+        wait=options["wait"],
+    )
+
+
+def _advice(extended: Extended) -> tuple[str, ...]:
+    """Return lines about what is left."""
+    status = extended.status
+    if extended.waited:
+        return (*halted(status), *left_to_retry(status))
+    if extended.stored:
+        return (f"follow it with: aegish-dist status --run-id {status.run_id} --watch",)
+    return ()
+
+
+def _extend_document(extended: Extended) -> dict[str, Any]:
+    extension, status = extended.extension, extended.status
+    return {
+        "run_id": extension.run.run_id,
+        **asked_document(extension.models, extension.datasets, extension.estimate),
+        "epochs": extension.epochs,
+        "stored": extended.stored,
+        "missing": status.missing,
     }

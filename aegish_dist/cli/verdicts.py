@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aegish_dist.cli.context import open_workspace, without_collector
 from aegish_dist.cli.options import (
     MAX_INTEGER,
     Utf8,
     as_json,
     comma_list,
+    open_workspace,
     refuse_an_opinion,
     run_id,
     with_opinion,
+    without_collector,
 )
 from aegish_dist.cli.printing import (
     TextTable,
@@ -35,9 +36,9 @@ from aegish_dist.cli.printing import (
     to_file,
 )
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import counted, shortened
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.core.text import counted, shortened
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream, replacing_text
 

@@ -1,12 +1,204 @@
-"""Facts that a worker needs to call a model; fixed for a run at submit."""
+"""A model as a worker calls it: wire format, limits, parameters, price; fixed for a run at submit.
+
+`WireFormat` is the one table of the protocols. A format that goes over the network is one entry
+here and two modules of its name: `providers/NAME.py` encodes requests and decodes answers,
+`simulator/NAME.py` speaks the server's side. docs/how-to/add-a-wire-format.md adds one.
+
+Prices are per call, not per sum of calls: tiers depend on the size of each prompt.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from enum import StrEnum
+from typing import Self
 
-from aegish_dist.core.cost import Price
-from aegish_dist.core.limits import Limits
-from aegish_dist.core.wire import WireFormat
+import msgspec
+
+from aegish_dist.core.verdict import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class HttpApi:
+    """Facts of a wire format that more than one part of the program needs."""
+
+    title: str
+    rate_limit_headers: str | None
+    """Pattern of the headers' names: `{of}` stands for `requests` or `tokens`, `{what}` for
+    `limit`, `remaining` or `reset`. None when the providers send none."""
+    output_limit_fields: tuple[str, ...]
+    """Request fields that may bound the output; hosts of one format differ in the one they know."""
+    simulated_root: str
+    """Path of the API's root on the simulator; empty when the format's own paths name the
+    version."""
+    simulated_model: str
+    """Persona of the simulator that `demo` asks in this format."""
+    batches: bool = False
+    """Whether it has batches: then `providers/batches/NAME.py` and `simulator/batches/NAME.py`
+    speak them."""
+
+
+class WireFormat(StrEnum):
+    """The protocol a model is called in, with its entry in the table."""
+
+    _value_: str
+    http: HttpApi | None
+    """None when no call leaves this process."""
+
+    def __new__(cls, value: str, http: HttpApi | None) -> Self:
+        """Keep the entry beside the name."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.http = http
+        return member
+
+    OPENAI = (
+        "openai",
+        HttpApi(
+            title="OpenAI chat completions",
+            rate_limit_headers="x-ratelimit-{what}-{of}",
+            output_limit_fields=("max_completion_tokens", "max_tokens"),
+            simulated_root="/v1",
+            simulated_model="careful",
+            batches=True,
+        ),
+    )
+    """Also spoken by vLLM, Ollama, Groq, OpenRouter, ..."""
+    ANTHROPIC = (
+        "anthropic",
+        HttpApi(
+            title="Anthropic messages",
+            rate_limit_headers="anthropic-ratelimit-{of}-{what}",
+            output_limit_fields=("max_tokens",),
+            simulated_root="",
+            simulated_model="lenient",
+            batches=True,
+        ),
+    )
+    GOOGLE = (
+        "google",
+        HttpApi(
+            title="Gemini generateContent",
+            rate_limit_headers=None,
+            output_limit_fields=("maxOutputTokens",),
+            simulated_root="/v1beta",
+            simulated_model="hasty",
+            batches=True,
+        ),
+    )
+    BASELINE = ("baseline", None)
+    IMPORTED = ("imported", None)
+    """Never called from here: its verdicts were imported."""
+
+
+HTTP_FORMATS: dict[WireFormat, HttpApi] = {
+    wire: wire.http for wire in WireFormat if wire.http is not None
+}
+"""The formats that go over the network, in the order of the table."""
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Limits over the whole fleet; None where there is none."""
+
+    requests_per_minute: float | None = None
+    """Calls begun per minute, above 0."""
+    tokens_per_minute: float | None = None
+    """Input and output tokens per minute of the calls begun, above 0."""
+    max_in_flight: int | None = None
+    """Calls in flight, at least 1."""
+
+
+class RateHint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Rate limits of a model named by the headers of one response; None where they name none."""
+
+    requests_per_minute: float | None = None
+    """Calls accepted per minute."""
+    requests_remaining: float | None = None
+    tokens_per_minute: float | None = None
+    """Tokens accepted per minute."""
+    tokens_remaining: float | None = None
+    reset_s: float | None = None
+    """Seconds until all that is used up is available again."""
+
+
+TOKENS_PER_UNIT = Decimal(1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A price per million tokens that may rise with the size of the prompt."""
+
+    base: Decimal
+    """USD per million tokens."""
+    tiers: tuple[tuple[int, Decimal], ...] = ()
+    """(threshold, USD per million): prompts of more tokens than the threshold pay this on all."""
+
+    def at(self, input_tokens: int) -> Decimal:
+        """USD per million for a call whose prompt has this many tokens."""
+        reached = [rate for threshold, rate in sorted(self.tiers) if input_tokens > threshold]
+        return reached[-1] if reached else self.base
+
+    def times(self, share: Decimal) -> "Rate":
+        """Return a share of it."""
+        tiers = tuple((threshold, rate * share) for threshold, rate in self.tiers)
+        return Rate(self.base * share, tiers)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price list of one model as of submit."""
+
+    input: Rate = Rate(Decimal(0))
+    """Fresh prompt tokens."""
+    output: Rate = Rate(Decimal(0))
+    cache_read: Rate | None = None
+    """Prompt tokens read from a cache; as `input` when None."""
+    cache_write: Rate | None = None
+    """Prompt tokens written to a cache; as `input` when None."""
+    cache_write_1h: Rate | None = None
+    """Those of them that are to be kept for an hour; as `cache_write` when None."""
+    per_call: Decimal | None = None
+    """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
+    cache_from_tokens: int = 0
+    """Least number of tokens that the provider's cache takes; shorter beginnings are not cached."""
+
+    def times(self, share: Decimal) -> "Price":
+        """Return the list of prices that are this share of these, such as those of batches."""
+        return Price(
+            self.input.times(share),
+            self.output.times(share),
+            None if self.cache_read is None else self.cache_read.times(share),
+            None if self.cache_write is None else self.cache_write.times(share),
+            None if self.cache_write_1h is None else self.cache_write_1h.times(share),
+            None if self.per_call is None else self.per_call * share,
+            self.cache_from_tokens,
+        )
+
+
+def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
+    """Return the cost of one call in USD, exactly.
+
+    Returns:
+        None when the price is unknown, or neither usage nor a flat price is known.
+    """
+    if price is None:
+        return None
+    if price.per_call is not None or (usage.input_tokens is None and usage.output_tokens is None):
+        return price.per_call
+    prompt = usage.input_tokens or 0
+    read = min(usage.cache_read_tokens or 0, prompt)
+    written = min(usage.cache_write_tokens or 0, prompt - read)
+    kept = min(usage.cache_write_1h_tokens or 0, written)
+    fresh = prompt - read - written
+    write_rate = price.cache_write or price.input
+    total = (
+        fresh * price.input.at(prompt)
+        + read * (price.cache_read or price.input).at(prompt)
+        + (written - kept) * write_rate.at(prompt)
+        + kept * (price.cache_write_1h or write_rate).at(prompt)
+        + (usage.output_tokens or 0) * price.output.at(prompt)
+    )
+    return total / TOKENS_PER_UNIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from aegish_dist.core.fingerprint import fingerprint_of
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Composite, Label, ScoringRule
 from aegish_dist.core.tally import Finding
+from aegish_dist.core.text import fingerprint_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.core.wire import WireFormat
 
 _UNKNOWN = "unknown"
 _PARAMETERS = {

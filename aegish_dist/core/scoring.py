@@ -12,9 +12,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from aegish_dist.core.fingerprint import fingerprint_of
 from aegish_dist.core.sample import Target
 from aegish_dist.core.tally import Finding, Findings
+from aegish_dist.core.text import fingerprint_of
 from aegish_dist.errors import OpinionError
 
 

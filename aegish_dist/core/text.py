@@ -1,7 +1,83 @@
-"""Text that every store and file can hold; foreign text is cleaned once, where it enters."""
+"""Text: foreign text cleaned at intake and made safe to look at, counts in words, fingerprints.
 
+Every store and file can hold a cleaned text.
+
+Names, paths, options and messages come from users, files and providers. What prints them must not
+let them move a cursor, change a colour, write the clipboard or reorder a line.
+"""
+
+import hashlib
+import json
 import re
 from typing import Any
+
+_ON_ONE_LINE = json.JSONEncoder(allow_nan=False)
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+"""Letters and marks by category that show nothing (Unicode's Default_Ignorable_Code_Point)."""
+
+
+def printable(text: str) -> str:
+    r"""Return text with everything invisible shown as an escape such as `\x1b` or `\u202e`.
+
+    That is what Python calls not printable: C0, C1 and DEL, bidirectional overrides, zero-width
+    characters, lone surrogates, line separators and every space but U+0020; besides, letters and
+    marks that show nothing. The result is one line.
+    """
+    if text.isprintable() and (text.isascii() or not _BLANK.search(text)):
+        return text
+    return "".join(map(_shown, text))
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines likewise; its line breaks and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def shortened(text: str, length: int) -> str:
+    """Return a text of at most this many characters; dots end one that was longer."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def printable_json(document: object, *, sort_keys: bool = False) -> str:
+    """Return a document as indented JSON in ASCII, with everything invisible escaped.
+
+    Args:
+        sort_keys: Whether the keys of objects are sorted.
+    """
+    return _without_del(json.dumps(document, indent=2, sort_keys=sort_keys, allow_nan=False))
+
+
+def printable_line_of_json(value: object) -> str:
+    """Return one value as JSON in ASCII on one line; no NaN."""
+    return _without_del(_ON_ONE_LINE.encode(value))
+
+
+def _without_del(text: str) -> str:
+    # DEL is ASCII, so `dumps` lets it through; outside strings JSON has none.
+    return text.replace("\x7f", "\\u007f")
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() and not _BLANK.match(character):
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """Return how many there are of something: `1 command`, `1,172 commands`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
+
+
+def fingerprint_of(content: object) -> str:
+    """Return sixteen hexadecimal digits of the SHA-256 of JSON with sorted keys."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 REPLACEMENT = "\ufffd"
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine, delete, insert, select, text, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, Target, dataset_fingerprint
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.datasets import one_at_a_time, sample_keys
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import save_models

@@ -1,6 +1,6 @@
-"""The items of runs that have no verdict, and the models that workers listen to because of them.
+"""The items of runs that have no verdict, planned by submit, extend or retry, and the open models.
 
-A model of a run is open while one of its items may wait in its queue.
+A model of a run is open, and workers listen to its queue, while one of its items may wait there.
 
 Verdicts are only ever added, and messages come in the order of the samples, so a search for the
 first sample that lacks one goes on where the last search ended: over a whole run each item is
@@ -8,19 +8,24 @@ looked at about once, where counting would read all verdicts each time.
 """
 
 import time
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.model import Destination
-from aegish_dist.core.verdict import Item
+from aegish_dist.core.model import Destination, ModelSpec
+from aegish_dist.core.run import Run
+from aegish_dist.core.verdict import Item, Outcome
 from aegish_dist.db.aggregations import request_of_completed
 from aegish_dist.db.base import AdvisoryLock
+from aegish_dist.db.codes import outcome_number
+from aegish_dist.db.runs import load_run, save_models
 from aegish_dist.db.statements import statement
-from aegish_dist.db.tables import RunModelRow, RunRow, SampleRow
+from aegish_dist.db.tables import RetryRow, RunDatasetRow, RunModelRow, RunRow, SampleRow
+from aegish_dist.db.verdict_tables import VerdictRow
+from aegish_dist.errors import StoreError
 
 SEARCH_S = 0.3
 """Seconds that one call may search for; meanwhile its worker looks for no new runs."""
@@ -192,3 +197,110 @@ def _close(session: Session, models: Sequence[int]) -> None:
     session.execute(_FORGET_LIVE, {"models": locked})
     if runs:
         request_of_completed(session, runs)
+
+
+def extent_of(session: Session, run: Run) -> Extent:
+    """Lock a run until the transaction ends, and return what it asks.
+
+    Args:
+        session: Transaction of the caller. Two that extend one run wait for each other.
+
+    Raises:
+        StoreError: It was extended, held or deleted since.
+    """
+    locked = select(RunRow.id).where(RunRow.id == run.run_id).with_for_update(key_share=True)
+    if session.scalar(locked) is None or load_run(session, run.run_id) != run:
+        raise StoreError(f"run {run.run_id} was changed by another command meanwhile: try again")
+    datasets = select(RunDatasetRow.dataset_id).where(RunDatasetRow.run_id == run.run_id)
+    return Extent(
+        tuple(spec.id for spec in run.models), tuple(session.scalars(datasets)), run.epochs
+    )
+
+
+def save_extension(
+    session: Session,
+    run_id: str,
+    models: Sequence[ModelSpec],
+    queues: Sequence[str],
+    dataset_ids: Sequence[int],
+    *,
+    epochs: int,
+    in_batches: bool = False,
+) -> None:
+    """Add to what a run asks, and have workers listen to all its queues again.
+
+    Args:
+        session: Transaction of the caller, which `extent_of` locked the run in.
+        in_batches: Whether the new models are asked in batches, where their providers take them.
+    """
+    session.execute(update(RunRow).where(RunRow.id == run_id).values(epochs=epochs))
+    if dataset_ids:
+        added = [{"run_id": run_id, "dataset_id": key} for key in dataset_ids]
+        session.execute(insert(RunDatasetRow), added)
+    if models:
+        after_s = 0.0 if in_batches else None
+        save_models(session, run_id, models, queues, batch_after_s=after_s)
+    open_models(session, run_id)
+
+
+_PLAN = statement("plan_retry")
+_COUNT_UNANSWERED = statement("count_unanswered_retries")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """One planned retry."""
+
+    generation: int
+    """1-based, counted within the run."""
+    items: int
+
+
+def save_retry(
+    session: Session, run_id: str, outcomes: Collection[Outcome], models: Sequence[str]
+) -> Retry | None:
+    """Plan once more what ended in some outcomes, as a generation of its own.
+
+    Args:
+        session: Transaction of the caller. Two at once for one run wait for each other.
+
+    Returns:
+        The retry; None when no verdict ended so, or all that did are planned again already.
+    """
+    session.execute(select(RunRow.id).where(RunRow.id == run_id).with_for_update(key_share=True))
+    generation = _next_generation(session, run_id)
+    planned = session.connection().execute(
+        _PLAN,
+        {
+            "run": run_id,
+            "models": list(models),
+            "outcomes": sorted(map(outcome_number, outcomes)),
+            "generation": generation,
+        },
+    )
+    if not planned.rowcount:
+        return None
+    retry = Retry(generation, planned.rowcount)
+    named = [outcome for outcome in Outcome if outcome in outcomes]
+    session.execute(
+        insert(RetryRow).values(
+            run_id=run_id, generation=generation, outcomes=named, items=retry.items
+        )
+    )
+    return retry
+
+
+def _next_generation(session: Session, run_id: str) -> int:
+    planned = select(func.max(RetryRow.generation)).where(RetryRow.run_id == run_id)
+    stored = (
+        select(func.max(VerdictRow.generation))
+        .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
+        .where(RunModelRow.run_id == run_id, VerdictRow.generation > 0)
+    )
+    return 1 + max(session.scalar(planned) or 0, session.scalar(stored) or 0)
+
+
+def unanswered_retries(session: Session, run_id: str) -> Mapping[str, int]:
+    """Return how many items of retries lack their verdict, by model; one without is absent."""
+    rows = session.execute(_COUNT_UNANSWERED, {"run": run_id})
+    return {row.model: row.items for row in rows}

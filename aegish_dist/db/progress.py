@@ -12,7 +12,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.codes import error_class_of, outcome_of
 from aegish_dist.db.counting import PerModel, prepare_counting
-from aegish_dist.db.retries import unanswered_retries
+from aegish_dist.db.missing import unanswered_retries
 from aegish_dist.db.statements import counting_statement
 
 _COUNT_PROGRESS = counting_statement("count_progress")

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.db.archive import quoted
 from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.deletion import size_of
-from aegish_dist.db.run_names import require_free_name
+from aegish_dist.db.runs import require_free_name
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import RunRow
 from aegish_dist.errors import ConfigError, StoreError

@@ -1,8 +1,12 @@
-"""Runs in the store: which models were asked about which datasets, and how."""
+"""Runs in the store: what they ask of whom, their names, and whether they are held.
 
-from collections.abc import Sequence
+The column `runs.held` alone holds a run. Every look-up of an item reads it, so no call begins of an
+item that is looked up after its run was held.
+"""
+
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -10,12 +14,19 @@ from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Held, Pruned, Run, RunSummary
+from aegish_dist.core.run import Held, Prompt, Pruned, Run, RunSummary
 from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
 from aegish_dist.db.statements import statement
-from aegish_dist.db.tables import DatasetRow, PromptRow, RunDatasetRow, RunModelRow, RunRow
-from aegish_dist.errors import StoreError
+from aegish_dist.db.tables import (
+    DatasetRow,
+    PromptRow,
+    RunDatasetRow,
+    RunModelRow,
+    RunRow,
+    WorkerRow,
+)
+from aegish_dist.db.workers import ALIVE_S
+from aegish_dist.errors import ConfigError, StoreError
 
 _LIST_RUNS = statement("list_runs")
 
@@ -218,3 +229,132 @@ def list_runs(session: Session, limit: int) -> list[RunSummary]:
         RunSummary(**{**row, "held": None if row["held"] is None else Held(row["held"])})
         for row in rows
     ]
+
+
+LATEST = "latest"
+"""Stands for the id of the newest run."""
+
+
+def resolve_run_id(session: Session, text: str) -> str:
+    """Return the run id that `latest`, a full id, a name or a unique prefix of an id stands for.
+
+    They are tried in this order; a name counts only as a whole.
+    """
+    if text == LATEST:
+        newest = session.scalar(select(RunRow.id).order_by(RunRow.created_at.desc()).limit(1))
+        if newest is None:
+            raise StoreError("there is no run yet: start one with `aegish-dist submit`")
+        return newest
+    for meaning in (
+        RunRow.id == text,
+        RunRow.name == text,
+        RunRow.id.startswith(text, autoescape=True),
+    ):
+        found = session.scalars(select(RunRow.id).where(meaning).order_by(RunRow.id).limit(4)).all()
+        if len(found) > 1 and text:
+            named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+            raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
+        if found and text:
+            return found[0]
+    raise StoreError(f"no run '{text}': `aegish-dist runs` lists them")
+
+
+def require_free_name(session: Session, name: str, run_id: str | None = None) -> None:
+    """Refuse a name that stands for another run already.
+
+    Args:
+        session: Transaction of the caller. It waits for others that give names, until they end.
+        name: The name; an empty one is no name.
+        run_id: The run that it is for, if that is stored.
+
+    Raises:
+        ConfigError: Another run has that name, or it is the id of a run.
+    """
+    if not name:
+        return
+    one_at_a_time(session)
+    taken = (RunRow.name == name) | (RunRow.id == name)
+    holder = session.scalar(select(RunRow.id).where(taken, RunRow.id != (run_id or "")).limit(1))
+    if holder is not None:
+        raise ConfigError(f"run {holder} has the name '{name}' already: choose another one")
+
+
+def rename_run(session: Session, run_id: str, name: str) -> None:
+    """Give a run another name.
+
+    Args:
+        name: The new name; empty to have none.
+    """
+    require_free_name(session, name, run_id)
+    session.execute(update(RunRow).where(RunRow.id == run_id).values(name=name))
+
+
+REPORT_AGE = timedelta(seconds=0.5)
+"""How long a worker's report may have been under way to the database."""
+
+
+def hold(session: Session, run_id: str, reason: Held) -> Held | None:
+    """Have workers ask nothing more of a run; calls in flight finish and are stored.
+
+    A paused run can be cancelled; one that is cancelled stays so.
+
+    Returns:
+        Why it was held before; None: it was not.
+    """
+    before = session.scalar(select(RunRow.held).where(RunRow.id == run_id).with_for_update())
+    if before is None or (before == Held.PAUSED.value and reason is not Held.PAUSED):
+        session.execute(update(RunRow).where(RunRow.id == run_id).values(held=reason.value))
+    return None if before is None else Held(before)
+
+
+def release(session: Session, run_id: str) -> None:
+    """Have workers ask what a held run lacks."""
+    session.execute(update(RunRow).where(RunRow.id == run_id).values(held=None))
+
+
+def held_among(session: Session, run_ids: Collection[str]) -> frozenset[str]:
+    """Return those of some runs that are held."""
+    held = select(RunRow.id).where(RunRow.id.in_(run_ids), RunRow.held.is_not(None))
+    return frozenset(session.scalars(held))
+
+
+def batched_among(session: Session, run_ids: Collection[str]) -> frozenset[tuple[str, str]]:
+    """Return the models of some runs that are asked in batches now, by run id and model."""
+    model = RunModelRow
+    rows = session.execute(
+        select(model.run_id, model.model).where(
+            model.run_id.in_(run_ids), model.batch_from <= func.now()
+        )
+    )
+    return frozenset((row.run_id, row.model) for row in rows)
+
+
+def database_time(session: Session) -> datetime:
+    """Return when the transaction began, by the server's clock."""
+    return session.scalars(select(func.now())).one()
+
+
+def items_under_way(
+    session: Session, run_id: str, since: datetime, model: str | None = None
+) -> int | None:
+    """Return how many items of a run living workers hold, by reports that are new enough.
+
+    Args:
+        since: Time of the server; what a worker reported before it says nothing.
+        model: Only items of this model; None: all.
+
+    Returns:
+        None while a living worker has not reported since.
+    """
+    recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
+    earliest = since + REPORT_AGE
+    items = 0
+    for row in session.scalars(select(WorkerRow).where(WorkerRow.seen_at > recent)):
+        if row.seen_at < earliest:
+            return None
+        items += sum(
+            each["items"]
+            for each in row.in_flight
+            if each["run"] == run_id and model in (None, each["model"])
+        )
+    return items

@@ -4,7 +4,7 @@ import logging
 
 import structlog
 
-from aegish_dist.core.printable import printable, printable_lines
+from aegish_dist.core.text import printable, printable_lines
 
 _SHARED: tuple[structlog.typing.Processor, ...] = (
     structlog.contextvars.merge_contextvars,

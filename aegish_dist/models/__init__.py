@@ -4,11 +4,10 @@ Plain values in, `core.model.ModelSpec` out. Nothing here calls a provider or re
 by itself.
 """
 
-from aegish_dist.models.catalog import Catalog, ListedModel
+from aegish_dist.models.catalog import Catalog, ListedModel, missing_key
+from aegish_dist.models.catalog_file import ModelEntry
 from aegish_dist.models.credentials import CatalogCredentials, Credentials
-from aegish_dist.models.entries import ModelEntry
-from aegish_dist.models.estimate import ModelEstimate, RunEstimate, estimate
-from aegish_dist.models.spec import missing_key
+from aegish_dist.models.prices import ModelEstimate, RunEstimate, estimate
 
 __all__ = [
     "Catalog",

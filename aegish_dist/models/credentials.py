@@ -13,13 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from aegish_dist.core.addresses import host_of, is_loopback, is_metadata, origin
-from aegish_dist.core.model import Destination
-from aegish_dist.core.wire import WireFormat
+from aegish_dist.core.model import Destination, WireFormat
+from aegish_dist.core.secrets import host_of, is_loopback, is_metadata, origin
 from aegish_dist.errors import CatalogError, ConfigError
-from aegish_dist.models.catalog import Catalog
-from aegish_dist.models.entries import RESERVED_PREFIX, ProviderEntry, provider_name
-from aegish_dist.models.spec import provider_base_url
+from aegish_dist.models.catalog import Catalog, provider_base_url
+from aegish_dist.models.catalog_file import RESERVED_PREFIX, ProviderEntry, provider_name
 
 REMEDY = "see docs/security.md for AEGISH_DIST_CATALOG"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")

@@ -19,10 +19,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, Struct
 
 from aegish_dist.core.opinion import LabelChange, Overlay, Targets
-from aegish_dist.core.printable import printable
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Target
 from aegish_dist.core.scoring import RULES, Composite, Label, ScoringRule
 from aegish_dist.core.tally import Finding
+from aegish_dist.core.text import printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml

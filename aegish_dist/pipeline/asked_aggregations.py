@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import printable
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import rule_named
 from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.text import printable
 from aegish_dist.db.aggregations import (
     claim,
     finish,
@@ -26,7 +26,7 @@ from aegish_dist.db.missing import FinishedModels
 from aegish_dist.errors import AegishError, StoreAwayError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate
-from aegish_dist.pipeline.watch import patiently
+from aegish_dist.pipeline.status import patiently
 
 if TYPE_CHECKING:
     from celery import Celery

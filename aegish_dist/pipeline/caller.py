@@ -7,12 +7,11 @@ among their attributes: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-a
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
+from aegish_dist.core.model import CallParameters, ModelSpec, Price, cost_usd
+from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.verdict import Completion, Usage, Verdict
 from aegish_dist.errors import ProviderError
-from aegish_dist.models.estimate import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
+from aegish_dist.models.prices import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.run_queue import NANO_USD, Budget, ExpectedUsage

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec
 from aegish_dist.core.parsing import parse
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.secret import SecretStr
+from aegish_dist.core.run import Prompt
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
 from aegish_dist.models import Credentials, ModelEntry
 from aegish_dist.providers.session import ProviderSession, provider_session

@@ -15,7 +15,7 @@ from aegish_dist.db.datasets import (
     save_dataset,
 )
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.run_names import resolve_run_id
+from aegish_dist.db.runs import resolve_run_id
 from aegish_dist.errors import DatasetError
 
 

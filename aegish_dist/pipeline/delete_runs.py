@@ -20,15 +20,13 @@ from sqlalchemy import Engine
 from aegish_dist.core.run import Held, Run
 from aegish_dist.db import deletion
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.held import hold
-from aegish_dist.db.runs import load_run
+from aegish_dist.db.runs import hold, load_run
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.batches.settle_here import at_providers
-from aegish_dist.pipeline.hold import drop_messages
-from aegish_dist.pipeline.observer import SILENT, Observer
-from aegish_dist.pipeline.resume import await_calls
+from aegish_dist.pipeline.control import await_calls, drop_messages
 from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.workspace import SILENT, Observer
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace

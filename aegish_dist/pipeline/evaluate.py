@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
-from aegish_dist.core.cost import cost_usd
 from aegish_dist.core.failures import Failure, GiveUp, Proof, RetryAfter, Step, decide
+from aegish_dist.core.model import cost_usd
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item, Verdict
 from aegish_dist.db.verdict_tables import VerdictKey

@@ -11,10 +11,10 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import printable_json
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.text import printable_json
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.failure_times import TimedFailures
+from aegish_dist.core.failures import TimedFailures
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.failure_times import failures_by_time
+from aegish_dist.db.failures import failures_by_time
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.verdicts import require_name
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from aegish_dist.core.cost import Price, cost_usd
+from aegish_dist.core.model import Price, cost_usd
 from aegish_dist.core.verdict_record import VerdictRecord, usage_of
 from aegish_dist.db.verdict_copy import copy_line
 from aegish_dist.recordings.chunks import Chunk, ChunkReader

@@ -7,9 +7,9 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion
-from aegish_dist.core.printable import counted
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
+from aegish_dist.core.text import counted
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run

@@ -13,9 +13,8 @@ from aegish_dist.pipeline.plan import require_prices
 if TYPE_CHECKING:
     from aegish_dist.models import ModelEntry, RunEstimate
     from aegish_dist.pipeline.check_models import ModelCheck
-    from aegish_dist.pipeline.observer import Observer
     from aegish_dist.pipeline.plan import Request, Submission
-    from aegish_dist.pipeline.workspace import Workspace
+    from aegish_dist.pipeline.workspace import Observer, Workspace
 
 WARN_DAYS = 60
 """Days before its retirement from which a model is warned about."""

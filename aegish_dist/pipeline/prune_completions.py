@@ -17,7 +17,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.pruning import CompletionsSize, prune_batch, size_of_completions
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.delete_runs import BATCH, Doomed
-from aegish_dist.pipeline.observer import SILENT, Observer
+from aegish_dist.pipeline.workspace import SILENT, Observer
 
 
 @dataclass(frozen=True, slots=True)

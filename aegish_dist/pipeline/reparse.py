@@ -20,7 +20,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import DatasetRow, SampleRow
 from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.db.verdicts import Reading, StoredAnswer, next_answers, write_readings
-from aegish_dist.pipeline.observer import SILENT, Observer
+from aegish_dist.pipeline.workspace import SILENT, Observer
 
 BATCH = 500
 """Verdicts per transaction at most."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.failure_times import TimedFailures, stretch_of
+from aegish_dist.core.failures import TimedFailures, stretch_of
 from aegish_dist.core.opinion import ModelEffect, Opinion, overlay_effect
 from aegish_dist.core.run import Run
 from aegish_dist.core.secrets import mask_key_shapes
@@ -16,8 +16,13 @@ from aegish_dist.core.snapshot import JsonObject, Snapshot
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.failure_times import failure_span, failures_by_time
-from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
+from aegish_dist.db.failures import (
+    FailureKind,
+    failure_span,
+    failures_by_model,
+    failures_by_time,
+    unanswered_by_model,
+)
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.workers import Fleet, Halt, living_fleet
 from aegish_dist.pipeline.aggregate import (
@@ -27,7 +32,7 @@ from aegish_dist.pipeline.aggregate import (
     without_overlay,
 )
 from aegish_dist.pipeline.compare import Question, compare_models
-from aegish_dist.pipeline.model_status import over_budget
+from aegish_dist.pipeline.status import over_budget
 from aegish_dist.report.data import ComparisonData, FailureCount, Halted, ReportData
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.printable import printable
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import Label
 from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.text import printable
 from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction

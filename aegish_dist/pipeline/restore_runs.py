@@ -20,7 +20,7 @@ from aegish_dist.db.tables import RunRow
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.archive_runs import read_manifest, staged
 from aegish_dist.pipeline.import_verdicts import SETTLE_FROM
-from aegish_dist.pipeline.observer import SILENT, Observer
+from aegish_dist.pipeline.workspace import SILENT, Observer
 
 _OF_COMPLETIONS = ("run_models", "samples", "verdicts")
 

@@ -2,11 +2,18 @@
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.printable import printable
 from aegish_dist.core.run import Run, RunSummary
+from aegish_dist.core.text import printable
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.run_names import LATEST, rename_run, require_free_name, resolve_run_id
-from aegish_dist.db.runs import list_runs, load_run, run_ids
+from aegish_dist.db.runs import (
+    LATEST,
+    list_runs,
+    load_run,
+    rename_run,
+    require_free_name,
+    resolve_run_id,
+    run_ids,
+)
 from aegish_dist.errors import ConfigError, StoreError
 
 LONGEST_NAME = 100

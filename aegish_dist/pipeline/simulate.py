@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from aegish_dist.core.model import HTTP_FORMATS, WireFormat
 from aegish_dist.core.verdict import Recording
-from aegish_dist.core.wire import HTTP_FORMATS, WireFormat
 from aegish_dist.errors import ConfigError
 from aegish_dist.files import replacing_text
 from aegish_dist.models import Catalog
-from aegish_dist.models.entries import ProviderEntry, is_model_id, provider_name
+from aegish_dist.models.catalog_file import ProviderEntry, is_model_id, provider_name
 from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import Fault, FaultPlan, RateLimit, SimulatorConfig
 from aegish_dist.simulator.personas import PERSONAS

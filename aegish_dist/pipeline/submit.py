@@ -1,33 +1,63 @@
-"""Submitting a run: store what is asked of whom, then enqueue one item per command and model.
+"""Submitting and extending runs: check, store in one transaction, enqueue, and work to the end.
+
+What is stored is enqueued afterwards; after a crash in between, `resume` enqueues the rest. An
+extension enqueues only what is new. The work is done by a worker in this process, or by waiting for
+workers elsewhere.
 
 Celery takes 0.1 s to import, so what publishes imports it: a dry run does without.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
 from aegish_dist import __version__
-from aegish_dist.broker.messages import queue_names
+from aegish_dist.broker.messages import queue_name, queue_names
 from aegish_dist.core.run import Run, new_run_id
+from aegish_dist.core.status import RunStatus, State
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.missing import Extent, missing_items, open_models
-from aegish_dist.db.run_names import require_free_name
-from aegish_dist.db.runs import save_run
+from aegish_dist.db.missing import Extent, extent_of, missing_items, open_models, save_extension
+from aegish_dist.db.runs import require_free_name, save_parameters, save_run
 from aegish_dist.errors import QueueError, StoreError
+from aegish_dist.models import RunEstimate
+from aegish_dist.pipeline.asked_aggregations import aggregate_here, wait_for_snapshot
 from aegish_dist.pipeline.datasets import describe
-from aegish_dist.pipeline.plan import Submission
+from aegish_dist.pipeline.plan import (
+    Addition,
+    Extension,
+    Request,
+    Submission,
+    extension_summary,
+    plan_extension,
+    plan_run,
+    summary,
+)
+from aegish_dist.pipeline.preflight import calls_a_provider, check_before_calls
+from aegish_dist.pipeline.runs import load_submitted_run
+from aegish_dist.pipeline.status import (
+    Counts,
+    has_batches_to_do,
+    items_held,
+    paced,
+    patiently,
+    run_status,
+)
+from aegish_dist.pipeline.workspace import SILENT, Observer
 from aegish_dist.telemetry.attributes import Attributes
 from aegish_dist.telemetry.tracing import first_span, message_headers, note, span
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from aegish_dist.pipeline.workspace import Workspace
 
 
 def create_run(engine: Engine, submission: Submission) -> Run:
@@ -139,3 +169,257 @@ def probe_parked(run: Run, limiter_url: str | None) -> None:
 
     if limiter_url is not None:
         probe_now(limiter_url, [spec.id for spec in run.models])
+
+
+POLL_S = 0.25
+"""Seconds between two looks at the worker or the queues."""
+PATIENCE_S = 60.0
+"""Seconds to wait for a worker that takes items."""
+
+
+def run_embedded(
+    engine: Engine,
+    app: Celery,
+    run: Run,
+    on_status: Callable[[RunStatus], None],
+    enqueueing: Callable[[], AbstractContextManager[Callable[[int], None]]] = SILENT.enqueueing,
+) -> RunStatus:
+    """Enqueue what is missing of a run and work on it in this process until nothing is left.
+
+    What is parked or over budget counts as left behind.
+
+    Args:
+        on_status: Called with each count: several times a second for a small run, more seldom where
+            counting takes long.
+        enqueueing: Gives a callback for the number of items enqueued so far.
+
+    Returns:
+        The last status; items that failed on a bug are still missing in it, the log names them.
+    """
+    from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
+
+    queues = queue_names(run)
+    with EmbeddedWorker(app, queues) as worker:
+        with enqueueing() as published:
+            enqueue_missing(engine, app, run.run_id, published)
+        counts = Counts(paced(lambda: run_status(engine, run.run_id)))
+        while True:
+            batches = has_batches_to_do(engine, run.run_id)
+            idle = worker.idle and not batches
+            status = counts.look(quiet=idle)
+            if status is not None:
+                on_status(status)
+                if idle or (status.ended and not (batches and status.state is State.CANCELLED)):
+                    return status
+            if not worker.alive:
+                raise QueueError(
+                    "the embedded worker ended early; the log says why, "
+                    f"`aegish-dist resume --run-id {run.run_id}` goes on"
+                )
+            time.sleep(POLL_S)
+
+
+def wait_for_workers(
+    engine: Engine,
+    app: Celery,
+    run: Run,
+    on_status: Callable[[RunStatus], None],
+    patience_s: float = PATIENCE_S,
+) -> RunStatus:
+    """Watch a run until workers elsewhere have completed it, or can do no more for it.
+
+    Args:
+        patience_s: Seconds during which no worker holds an item while the queues are empty, before
+            the wait ends: what is missing was lost, and only `resume` enqueues it again.
+
+    Returns:
+        The last status; something is missing in it when a model is parked, money or patience ran
+        out.
+    """
+    from aegish_dist.broker.connection import queue_depths  # noqa: PLC0415
+
+    queues = queue_names(run)
+    counts = Counts(paced(lambda: patiently(lambda: run_status(engine, run.run_id))))
+    moving_at = time.monotonic()
+    while True:
+        busy = patiently(
+            lambda: (
+                items_held(engine, run.run_id) > 0
+                or any(queue_depths(app, queues).values())
+                or has_batches_to_do(engine, run.run_id)
+            )
+        )
+        status = counts.look(quiet=not busy)
+        if status is not None:
+            on_status(status)
+        if status is not None and counts.has_ended(status):
+            return status
+        if busy or (status is not None and status.state is State.RUNNING):
+            moving_at = time.monotonic()
+        elif status is not None and time.monotonic() - moving_at > patience_s:
+            return status
+        time.sleep(POLL_S)
+
+
+def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
+    """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
+
+    A run that is complete is aggregated as well.
+
+    Returns:
+        The last status, as of `run_embedded` or `wait_for_workers`.
+    """
+    engine, embedded = workspace.engine, workspace.settings.embedded_broker
+    with observer.watching() as show:
+        if embedded:
+            status = run_embedded(engine, workspace.app, run, show, observer.enqueueing)
+        else:
+            status = wait_for_workers(engine, workspace.app, run, show)
+        if status.missing:
+            return status
+        if embedded:
+            aggregate_here(engine, run)
+        else:
+            wait_for_snapshot(engine, run.run_id)
+        return patiently(lambda: run_status(engine, run.run_id))
+
+
+REPORTED_WITHIN_S = 3.0
+"""Seconds in which living workers report the models of a new run that they may not call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run that was planned, and unless only that was wanted, stored and enqueued."""
+
+    submission: Submission
+    estimate: RunEstimate
+    run: Run | None
+    """As stored; None of a dry run."""
+    status: RunStatus | None
+    """After the work; None when it was not waited for."""
+
+
+def start_run(workspace: Workspace, request: Request, observer: Observer = SILENT) -> Started:
+    """Start a run, and without a broker work on it here to its end.
+
+    Raises:
+        AegishError: Something that is named is unknown, a model cannot be called or refuses the
+            run, or the database or the broker cannot be reached. A message that names a run says
+            that it is stored; otherwise nothing is.
+    """
+    submission = plan_run(workspace, request)
+    estimated = submission.estimate()
+    lines = summary(submission, estimated, workspace.settings.concurrency)
+    check_before_calls(
+        workspace, submission, estimated, request=request, lines=lines, observer=observer
+    )
+    if request.dry_run:
+        return Started(submission, estimated, None, None)
+    run, status = _work(workspace, submission, observer, wait=request.wait)
+    return Started(submission, estimated, run, status)
+
+
+def _work(
+    workspace: Workspace, submission: Submission, observer: Observer, *, wait: bool
+) -> tuple[Run, RunStatus | None]:
+    embedded = workspace.settings.embedded_broker
+    if embedded:
+        run = create_run(workspace.engine, submission)
+    else:
+        with observer.enqueueing(submission.tasks) as published:
+            run = submit(workspace.engine, workspace.app, submission, published)
+    return run, finish(workspace, run, observer) if embedded or wait else None
+
+
+def first_reports(workspace: Workspace, started: Started) -> RunStatus | None:
+    """Return the status of an enqueued run once living workers have said what they may not call.
+
+    Returns:
+        The status, after `REPORTED_WITHIN_S` seconds at most; None where no model of the run needs
+        a key or a permission.
+    """
+    if started.run is None or not any(map(calls_a_provider, started.submission.models)):
+        return None
+    deadline = time.monotonic() + REPORTED_WITHIN_S
+    while True:
+        status = run_status(workspace.engine, started.run.run_id)
+        waiting = [m for m in status.models if m.state is State.WAITING and m.reason is None]
+        if not (waiting and status.workers) or time.monotonic() > deadline:
+            return status
+        time.sleep(POLL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A run that was to be extended."""
+
+    extension: Extension
+    stored: bool
+    """Whether it was; a dry run stores nothing."""
+    status: RunStatus
+    """After the wait for the answers, else after enqueueing."""
+    waited: bool
+
+
+def extend_run(
+    workspace: Workspace, run_id: str, addition: Addition, observer: Observer = SILENT
+) -> Extended:
+    """Ask more of a run; without a broker, work on it here to its end.
+
+    Raises:
+        AegishError: Nothing of it is new, something that is named is unknown, a model cannot be
+            called or refuses the run, the run was imported or is held, or the database or the
+            broker cannot be reached. A message that says so apart, nothing is stored.
+    """
+    extension = plan_extension(workspace, run_id, addition)
+    check_before_calls(
+        workspace,
+        extension.checked_as(),
+        extension.estimate,
+        request=addition.request(extension.parameters),
+        lines=extension_summary(extension, workspace.settings.concurrency),
+        observer=observer,
+    )
+    if addition.dry_run:
+        return Extended(extension, False, run_status(workspace.engine, run_id), waited=False)
+    embedded = workspace.settings.embedded_broker
+    if embedded:
+        store_extension(workspace.engine, extension)
+    else:
+        with observer.enqueueing(extension.estimate.calls) as published:
+            _enqueue(workspace, extension, published)
+    if embedded or addition.wait:
+        run = load_submitted_run(workspace.engine, run_id)
+        return Extended(extension, True, finish(workspace, run, observer), waited=True)
+    return Extended(extension, True, run_status(workspace.engine, run_id), waited=False)
+
+
+def store_extension(engine: Engine, extension: Extension) -> Extent:
+    """Store what is added in one transaction, and return what the run asked before."""
+    run = extension.run
+    with transaction(engine) as session:
+        before = extent_of(session, run)
+        save_parameters(session, run.run_id, extension.parameters)
+        ids = [save_dataset(session, each, selectable=False) for each in extension.datasets]
+        queues = [queue_name(spec.id, run.run_id) for spec in extension.models]
+        save_extension(
+            session,
+            run.run_id,
+            extension.models,
+            queues,
+            ids,
+            epochs=extension.epochs,
+            in_batches=bool(run.batched),
+        )
+    return before
+
+
+def _enqueue(
+    workspace: Workspace, extension: Extension, on_progress: Callable[[int], None]
+) -> None:
+    run_id = extension.run.run_id
+    before = store_extension(workspace.engine, extension)
+    with resumable("the extension", run_id):
+        enqueue_missing(workspace.engine, workspace.app, run_id, on_progress, beyond=before)
+    probe_parked(extension.run, workspace.settings.shared_limiter_url)

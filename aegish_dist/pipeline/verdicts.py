@@ -7,9 +7,9 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import shortened
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import Label, ScoringRule
+from aegish_dist.core.text import shortened
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.core.verdict_query import ListedPart, ShownSample, VerdictFilter
 from aegish_dist.db.engine import transaction

@@ -1,4 +1,4 @@
-"""The surroundings of a use case: store, queue and model catalog, opened on first use.
+"""The surroundings of a use case: settings, store, queue and catalog, and who follows its progress.
 
 Each part is imported where it is opened, so that a command pays for nothing else.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
-from aegish_dist.core.secret import SecretStr
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import AegishError
 from aegish_dist.settings import Settings
 from aegish_dist.telemetry.tracing import finish_tracing, start_tracing
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from celery import Celery
     from sqlalchemy import Engine
 
+    from aegish_dist.core.status import RunStatus
     from aegish_dist.models import Catalog, Credentials
+
 
 PRICES = "list-prices.json"
 """Name of the file in the cache folder that keeps list prices."""
@@ -122,3 +126,41 @@ def store_failure(error: Exception) -> AegishError | None:
         return expected
     except Exception:
         return None
+
+
+class Observer:
+    """Follows a use case; by itself it does nothing, and subclasses override what they show."""
+
+    def note(self, line: str) -> None:
+        """Take one line about what is planned, or what went wrong without stopping the work."""
+
+    def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Take a note of several rows."""
+
+    def asked_again(self, run_id: str, items: int) -> None:
+        """Take how many items of a run a retry asks again."""
+
+    def enqueueing(self, total: int | None = None) -> AbstractContextManager[Callable[[int], None]]:
+        """Give a callback for the number of items enqueued so far.
+
+        Args:
+            total: Items there will be; None when they are not counted beforehand.
+        """
+        return nullcontext(lambda _: None)
+
+    def counting(
+        self, what: str, total: int | None = None
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """Give a callback for how many rows have been worked on so far.
+
+        Args:
+            total: Rows there will be; None when they are not counted beforehand.
+        """
+        return nullcontext(lambda _: None)
+
+    def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:
+        """Give a callback for each count of a run that is worked on."""
+        return nullcontext(lambda _: None)
+
+
+SILENT = Observer()

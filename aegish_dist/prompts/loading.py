@@ -1,12 +1,17 @@
-"""From a name or a file to a `Prompt`."""
+"""From the name of a bundled prompt, or a user's file, to a `Prompt`."""
 
 import difflib
 import os.path
 from importlib.resources import files
 from pathlib import Path
 
-from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
-from aegish_dist.errors import ConfigError
+from msgspec import Struct
+
+from aegish_dist.core.run import COMMAND_SLOT, Prompt
+from aegish_dist.errors import ConfigError, InputError
+from aegish_dist.inputs.checking import Location, checked
+from aegish_dist.inputs.documents import parse_toml
+from aegish_dist.inputs.files import read_text
 
 TAGS_TEMPLATE = f"<command>\n{COMMAND_SLOT}\n</command>"
 """Tags tell the command from the words around it; the default."""
@@ -50,8 +55,6 @@ def _text(resource: str) -> str:
 def _from_file(name: str) -> Prompt:
     if not os.path.exists(name):  # unlike Path.exists, False for a name too long for a path
         raise ConfigError(_unknown(name))
-    from aegish_dist.prompts.prompt_file import read_prompt_file  # noqa: PLC0415  with msgspec
-
     path = Path(name)
     file = read_prompt_file(path)
     return Prompt(path.stem, file.system.strip(), file.template or TAGS_TEMPLATE)
@@ -64,3 +67,36 @@ def _unknown(name: str) -> str:
         f"prompt '{name}' is neither a bundled prompt nor a file: {hint}"
         f"bundled are {', '.join(_TEMPLATES)}; a file is given by its path"
     )
+
+
+MAX_FILE_BYTES = 1_000_000
+"""Far above any prompt; keeps a mistaken path from being read as one."""
+
+
+class PromptFile(Struct, forbid_unknown_fields=True):
+    """The keys of a TOML file."""
+
+    system: str
+    template: str | None = None
+    """The user message, with one slot for the command; None for the default one."""
+
+    def __post_init__(self) -> None:
+        """Refuse a prompt that says nothing or has no place for the command."""
+        if not self.system.strip():
+            raise InputError("is empty; write the system text", field="system")
+        slots = 1 if self.template is None else self.template.count(COMMAND_SLOT)
+        if slots != 1:
+            problem = f"contains {COMMAND_SLOT} {slots} times; it must be there exactly once"
+            raise InputError(problem, field="template")
+
+
+def read_prompt_file(path: Path) -> PromptFile:
+    """Read a `.toml` file, or any other as the system text alone.
+
+    Raises:
+        DatasetError: It cannot be used; names file and field.
+    """
+    with Location(str(path)):
+        text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
+        values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}
+        return checked(values, PromptFile)

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
-from aegish_dist.core.limits import RateHint
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
+from aegish_dist.core.model import CallParameters, ModelSpec, RateHint, WireFormat
+from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.verdict import Completion, StopKind
-from aegish_dist.core.wire import WireFormat
 
 Observer = Callable[[RateHint], None]
 """Called with the rate limits that a response states."""

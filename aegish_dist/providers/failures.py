@@ -13,10 +13,9 @@ from functools import cache
 from http.client import responses
 from typing import NamedTuple
 
-from aegish_dist.core.limits import RateHint
+from aegish_dist.core.model import HTTP_FORMATS, RateHint
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import Completion, ErrorClass, StopKind
-from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient

@@ -10,11 +10,9 @@ import aiohttp
 from yarl import URL
 
 from aegish_dist import __version__
-from aegish_dist.core.addresses import is_loopback
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.secret import SecretStr
-from aegish_dist.core.wire import WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.run import Prompt
+from aegish_dist.core.secrets import SecretStr, is_loopback
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import baseline
 from aegish_dist.providers.batches.contract import BatchClient, batch_client

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from aegish_dist.core.limits import Limits
+from aegish_dist.core.model import Limits
 from aegish_dist.errors import ItemShedError, LimiterFailedError, LimiterUnreachableError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.fair_queue import FairQueue

@@ -5,8 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from aegish_dist.core.limits import Limits
-from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.model import Limits, ModelSpec
 from aegish_dist.core.status import Waiting
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter

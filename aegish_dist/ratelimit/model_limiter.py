@@ -8,7 +8,7 @@ import asyncio
 import random
 
 from aegish_dist.core.failures import KINDS
-from aegish_dist.core.limits import Limits, RateHint
+from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.status import Blocked
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError

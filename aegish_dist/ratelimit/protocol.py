@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from aegish_dist.core.limits import Limits
+from aegish_dist.core.model import Limits
 from aegish_dist.ratelimit.usage_report import UsageReport
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from aegish_dist.core.failures import KINDS, counts_for_pause
-from aegish_dist.core.limits import RateHint
+from aegish_dist.core.model import RateHint
 from aegish_dist.core.verdict import ErrorClass
 
 REASON_LENGTH = 200

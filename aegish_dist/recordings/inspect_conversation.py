@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aegish_dist.core.prompt import Messages, Prompt
+from aegish_dist.core.run import Messages, Prompt
 from aegish_dist.core.verdict_record import VerdictRecord
 
 ATTACHED_FROM_CHARS = 100

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import shortened
+from aegish_dist.core.text import shortened
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section, TableCell
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate

@@ -6,9 +6,9 @@ from dataclasses import fields
 from html import escape
 from typing import Any
 
-from aegish_dist.core.printable import counted, printable, printable_json
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.snapshot import CATEGORY_METRIC
+from aegish_dist.core.text import counted, printable, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from aegish_dist.core.printable import printable_json
 from aegish_dist.core.sample import Dataset
+from aegish_dist.core.text import printable_json
 from aegish_dist.report.dataset_facts import (
     COLUMNS,
     ColumnFact,

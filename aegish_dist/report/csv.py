@@ -9,10 +9,10 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from aegish_dist.core.failure_times import TimedFailures, totals
+from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import printable
 from aegish_dist.core.snapshot import CATEGORY_METRIC
+from aegish_dist.core.text import printable
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, ranked_entries
 from aegish_dist.report.operations import reasons

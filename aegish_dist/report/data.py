@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from aegish_dist.core.failure_times import TimedFailures
+from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.opinion import AEGISH_TARGETS, ModelEffect, Opinion, Targets
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.snapshot import Snapshot

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aegish_dist import __version__
-from aegish_dist.core.printable import counted, printable
 from aegish_dist.core.sample import Dataset, Target
+from aegish_dist.core.text import counted, printable
 
 _SPDX = (
     *("MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Unlicense", "CC0-1.0"),

@@ -3,12 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
-from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.opinion import record_of
-from aegish_dist.core.printable import printable_json
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Run
+from aegish_dist.core.run import Prompt, Run
+from aegish_dist.core.text import printable_json
 from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.csv import failures_document
 from aegish_dist.report.data import FailureCount, ReportData

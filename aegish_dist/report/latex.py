@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from aegish_dist.core.printable import printable, shortened
+from aegish_dist.core.text import printable, shortened
 from aegish_dist.report.layout import Report, Section, TableCell
 from aegish_dist.report.numbers import UNDEFINED
 from aegish_dist.report.table import Block, fit, fold

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from aegish_dist.report.layout import Report, Section, TableCell
 
 _SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")

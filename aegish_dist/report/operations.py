@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
-from aegish_dist.core.failure_times import TimedFailures, totals
+from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.scoring import Label
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.layout import (

@@ -4,14 +4,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Overlay
-from aegish_dist.core.printable import printable_line_of_json, shortened
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Run, RunDataset
+from aegish_dist.core.run import Prompt, Run, RunDataset
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.text import printable_line_of_json, shortened
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Fact, RankedModel, Section, TableCell, number_cell
 from aegish_dist.report.numbers import UNDEFINED, format_count, format_time

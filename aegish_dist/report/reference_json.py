@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from aegish_dist.core.printable import printable_json
+from aegish_dist.core.text import printable_json
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, ranked_entries
 from aegish_dist.statistics.rates import Estimate

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from aegish_dist.core.opinion import Targets
-from aegish_dist.core.printable import shortened
 from aegish_dist.core.scoring import Composite
+from aegish_dist.core.text import shortened
 from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from aegish_dist.report.layout import (

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from aegish_dist.report.layout import Fact, Report, Section, TableCell
 
 GAPS = (3, 2, 1)

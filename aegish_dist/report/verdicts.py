@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.printable import printable, printable_line_of_json, printable_lines
+from aegish_dist.core.text import printable, printable_line_of_json, printable_lines
 from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, ShownSample
 from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord
 from aegish_dist.report.csv import spreadsheet_safe

@@ -12,8 +12,8 @@ from typing import Any, Protocol, cast
 
 from aiohttp import web
 
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.simulator.config import Fault
 
 _OPENING, _CLOSING = "<command>", "</command>"

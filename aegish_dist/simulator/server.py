@@ -21,8 +21,8 @@ from typing import Any
 
 from aiohttp import web
 
+from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.verdict import ErrorClass, Recording
-from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.batches.service import BatchService
 from aegish_dist.simulator.behaviour import Replay, SimulatedModel

@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from aegish_dist.core.verdict import CallError, Timing, Usage, Verdict
 from aegish_dist.errors import ConfigError
 from aegish_dist.logs import get_logger

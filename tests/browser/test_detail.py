@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page
 
-from aegish_dist.core.printable import printable, printable_lines
+from aegish_dist.core.text import printable, printable_lines
 from tests.browser.conftest import Report
 from tests.browser.recorded_run import (
     BLOCKS_ALL,

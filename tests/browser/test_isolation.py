@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from tests.browser.conftest import Report, Visit
 from tests.browser.recorded_run import MODELS
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from tests.browser.conftest import Report
 from tests.browser.recorded_run import UNREACHABLE
 

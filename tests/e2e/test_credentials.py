@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.sample import Dataset
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.datasets.bundled import load_bundled
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.plan import Submission

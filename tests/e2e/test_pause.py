@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aegish_dist.core.run import Held
 from aegish_dist.core.status import State
-from aegish_dist.pipeline.hold import hold_run
+from aegish_dist.pipeline.control import hold_run
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import load_settings

@@ -14,7 +14,7 @@ CALLS = """if True:
     from pathlib import Path
 
     from aegish_dist.core.model import CallParameters
-    from aegish_dist.core.secret import SecretStr
+    from aegish_dist.core.secrets import SecretStr
     from aegish_dist.errors import ProviderError
     from aegish_dist.models import Catalog
     from aegish_dist.pipeline.simulate import catalog_for
@@ -55,7 +55,7 @@ def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
 def test_no_more_than_three_files_outside_its_modules_are_touched(walkthrough: Walkthrough) -> None:
     """The table of formats, the catalog for Compose, and a catalog with the vendor."""
     assert walkthrough.created - OWN_MODULES == {"cohere.toml"}
-    assert walkthrough.edited == {"aegish_dist/core/wire.py", "deploy/simulated.toml"}
+    assert walkthrough.edited == {"aegish_dist/core/model.py", "deploy/simulated.toml"}
 
 
 def test_the_entry_is_complete(walkthrough: Walkthrough) -> None:

@@ -19,7 +19,7 @@ from aegish_dist.core.batches import (
     BatchResult,
     Unanswered,
 )
-from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Completion, ErrorClass, Item, Usage
 from aegish_dist.db.engine import transaction

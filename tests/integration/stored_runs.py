@@ -9,14 +9,12 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker.messages import queue_names
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Run
+from aegish_dist.core.run import Prompt, Run
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.tally import ModelTally
 from aegish_dist.core.verdict import Completion, Item, StopKind, Usage, Verdict
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.base import Base
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.datasets import sample_keys, save_dataset

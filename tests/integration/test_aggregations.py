@@ -25,7 +25,7 @@ from aegish_dist.db.tables import AggregationRow, RunRow, SnapshotRow
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.pipeline import asked_aggregations
 from aegish_dist.pipeline.asked_aggregations import aggregate_here, carry_out
-from aegish_dist.pipeline.retry import plan_retry
+from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.status import run_status
 from tests.integration.stored_runs import (
     ALLOWED,

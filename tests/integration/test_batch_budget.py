@@ -10,8 +10,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import BatchState
-from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.model import CallParameters
+from aegish_dist.core.model import CallParameters, Price, Rate
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Dataset, Sample, Target

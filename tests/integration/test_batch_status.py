@@ -14,9 +14,9 @@ from aegish_dist.core.status import ModelStatus, State
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import BatchedItemRow, BatchRow
 from aegish_dist.db.workers import report_worker
-from aegish_dist.pipeline.extend import store_extension
-from aegish_dist.pipeline.extension import Addition, plan_extension
+from aegish_dist.pipeline.plan import Addition, plan_extension
 from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.submit import store_extension
 from tests.defined import defined
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import COMMANDS, a_run, store

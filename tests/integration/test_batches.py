@@ -20,14 +20,12 @@ from aegish_dist.core.batches import (
 from aegish_dist.core.run import Held
 from aegish_dist.core.verdict import Completion, ErrorClass, Outcome
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.held import hold
 from aegish_dist.db.missing import missing_items
-from aegish_dist.db.runs import load_run
+from aegish_dist.db.runs import hold, load_run
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.db.workers import report_worker
 from aegish_dist.errors import ProviderError
-from aegish_dist.pipeline.resume import release_run
-from aegish_dist.pipeline.retry import plan_retry
+from aegish_dist.pipeline.control import plan_retry, release_run
 from tests.integration.batch_provider import (
     ANSWER,
     BROKEN,

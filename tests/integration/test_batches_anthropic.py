@@ -5,8 +5,8 @@ import json
 import pytest
 
 from aegish_dist.core.batches import BatchReport, BatchResult, Unanswered
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.verdict import Completion, ErrorClass, StopKind
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.batches.contract import BatchClient
 from tests.batch_clients import (

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, BatchResult, Unanswered
-from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.model import WireFormat
+from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, ErrorClass, StopKind
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.batches.contract import BatchClient
 from tests.batch_clients import (

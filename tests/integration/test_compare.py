@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import ModelOfRun
+from aegish_dist.core.run import ModelOfRun, Prompt
 from aegish_dist.core.sample import Dataset, Target
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.answers import read_answers

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Recording

@@ -26,7 +26,7 @@ from aegish_dist.core.verdict import (
     Verdict,
 )
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.retries import save_retry
+from aegish_dist.db.missing import save_retry
 from aegish_dist.db.tables import METADATA
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.status import run_status

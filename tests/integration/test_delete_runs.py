@@ -12,16 +12,15 @@ from sqlalchemy import Engine, insert, text
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import Held
+from aegish_dist.core.run import Held, Prompt
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.db import deletion
 from aegish_dist.db.datasets import save_dataset
-from aegish_dist.db.held import hold
-from aegish_dist.db.retries import save_retry
+from aegish_dist.db.missing import save_retry
+from aegish_dist.db.runs import hold
 from aegish_dist.db.tables import AggregationRow
 from aegish_dist.db.workers import report_worker
 from aegish_dist.errors import StoreAwayError, StoreError

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.db.fleet import DatabaseFacts, ReportedWorker, about_worker, reported_workers
-from aegish_dist.db.held import database_time
+from aegish_dist.db.runs import database_time
 from aegish_dist.db.schema import head
 from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.examine_fleet import (

@@ -11,10 +11,15 @@ from aegish_dist.core.run import Held
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.status import State
 from aegish_dist.db.datasets import save_dataset
-from aegish_dist.db.extensions import extent_of, save_extension
-from aegish_dist.db.held import hold
-from aegish_dist.db.missing import Extent, FinishedModels, missing_items, open_queues
-from aegish_dist.db.runs import load_run
+from aegish_dist.db.missing import (
+    Extent,
+    FinishedModels,
+    extent_of,
+    missing_items,
+    open_queues,
+    save_extension,
+)
+from aegish_dist.db.runs import hold, load_run
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine

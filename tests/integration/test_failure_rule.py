@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from aegish_dist.core.limits import Limits
-from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.model import Limits
+from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Usage
 from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp

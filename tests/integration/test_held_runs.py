@@ -10,16 +10,16 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Held
 from aegish_dist.core.status import State
-from aegish_dist.db.held import (
+from aegish_dist.db.missing import open_queues
+from aegish_dist.db.runs import (
     REPORT_AGE,
     database_time,
     held_among,
     hold,
     items_under_way,
+    load_run,
     release,
 )
-from aegish_dist.db.missing import open_queues
-from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.status import run_status

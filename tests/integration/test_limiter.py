@@ -14,7 +14,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from aegish_dist.core.limits import Limits, RateHint
+from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import (
     LimiterUnreachableError,

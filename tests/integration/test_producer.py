@@ -24,8 +24,7 @@ from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.missing import missing_items, open_queues
-from aegish_dist.db.run_names import resolve_run_id
-from aegish_dist.db.runs import load_run
+from aegish_dist.db.runs import load_run, resolve_run_id
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.plan import Submission
 from aegish_dist.pipeline.submit import enqueue_missing, submit

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.secret import SecretStr
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.run import Prompt
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.verdict import Completion, ErrorClass, StopKind
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.session import provider_session

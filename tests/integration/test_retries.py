@@ -12,14 +12,13 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.status import State
 from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Verdict
-from aegish_dist.db.missing import FinishedModels, missing_items
+from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_retry
 from aegish_dist.db.progress import model_progress
-from aegish_dist.db.retries import Retry, save_retry
 from aegish_dist.db.tables import RetryRow, RunModelRow
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.aggregate import aggregate
-from aegish_dist.pipeline.retry import outcomes_named, plan_retry
+from aegish_dist.pipeline.control import outcomes_named, plan_retry
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import retry_command, run_status
 from tests.integration.stored_runs import (

@@ -8,11 +8,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.limits import Limits
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import CallParameters, Limits, ModelSpec, Price, Rate, WireFormat
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.db.datasets import (
     INSERT_CHUNK,
     list_datasets,
@@ -27,8 +24,7 @@ from aegish_dist.db.missing import (
     open_models,
     open_queues,
 )
-from aegish_dist.db.run_names import resolve_run_id
-from aegish_dist.db.runs import list_runs, load_assignment, load_run
+from aegish_dist.db.runs import list_runs, load_assignment, load_run, resolve_run_id
 from aegish_dist.errors import StoreError
 from tests.integration.stored_runs import (
     ALLOWED,

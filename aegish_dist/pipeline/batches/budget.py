@@ -12,15 +12,14 @@ from decimal import Decimal
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import BatchTotals
-from aegish_dist.core.cost import Price, cost_usd
-from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.model import ModelSpec, Price, cost_usd
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Usage
 from aegish_dist.db.batches import batch_totals, lock_run, usage_of_answers
 from aegish_dist.db.progress import costs_of, model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
-from aegish_dist.models.estimate import ANSWER_TOKENS, fixed_characters, input_tokens
+from aegish_dist.models.prices import ANSWER_TOKENS, fixed_characters, input_tokens
 
 LONG_COMMAND = " " * 4000
 """A command longer than most: where its request has no room, no batch is worth waiting for."""

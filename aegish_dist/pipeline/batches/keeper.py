@@ -20,8 +20,8 @@ from aegish_dist.core.batches import (
     next_batch,
 )
 from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.secret import SecretStr
+from aegish_dist.core.run import Prompt
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.db.batches import (
     BatchingModel,
     TakenBatch,
@@ -35,8 +35,7 @@ from aegish_dist.db.batches import (
     save_batch,
     take_due,
 )
-from aegish_dist.db.held import items_under_way
-from aegish_dist.db.runs import Assignment, load_assignment, load_run
+from aegish_dist.db.runs import Assignment, items_under_way, load_assignment, load_run
 from aegish_dist.errors import AegishError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials

@@ -35,8 +35,7 @@ from aegish_dist.core.batches import (
     ResultReader,
     may_exist,
 )
-from aegish_dist.core.cost import cost_usd
-from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.model import ModelSpec, cost_usd
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.run import Held
 from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item, Outcome, Verdict

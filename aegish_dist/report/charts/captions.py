@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from aegish_dist.core.printable import printable, shortened
+from aegish_dist.core.text import printable, shortened
 from aegish_dist.report.charts.measures import COST, LATENCY, Measure, Measured
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import SIMULATED, RankedModel

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from aegish_dist.report.charts import theme
 from aegish_dist.report.charts.boxes import PixelLine
 from aegish_dist.report.charts.captions import counted, foreign_words, sentences

@@ -4,7 +4,7 @@ from functools import partial
 from html import escape
 from typing import Any
 
-from aegish_dist.core.printable import printable, printable_json
+from aegish_dist.core.text import printable, printable_json
 from aegish_dist.errors import ConfigError
 from aegish_dist.report.charts.theme import VEGA_LITE
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from aegish_dist.report.charts import theme
 from aegish_dist.report.charts.captions import (
     foreign_words,

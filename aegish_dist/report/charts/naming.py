@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from aegish_dist.report.charts.text_width import distinct, fitted
 from aegish_dist.report.charts.theme import TEXT_PX
 from aegish_dist.report.layout import SIMULATED, RankedModel

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from aegish_dist.core.failure_times import TimedFailures
+from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.charts import theme
 from aegish_dist.report.charts.boxes import PixelLine

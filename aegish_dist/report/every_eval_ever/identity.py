@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
-from aegish_dist.core.fingerprint import fingerprint_of
 from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.text import fingerprint_of
 
 SCHEMA_VERSION = "0.3.0"
 COLLECTION = "aegish-dist"

@@ -6,11 +6,10 @@ What is undefined is absent. Values that the format wants as texts are JSON wher
 from dataclasses import dataclass
 from typing import Any
 
-from aegish_dist.core.addresses import host_of, is_loopback
-from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.run import Run
+from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.snapshot import Snapshot
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.report.every_eval_ever.identity import COLLECTION, SCHEMA_VERSION, RecordIdentity
 from aegish_dist.report.every_eval_ever.results import as_texts, results
 from aegish_dist.report.layout import RankedModel

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from aegish_dist.core.printable import printable_line_of_json
 from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.scoring import ACTIONS, ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.tally import Finding, find
+from aegish_dist.core.text import printable_line_of_json
 from aegish_dist.core.verdict import ErrorClass, Outcome, StopKind
 from aegish_dist.report.every_eval_ever.identity import SCHEMA_VERSION
 from aegish_dist.report.every_eval_ever.results import evaluation_name, result_id

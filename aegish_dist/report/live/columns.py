@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from aegish_dist.core.printable import printable
 from aegish_dist.core.status import ModelStatus
+from aegish_dist.core.text import printable
 from aegish_dist.report.live.fitting import distinct_names, padded
 from aegish_dist.report.live.words import left_of, pace
 from aegish_dist.report.numbers import format_usd

@@ -1,7 +1,7 @@
 """A run that goes on, in one line of ASCII: for pipes, logs and terminals that only print."""
 
-from aegish_dist.core.printable import shortened
 from aegish_dist.core.status import ModelStatus, RunStatus
+from aegish_dist.core.text import shortened
 from aegish_dist.report.live.words import error_words, foreign, headline
 
 MOST_ERROR_CHARS = 160

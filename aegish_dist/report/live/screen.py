@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-from aegish_dist.core.printable import printable
 from aegish_dist.core.status import ModelStatus, RunStatus, State
+from aegish_dist.core.text import printable
 from aegish_dist.report.live.columns import fitted, shown_names
 from aegish_dist.report.live.fitting import cut, folded, packed, padded
 from aegish_dist.report.live.words import error_words, headline, why

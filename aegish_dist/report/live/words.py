@@ -4,7 +4,6 @@ Foreign text comes out printable, on one line and without keys.
 """
 
 from aegish_dist.core.batches import BatchState, BatchTotals
-from aegish_dist.core.printable import counted, printable
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import (
     Blocked,
@@ -14,6 +13,7 @@ from aegish_dist.core.status import (
     State,
     Waiting,
 )
+from aegish_dist.core.text import counted, printable
 from aegish_dist.report.numbers import format_usd
 
 MINUTE_S = 60

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from aegish_dist.report.data import ComparisonData, verdict_of
 from aegish_dist.report.layout import SIMULATED, Section, TableCell
 from aegish_dist.report.numbers import (

@@ -43,8 +43,8 @@ from itertools import chain
 
 import msgspec
 
-from aegish_dist.core.printable import printable, printable_lines
 from aegish_dist.core.sample import Target
+from aegish_dist.core.text import printable, printable_lines
 from aegish_dist.core.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
 from aegish_dist.report.page.tables import text
 

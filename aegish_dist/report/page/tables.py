@@ -17,7 +17,7 @@ from html import escape
 from itertools import chain, pairwise, repeat
 
 from aegish_dist.core.opinion import Targets
-from aegish_dist.core.printable import printable, printable_lines
+from aegish_dist.core.text import printable, printable_lines
 from aegish_dist.report.layout import RankedModel, Section, TableCell, category_names
 from aegish_dist.report.numbers import format_interval
 from aegish_dist.report.quality import HEADLINES

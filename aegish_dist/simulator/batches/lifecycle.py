@@ -18,8 +18,8 @@ from itertools import count
 from typing import Any, TypeVar
 
 from aegish_dist.core.batches import Unanswered
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.verdict import Completion, ErrorClass
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.chance import draw

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from aiohttp import StreamReader, web
 
+from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.core.wire import HTTP_FORMATS
 from aegish_dist.simulator.batches.lifecycle import (
     BatchRunner,
     BatchStore,

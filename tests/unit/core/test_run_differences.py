@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import ModelOfRun, Run, RunDataset
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.run import ModelOfRun, Prompt, Run, RunDataset
 from aegish_dist.core.run_differences import incompatibilities
-from aegish_dist.core.wire import WireFormat
 
 MODEL = ModelSpec("lab/a", WireFormat.OPENAI, "a")
 BASE = Run(

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.limits import Limits
-from aegish_dist.core.wire import WireFormat
+from aegish_dist.core.model import Limits, Price, Rate, WireFormat
 from aegish_dist.errors import CatalogError
 from aegish_dist.models import Catalog, ModelEntry, missing_key
 from tests.defined import defined

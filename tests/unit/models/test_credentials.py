@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.core.model import Destination
-from aegish_dist.core.wire import WireFormat
+from aegish_dist.core.model import Destination, WireFormat
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models import Catalog, CatalogCredentials, Credentials
 

@@ -1,17 +1,27 @@
-"""List prices against those that the reference benchmark worked with, in USD per million tokens."""
+"""List prices against those that the reference benchmark worked with, in USD per million tokens.
+
+The estimate, computed by hand from its definition.
+
+Remembered list prices are those of the price list, or they are not used.
+"""
 
 import socket
 import subprocess
 import sys
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from aegish_dist.core.cost import Price, Rate, cost_usd
+from aegish_dist.core.model import ModelSpec, Price, Rate, WireFormat, cost_usd
+from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Usage
 from aegish_dist.models import Catalog
-from aegish_dist.models.prices import list_price
+from aegish_dist.models.prices import Remembered, estimate, list_price, remembered_prices
+from tests.defined import defined
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -129,3 +139,184 @@ def test_the_price_list_is_imported_on_use_only() -> None:
     """Importing the catalog does not import genai-prices, which takes 0.1 s."""
     code = "import sys, aegish_dist.models; sys.exit('genai_prices' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+PROMPT = Prompt("p", system="s" * 90, template="Command: {command}!")  # 90 + 10 characters
+
+
+def spec(name: str, price: Price | None) -> ModelSpec:
+    return ModelSpec(f"lab/{name}", WireFormat.OPENAI, name, price=price)
+
+
+TOKENS = spec("tokens", Price(input=Rate(Decimal(2)), output=Rate(Decimal(10))))
+FLAT = spec("flat", Price(per_call=Decimal("0.001")))
+UNKNOWN = spec("unknown", None)
+
+
+def test_tokens_are_characters_by_four_rounded_up_plus_framing() -> None:
+    """100 + 1 characters are 26 tokens, 100 + 4 are 26 too, 100 + 5 are 27; each plus 10."""
+    result = estimate([TOKENS], PROMPT, [1, 4, 5], epochs=2)
+    assert result.calls == 6
+    assert result.input_tokens == 2 * (36 + 36 + 37)
+    assert result.output_tokens == 6 * 60
+
+
+def test_cost_is_tokens_by_price() -> None:
+    """218 input tokens at 2 USD and 360 output tokens at 10 USD per million."""
+    result = estimate([TOKENS], PROMPT, [1, 4, 5], epochs=2)
+    assert result.cost_usd == Decimal("0.000436") + Decimal("0.0036")
+
+
+def test_a_cached_prompt_is_written_once_and_read_by_the_others() -> None:
+    """90 characters of system text are 22 tokens: written once at 4 USD, read twice at 1 USD."""
+    price = Price(
+        input=Rate(Decimal(2)),
+        output=Rate(Decimal(10)),
+        cache_read=Rate(Decimal(1)),
+        cache_write=Rate(Decimal(4)),
+    )
+    result = estimate([spec("cached", price)], PROMPT, [1, 4, 5])
+    fresh = (36 + 36 + 37 - 3 * 22) * 2
+    assert result.cached_cost_usd == Decimal(fresh + 22 * 4 + 2 * 22 * 1 + 3 * 60 * 10) / 10**6
+    assert result.cost_usd == Decimal((36 + 36 + 37) * 2 + 3 * 60 * 10) / 10**6
+
+
+def test_a_prompt_too_short_for_the_cache_is_not_cached() -> None:
+    """90 characters of system text are 22 tokens: a cache that begins at 23 takes none of them."""
+    price = Price(Rate(Decimal(2)), Rate(Decimal(10)), cache_read=Rate(Decimal(1)))
+    at, above = (replace(price, cache_from_tokens=least) for least in (22, 23))
+    cached, plain = (estimate([spec("m", price)], PROMPT, [1, 4, 5]) for price in (at, above))
+    assert defined(cached.cached_cost_usd) < defined(cached.cost_usd)
+    assert plain.cached_cost_usd == plain.cost_usd == cached.cost_usd
+
+
+def test_without_a_cache_price_a_cached_prompt_costs_the_same() -> None:
+    """Where a price list knows no cache, prompt tokens cost what they cost."""
+    result = estimate([TOKENS], PROMPT, [1, 4, 5])
+    assert result.cached_cost_usd == result.cost_usd
+
+
+def test_a_flat_price_counts_calls() -> None:
+    """Three calls at a flat price cost three times the price, whatever the tokens."""
+    assert estimate([FLAT], PROMPT, [1, 10, 1000]).cost_usd == Decimal("0.003")
+
+
+def test_tiers_apply_to_each_call() -> None:
+    """Only the call above the threshold pays the higher rate."""
+    tiered = spec("tiered", Price(input=Rate(Decimal(1), ((100, Decimal(3)),))))
+    result = estimate([tiered], PROMPT, [300, 0])  # 110 and 35 tokens
+    assert result.cost_usd == Decimal("0.000330") + Decimal("0.000035")
+
+
+def test_an_unknown_price_leaves_the_total_unknown() -> None:
+    """The total is None, the known part is stated, and the unpriced model is named."""
+    result = estimate([FLAT, UNKNOWN], PROMPT, [1])
+    assert result.cost_usd is None
+    assert result.known_cost_usd == Decimal("0.001")
+    assert result.unpriced == ("lab/unknown",)
+    assert [model.cost_usd for model in result.models] == [Decimal("0.001"), None]
+
+
+def test_the_run_is_the_sum_of_its_models() -> None:
+    """Every model sees every command."""
+    one = estimate([TOKENS], PROMPT, [7, 8])
+    two = estimate([TOKENS, FLAT], PROMPT, [7, 8])
+    assert (two.calls, two.input_tokens) == (2 * one.calls, 2 * one.input_tokens)
+    assert two.cost_usd == one.known_cost_usd + Decimal("0.002")
+
+
+def test_no_commands_cost_nothing() -> None:
+    """An empty run has an estimate of zero."""
+    result = estimate([TOKENS], PROMPT, [])
+    assert (result.calls, result.input_tokens, result.cost_usd) == (0, 0, Decimal(0))
+
+
+AT_REMEMBERED_PRICES = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HAIKU = ("anthropic", "claude-haiku-4-5-20251001")
+FORGED = Price(per_call=Decimal(7))
+
+
+def look_up(path: Path | None, at: datetime, provider: str, name: str) -> Price | None:
+    with remembered_prices(path, at) as price_of:
+        return price_of(provider, name)
+
+
+def forge(path: Path, **changes: str) -> None:
+    """Give every remembered price another value, so that it shows when one is used."""
+    kept = msgspec.json.decode(path.read_bytes(), type=Remembered)
+    forged = msgspec.structs.replace(kept, prices=dict.fromkeys(kept.prices, FORGED), **changes)
+    path.write_bytes(msgspec.json.encode(forged))
+
+
+@pytest.mark.parametrize("known", [HAIKU, ("google", "gemini-3-pro-preview"), ("openai", "nobody")])
+def test_what_is_remembered_equals_the_list(tmp_path: Path, known: tuple[str, str]) -> None:
+    """Prices with tiers and unknown ones survive the file."""
+    path = tmp_path / "new" / "prices.json"
+    expected = list_price(*known, AT_REMEMBERED_PRICES)
+    assert [look_up(path, AT_REMEMBERED_PRICES, *known) for _ in range(2)] == [expected, expected]
+    forge(path)
+    assert look_up(path, AT_REMEMBERED_PRICES, *known) == FORGED
+
+
+@pytest.mark.parametrize(
+    ("changes", "later"),
+    [
+        ({"installed": "another"}, timedelta()),
+        ({"day": "2026-11-19"}, timedelta()),
+        ({}, timedelta(hours=12)),
+    ],
+)
+def test_the_file_counts_for_one_list_and_one_day(
+    tmp_path: Path, changes: dict[str, str], later: timedelta
+) -> None:
+    """After an upgrade, and from midnight UTC on, the list is asked again."""
+    path = tmp_path / "prices.json"
+    look_up(path, AT_REMEMBERED_PRICES, *HAIKU)
+    forge(path, **changes)
+    assert look_up(path, AT_REMEMBERED_PRICES + later, *HAIKU) == list_price(
+        *HAIKU, AT_REMEMBERED_PRICES + later
+    )
+
+
+def test_a_price_that_depends_on_the_hour_is_not_kept(tmp_path: Path) -> None:
+    """DeepSeek is cheaper at night."""
+    path, name = tmp_path / "prices.json", ("deepseek", "deepseek-chat")
+    hours = [datetime(2025, 6, 1, hour, tzinfo=UTC) for hour in (4, 20)]
+    day, night = (look_up(path, at, *name) for at in hours)
+    assert day != night
+    assert [list_price(*name, at) for at in hours] == [day, night]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff", b'{"installed": 1}', b"[]", b'{"prices": ' + b'{"a": ' * 100_000],
+    ids=range(6),
+)
+def test_a_broken_file_is_replaced(tmp_path: Path, content: bytes) -> None:
+    """It neither fails the command nor stays."""
+    path = tmp_path / "prices.json"
+    path.write_bytes(content)
+    assert look_up(path, AT_REMEMBERED_PRICES, *HAIKU) == list_price(*HAIKU, AT_REMEMBERED_PRICES)
+    assert msgspec.json.decode(path.read_bytes(), type=Remembered).prices
+
+
+def test_a_place_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
+    """Without a file, prices are looked up each time."""
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "prices.json", None):
+        assert look_up(path, AT_REMEMBERED_PRICES, *HAIKU) == list_price(
+            *HAIKU, AT_REMEMBERED_PRICES
+        )
+
+
+def test_a_remembered_price_needs_no_price_list(tmp_path: Path) -> None:
+    """The second command of a day does not import genai-prices."""
+    code = f"""if True:
+        import sys
+        from pathlib import Path
+        from aegish_dist.models import Catalog
+        Catalog.load(None, Path({str(tmp_path / "prices.json")!r})).resolve("all", {{}})
+        print("genai_prices" in sys.modules, "pydantic" in sys.modules)"""
+    answers = [subprocess.check_output([sys.executable, "-c", code], text=True) for _ in range(2)]
+    assert answers == ["True True\n", "False False\n"]

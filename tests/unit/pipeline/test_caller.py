@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.prompt import COMMAND_SLOT, Prompt
+from aegish_dist.core.model import Price, Rate
+from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.pipeline.caller import UsageEstimator
 from aegish_dist.ratelimit.run_queue import Budget, ExpectedUsage

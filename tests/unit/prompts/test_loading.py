@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.run import Prompt
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.prompts import bundled_prompts, load_prompt
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import ErrorClass, StopKind, Usage
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import anthropic
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.run import Prompt
 from aegish_dist.providers.contract import merged, template
 
 PROMPT = Prompt("p", 'Say "{command}" \u20ac', 'Judge:\n<c>{command}</c> "{}"')

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.secret import SecretStr
-from aegish_dist.core.wire import WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.run import Prompt
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import Baseline
 from aegish_dist.providers.contract import ModelClient

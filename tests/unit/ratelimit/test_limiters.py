@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from fakeredis import FakeAsyncRedis
 
-from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.wire import WireFormat
+from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.run_queue import ExpectedUsage
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter

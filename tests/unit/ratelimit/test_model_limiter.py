@@ -10,7 +10,7 @@ from weakref import ref
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.limits import RateHint
+from aegish_dist.core.model import RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import (
     ItemShedError,

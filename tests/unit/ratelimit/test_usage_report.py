@@ -2,7 +2,7 @@
 
 import pytest
 
-from aegish_dist.core.limits import RateHint
+from aegish_dist.core.model import RateHint
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.ratelimit.usage_report import REASON_LENGTH, UsageReport
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.failure_times import TimedFailures
+from aegish_dist.core.failures import TimedFailures
+from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
-from aegish_dist.core.prompt import Prompt
-from aegish_dist.core.run import ModelOfRun
+from aegish_dist.core.run import ModelOfRun, Prompt
 from aegish_dist.core.scoring import RULES
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ReportError

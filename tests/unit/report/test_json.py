@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 
-from aegish_dist.core.cost import Price, Rate
+from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import Opinion, record_of
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.json import render_json

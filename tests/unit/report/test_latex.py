@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import render
 from aegish_dist.report.latex import latex_text

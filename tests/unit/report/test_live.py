@@ -9,8 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from aegish_dist.core.batches import BatchState, BatchTotals
-from aegish_dist.core.forecast import cost_at_end_usd
-from aegish_dist.core.status import Blocked, RunStatus, State, Waiting, may_move
+from aegish_dist.core.status import Blocked, RunStatus, State, Waiting, cost_at_end_usd, may_move
 from aegish_dist.report.live.fitting import distinct_names, folded, shortened_middle
 from aegish_dist.report.live.plain import changed, plain_line
 from aegish_dist.report.live.screen import Canvas, Scene, draw

@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 from markdown_it import MarkdownIt
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.formats import render

@@ -4,8 +4,8 @@ import random
 from collections import Counter
 
 from aegish_dist.core.batches import Unanswered
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.verdict import Completion, ErrorClass
-from aegish_dist.core.wire import WireFormat
 from aegish_dist.simulator.batches.lifecycle import (
     BatchAnswer,
     BatchAnswers,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any
 
-from aegish_dist.core.failure_times import TimedFailures
+from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import ModelOfRun
 from aegish_dist.core.verdict import ErrorClass

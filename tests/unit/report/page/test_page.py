@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from aegish_dist.core.printable import printable
-from aegish_dist.core.prompt import Prompt
+from aegish_dist.core.run import Prompt
+from aegish_dist.core.text import printable
 from aegish_dist.report.charts import DrawnChart
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.page import render_page

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aegish_dist.core.printable import printable
+from aegish_dist.core.text import printable
 
 
 @pytest.mark.parametrize(

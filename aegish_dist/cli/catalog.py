@@ -1,4 +1,4 @@
-"""`aegish-dist models`: who can be asked."""
+"""`aegish-dist models`, `prompts` and `scoring`: what a run can be made of."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aegish_dist.cli.context import open_workspace
-from aegish_dist.cli.options import as_each_call, as_json, call_parameters, comma_list
-from aegish_dist.cli.printing import TextTable, print_table, say_json
-from aegish_dist.core.cost import Price, Rate
-from aegish_dist.core.model import ModelSpec
+from aegish_dist.cli.options import (
+    Utf8,
+    as_each_call,
+    as_json,
+    call_parameters,
+    comma_list,
+    open_workspace,
+)
+from aegish_dist.cli.printing import TextTable, print_table, say, say_json, say_lines
+from aegish_dist.core.model import ModelSpec, Price, Rate
+from aegish_dist.core.scoring import RULES
 from aegish_dist.models import ListedModel, missing_key
-from aegish_dist.prompts.loading import load_prompt
+from aegish_dist.opinions.files import render_rule
+from aegish_dist.prompts.loading import bundled_prompts, load_prompt
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.check_models import ModelCheck
@@ -151,3 +158,64 @@ def _document(model: ListedModel, environ: dict[str, str]) -> dict[str, object]:
         "batch_share": None if spec.batch_share is None else float(spec.batch_share),
         "usd_per_call": None if price is None or price.per_call is None else float(price.per_call),
     }
+
+
+@click.group()
+def prompts() -> None:
+    """List and show the prompts."""
+
+
+@prompts.command("list")
+def list_prompts() -> None:
+    """List the bundled prompts with their fingerprints."""
+    for name in bundled_prompts():
+        prompt = load_prompt(name)
+        say(f"{name:16} {prompt.fingerprint[:12]}  {prompt.template!r}")
+
+
+@prompts.command("show")
+@click.argument("name", metavar="NAME|FILE")
+@click.option("--cot", is_flag=True, help="With the step-by-step instruction.")
+def show_prompt(name: str, cot: bool) -> None:
+    """Print a prompt as models get it."""
+    prompt = load_prompt(name, cot=cot)
+    say_lines(prompt.system.rstrip())
+    say("")
+    say(f"--- {prompt.name} {prompt.fingerprint[:12]}, user message ---")
+    say_lines(prompt.template)
+
+
+@click.group()
+def scoring() -> None:
+    """List the rule sets, and print one as a file to edit."""
+
+
+@scoring.command("list")
+@as_json
+def list_rules(as_json: bool) -> None:
+    """List the rule sets of the package."""
+    if as_json:
+        say_json(
+            [
+                {"name": rule.name, "version": rule.version, "fingerprint": rule.fingerprint}
+                | {"description": rule.description}
+                for rule in RULES.values()
+            ]
+        )
+        return
+    for rule in RULES.values():
+        say(f"{rule.name:16} v{rule.version}  {rule.fingerprint}  {rule.description}")
+
+
+@scoring.command("show")
+@click.argument("name", metavar="NAME|FILE", type=Utf8())
+def show_rule(name: str) -> None:
+    """Print a rule set as a file to edit.
+
+    Give the copy a name of its own, and pass it on with `--scoring FILE`. Of a file, what it
+    amounts to is printed: all findings, and the keys that it takes from another rule set.
+    """
+    from aegish_dist.pipeline.opinions import load_rule  # noqa: PLC0415  with the store
+
+    rule = load_rule(name)
+    say_lines(f"# Fingerprint {rule.fingerprint}.\n{render_rule(rule).rstrip()}")

@@ -1,13 +1,33 @@
-"""Cost of a call, computed by hand in USD per million tokens."""
+"""Cost of a call, computed by hand in USD per million tokens.
 
+The table of wire formats: each entry has its modules, and each fact in it names what exists.
+"""
+
+import inspect
 from decimal import Decimal
+from types import ModuleType
+from typing import get_args
 
 import pytest
 
-from aegish_dist.core.cost import Price, Rate, cost_usd
-from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.verdict import Usage
-from aegish_dist.core.wire import WireFormat
+from aegish_dist.core.model import (
+    HTTP_FORMATS,
+    HttpApi,
+    ModelSpec,
+    Price,
+    Rate,
+    WireFormat,
+    cost_usd,
+)
+from aegish_dist.core.verdict import ErrorClass, Usage
+from aegish_dist.models.catalog_file import MaxTokensField
+from aegish_dist.providers import anthropic, google, openai
+from aegish_dist.providers.contract import Codec, codec
+from aegish_dist.simulator import anthropic as anthropic_dialect
+from aegish_dist.simulator import google as google_dialect
+from aegish_dist.simulator import openai as openai_dialect
+from aegish_dist.simulator.dialect import ChatRequest, Dialect, ErrorAnswer, dialect_of
+from aegish_dist.simulator.personas import PERSONAS
 
 PLAIN = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)))
 CACHED = Price(
@@ -139,3 +159,84 @@ def test_the_tiers_of_a_batch_begin_where_those_of_calls_do() -> None:
 def test_without_a_share_there_is_no_price_of_batches() -> None:
     """A provider that takes no batches has no price for them."""
     assert ModelSpec("lab/m", WireFormat.OPENAI, "m", price=PLAIN).batch_price is None
+
+
+# Checked by mypy: a module whose functions differ from the protocol's cannot stand here.
+CODECS: tuple[Codec, ...] = (openai, anthropic, google)
+DIALECTS: tuple[Dialect, ...] = (openai_dialect, anthropic_dialect, google_dialect)
+NOT_SERVED = {ErrorClass.DEADLINE, ErrorClass.CONNECTION, ErrorClass.MALFORMED}
+
+
+def members(protocol: type) -> set[str]:
+    """Return the functions and constants that a protocol asks for."""
+    names = {name for name in vars(protocol) if not name.startswith("_")}
+    return names | set(protocol.__annotations__)
+
+
+def parameters(owner: object, name: str) -> list[str]:
+    """Return the names of a function's parameters, without `self`."""
+    return [each for each in inspect.signature(getattr(owner, name)).parameters if each != "self"]
+
+
+@pytest.mark.parametrize("wire", HTTP_FORMATS)
+@pytest.mark.parametrize(("protocol", "find"), [(Codec, codec), (Dialect, dialect_of)])
+def test_each_format_has_a_codec_and_a_dialect(
+    wire: WireFormat, protocol: type, find: object
+) -> None:
+    """The modules of its name hold all that the protocols ask for, with the same parameters."""
+    assert callable(find)
+    module = find(wire)
+    assert isinstance(module, ModuleType)
+    assert members(protocol) <= set(vars(module))
+    for name in members(protocol):
+        if callable(getattr(module, name)):
+            assert parameters(module, name) == parameters(protocol, name)
+
+
+@pytest.mark.parametrize(("wire", "http"), HTTP_FORMATS.items())
+def test_the_facts_of_each_format_name_what_exists(wire: WireFormat, http: HttpApi) -> None:
+    """A persona, header names that differ for each of the six values, and a path."""
+    assert http.simulated_model in PERSONAS
+    assert http.output_limit_fields
+    assert http.simulated_root == "" or http.simulated_root.startswith("/")
+    pattern = http.rate_limit_headers
+    whats = ("limit", "remaining", "reset")
+    names = {
+        pattern.format(of=of, what=w) for of in ("requests", "tokens") for w in whats if pattern
+    }
+    assert len(names) == (6 if pattern else 0)
+
+
+@pytest.mark.parametrize("wire", HTTP_FORMATS)
+def test_each_dialect_knows_a_form_of_every_error(wire: WireFormat) -> None:
+    """All classes but those that are no response."""
+    assert set(dialect_of(wire).ERRORS) == set(ErrorClass) - NOT_SERVED
+
+
+def test_a_path_belongs_to_one_dialect() -> None:
+    """No two formats are served at one address."""
+    paths = ("/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent")
+    for path in paths:
+        found = [wire for wire in HTTP_FORMATS if dialect_of(wire).route(path) is not None]
+        assert len(found) == 1
+
+
+@pytest.mark.parametrize("wire", HTTP_FORMATS)
+def test_an_empty_request_is_refused(wire: WireFormat) -> None:
+    """A body without messages is a bad request in every dialect."""
+    read = dialect_of(wire).read({}, "m")
+    assert not isinstance(read, ChatRequest)
+    assert isinstance(read, ErrorAnswer)
+
+
+def test_the_catalog_offers_the_output_fields_of_the_format_that_has_a_choice() -> None:
+    """`max_tokens_field` of a catalog takes exactly these."""
+    http = WireFormat.OPENAI.http
+    assert http is not None
+    assert set(get_args(MaxTokensField)) == set(http.output_limit_fields)
+
+
+def test_formats_without_network_have_no_facts() -> None:
+    """Baselines answer in this process, imported models never."""
+    local = {wire for wire in WireFormat if wire.http is None}
+    assert local == {WireFormat.BASELINE, WireFormat.IMPORTED}
