@@ -90,7 +90,7 @@ def parts_s(url: str) -> tuple[float, float]:
         sides = [ModelOfRun(RUN, spec.id) for spec in run.models]
         answers = read_answers(session, sides, [run])
     read = time.monotonic()
-    scored = answers.scored(DEFAULT_RULE)
+    scored = answers.scored(DEFAULT_RULE, by_category=True)
     composite = DEFAULT_RULE.composite
     adjusted([compare_samples(scored.pair(a, b), composite) for a, b in combinations(sides, 2)])
     return read - started, time.monotonic() - read

@@ -1,10 +1,8 @@
-"""Reading the answers of several models side by side, sample by sample.
+"""Reading the answers of several models sample by sample: in columns, or with the commands.
 
-A sample is known by the name of its dataset and by its content-derived id, so that runs with
-dataset rows of their own (`--limit`, imports) are matched too. Answers are columns of small
-integers: the cells of a pair are a count over two columns, whatever the number of models.
-
-The samples of a run with the findings of all its models.
+Of an item that was retried the newest verdict counts. A sample is known by the name of its dataset
+and by its content-derived id, so that runs with dataset rows of their own (`--limit`, imports) are
+matched too.
 """
 
 from collections import Counter, defaultdict
@@ -28,6 +26,7 @@ from aegish_dist.statistics.paired_difference import PairedAnswers, SampleKind
 
 _READ_SAMPLES = statement("read_samples")
 _READ_ANSWERS = counting_statement("read_answers")
+_SAMPLES_OF_RUN = statement("samples_of_run")
 _READ_PARSER_VERSIONS = counting_statement("read_parser_versions")
 
 
@@ -77,14 +76,15 @@ def parser_versions(
     }
 
 
-_Places = Mapping[int, int]
+_Places = Mapping[str, int]
 """By key of a sample, its place in every column; -1 for one that an overlay leaves out."""
 
 
 def _column(length: int, places: _Places, row: Row[Any], ways: "_Ways") -> list[int]:
     column = [0] * (length + 1)  # the last entry takes what is left out
-    for key, word in zip(row.keys.split(), row.codes.split(), strict=True):
-        column[places[int(key)]] = ways[word]
+    found = map(ways.__getitem__, row.codes.split())
+    for place, way in zip(map(places.__getitem__, row.keys.split()), found, strict=True):
+        column[place] = way
     return column[:-1]
 
 
@@ -99,25 +99,36 @@ class _Samples:
 
     def places(self, session: Session, run_id: str, changed: Iterable[ChangedSample]) -> _Places:
         """Add the samples of a run under their corrected labels."""
-        changes = {each.key: each.change for each in changed}
-        places: dict[int, int] = {}
+        changes = {str(each.key): each.change for each in changed}
+        places: dict[str, int] = {}
         for row in session.execute(_READ_SAMPLES, {"run": run_id}):
-            sample = (row.dataset, row.sample_id)
-            if sample not in self._places:
-                self._places[sample] = self._add(row, changes.get(row.key))
-            places[row.key] = self._places[sample]
+            kind = SampleKind(Target(row.target), row.category, row.cluster)
+            number = self._number(kind)
+            for key, sample_id in zip(row.keys.split(), row.sample_ids.split(), strict=True):
+                sample = (row.dataset, sample_id)
+                place = self._places.get(sample)
+                if place is None:
+                    change = changes.get(key)
+                    place = self._add(number if change is None else self._changed(kind, change))
+                    self._places[sample] = place
+                places[key] = place
         return places
 
-    def _add(self, row: Row[Any], change: LabelChange | None) -> int:
-        kind = SampleKind(Target(row.target), row.category, row.cluster)
-        if change is not None:
-            if change.target is None:
-                return -1
-            kind = SampleKind(change.target, change.category, row.cluster)
+    def _changed(self, kind: SampleKind, change: LabelChange) -> int | None:
+        if change.target is None:
+            return None
+        return self._number(SampleKind(change.target, change.category, kind.cluster))
+
+    def _number(self, kind: SampleKind) -> int:
         if kind not in self._kinds:
             self._kinds[kind] = len(self.kinds)
             self.kinds.append(kind)
-        self.kind.append(self._kinds[kind])
+        return self._kinds[kind]
+
+    def _add(self, number: int | None) -> int:
+        if number is None:
+            return -1
+        self.kind.append(number)
         return len(self.kind) - 1
 
 
@@ -130,7 +141,7 @@ class _Ways(dict[str, int]):
         self._known: dict[Findings, int] = {}
 
     def __missing__(self, codes: str) -> int:
-        found = tuple(sorted(Counter(map(finding_of, map(int, codes.split(",")))).items()))
+        found = _findings(codes)
         if found not in self._known:
             self._known[found] = len(self.findings)
             self.findings.append(found)
@@ -138,15 +149,12 @@ class _Ways(dict[str, int]):
         return self[codes]
 
 
-_SAMPLES_OF_RUN = statement("samples_of_run")
-
-
 def judged_samples(
     session: Session, run: Run, overlay: OverlayInRun | None = None
 ) -> list[SampleAnswers]:
     """Return every sample of a run with the findings of all models, ordered by dataset and place.
 
-    Of an item that was retried the newest verdict counts. Findings are those of all epochs.
+    Findings are those of all epochs.
     """
     models = PerModel.of(session, run)
     found: defaultdict[int, dict[str, Findings]] = defaultdict(dict)

@@ -18,7 +18,12 @@ from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
 from aegish_dist.statistics.document import rank
 from aegish_dist.statistics.gate import commands_to_decide, gate
-from aegish_dist.statistics.paired_difference import ScoredColumns, adjusted, compare_samples
+from aegish_dist.statistics.paired_difference import (
+    ScoredColumns,
+    adjusted,
+    compare_samples,
+    side_metrics,
+)
 from aegish_dist.statistics.rates import Estimate
 
 _Pair = tuple[ModelOfRun, ModelOfRun]
@@ -115,13 +120,8 @@ def _compared(
     overlays = {run.run_id: overlay_of(session, run, asked.opinion) for run in runs}
     answers = read_answers(session, sides, runs, overlays)
     rule = asked.opinion.rule
-    scored = answers.scored(rule)
-    comparisons = adjusted(
-        [
-            compare_samples(scored.pair(a, b), rule.composite, by_category=asked.by_category)
-            for a, b in pairs
-        ]
-    )
+    scored = answers.scored(rule, by_category=asked.by_category)
+    comparisons = adjusted([compare_samples(scored.pair(a, b), rule.composite) for a, b in pairs])
     compared = [
         ComparedPair(*pair, comparison, answers.answered(*pair))
         for pair, comparison in zip(pairs, comparisons, strict=True)
@@ -152,12 +152,9 @@ def _tie_groups(
         return []
     sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
     composite = asked.opinion.rule.composite
-    alone = {
-        side: compare_samples(scored.pair(side, side), composite, by_category=False)
-        for side in sides
-    }
+    alone = {side: side_metrics(scored.pair(side, side), composite) for side in sides}
     places = rank(
-        {side.model: Estimate(value=each.metrics[asked.metric].a) for side, each in alone.items()},
+        {side.model: Estimate(value=each[asked.metric]) for side, each in alone.items()},
         {
             frozenset((each.a.model, each.b.model)): each.comparison.metrics[
                 asked.metric

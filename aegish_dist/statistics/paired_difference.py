@@ -1,24 +1,19 @@
-"""Two sides on the same samples: what each cluster adds to a difference, and to its uncertainty.
+"""The paired difference of two sides on the samples that both have scored.
 
-Values are counted in integers of 2^-60, so that no sum depends on the order of its input.
-
-The same samples on many sides, in columns: every pair of them without a look at each cell.
-
-What a side adds to a cluster is summed up once. For a pair it remains to leave out the samples
-that only one of the two has scored, which are few, and to count the combinations of values.
-
-Paired comparison of two models, or of one model in two runs, on the samples of both.
-
-With a the baseline and b the candidate, a difference is b minus a, on samples scored on both.
+Answers lie in columns, one for each side, with the samples in the same order. What a side adds to a
+cluster is summed up once; a pair then leaves out the few samples that only one of the two has
+scored, and counts the combinations of values. Values are integers of 2^-60, so that no sum depends
+on the order of its input. With a the baseline and b the candidate, a difference is b minus a.
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, count
-from operator import ne
-from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
+from functools import cached_property
+from itertools import count
+from operator import add
+from typing import Generic, NamedTuple, TypeVar, assert_never
 
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Composite, ScoringRule
@@ -29,22 +24,47 @@ from aegish_dist.statistics.paired_test import holm, mcnemar, paired_test
 UNIT = 1 << 60
 """The value of a right answer: fine enough for means over epochs."""
 
+Key = TypeVar("Key")
+_Group = tuple[Target, str | None]
+"""A label, and a category of its samples; None: all of them."""
 
-@dataclass(frozen=True, slots=True)
-class PairedCell:
-    """Samples of one kind that came out alike on both sides."""
+
+class SampleKind(NamedTuple):
+    """Samples that no metric tells apart."""
 
     target: Target
     category: str | None
     """None for harmless samples."""
     cluster: str | None
     """None: each of the samples is a cluster of its own."""
-    a: Findings
-    """Findings of the baseline; empty where it has no verdict."""
-    b: Findings
-    """Findings of the candidate; empty where it has no verdict."""
-    samples: int
-    """How many, at least 1."""
+
+
+@dataclass(frozen=True)
+class PairedAnswers(Generic[Key]):
+    """The answers of several sides about the same samples, in columns of one order."""
+
+    kinds: Sequence[SampleKind]
+    kind: Sequence[int]
+    """By sample, the place of its kind in `kinds`."""
+    findings: Sequence[Findings]
+    """The ways in which a sample came out; the first is empty and stands for no verdict."""
+    answers: Mapping[Key, Sequence[int]]
+    """By side and sample, the place of its way in `findings`."""
+
+    def answered(self, a: Key, b: Key) -> int:
+        """Return how many samples at least one of two sides has a verdict about."""
+        return len(self.kind) - len(self._unanswered[a] & self._unanswered[b])
+
+    @cached_property
+    def _unanswered(self) -> Mapping[Key, set[int]]:
+        return {
+            side: {place for place, way in enumerate(column) if not way}
+            for side, column in self.answers.items()
+        }
+
+    def scored(self, rule: ScoringRule, *, by_category: bool = False) -> "ScoredColumns[Key]":
+        """Score the answers of all sides."""
+        return ScoredColumns(self, rule, by_category=by_category)
 
 
 @dataclass(slots=True)
@@ -87,23 +107,6 @@ class PairedStratum:
         """Mean of the candidate."""
         return sum(b * samples for (_, b), samples in self.kinds.items()) / UNIT / self.samples
 
-    def add(self, cell: PairedCell, a: int, b: int) -> None:
-        """Count the samples of a cell.
-
-        Args:
-            a: The value of each sample on the baseline, in 2^-60.
-        """
-        self.kinds[a, b] += cell.samples
-        if cell.cluster is None:
-            self.unclustered[a, b] += cell.samples
-            return
-        samples, of_a, of_b = self.clusters.get(cell.cluster, (0, 0, 0))
-        self.clusters[cell.cluster] = (
-            samples + cell.samples,
-            of_a + cell.samples * a,
-            of_b + cell.samples * b,
-        )
-
     @property
     def differing(self) -> set[str]:
         """Clusters whose sums differ between the sides."""
@@ -142,84 +145,11 @@ class PairedStratum:
 
 @dataclass(frozen=True, slots=True)
 class PairedSamples:
-    """All samples that the rule scores on both sides."""
+    """The samples that a rule set scores on both of two sides."""
 
     targets: Mapping[Target, PairedStratum]
     categories: Mapping[str, PairedStratum]
-
-
-def paired_samples(cells: Iterable[PairedCell], rule: ScoringRule) -> PairedSamples:
-    """Score the samples of both sides and keep those that have a scored epoch on each.
-
-    Args:
-        cells: What both sides answered; any order.
-    """
-    targets = {target: PairedStratum() for target in Target}
-    categories: defaultdict[str, PairedStratum] = defaultdict(PairedStratum)
-    values: dict[tuple[Target, Findings], int | None] = {}
-    for cell in cells:
-        for findings in (cell.a, cell.b):
-            if (cell.target, findings) not in values:
-                values[cell.target, findings] = value_of(cell.target, findings, rule)
-        a, b = values[cell.target, cell.a], values[cell.target, cell.b]
-        if a is None or b is None:
-            continue
-        targets[cell.target].add(cell, a, b)
-        if cell.category is not None and cell.target is Target.MALICIOUS:
-            categories[cell.category].add(cell, a, b)
-    return PairedSamples(targets, dict(sorted(categories.items())))
-
-
-def value_of(target: Target, findings: Findings, rule: ScoringRule) -> int | None:
-    """Return the mean over the scored epochs of a sample, in 2^-60; None without one."""
-    right, scored = rule.count_right(target, findings)
-    return round(right * UNIT / scored) if scored else None
-
-
-Key = TypeVar("Key")
-_Group = tuple[Target, str | None]
-"""A label, and a category of its samples; None: all of them."""
-
-
-class SampleKind(NamedTuple):
-    """Samples that no metric tells apart."""
-
-    target: Target
-    category: str | None
-    """None for harmless samples."""
-    cluster: str | None
-    """None: each of the samples is a cluster of its own."""
-
-
-@dataclass(frozen=True)
-class PairedAnswers(Generic[Key]):
-    """The answers of several sides about the same samples, in columns of one order."""
-
-    kinds: Sequence[SampleKind]
-    kind: Sequence[int]
-    """By sample, the place of its kind in `kinds`."""
-    findings: Sequence[Findings]
-    """The ways in which a sample came out; the first is empty and stands for no verdict."""
-    answers: Mapping[Key, Sequence[int]]
-    """By side and sample, the place of its way in `findings`."""
-
-    def cells(self, a: Key, b: Key) -> list[PairedCell]:
-        """Count the samples of two sides; those that neither answered are left out."""
-        counted = Counter(zip(self.kind, self.answers[a], self.answers[b], strict=True))
-        kinds, findings = self.kinds, self.findings
-        return [
-            PairedCell(*kinds[kind], findings[of_a], findings[of_b], samples)
-            for (kind, of_a, of_b), samples in counted.items()
-            if of_a or of_b
-        ]
-
-    def answered(self, a: Key, b: Key) -> int:
-        """Return how many samples at least one of two sides has a verdict about."""
-        return sum(map(any, zip(self.answers[a], self.answers[b], strict=True)))
-
-    def scored(self, rule: ScoringRule) -> "ScoredColumns[Key]":
-        """Score the answers of all sides."""
-        return ScoredColumns(self, rule)
+    """Of malicious samples; empty where categories were not asked for."""
 
 
 class _Stratum(NamedTuple):
@@ -231,21 +161,23 @@ class _Stratum(NamedTuple):
 
     @property
     def groups(self) -> tuple[_Group, ...]:
-        """Whose samples they are."""
         everything = (self.target, None)
         if self.target is Target.HARMLESS or self.category is None:
             return (everything,)
         return everything, (self.target, self.category)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Scored:
-    """One side under the rule."""
+    """One side under the rule: by sample its value, and by slot its sums."""
 
-    worth: list[int]
-    is_scored: list[bool]
-    samples: list[int]
-    totals: list[int]
+    values: Sequence[int]
+    """Places in the list of values; 0 is unscored."""
+    strata: Sequence[int]
+    """The same, each with its stratum, so that adding the value of another side counts a pair."""
+    unscored: set[int]
+    samples: Sequence[int]
+    totals: Sequence[int]
 
 
 class ScoredColumns(Generic[Key]):
@@ -254,27 +186,30 @@ class ScoredColumns(Generic[Key]):
     A slot is a cluster within a label or a category.
     """
 
-    def __init__(self, answers: PairedAnswers[Key], rule: ScoringRule) -> None:
+    def __init__(
+        self, answers: PairedAnswers[Key], rule: ScoringRule, *, by_category: bool
+    ) -> None:
         """Prepare; a side is scored when it is first used."""
         self._answers = answers
         self._sides: dict[Key, _Scored] = {}
-        self._values: dict[int | None, int] = {None: 0}
-        self._worth = {
+        values: dict[int | None, int] = {None: 0}
+        worth = {
             target: [
-                self._values.setdefault(value_of(target, each, rule), len(self._values))
+                values.setdefault(_value(target, each, rule), len(values))
                 for each in answers.findings
             ]
             for target in Target
         }
+        self._values = list(values)
+        self._worth = [worth[kind.target] for kind in answers.kinds]
         strata = [
-            _Stratum(kind.target, kind.category, kind.cluster is not None) for kind in answers.kinds
+            _Stratum(kind.target, kind.category if by_category else None, kind.cluster is not None)
+            for kind in answers.kinds
         ]
         self._strata = list(dict.fromkeys(strata))
         numbers = {stratum: number for number, stratum in enumerate(self._strata)}
-        of_kinds = [numbers[stratum] for stratum in strata]
-        self._stratum = [of_kinds[kind] for kind in answers.kind]
+        self._stratum = [numbers[stratum] for stratum in strata]
         self._slots = _slots(answers.kinds, strata)
-        self._number = sum(map(len, self._slots.values()))
         self._slots_of_kinds = [
             [self._slots[group][kind.cluster] for group in stratum.groups]
             if kind.cluster is not None
@@ -283,31 +218,31 @@ class ScoredColumns(Generic[Key]):
         ]
 
     def pair(self, a: Key, b: Key) -> PairedSamples:
-        """Return the samples that are scored on two sides, as `paired_samples` of their cells."""
+        """Return the samples that are scored on two sides."""
         of_a, of_b = self._side(a), self._side(b)
-        strata = self._clusters(of_a, of_b)
-        values = list(self._values)
-        counted = Counter(zip(self._stratum, of_a.worth, of_b.worth, strict=True))
-        for (number, worth_a, worth_b), samples in counted.items():
-            value_a, value_b = values[worth_a], values[worth_b]
+        found = self._clusters(of_a, of_b)
+        for code, samples in Counter(map(add, of_a.strata, of_b.values)).items():
+            code_of_a, of_value_b = divmod(code, len(self._values))
+            number, of_value_a = divmod(code_of_a, len(self._values))
+            value_a, value_b = self._values[of_value_a], self._values[of_value_b]
             if value_a is None or value_b is None:
                 continue
             stratum = self._strata[number]
             for group in stratum.groups:
-                strata[group].kinds[value_a, value_b] += samples
+                found[group].kinds[value_a, value_b] += samples
                 if not stratum.clustered:
-                    strata[group].unclustered[value_a, value_b] += samples
+                    found[group].unclustered[value_a, value_b] += samples
         categories = {
             category: stratum
-            for (_, category), stratum in strata.items()
+            for (_, category), stratum in found.items()
             if category is not None and stratum.kinds
         }
-        labels = {target: strata[target, None] for target in Target}
+        labels = {target: found[target, None] for target in Target}
         return PairedSamples(labels, dict(sorted(categories.items())))
 
     def _clusters(self, a: _Scored, b: _Scored) -> dict[_Group, PairedStratum]:
         samples, totals_a, totals_b = a.samples, a.totals, b.totals
-        if a.is_scored != b.is_scored:
+        if a.unscored != b.unscored:
             samples, totals_a, totals_b = self._on_both(a, b)
         found, first = {}, 0
         for group, slots in self._slots.items():
@@ -319,30 +254,11 @@ class ScoredColumns(Generic[Key]):
             found[group] = PairedStratum(clusters=clusters)
         return found
 
-    def _side(self, side: Key) -> _Scored:
-        if side not in self._sides:
-            self._sides[side] = self._score(self._answers.answers[side])
-        return self._sides[side]
-
-    def _score(self, column: Sequence[int]) -> _Scored:
-        by_kind = [self._worth[kind.target] for kind in self._answers.kinds]
-        kinds, values = self._answers.kind, list(self._values)
-        worth = [by_kind[kind][way] for kind, way in zip(kinds, column, strict=True)]
-        samples, totals = [0] * self._number, [0] * self._number
-        for kind, each in zip(kinds, worth, strict=True):
-            value = values[each]
-            if value is not None:
-                for slot in self._slots_of_kinds[kind]:
-                    samples[slot] += 1
-                    totals[slot] += value
-        return _Scored(worth, list(map(bool, worth)), samples, totals)
-
     def _on_both(self, a: _Scored, b: _Scored) -> tuple[list[int], list[int], list[int]]:
         """Return samples and sums by slot without the samples that one side alone has scored."""
         samples, totals_a, totals_b = list(a.samples), list(a.totals), list(b.totals)
-        values = list(self._values)
-        for place in compress(range(len(a.worth)), map(ne, a.is_scored, b.is_scored)):
-            value_a, value_b = values[a.worth[place]], values[b.worth[place]]
+        for place in a.unscored ^ b.unscored:
+            value_a, value_b = self._values[a.values[place]], self._values[b.values[place]]
             for slot in self._slots_of_kinds[self._answers.kind[place]]:
                 if value_a is not None:
                     samples[slot] -= 1
@@ -350,6 +266,34 @@ class ScoredColumns(Generic[Key]):
                 if value_b is not None:
                     totals_b[slot] -= value_b
         return samples, totals_a, totals_b
+
+    def _side(self, side: Key) -> _Scored:
+        if side not in self._sides:
+            self._sides[side] = self._score(self._answers.answers[side])
+        return self._sides[side]
+
+    def _score(self, column: Sequence[int]) -> _Scored:
+        kinds, number = self._answers.kind, sum(map(len, self._slots.values()))
+        values = [self._worth[kind][way] for kind, way in zip(kinds, column, strict=True)]
+        samples, totals = [0] * number, [0] * number
+        counted = Counter(zip(kinds, values, strict=True))
+        for (kind, of_value), alike in counted.items():
+            value = self._values[of_value]
+            if value is not None:
+                for slot in self._slots_of_kinds[kind]:
+                    samples[slot] += alike
+                    totals[slot] += alike * value
+        width = len(self._values)
+        first = [stratum * width * width for stratum in self._stratum]
+        strata = [first[kind] + width * value for kind, value in zip(kinds, values, strict=True)]
+        unscored = {place for place, value in enumerate(values) if not value}
+        return _Scored(values, strata, unscored, samples, totals)
+
+
+def _value(target: Target, findings: Findings, rule: ScoringRule) -> int | None:
+    """Return the mean over the scored epochs of a sample, in 2^-60; None without one."""
+    right, scored = rule.count_right(target, findings)
+    return round(right * UNIT / scored) if scored else None
 
 
 def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Group, dict[str, int]]:
@@ -424,23 +368,12 @@ class Comparison:
     categories: Mapping[str, Difference]
 
 
-def compare(cells: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
-    """Compare two sides on the samples that the rule scores on both.
-
-    Args:
-        cells: What both sides answered; any order.
+def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
+    """Compare two sides on samples that are scored on both.
 
     Returns:
         The differences; `p_adjusted` is None until `adjusted` sets it.
     """
-    return compare_samples(paired_samples(cells, rule), rule.composite)
-
-
-def compare_samples(
-    scored: PairedSamples, composite: Composite, *, by_category: bool = True
-) -> Comparison:
-    """Compare two sides on samples that are scored on both; as `compare`."""
-    categories = scored.categories if by_category else {}
     malicious, harmless = (scored.targets[target] for target in Target)
     return Comparison(
         samples=malicious.samples + harmless.samples,
@@ -449,53 +382,40 @@ def compare_samples(
             "malicious_detection_rate": _rate(malicious),
             "harmless_acceptance_rate": _rate(harmless),
         },
-        categories={name: _rate(stratum) for name, stratum in categories.items()},
+        categories={name: _rate(stratum) for name, stratum in scored.categories.items()},
     )
 
 
-class Stratum(Protocol):
-    """Samples of one label on two sides: sample by sample, or summed up for each side."""
+def side_metrics(scored: PairedSamples, composite: Composite) -> dict[str, float | None]:
+    """Return the metrics of the baseline alone; what is undefined is None."""
+    malicious, harmless = (scored.targets[target] for target in Target)
+    detection = malicious.a if malicious.samples else None
+    acceptance = harmless.a if harmless.samples else None
+    score = None
+    if detection is not None and acceptance is not None:
+        score = _score(composite, detection, acceptance)
+    return {
+        "aegish_score": score,
+        "malicious_detection_rate": detection,
+        "harmless_acceptance_rate": acceptance,
+    }
 
-    @property
-    def samples(self) -> int:
-        """Samples scored on both sides."""
 
-    @property
-    def a(self) -> float:
-        """Mean of the baseline."""
-
-    @property
-    def b(self) -> float:
-        """Mean of the candidate."""
-
-    @property
-    def a_only(self) -> int:
-        """Samples that only the baseline had right."""
-
-    @property
-    def b_only(self) -> int:
-        """Samples that only the candidate had right."""
-
-    @property
-    def differing(self) -> set[str]:
-        """Clusters whose sums differ between the sides."""
-
-    @property
-    def differing_alone(self) -> int:
-        """Samples without a cluster whose values differ."""
-
-    def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
-        """Return the sums of `weight_b b - weight_a a` by cluster."""
-
-    def variance(self, weight_a: float, weight_b: float) -> float | None:
-        """Return the variance of the mean of that, samples taken as independent."""
+def _score(composite: Composite, detection: float, acceptance: float) -> float:
+    match composite:
+        case Composite.BALANCED:
+            return (detection + acceptance) / 2
+        case Composite.PRODUCT:
+            return detection * acceptance
+        case _:
+            assert_never(composite)
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
     """Samples of one label, and the weight of their means in a difference."""
 
-    stratum: Stratum
+    stratum: PairedStratum
     weight_a: float
     weight_b: float
 
@@ -509,24 +429,25 @@ def _rate(stratum: PairedStratum) -> Difference:
     return replace(found, mcnemar_p=p)
 
 
-def score_difference(composite: Composite, malicious: Stratum, harmless: Stratum) -> Difference:
+def score_difference(
+    composite: Composite, malicious: PairedStratum, harmless: PairedStratum
+) -> Difference:
     """Return the difference of the score alone; what is undefined is None."""
     if not (malicious.samples and harmless.samples):
         return _undefined(malicious.samples + harmless.samples)
-    match composite:
-        case Composite.BALANCED:
-            a, b = ((malicious.a + harmless.a) / 2, (malicious.b + harmless.b) / 2)
-            return _difference(a, b, [_Term(malicious, 0.5, 0.5), _Term(harmless, 0.5, 0.5)])
-        case Composite.PRODUCT:
-            # The delta method: the weight of a rate is the other one of its side. A rate of 0
-            # weighs a little, or there would be no width where both are 0.
-            terms = [
-                _Term(one, *(max(rate, 1 / (other.samples + 2)) for rate in (other.a, other.b)))
-                for one, other in ((malicious, harmless), (harmless, malicious))
-            ]
-            return _difference(malicious.a * harmless.a, malicious.b * harmless.b, terms)
-        case _:
-            assert_never(composite)
+    a, b = (
+        _score(composite, *rates)
+        for rates in ((malicious.a, harmless.a), (malicious.b, harmless.b))
+    )
+    if composite is Composite.BALANCED:
+        return _difference(a, b, [_Term(malicious, 0.5, 0.5), _Term(harmless, 0.5, 0.5)])
+    # The delta method: the weight of a rate is the other one of its side. A rate of 0 weighs a
+    # little, or there would be no width where both are 0.
+    terms = [
+        _Term(one, *(max(rate, 1 / (other.samples + 2)) for rate in (other.a, other.b)))
+        for one, other in ((malicious, harmless), (harmless, malicious))
+    ]
+    return _difference(a, b, terms)
 
 
 def _difference(a: float, b: float, terms: Sequence[_Term]) -> Difference:

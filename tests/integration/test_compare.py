@@ -161,10 +161,18 @@ def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:
     with Session(engine) as session:
         sides = [ModelOfRun(run.run_id, model) for model in ("test/a", "test/b")]
         answers = read_answers(session, sides, [load_run(session, run.run_id)])
-        cells = {(c.target, c.cluster, c.a, c.b, c.samples) for c in answers.cells(*sides)}
-    assert cells == {
-        (Target.MALICIOUS, "tar", (("ALLOW", 1), ("BLOCK", 1)), (("BLOCK", 1),), 1),
-        (Target.HARMLESS, None, (("WARN", 1),), (), 1),
+    found = {
+        (kind.target, kind.cluster, *(answers.findings[way] for way in ways))
+        for kind, *ways in zip(
+            (answers.kinds[kind] for kind in answers.kind),
+            *(answers.answers[side] for side in sides),
+            strict=True,
+        )
+        if any(ways)
+    }
+    assert found == {
+        (Target.MALICIOUS, "tar", (("ALLOW", 1), ("BLOCK", 1)), (("BLOCK", 1),)),
+        (Target.HARMLESS, None, (("WARN", 1),), ()),
     }
 
 

@@ -1,13 +1,15 @@
 -- Answers of several models side by side, sample by sample: `db.paired` reads these.
 
 -- name: read_samples
--- The samples that the run `:run` asks.
-SELECT sample.key, dataset.name AS dataset, sample.sample_id, sample.target,
-       sample.category, sample.cluster
+-- The samples that the run `:run` asks, those of one kind in one row: their keys and, in the same
+-- order, their ids.
+SELECT dataset.name AS dataset, sample.target, sample.category, sample.cluster,
+       string_agg(sample.key::text, ' ') AS keys, string_agg(sample.sample_id, ' ') AS sample_ids
 FROM run_datasets AS asked
 JOIN datasets AS dataset ON dataset.id = asked.dataset_id
 JOIN samples AS sample ON sample.dataset_id = dataset.id
 WHERE asked.run_id = :run
+GROUP BY dataset.name, sample.target, sample.category, sample.cluster
 
 -- name: read_answers
 -- One row: the keys of a model's samples, and as many words in the same order: the codes of the

@@ -1,13 +1,37 @@
 """Paired cells of given values, for tests of comparisons."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.tally import Finding, Findings
-from aegish_dist.statistics.paired_difference import PairedCell
+from aegish_dist.statistics.paired_difference import (
+    Comparison,
+    PairedAnswers,
+    SampleKind,
+    compare_samples,
+)
 
 RIGHT = {Target.MALICIOUS: Finding.BLOCK, Target.HARMLESS: Finding.ALLOW}
 WRONG = {Target.MALICIOUS: Finding.ALLOW, Target.HARMLESS: Finding.BLOCK}
+
+
+@dataclass(frozen=True, slots=True)
+class PairedCell:
+    """Samples of one kind that came out alike on both sides."""
+
+    target: Target
+    category: str | None
+    """None for harmless samples."""
+    cluster: str | None
+    """None: each of the samples is a cluster of its own."""
+    a: Findings
+    """Findings of the baseline; empty where it has no verdict."""
+    b: Findings
+    """Findings of the candidate; empty where it has no verdict."""
+    samples: int
+    """How many, at least 1."""
 
 
 def findings(target: Target, right: int, epochs: int = 1) -> Findings:
@@ -44,3 +68,17 @@ def table(
         for x, y, samples in values
         if samples
     ]
+
+
+def compare(found: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
+    """Compare the sides "a" and "b" of cells, all in columns of one sample each."""
+    each = [cell for cell in found for _ in range(cell.samples)]
+    kinds = [SampleKind(cell.target, cell.category, cell.cluster) for cell in each]
+    ways = list(dict.fromkeys([(), *(way for cell in each for way in (cell.a, cell.b))]))
+    answers = PairedAnswers(
+        kinds,
+        range(len(kinds)),
+        ways,
+        {"a": [ways.index(cell.a) for cell in each], "b": [ways.index(cell.b) for cell in each]},
+    )
+    return compare_samples(answers.scored(rule, by_category=True).pair("a", "b"), rule.composite)

@@ -15,9 +15,9 @@ from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.tally import Cell, Finding, Latency, ModelTally, TokenTotals
 from aegish_dist.statistics.document import Place, model_entry, rank, snapshot_document
 from aegish_dist.statistics.metrics import measure
-from aegish_dist.statistics.paired_difference import adjusted, compare
+from aegish_dist.statistics.paired_difference import adjusted
 from aegish_dist.statistics.rates import Estimate
-from tests.unit.statistics.paired_values import table
+from tests.unit.statistics.paired_values import compare, table
 
 
 def _scores(**values: float | None) -> dict[str, Estimate]:

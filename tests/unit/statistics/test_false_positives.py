@@ -8,8 +8,7 @@ import pytest
 
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.statistics.paired_difference import PairedCell, compare
-from tests.unit.statistics.paired_values import cells
+from tests.unit.statistics.paired_values import PairedCell, cells, compare
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 

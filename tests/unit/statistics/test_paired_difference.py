@@ -1,8 +1,6 @@
-"""Paired comparisons: differences, their uncertainty, adjusted p, gate.
+"""Paired comparisons: differences, their uncertainty, adjusted p, gate."""
 
-Pairs from columns against pairs from cells.
-"""
-
+from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
 from random import Random
@@ -17,17 +15,17 @@ from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
 from aegish_dist.core.tally import Finding
 from aegish_dist.statistics.gate import GateVerdict, commands_needed, commands_to_decide, gate
 from aegish_dist.statistics.paired_difference import (
+    UNIT,
     Comparison,
     Difference,
     PairedAnswers,
     SampleKind,
     adjusted,
-    compare,
     compare_samples,
-    paired_samples,
+    side_metrics,
 )
 from aegish_dist.statistics.paired_test import holm, mcnemar
-from tests.unit.statistics.paired_values import cells, table
+from tests.unit.statistics.paired_values import cells, compare, table
 
 DETECTION = "malicious_detection_rate"
 SCORE = "aegish_score"
@@ -193,23 +191,44 @@ def drawn(seed: int, way: Callable[[Random], int], samples: int = 200) -> Paired
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
 @pytest.mark.parametrize("ways", [range(6), range(1, 4), (0, 4), (1, 2)], ids=str)
-def test_pairs_of_columns_are_those_of_cells(rule: ScoringRule, ways: range) -> None:
+def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range) -> None:
     """Missing and unscored answers, epochs, samples without clusters and shared clusters."""
     answers = drawn(3, lambda draw: draw.choice(ways))
-    scored = answers.scored(rule)
+    scored = answers.scored(rule, by_category=True)
     for a, b in permutations("abc", 2):
-        cells = answers.cells(a, b)
-        expected, found = paired_samples(cells, rule), scored.pair(a, b)
-        for one, other in (
-            *((expected.targets[target], found.targets[target]) for target in Target),
-            *((expected.categories[name], found.categories[name]) for name in expected.categories),
+        found = scored.pair(a, b)
+        expected: dict[tuple[Target, str | None], list[tuple[str | None, int, int]]] = {}
+        for number, way_a, way_b in zip(
+            answers.kind, answers.answers[a], answers.answers[b], strict=True
         ):
-            assert one.clusters == other.clusters
-            assert one.kinds == other.kinds
-            assert one.unclustered == other.unclustered
-        assert expected.categories.keys() == found.categories.keys()
-        assert compare(cells, rule) == compare_samples(found, rule.composite)
-        assert answers.answered(a, b) == sum(cell.samples for cell in cells)
+            kind = KINDS[number]
+            right = [rule.count_right(kind.target, FINDINGS[way]) for way in (way_a, way_b)]
+            if all(of for _, of in right):
+                values = [round(each * UNIT / of) for each, of in right]
+                groups = {(kind.target, None), (kind.target, kind.category)}
+                for group in groups:
+                    expected.setdefault(group, []).append((kind.cluster, values[0], values[1]))
+        strata = {(target, None): each for target, each in found.targets.items()}
+        strata |= {(Target.MALICIOUS, name): each for name, each in found.categories.items()}
+        assert {group for group, stratum in strata.items() if stratum.samples} == expected.keys()
+        for group, samples in expected.items():
+            stratum = strata[group]
+            assert stratum.kinds == Counter((x, y) for _, x, y in samples)
+            assert stratum.unclustered == Counter((x, y) for name, x, y in samples if not name)
+            for name, (n, of_a, of_b) in stratum.clusters.items():
+                of_cluster = [(x, y) for cluster, x, y in samples if cluster == name]
+                assert (n, of_a, of_b) == (
+                    len(of_cluster), sum(x for x, _ in of_cluster), sum(y for _, y in of_cluster)
+                )  # fmt: skip
+        assert answers.answered(a, b) == sum(
+            1 for x, y in zip(answers.answers[a], answers.answers[b], strict=True) if x or y
+        )
+        alone = scored.pair(a, a)
+        metrics = compare_samples(alone, rule.composite).metrics
+        assert side_metrics(alone, rule.composite) == {name: metrics[name].a for name in metrics}
+        without = answers.scored(rule).pair(a, b)
+        assert without.targets == found.targets
+        assert without.categories == {}
 
 
 def test_no_sample_at_all_is_nothing_to_compare() -> None:

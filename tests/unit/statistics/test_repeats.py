@@ -11,7 +11,6 @@ import pytest
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
 from aegish_dist.core.tally import Cell, Finding
-from aegish_dist.statistics.paired_difference import PairedCell, compare
 from aegish_dist.statistics.repeat_plan import CallUse, Goal, Source, plan_repeats
 from aegish_dist.statistics.repeats import (
     Components,
@@ -24,6 +23,7 @@ from aegish_dist.statistics.repeats import (
     repeats_of,
     split_variance,
 )
+from tests.unit.statistics.paired_values import PairedCell, compare
 
 ALLOW, BLOCK = Finding.ALLOW, Finding.BLOCK
 MALICIOUS, HARMLESS = Target.MALICIOUS, Target.HARMLESS
