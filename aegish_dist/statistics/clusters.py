@@ -51,6 +51,17 @@ class ClusterSums:
         """Weighted mean of the values of the samples."""
         return math.fsum([total * number for _, _, total, number in self.sums]) / self.samples
 
+    @cached_property
+    def joint_size(self) -> float:
+        """How many samples of a cluster differ together, sum d^2 / sum |d| with d a cluster's sum.
+
+        1 where none differs.
+        """
+        sums = [(abs(total) / self.weight, number) for _, _, total, number in self.sums if total]
+        size = math.fsum([each * number for each, number in sums])
+        squares = math.fsum([each * each * number for each, number in sums])
+        return squares / size if size else 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class ClusteredVariance:

@@ -114,7 +114,7 @@ def _detectable(
     found = quantiles * math.sqrt(squares)
     if found <= difference:
         return found
-    slope = math.fsum(each.weight**2 * _joint_size(each) / each.samples for each in strata)
+    slope = math.fsum(each.weight**2 * each.joint_size / each.samples for each in strata)
     return max(difference, _reach(quantiles, max(0.0, squares - slope * difference), slope))
 
 
@@ -127,15 +127,6 @@ def _reach(t: float, squares: float, slope: float) -> float:
 def _pseudo_sample(stratum: ClusterSums) -> float:
     """Return how far the values of a pseudo-sample lie apart, 1 unless epochs were averaged.
 
-    Averages of epochs differ by less than 1. With d a cluster's sum, sum d^2 / sum |d| says by how
-    much; its root is used, or one in fifteen candidates that are worse by the margin shipped.
+    Averages of epochs differ by less than 1. The root of `joint_size` is used, or one in fifteen candidates that are worse by the margin shipped.
     """
-    return min(1.0, math.sqrt(_joint_size(stratum)))
-
-
-def _joint_size(stratum: ClusterSums) -> float:
-    """Return how many samples differ together, sum d^2 / sum |d|; 1 where none differs."""
-    sums = [(abs(total) / stratum.weight, number) for _, _, total, number in stratum.sums if total]
-    size = math.fsum(each * number for each, number in sums)
-    squares = math.fsum(each * each * number for each, number in sums)
-    return squares / size if size else 1.0
+    return min(1.0, math.sqrt(stratum.joint_size))

@@ -19,6 +19,7 @@ from aegish_dist.statistics.paired_difference import (
     Comparison,
     Difference,
     PairedAnswers,
+    PairedStratum,
     SampleKind,
     adjusted,
     compare_samples,
@@ -208,7 +209,9 @@ def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range
                 groups = {(kind.target, None), (kind.target, kind.category)}
                 for group in groups:
                     expected.setdefault(group, []).append((kind.cluster, values[0], values[1]))
-        strata = {(target, None): each for target, each in found.targets.items()}
+        strata: dict[tuple[Target, str | None], PairedStratum] = {
+            (target, None): each for target, each in found.targets.items()
+        }
         strata |= {(Target.MALICIOUS, name): each for name, each in found.categories.items()}
         assert {group for group, stratum in strata.items() if stratum.samples} == expected.keys()
         for group, samples in expected.items():
