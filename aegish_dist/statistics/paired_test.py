@@ -127,6 +127,7 @@ def _reach(t: float, squares: float, slope: float) -> float:
 def _pseudo_sample(stratum: ClusterSums) -> float:
     """Return how far the values of a pseudo-sample lie apart, 1 unless epochs were averaged.
 
-    Averages of epochs differ by less than 1. The root of `joint_size` is used, or one in fifteen candidates that are worse by the margin shipped.
+    Averages of epochs differ by less than 1. The root of `joint_size` is used: with `joint_size`
+    itself, one in fifteen candidates shipped that were worse by the margin.
     """
     return min(1.0, math.sqrt(stratum.joint_size))
