@@ -40,7 +40,7 @@ from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.pruning import prune_batch
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.verdict_tables import VerdictKey
+from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 
 RUN = 100_000

@@ -26,8 +26,7 @@ from aegish_dist.core.verdict import (
 )
 from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
 from aegish_dist.db.datasets import to_sample
-from aegish_dist.db.tables import DatasetRow, RunModelRow, SampleRow
-from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
+from aegish_dist.db.tables import CallErrorRow, DatasetRow, RunModelRow, SampleRow, VerdictRow
 from aegish_dist.recordings.verdict_lines import encode
 from aegish_dist.recordings.verdict_parquet import RecordTables
 

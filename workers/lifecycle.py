@@ -8,32 +8,139 @@ import os
 import random
 import secrets
 from asyncio import wrap_future
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.status import Waiting
+from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.workers import Halt, Halts
+from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.call_gate import Health
+from aegish_dist.pipeline.caller import Caller, UsageEstimator, traced
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.pipeline.spool import recover_folder
-from aegish_dist.providers.session import provider_session
+from aegish_dist.providers.session import ProviderSession, provider_session
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.settings import Settings
 from workers.aggregator import Aggregator
-from workers.callers import CallerFactory, Callers
-from workers.store import Store, WorkerDatabase, counted
+from workers.store import Store, WorkerDatabase, budget_of, counted
 from workers.writer import Grouped, VerdictWriter, facts
 
 if TYPE_CHECKING:
     from aegish_dist.telemetry.metrics import WorkerMetrics
+
+
+KEPT_CALLERS = 500
+"""Each holds the prompt of its run. One that is dropped is made again by one look-up."""
+
+
+class Callers:
+    """Callers by run and model."""
+
+    def __init__(self, make: Callable[[str, str], Coroutine[Any, Any, Caller]]) -> None:
+        """Keep no caller yet.
+
+        Args:
+            make: Makes the caller of a run id and a model id.
+        """
+        self._make = make
+        self._made: dict[tuple[str, str], asyncio.Task[Caller]] = {}
+
+    async def __call__(self, run_id: str, model: str) -> Caller:
+        """Return the caller of a run and a model; calls while it is made wait for the same one."""
+        key = (run_id, model)
+        task = self._made.pop(key, None) or asyncio.create_task(self._make(run_id, model))
+        self._made[key] = task
+        if len(self._made) > KEPT_CALLERS:
+            del self._made[next(iter(self._made))]
+        try:
+            return await asyncio.shield(task)
+        except Exception:
+            self._made.pop(key, None)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class CallerFactory:
+    """Makes the caller of a model of a run from what the store and the environment hold."""
+
+    assignment: Callable[[tuple[str, str]], Awaitable[Assignment | None]]
+    """Reads model, prompt and parameters by run id and model id."""
+    providers: ProviderSession
+    limiters: Limiters
+    credentials: CatalogCredentials
+    """Keys, and the models that they may be used for."""
+
+    async def __call__(self, run_id: str, model: str) -> Caller:
+        """Return a new caller.
+
+        Raises:
+            StoreError: The run has no prompt for the model.
+        """
+        assignment = await self.assignment((run_id, model))
+        if assignment is None:
+            raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
+        spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
+        key = self.credentials.now().key(spec.destination)
+        limiter = self.limiters.of(spec, run_id)
+        client = self.providers.client(
+            spec, prompt, parameters, None if key is None else SecretStr(key), limiter.observe
+        )
+        budget = budget_of(parameters)
+        estimator = UsageEstimator(prompt, spec.price, budget)
+        return Caller(traced(client, spec, parameters), limiter, estimator, spec.price, budget)
+
+
+SILENT_S = 10.0
+"""Seconds without an answer of the database after which the worker does not count as ready. It is
+asked every 5 s at least."""
+
+
+@dataclass(slots=True)
+class Readiness:
+    """State of the parts that have to work before items are taken; any thread may read it."""
+
+    broker_connected: bool = False
+    channel: Any = None
+    """The channel that fetches; ours knows for how long the broker owes it an answer."""
+    stopping: bool = False
+    _seen_at: float | None = None
+
+    def database_seen(self) -> None:
+        """Note that the database has answered."""
+        self._seen_at = monotonic()
+
+    @property
+    def _broker_silent_s(self) -> float:
+        return float(getattr(self.channel, "silent_s", 0.0))
+
+    def problems(self, *, takes_verdicts: bool) -> list[str]:
+        """Return why no items are taken; empty when they are.
+
+        Args:
+            takes_verdicts: Whether the database took the last verdicts, as far as there were any.
+        """
+        # Celery's `-Q` may name queues of others: then nothing looks for runs.
+        silent = self._seen_at is not None and monotonic() - self._seen_at > SILENT_S
+        found = {
+            "the worker is stopping": self.stopping,
+            "the database takes no verdicts": not takes_verdicts,
+            f"the database has not answered for {SILENT_S:g} s": silent,
+            "there is no connection to the broker": not self.broker_connected,
+            f"the broker has not answered for {SILENT_S:g} s": self._broker_silent_s > SILENT_S,
+        }
+        return [problem for problem, holds in found.items() if holds]
+
 
 log = get_logger(__name__)
 

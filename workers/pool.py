@@ -26,8 +26,7 @@ from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.ratelimit.policy import PREFETCH
-from workers.lifecycle import open_evaluator
-from workers.readiness import Readiness
+from workers.lifecycle import Readiness, open_evaluator
 from workers.tasks import Delivery, lane_of
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from aegish_dist.broker.messages import (
     model_of,
     run_queue,
 )
-from aegish_dist.db.changes import RunChanges
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import RunChanges, transaction
 from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
 from aegish_dist.errors import QueueError, RefusedQueueError, StoreUnusableError
 from aegish_dist.logs import get_logger

@@ -20,7 +20,7 @@ from aegish_dist.broker.messages import (
 from aegish_dist.errors import OverBudgetError, RequeueError, StoreAwayError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
-from aegish_dist.telemetry.attributes import TRACEPARENT
+from aegish_dist.telemetry import TRACEPARENT
 from aegish_dist.telemetry.tracing import item_span
 
 log = get_logger(__name__)

@@ -28,8 +28,7 @@ from aegish_dist.telemetry.metrics import (
 )
 
 if TYPE_CHECKING:
-    from workers.lifecycle import WorkerComponents
-    from workers.readiness import Readiness
+    from workers.lifecycle import Readiness, WorkerComponents
 
 log = get_logger(__name__)
 

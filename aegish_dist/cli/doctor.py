@@ -4,7 +4,7 @@ import click
 
 from aegish_dist.cli.options import as_json, open_workspace
 from aegish_dist.cli.printing import say, say_json
-from aegish_dist.pipeline.examine import Check, examine
+from aegish_dist.pipeline.doctor import Check, examine
 
 
 @click.command()
@@ -27,7 +27,7 @@ def doctor(*, fleet: bool, as_json: bool) -> int:
         embedded_database=workspace.settings.embedded_database,
     )
     if fleet:
-        from aegish_dist.pipeline.examine_fleet import examine_fleet  # noqa: PLC0415
+        from aegish_dist.pipeline.doctor import examine_fleet  # noqa: PLC0415
 
         app = None if workspace.settings.embedded_broker else workspace.app
         url = workspace.settings.shared_limiter_url

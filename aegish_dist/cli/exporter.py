@@ -40,7 +40,7 @@ def exporter(metrics_port: int | None, metrics_host: str | None, interval: float
         raise ConfigError(
             "the exporter reads a cluster: set AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL"
         )
-    from aegish_dist.pipeline.export_measures import export_measures  # noqa: PLC0415  needs Celery
+    from aegish_dist.pipeline.fleet import export_measures  # noqa: PLC0415  needs Celery
 
     port = next(each for each in (metrics_port, settings.metrics_port, PORT) if each is not None)
     export_measures(

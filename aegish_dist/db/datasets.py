@@ -7,8 +7,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.db.base import AdvisoryLock
-from aegish_dist.db.tables import DatasetRow, RunDatasetRow, SampleRow
+from aegish_dist.db.tables import AdvisoryLock, DatasetRow, RunDatasetRow, SampleRow
 
 INSERT_CHUNK = 1000
 

@@ -17,8 +17,8 @@ from aegish_dist.db.tables import (
     RunModelRow,
     RunRow,
     SnapshotRow,
+    VerdictRow,
 )
-from aegish_dist.db.verdict_tables import VerdictRow
 
 _LAST_OF_BATCH = statement("last_of_batch")
 

@@ -1,4 +1,4 @@
-"""Connecting to PostgreSQL, and the one way into a transaction.
+"""Connecting to PostgreSQL, the one way into a transaction, and what the server announces.
 
 Keepalives and `tcp_user_timeout` find a peer whose kernel no longer answers. A proxy, a load
 balancer or a stopped server keeps answering them; only a time limit on the reply finds those.
@@ -14,7 +14,7 @@ import psycopg
 from psycopg import errors
 from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
-from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -228,3 +228,52 @@ def _remedy(cause: BaseException | None) -> str:
         case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
             return "the server runs, but does not let this user write; check its rights"
     return UNREACHABLE
+
+
+CHANNEL = "aegish_runs"
+"""Channel of the notifications; the triggers of the first migration name it."""
+
+
+class RunChanges:
+    """Waits on one connection for changes of runs; the same connection serves transactions."""
+
+    def __init__(self, url: str) -> None:
+        """Connect to nothing yet."""
+        self.engine: Engine = open_engine(
+            url, pool_size=1, reply_timeout_s=WORKER_REPLY_TIMEOUT_S, ping=False
+        )
+        self.announced = False
+        """Whether changes are announced; before the first `wait`, and through a pooler, not."""
+        self._listening: Any = None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a change, at most this long, where changes are announced; else return at once.
+
+        Returns:
+            Whether something may have changed; True as well after a new connection.
+
+        Raises:
+            StoreUnusableError: The database is away.
+        """
+        with connection_errors_in_one_line(), self.engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            if driver is not self._listening:
+                # A pooler in transaction mode hands the server's connection to others between two
+                # transactions: nobody would hear. Its connections do not have the server's PID.
+                pid = connection.scalar(text("SELECT pg_backend_pid()"))
+                self.announced = pid == driver.info.backend_pid
+                if self.announced:
+                    connection.execute(text(f"LISTEN {CHANNEL}"))
+                connection.commit()
+                self._listening = driver
+                return self.announced
+            if not self.announced:
+                return False
+            heard = [*driver.notifies(timeout=seconds, stop_after=1)]
+            heard += driver.notifies(timeout=0)
+            return bool(heard)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.announced = False
+        self.engine.dispose()

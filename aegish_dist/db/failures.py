@@ -21,8 +21,7 @@ from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.codes import error_class_of
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.statements import counting_statement, statement
-from aegish_dist.db.tables import RunModelRow
-from aegish_dist.db.verdict_tables import CallErrorRow
+from aegish_dist.db.tables import CallErrorRow, RunModelRow
 
 _COUNT_UNANSWERED = counting_statement("count_unanswered")
 _FAILED_KINDS = statement("failed_kinds")

@@ -19,12 +19,18 @@ from aegish_dist.core.model import Destination, ModelSpec
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Item, Outcome
 from aegish_dist.db.aggregations import request_of_completed
-from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.codes import outcome_number
 from aegish_dist.db.runs import load_run, save_models
 from aegish_dist.db.statements import statement
-from aegish_dist.db.tables import RetryRow, RunDatasetRow, RunModelRow, RunRow, SampleRow
-from aegish_dist.db.verdict_tables import VerdictRow
+from aegish_dist.db.tables import (
+    AdvisoryLock,
+    RetryRow,
+    RunDatasetRow,
+    RunModelRow,
+    RunRow,
+    SampleRow,
+    VerdictRow,
+)
 from aegish_dist.errors import StoreError
 
 SEARCH_S = 0.3

@@ -13,10 +13,9 @@ from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
-from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.statements import statement
-from aegish_dist.db.tables import METADATA
+from aegish_dist.db.tables import METADATA, AdvisoryLock
 from aegish_dist.errors import StoreError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.verdict_record import STORED, AttemptRecord, VerdictRecord
 from aegish_dist.db.statements import statement
-from aegish_dist.db.verdict_tables import COLUMNS, ERROR_COLUMNS, VerdictKey, error_row
+from aegish_dist.db.tables import COLUMNS, ERROR_COLUMNS, VerdictKey, error_row
 from aegish_dist.errors import SecondVerdictError
 
 NULL = r"\N"

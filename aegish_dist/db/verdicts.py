@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Item, Outcome, Verdict
 from aegish_dist.db.statements import statement
-from aegish_dist.db.verdict_tables import (
+from aegish_dist.db.tables import (
     COLUMNS,
     ERROR_COLUMNS,
     KEY_COLUMNS,

@@ -15,7 +15,7 @@ from aegish_dist.models.prices import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMI
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.run_queue import NANO_USD, Budget, ExpectedUsage
-from aegish_dist.telemetry.attributes import Attributes, Value, known
+from aegish_dist.telemetry import Attributes, Value, known
 from aegish_dist.telemetry.tracing import note, run_tracer
 
 WEIGHT = 0.1

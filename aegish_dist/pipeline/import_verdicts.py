@@ -17,8 +17,8 @@ from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.core.verdict_record import AttemptRecord
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.imports import RunImport, settle
+from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdict_copy import copy_errors, copy_verdicts
-from aegish_dist.db.verdict_tables import VerdictKey
 from aegish_dist.errors import DatasetError, OtherDatasetError, SecondVerdictError
 from aegish_dist.parallel import in_order, map_in_processes
 from aegish_dist.pipeline.import_chunk import PriceOf, Rendered, Renderer

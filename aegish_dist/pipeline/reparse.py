@@ -17,8 +17,7 @@ from aegish_dist.core.verdict import Completion, Outcome
 from aegish_dist.db.counting import PerModel
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tables import DatasetRow, SampleRow
-from aegish_dist.db.verdict_tables import VerdictKey
+from aegish_dist.db.tables import DatasetRow, SampleRow, VerdictKey
 from aegish_dist.db.verdicts import Reading, StoredAnswer, next_answers, write_readings
 from aegish_dist.pipeline.workspace import SILENT, Observer
 

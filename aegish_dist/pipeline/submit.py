@@ -51,7 +51,7 @@ from aegish_dist.pipeline.status import (
     run_status,
 )
 from aegish_dist.pipeline.workspace import SILENT, Observer
-from aegish_dist.telemetry.attributes import Attributes
+from aegish_dist.telemetry import Attributes
 from aegish_dist.telemetry.tracing import first_span, message_headers, note, span
 
 if TYPE_CHECKING:

@@ -2,3 +2,16 @@
 
 Measures are about the work of the fleet. What the models' answers are worth is in `core.metrics`.
 """
+
+from collections.abc import Mapping
+
+Value = str | int | float | bool | list[str]
+Attributes = Mapping[str, Value]
+
+TRACEPARENT = "traceparent"
+"""Header of a message with the span that published it: W3C Trace Context, level 1."""
+
+
+def known(facts: Mapping[str, Value | None]) -> Attributes:
+    """Return the facts that are known."""
+    return {name: value for name, value in facts.items() if value is not None}

@@ -28,7 +28,7 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, T
 from aegish_dist import __version__
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import RequeueError
-from aegish_dist.telemetry.attributes import TRACEPARENT, Attributes
+from aegish_dist.telemetry import TRACEPARENT, Attributes
 
 FLUSH_S = 5.0
 """Seconds that an ending process gives the last spans to be sent."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from aegish_dist.telemetry.attributes import Attributes
+from aegish_dist.telemetry import Attributes
 
 if TYPE_CHECKING:
     from aegish_dist.core.verdict import Item

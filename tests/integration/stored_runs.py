@@ -15,12 +15,10 @@ from aegish_dist.core.run import Prompt, Run
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.tally import ModelTally
 from aegish_dist.core.verdict import Completion, Item, StopKind, Usage, Verdict
-from aegish_dist.db.base import Base
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.datasets import sample_keys, save_dataset
 from aegish_dist.db.runs import load_run, save_run
-from aegish_dist.db.tables import RunModelRow
-from aegish_dist.db.verdict_tables import VerdictKey
+from aegish_dist.db.tables import Base, RunModelRow, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe
 

@@ -16,8 +16,7 @@ from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.snapshots import find_snapshot
-from aegish_dist.db.tables import SnapshotMetricRow
-from aegish_dist.db.verdict_tables import VerdictKey, VerdictRow
+from aegish_dist.db.tables import SnapshotMetricRow, VerdictKey, VerdictRow
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import OpinionError, ReportError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered

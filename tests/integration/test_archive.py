@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from aegish_dist.cli import prune
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Outcome
-from aegish_dist.db.base import Base
 from aegish_dist.db.missing import save_retry
+from aegish_dist.db.tables import Base
 from aegish_dist.pipeline import archive_runs
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (

@@ -14,8 +14,7 @@ import psycopg
 import pytest
 
 from aegish_dist.db.embedded import embedded_server, embedded_version
-from aegish_dist.db.embedded.folders import Account, make_home, require_passage
-from aegish_dist.db.embedded.server import EmbeddedServer
+from aegish_dist.db.embedded.server import Account, EmbeddedServer, make_home, require_passage
 from aegish_dist.errors import StoreError
 from tests.services import short_home, wait_until
 

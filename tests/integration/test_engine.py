@@ -11,8 +11,12 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from aegish_dist.db import engine as database
-from aegish_dist.db.changes import RunChanges
-from aegish_dist.db.engine import connection_errors_in_one_line, open_engine, transaction
+from aegish_dist.db.engine import (
+    RunChanges,
+    connection_errors_in_one_line,
+    open_engine,
+    transaction,
+)
 from aegish_dist.errors import ConfigError, StoreAwayError, StoreError
 from tests.half_open import HalfOpenProxy
 from tests.services import HOST, ServerProcess, free_port, require_binary, wait_until

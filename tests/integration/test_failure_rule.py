@@ -13,7 +13,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from aegish_dist.core.model import Limits
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Usage
-from aegish_dist.db.verdict_tables import VerdictKey
+from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ProviderError, RequeueError
 from aegish_dist.pipeline.call_gate import Health

@@ -7,9 +7,8 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db.base import AdvisoryLock
 from aegish_dist.db.missing import FinishedModels, open_models, open_queues, save_retry
-from aegish_dist.db.verdict_tables import VerdictRow
+from aegish_dist.db.tables import AdvisoryLock, VerdictRow
 from aegish_dist.pipeline.control import plan_retry
 from tests.integration.stored_runs import (
     BLOCKED,

@@ -9,8 +9,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import RULES
-from aegish_dist.db.tables import RunModelRow
-from aegish_dist.db.verdict_tables import VerdictRow
+from aegish_dist.db.tables import RunModelRow, VerdictRow
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.compare import compare_models
 from aegish_dist.pipeline.import_verdicts import import_verdicts

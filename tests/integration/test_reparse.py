@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import Completion, ErrorClass, Outcome, Verdict
-from aegish_dist.db.verdict_tables import VerdictKey
+from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import next_answers
 from aegish_dist.pipeline.reparse import reparse_run
 from tests.integration.command_line import CommandLine

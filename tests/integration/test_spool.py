@@ -18,7 +18,7 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.verdict_tables import VerdictKey, error_row
+from aegish_dist.db.tables import VerdictKey, error_row
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.evaluate import Evaluated

@@ -14,8 +14,7 @@ from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import Completion, Timing, Verdict
-from aegish_dist.db.tables import RunRow, SnapshotRow
-from aegish_dist.db.verdict_tables import CallErrorRow, VerdictRow
+from aegish_dist.db.tables import CallErrorRow, RunRow, SnapshotRow, VerdictRow
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from tests.integration.stored_runs import (
     ALLOWED,

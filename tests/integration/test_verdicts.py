@@ -22,7 +22,7 @@ from aegish_dist.core.verdict import (
     Usage,
     Verdict,
 )
-from aegish_dist.db.verdict_tables import CallErrorRow, VerdictKey, VerdictRow
+from aegish_dist.db.tables import CallErrorRow, VerdictKey, VerdictRow
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.stored_runs import (
     ALLOWED,

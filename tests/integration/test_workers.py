@@ -9,11 +9,18 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.cli.status_view import halted
 from aegish_dist.core.status import Blocked, FailedCalls, State, Waiting
+from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.db.worker_entries import MESSAGE_LENGTH
-from aegish_dist.db.workers import REASON_LENGTH, Halt, forget_worker, living_fleet, report_worker
+from aegish_dist.db.workers import (
+    MESSAGE_LENGTH,
+    REASON_LENGTH,
+    Halt,
+    forget_worker,
+    living_fleet,
+    report_worker,
+)
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.examine import examine
+from aegish_dist.pipeline.doctor import examine
 from aegish_dist.pipeline.status import run_status
 from tests.integration.stored_runs import a_model, a_run, store
 
@@ -31,7 +38,7 @@ def test_a_fleet(engine: Engine) -> None:
 
 
 def test_items_that_wait_and_calls_that_failed(engine: Engine) -> None:
-    """Workers add up, an older one that reports neither is understood, and foreign text stays."""
+    """Workers add up, an older one that reports neither is understood, and foreign text is cleaned."""
     key, at = ("run1", "lab/guard"), datetime(2026, 1, 2, tzinfo=UTC)
     words = "\x00\ud800" + "n" * 1000
     limited = FailedCalls(at, "lab/guard", ErrorClass.RATE_LIMIT, 429, words, 7, 2)
@@ -44,7 +51,9 @@ def test_items_that_wait_and_calls_that_failed(engine: Engine) -> None:
 
     assert fleet.in_flight[key] == 16
     assert fleet.waiting == {key: Waiting(6, 2, Blocked.RATE)}
-    assert fleet.failing == {"run1": (replace(limited, message=words[:MESSAGE_LENGTH]),)}
+    assert fleet.failing == {
+        "run1": (replace(limited, message=clean_text(words[:MESSAGE_LENGTH])),)
+    }
 
 
 def test_halts(engine: Engine) -> None:

@@ -55,7 +55,7 @@ from aegish_dist.db.batches import (
     write,
 )
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.verdict_tables import VerdictKey
+from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import has_answers, insert_verdicts
 from aegish_dist.errors import (
     AegishError,
@@ -67,7 +67,7 @@ from aegish_dist.errors import (
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.batches.budget import has_money_left
 from aegish_dist.providers.batches.contract import BatchClient
-from aegish_dist.telemetry.attributes import Attributes, known
+from aegish_dist.telemetry import Attributes, known
 from aegish_dist.telemetry.tracing import span
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.parsing import PARSER_VERSION
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Timing, Usage, Verdict
-from aegish_dist.db.verdict_tables import VerdictKey
+from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import (
     ConfigError,

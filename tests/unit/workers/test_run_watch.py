@@ -18,11 +18,11 @@ from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, pin_name,
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.changes import RunChanges
+from aegish_dist.db.engine import RunChanges
 from aegish_dist.db.missing import OpenModel
 from tests.services import queue_application
 from workers import run_watch
-from workers.readiness import Readiness
+from workers.lifecycle import Readiness
 
 MODEL = "discovery/guard"
 FIRST, SECOND = (queue_name(MODEL, run) for run in ("run1", "run2"))

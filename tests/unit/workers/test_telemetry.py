@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from aegish_dist import __version__
 from aegish_dist.core.status import Blocked
 from aegish_dist.telemetry.measures import WORKER
-from workers import readiness, telemetry
-from workers.readiness import Readiness
+from workers import lifecycle, telemetry
+from workers.lifecycle import Readiness
 from workers.telemetry import WorkerTelemetry
 
 
@@ -123,7 +123,7 @@ def test_reasons_not_to_be_ready(
     broken.evaluator.takes_items = False
     ready.database_seen()
     ready.channel = SimpleNamespace(silent_s=11.0)
-    monkeypatch.setattr(readiness, "SILENT_S", -1.0)
+    monkeypatch.setattr(lifecycle, "SILENT_S", -1.0)
     page = made.pages["/readyz"]()
     assert not page.good
     assert len(page.text.splitlines()) == 5

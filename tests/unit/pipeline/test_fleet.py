@@ -7,7 +7,7 @@ import pytest
 
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.queue_readings import QueueReadings
-from aegish_dist.db.fleet_state import (
+from aegish_dist.db.fleet import (
     CountedModel,
     FleetState,
     OpenBatches,
@@ -16,7 +16,7 @@ from aegish_dist.db.fleet_state import (
     TableState,
 )
 from aegish_dist.db.workers import Fleet, Halt
-from aegish_dist.pipeline.fleet_measures import (
+from aegish_dist.pipeline.fleet import (
     VerdictClock,
     of_broker,
     of_counts,
