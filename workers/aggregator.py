@@ -3,7 +3,7 @@
 from asyncio import wrap_future
 
 from aegish_dist.db.engine import open_engine
-from aegish_dist.pipeline.asked_aggregations import carry_out
+from aegish_dist.pipeline.aggregation_jobs import carry_out
 from workers.store import DaemonThread
 
 

@@ -14,7 +14,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import OutputError, ReportError
 from aegish_dist.files import is_stream, replacing_text
-from aegish_dist.opinions.files import render_overlay
+from aegish_dist.opinion_files import render_overlay
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditKind, audit, draft_overlay

@@ -8,8 +8,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.core.run_differences import incompatibilities
+from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
 from aegish_dist.db.answers import parser_versions, read_answers
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run

@@ -60,7 +60,7 @@ def load_rule(name_or_path: str) -> ScoringRule:
             f"unknown scoring rule '{name_or_path}': choose one of {known}, or give the path of a "
             "file with your own"
         )
-    from aegish_dist.opinions.files import read_rule  # noqa: PLC0415  with msgspec
+    from aegish_dist.opinion_files import read_rule  # noqa: PLC0415  with msgspec
 
     return read_rule(Path(name_or_path))
 
@@ -70,10 +70,7 @@ def _opinions(
 ) -> list[Opinion]:
     if targets is None and overlay is None:
         return [Opinion(rule) for rule in rules]
-    from aegish_dist.opinions.files import (  # noqa: PLC0415  with msgspec
-        read_overlay,
-        read_targets,
-    )
+    from aegish_dist.opinion_files import read_overlay, read_targets  # noqa: PLC0415  with msgspec
 
     least = AEGISH_TARGETS if targets is None else read_targets(targets)
     corrections = None if overlay is None else read_overlay(overlay)

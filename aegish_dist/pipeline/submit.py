@@ -28,7 +28,7 @@ from aegish_dist.db.missing import Extent, extent_of, missing_items, open_models
 from aegish_dist.db.runs import require_free_name, save_parameters, save_run
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.models import RunEstimate
-from aegish_dist.pipeline.asked_aggregations import aggregate_here, wait_for_snapshot
+from aegish_dist.pipeline.aggregation_jobs import aggregate_here, wait_for_snapshot
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import (
     Addition,

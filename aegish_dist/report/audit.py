@@ -10,7 +10,7 @@ from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section, TableCell
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
 from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
-from aegish_dist.statistics.witnesses import Witness
+from aegish_dist.statistics.label_model import ModelReliability
 
 TITLES: Mapping[AuditKind, str] = {
     AuditKind.DOUBTFUL_LABELS: "Labels that models contradict",
@@ -49,7 +49,7 @@ _COLUMNS = (
 def audit_sections(audit: Audit) -> list[Section]:
     """Return the models and every list that is not empty."""
     lists = (_list(kind, audit) for kind in AuditKind if audit.found[kind])
-    return [_witnesses(audit.witnesses), *lists]
+    return [_reliability(audit.reliabilities), *lists]
 
 
 def audit_csv(audit: Audit) -> str:
@@ -78,19 +78,19 @@ def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any
         "scoring": opinion.rule.name,
         "opinion": opinion.provenance,
         "samples": audit.samples,
-        "models": [_witness(each) for each in audit.witnesses],
+        "models": [_reliability_json(each) for each in audit.reliabilities],
         "totals": {kind.value: total for kind, total in audit.totals.items()},
         **lists,
     }
 
 
-def _witness(witness: Witness) -> dict[str, Any]:
+def _reliability_json(reliability: ModelReliability) -> dict[str, Any]:
     return {
-        "model": witness.model,
-        "sensitivity": witness.sensitivity,
-        "specificity": witness.specificity,
-        "weight": witness.weight,
-        "informative": witness.informative,
+        "model": reliability.model,
+        "sensitivity": reliability.sensitivity,
+        "specificity": reliability.specificity,
+        "weight": reliability.weight,
+        "informative": reliability.informative,
     }
 
 
@@ -128,10 +128,10 @@ def _answers(command: AuditedCommand, opinion: Opinion) -> dict[str, Any]:
     return answers
 
 
-def _witnesses(witnesses: Iterable[Witness]) -> Section:
+def _reliability(reliabilities: Iterable[ModelReliability]) -> Section:
     headings = ("model", "flags malicious", "passes harmless", "vote")
     return Section(
-        title="Models as witnesses",
+        title="Models as reliabilities",
         columns=tuple(map(TableCell, headings)),
         rows=tuple(
             (
@@ -140,7 +140,7 @@ def _witnesses(witnesses: Iterable[Witness]) -> Section:
                 TableCell(format_rate(each.specificity)),
                 TableCell(format_decimal(each.weight) if each.informative else UNDEFINED),
             )
-            for each in witnesses
+            for each in reliabilities
         ),
         note=(
             "Rates in %, estimated with the labels taken as uncertain. Models that err alike share"

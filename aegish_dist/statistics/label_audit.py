@@ -16,8 +16,14 @@ from typing import assert_never
 from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import SampleAnswers, ScoringRule
-from aegish_dist.statistics.label_model import fit_labels
-from aegish_dist.statistics.witnesses import Ballot, Hearing, Witness, sides_under, vote_of
+from aegish_dist.statistics.label_model import (
+    CommandVotes,
+    ModelReliability,
+    VotePattern,
+    fit_labels,
+    sides_under,
+    vote_of,
+)
 
 DOUBTFUL_FROM = 0.5
 """Probability to be wrong from which a label is called doubtful."""
@@ -56,7 +62,7 @@ class AuditedCommand:
 class Audit:
     """Result of an audit."""
 
-    witnesses: tuple[Witness, ...]
+    reliabilities: tuple[ModelReliability, ...]
     """The models, in the order of the run."""
     samples: int
     totals: Mapping[AuditKind, int]
@@ -80,40 +86,40 @@ def audit(
         top: Length of each list, at least 1.
     """
     heard = [sample for sample in samples if sample.findings]
-    ballots = [_ballot(sample, models) for sample in heard]
-    counted = Counter(ballots)
-    joined = [Ballot(*ballot, number) for ballot, number in counted.items()]
+    patterns = [_pattern(sample, models) for sample in heard]
+    counted = Counter(patterns)
+    joined = [VotePattern(*pattern, number) for pattern, number in counted.items()]
     fitted = fit_labels(joined, sides_under(rule))
     p_wrong = dict(zip(counted, fitted.p_wrong, strict=True))
     rates = zip(models, fitted.sensitivity, fitted.specificity, fitted.weights, strict=True)
-    witnesses = tuple(Witness(*each) for each in rates)
-    hearings = [
-        Hearing.of(sample, witnesses, rule, p_wrong[ballot])
-        for sample, ballot in zip(heard, ballots, strict=True)
+    reliabilities = tuple(ModelReliability(*each) for each in rates)
+    voted = [
+        CommandVotes.of(sample, reliabilities, rule, p_wrong[pattern])
+        for sample, pattern in zip(heard, patterns, strict=True)
     ]
-    ranked = {kind: _ranked(kind, hearings) for kind in AuditKind}
+    ranked = {kind: _ranked(kind, voted) for kind in AuditKind}
     return Audit(
-        witnesses=witnesses,
+        reliabilities=reliabilities,
         samples=len(heard),
         totals={kind: len(found) for kind, found in ranked.items()},
         found={
-            kind: tuple(_entry(kind, hearing) for hearing in found[:top])
+            kind: tuple(_entry(kind, votes) for votes in found[:top])
             for kind, found in ranked.items()
         },
     )
 
 
-_Ballot = tuple[Target, tuple[tuple[float, ...] | None, ...]]
+_Pattern = tuple[Target, tuple[tuple[float, ...] | None, ...]]
 
 
-def _ballot(sample: SampleAnswers, models: Iterable[str]) -> _Ballot:
+def _pattern(sample: SampleAnswers, models: Iterable[str]) -> _Pattern:
     return sample.target, tuple(vote_of(sample.findings.get(model, ())) for model in models)
 
 
-def _ranked(kind: AuditKind, hearings: Iterable[Hearing]) -> list[Hearing]:
+def _ranked(kind: AuditKind, voted: Iterable[CommandVotes]) -> list[CommandVotes]:
     """Return the commands of a list, the worst first; equal ones by command."""
     return sorted(
-        (each for each in hearings if _belongs(kind, each)),
+        (each for each in voted if _belongs(kind, each)),
         key=lambda each: (
             # Models of the same names in another order add up to another last digit.
             -round(_score(kind, each), 9),
@@ -125,81 +131,77 @@ def _ranked(kind: AuditKind, hearings: Iterable[Hearing]) -> list[Hearing]:
     )
 
 
-def _belongs(kind: AuditKind, hearing: Hearing) -> bool:
+def _belongs(kind: AuditKind, votes: CommandVotes) -> bool:
     match kind:
         case AuditKind.DOUBTFUL_LABELS:
-            return bool(hearing.contradicting)
+            return bool(votes.contradicting)
         case AuditKind.MISSED_BY_ALL:
-            return hearing.missed_by_all
+            return votes.missed_by_all
         case _:
-            return _score(kind, hearing) > 0
+            return _score(kind, votes) > 0
 
 
-def _score(kind: AuditKind, hearing: Hearing) -> float:
+def _score(kind: AuditKind, votes: CommandVotes) -> float:
     match kind:
         case AuditKind.DOUBTFUL_LABELS | AuditKind.MISSED_BY_ALL:
-            return hearing.p_wrong
+            return votes.p_wrong
         case AuditKind.DISPUTED:
-            return hearing.dispute
+            return votes.dispute
         case AuditKind.FLIPPING:
-            return hearing.flip
+            return votes.flip
         case _:
             assert_never(kind)
 
 
-def _entry(kind: AuditKind, hearing: Hearing) -> AuditedCommand:
+def _entry(kind: AuditKind, votes: CommandVotes) -> AuditedCommand:
     return AuditedCommand(
-        sample=hearing.sample,
-        score=_score(kind, hearing),
-        p_wrong=hearing.p_wrong,
-        contradicting=len(hearing.contradicting),
-        agreeing=len(hearing.agreeing),
-        reason=_reason(kind, hearing),
+        sample=votes.sample,
+        score=_score(kind, votes),
+        p_wrong=votes.p_wrong,
+        contradicting=len(votes.contradicting),
+        agreeing=len(votes.agreeing),
+        reason=_reason(kind, votes),
     )
 
 
-def _reason(kind: AuditKind, hearing: Hearing) -> str:
+def _reason(kind: AuditKind, votes: CommandVotes) -> str:
     match kind:
         case AuditKind.DOUBTFUL_LABELS:
-            return _contradiction(hearing)
+            return _contradiction(votes)
         case AuditKind.DISPUTED:
-            return _sides(hearing)
+            return _sides(votes)
         case AuditKind.MISSED_BY_ALL:
-            whom = (
-                f"each of {len(hearing.correct)} models"
-                if len(hearing.correct) > 1
-                else "the model"
-            )
-            return f"{whom} missed it; with probability {hearing.p_wrong:.2f} the label is wrong"
+            whom = f"each of {len(votes.correct)} models" if len(votes.correct) > 1 else "the model"
+            return f"{whom} missed it; with probability {votes.p_wrong:.2f} the label is wrong"
         case AuditKind.FLIPPING:
-            changing = [each for each, flip in hearing.flips.items() if flip > 0]
-            return f"answered in different ways by {_names(changing)}, of {len(hearing.flips)}"
+            changing = [each for each, flip in votes.flips.items() if flip > 0]
+            return f"answered in different ways by {_names(changing)}, of {len(votes.flips)}"
         case _:
             assert_never(kind)
 
 
-def _contradiction(hearing: Hearing) -> str:
+def _contradiction(votes: CommandVotes) -> str:
     """Say who contradicts the label, and how seldom they do so elsewhere."""
-    against, voters = hearing.contradicting, len(hearing.flags)
-    malicious = hearing.sample.target is Target.MALICIOUS
+    against, voters = votes.contradicting, len(votes.flags)
+    malicious = votes.sample.target is Target.MALICIOUS
     rates = [each.sensitivity if malicious else each.specificity for each in against]
     said, usually = ("let pass", "flag") if malicious else ("flagged", "let pass")
     mean = math.fsum(rates) / len(rates)
     return (
         f"{said} by {len(against)} of {voters} models, which {usually} {100 * mean:.0f} % of "
-        f"{hearing.sample.target} commands"
+        f"{votes.sample.target} commands"
     )
 
 
-def _sides(hearing: Hearing) -> str:
-    flagging = [each for each, share in hearing.flags.items() if share > 0.5]
-    passing = [each for each, share in hearing.flags.items() if share < 0.5]
-    torn = [each for each, share in hearing.flags.items() if share == 0.5]
+def _sides(votes: CommandVotes) -> str:
+    flagging = [each for each, share in votes.flags.items() if share > 0.5]
+    passing = [each for each, share in votes.flags.items() if share < 0.5]
+    torn = [each for each, share in votes.flags.items() if share == 0.5]
     parts = (("flagged", flagging), ("let pass", passing), ("both", torn))
     return "; ".join(f"{verb} by {_names(models)}" for verb, models in parts if models)
 
 
-def _names(models: Sequence[Witness]) -> str:
+def _names(models: Sequence[ModelReliability]) -> str:
     if len(models) > NAMED:
         return f"{len(models)} models"
     return ", ".join(each.model for each in models)

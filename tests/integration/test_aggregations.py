@@ -23,8 +23,8 @@ from aegish_dist.db.aggregations import (
 from aegish_dist.db.missing import FinishedModels, open_models
 from aegish_dist.db.tables import AggregationRow, RunRow, SnapshotRow
 from aegish_dist.errors import StoreAwayError
-from aegish_dist.pipeline import asked_aggregations
-from aegish_dist.pipeline.asked_aggregations import aggregate_here, carry_out
+from aegish_dist.pipeline import aggregation_jobs
+from aegish_dist.pipeline.aggregation_jobs import aggregate_here, carry_out
 from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.status import run_status
 from tests.integration.stored_runs import (
@@ -261,7 +261,7 @@ def test_a_worker_that_is_killed_leaves_nothing_behind(
         raise StoreAwayError("the connection was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(asked_aggregations, "finish", killed)
+        patch.setattr(aggregation_jobs, "finish", killed)
         with pytest.raises(StoreAwayError):
             carry_out(engine, key)
     assert (snapshots(engine), rows(engine, AggregationRow.finished_at)) == (0, [None])
@@ -307,7 +307,7 @@ def test_an_aggregation_that_fails(
         def fails(*_: object, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(asked_aggregations, "aggregate", fails)
+        monkeypatch.setattr(aggregation_jobs, "aggregate", fails)
     with capture_logs() as logs:
         carry_out(engine, key)
 

@@ -24,7 +24,7 @@ from aegish_dist.db.runs import hold
 from aegish_dist.db.tables import AggregationRow
 from aegish_dist.db.workers import report_worker
 from aegish_dist.errors import StoreAwayError, StoreError
-from aegish_dist.pipeline import asked_aggregations, delete_runs
+from aegish_dist.pipeline import aggregation_jobs, delete_runs
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.runs import all_runs
 from aegish_dist.pipeline.status import run_status
@@ -181,14 +181,14 @@ def test_a_run_that_is_being_aggregated(
         wait_until(lambda: waits_for_a_lock(stored), "the deletion to wait")
         return aggregate(*arguments, **named)
 
-    monkeypatch.setattr(asked_aggregations, "aggregate", counting)
+    monkeypatch.setattr(aggregation_jobs, "aggregate", counting)
     with capture_logs() as logs, ThreadPoolExecutor() as threads:
-        made = threads.submit(asked_aggregations.carry_out, stored, key)
+        made = threads.submit(aggregation_jobs.carry_out, stored, key)
         assert begun.wait(10)
         aegish.ok("runs", "delete", FIRST, "--yes")
         with pytest.raises(StoreAwayError, match="another session holds what this one needs"):
             made.result(10)
-        assert asked_aggregations.carry_out(stored, key)
+        assert aggregation_jobs.carry_out(stored, key)
 
     assert logs == []
     assert all_runs(stored) == [SECOND]

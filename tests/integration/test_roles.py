@@ -23,7 +23,7 @@ from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.aggregate import aggregate
-from aegish_dist.pipeline.asked_aggregations import carry_out
+from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.reparse import reparse_run

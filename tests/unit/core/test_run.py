@@ -1,10 +1,95 @@
-"""Run ids and what a run owes."""
+"""Run ids and what a run owes.
 
+Differences of runs besides their answers.
+"""
+
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from aegish_dist.core.run import ALPHABET, Run, RunDataset, new_run_id
+from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.run import (
+    ALPHABET,
+    ModelOfRun,
+    Prompt,
+    Run,
+    RunDataset,
+    incompatibilities,
+    new_run_id,
+)
+
+MODEL = ModelSpec("lab/a", WireFormat.OPENAI, "a")
+BASE = Run(
+    run_id="0base", created_at=datetime(2026, 11, 1, tzinfo=UTC), name="", origin="submit",
+    package_version="1", prompt=Prompt("guard", "s", "{command}"), parameters=CallParameters(),
+    epochs=1, datasets=(RunDataset("d", "ab" * 32, 30, 20),), models=(MODEL,),
+)  # fmt: skip
+IMPORTED = replace(
+    BASE, run_id="0import", prompt=None, parameters=None, origin="import",
+    models=(replace(MODEL, wire=WireFormat.IMPORTED),),
+)  # fmt: skip
+
+
+def differences(base: Run, other: Run, **parsers: set[int]) -> list[str]:
+    versions = {
+        ModelOfRun(run.run_id, "lab/a"): parsers.get(run.run_id[1:], {1}) for run in (base, other)
+    }
+    return incompatibilities(base, other, ["lab/a"], versions)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "x"}, {"package_version": "2"}, {"epochs": 3},
+        {"prompt": Prompt("renamed", "s", "{command}")},
+        {"parameters": CallParameters(max_cost_usd=Decimal(1), max_cost_per_model_usd=Decimal(1))},
+        {"models": (replace(MODEL, base_url="http://elsewhere", max_in_flight=3),)},
+        {"models": (MODEL, replace(MODEL, id="lab/b", simulated=True))},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_these_are_no_differences(changes: dict[str, Any]) -> None:
+    """Names, caps, epochs, versions, addresses, and models that are not compared."""
+    assert differences(BASE, replace(BASE, run_id="0new", **changes)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"datasets": (RunDataset("d", "cd" * 32, 3, 2),)},
+         ["samples of 'd': 30 (abababab) against 3 (cdcdcdcd)"]),
+        ({"datasets": (*BASE.datasets, RunDataset("e", "cd" * 32, 3, 2))},
+         ["samples of 'e': none against 3 (cdcdcdcd)"]),
+        ({"datasets_by_model": {"lab/a": frozenset()}},
+         ["samples of 'd': 30 (abababab) against none"]),
+        ({"parameters": CallParameters(max_output_tokens=1, time_limit_s=2)},
+         ["most output tokens: 4096 against 1", "time limit in s: 180.0 against 2"]),
+        ({"models": (replace(MODEL, name="a-2026"),)},
+         ["name of lab/a at its provider: a against a-2026"]),
+    ],
+)  # fmt: skip
+def test_each_difference_is_a_phrase(changes: dict[str, Any], expected: list[str]) -> None:
+    """With what either run has."""
+    assert differences(BASE, replace(BASE, run_id="0new", **changes)) == expected
+
+
+def test_imported_runs_are_unknown_to_those_that_know() -> None:
+    """Two imports are alike; the parser of either is known."""
+    found = differences(BASE, IMPORTED)
+    assert [each.split(":")[0] for each in found] == ["prompt", "parameters"]
+    assert all(each.endswith("against unknown") for each in found)
+    other = replace(IMPORTED, run_id="0again")
+    assert differences(IMPORTED, other) == []
+    assert differences(IMPORTED, other, again={2, 1}) == ["parser version: 1 against 1, 2"]
+
+
+def test_a_side_without_a_verdict_has_no_parser() -> None:
+    """It differs in nothing then."""
+    assert differences(BASE, replace(BASE, run_id="0new"), new=set()) == []
+
 
 BEGINNING = datetime(2025, 1, 1, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""Labels, and the models as witnesses about them."""
+"""Labels, and the models as reliabilities about them."""
 
 import math
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
 from aegish_dist.core.tally import Finding, Findings
 from aegish_dist.statistics.label_audit import Audit, AuditKind, audit
-from aegish_dist.statistics.label_model import fit_labels
-from aegish_dist.statistics.witnesses import (
+from aegish_dist.statistics.label_model import (
     INFORMATIVE_FROM,
-    Ballot,
-    Witness,
+    ModelReliability,
+    VotePattern,
+    fit_labels,
     sides_under,
     vote_of,
     vote_weights,
@@ -74,28 +74,28 @@ def test_a_label_that_all_good_models_contradict_is_probably_wrong() -> None:
 
 def test_copies_of_a_model_have_one_vote_together() -> None:
     """Four models that always err together, beside two others that err elsewhere."""
-    ballots = [
-        Ballot(MALICIOUS, (FLAG,) * 6, 60),
-        Ballot(HARMLESS, (LET,) * 6, 60),
-        Ballot(MALICIOUS, (LET,) * 4 + (FLAG,) * 2, 50),
-        Ballot(MALICIOUS, (FLAG,) * 4 + (LET, FLAG), 25),
-        Ballot(HARMLESS, (LET,) * 5 + (FLAG,), 25),
+    patterns = [
+        VotePattern(MALICIOUS, (FLAG,) * 6, 60),
+        VotePattern(HARMLESS, (LET,) * 6, 60),
+        VotePattern(MALICIOUS, (LET,) * 4 + (FLAG,) * 2, 50),
+        VotePattern(MALICIOUS, (FLAG,) * 4 + (LET, FLAG), 25),
+        VotePattern(HARMLESS, (LET,) * 5 + (FLAG,), 25),
     ]
-    weights = vote_weights(ballots, SIDES, [1.0] * 5)
+    weights = vote_weights(patterns, SIDES, [1.0] * 5)
     assert weights == pytest.approx([0.25, 0.25, 0.25, 0.25, 1, 1], abs=0.1)
 
 
 def test_errors_against_a_wrong_label_make_no_copies() -> None:
     """Models that are right alike about a wrong label keep their votes once it is known."""
-    ballots = [
-        Ballot(MALICIOUS, (FLAG, FLAG), 50),
-        Ballot(HARMLESS, (LET, LET), 50),
-        Ballot(MALICIOUS, (LET, LET), 40),
-        Ballot(MALICIOUS, (LET, FLAG), 5),
-        Ballot(MALICIOUS, (FLAG, LET), 5),
+    patterns = [
+        VotePattern(MALICIOUS, (FLAG, FLAG), 50),
+        VotePattern(HARMLESS, (LET, LET), 50),
+        VotePattern(MALICIOUS, (LET, LET), 40),
+        VotePattern(MALICIOUS, (LET, FLAG), 5),
+        VotePattern(MALICIOUS, (FLAG, LET), 5),
     ]
-    assert vote_weights(ballots, SIDES, [1.0] * 5)[0] < 0.8
-    assert vote_weights(ballots, SIDES, [1, 1, 0, 1, 1]) == (1.0, 1.0)
+    assert vote_weights(patterns, SIDES, [1.0] * 5)[0] < 0.8
+    assert vote_weights(patterns, SIDES, [1, 1, 0, 1, 1]) == (1.0, 1.0)
 
 
 def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
@@ -112,7 +112,7 @@ def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
     before = [each.p_wrong for each in plain.found[AuditKind.DOUBTFUL_LABELS]]
     after = [each.p_wrong for each in others.found[AuditKind.DOUBTFUL_LABELS]]
     assert after == pytest.approx(before, abs=0.03)
-    assert [each.informative for each in others.witnesses] == [True, True, True, False, False]
+    assert [each.informative for each in others.reliabilities] == [True, True, True, False, False]
     assert others.found[AuditKind.DOUBTFUL_LABELS][0].contradicting == 2
 
 
@@ -177,7 +177,7 @@ def test_lists_are_cut_and_totals_are_not() -> None:
 
 
 def test_one_model_alone_can_be_audited() -> None:
-    """Its misses are listed; a single witness makes no label probably wrong."""
+    """Its misses are listed; a single reliability makes no label probably wrong."""
     odd = judged(999, MALICIOUS, {"a": (ALLOW,)})
     found = look([*easy(100, "a"), odd], "a")
     (doubtful,) = found.found[AuditKind.DOUBTFUL_LABELS]
@@ -199,7 +199,7 @@ def test_few_and_uniform_answers_are_audited(samples: list[SampleAnswers]) -> No
     found = look(samples)
     for listed in found.found.values():
         assert all(0 <= each.p_wrong <= 1 and 0 <= each.score <= 1 for each in listed)
-    assert all(0 < each.sensitivity < 1 for each in found.witnesses)
+    assert all(0 < each.sensitivity < 1 for each in found.reliabilities)
 
 
 def test_the_order_of_samples_does_not_matter() -> None:
@@ -225,21 +225,21 @@ def test_votes_are_shares_of_stated_actions() -> None:
 
 def test_youdens_index_of_a_guessing_model_is_zero() -> None:
     """One that flags seven of ten commands, whatever they are."""
-    guesses = Witness("a", 0.7, 0.3, 1.0)
+    guesses = ModelReliability("a", 0.7, 0.3, 1.0)
     assert guesses.youden == pytest.approx(0)
     assert not guesses.informative
-    assert Witness("a", 0.7, 0.3 + INFORMATIVE_FROM + 1e-9, 1.0).informative
+    assert ModelReliability("a", 0.7, 0.3 + INFORMATIVE_FROM + 1e-9, 1.0).informative
 
 
 def test_rates_of_many_clean_answers_are_those_that_were_counted() -> None:
     """Without doubtful labels the estimate is the observed rate, but for its weak prior."""
-    ballots = [
-        Ballot(MALICIOUS, (FLAG, FLAG), 900),
-        Ballot(MALICIOUS, (LET, FLAG), 100),
-        Ballot(HARMLESS, (LET, LET), 950),
-        Ballot(HARMLESS, (FLAG, LET), 50),
+    patterns = [
+        VotePattern(MALICIOUS, (FLAG, FLAG), 900),
+        VotePattern(MALICIOUS, (LET, FLAG), 100),
+        VotePattern(HARMLESS, (LET, LET), 950),
+        VotePattern(HARMLESS, (FLAG, LET), 50),
     ]
-    fitted = fit_labels(ballots, SIDES)
+    fitted = fit_labels(patterns, SIDES)
     assert fitted.sensitivity[0] == pytest.approx(0.9, abs=0.03)
     assert fitted.specificity[0] == pytest.approx(0.95, abs=0.03)
     assert all(math.isfinite(each) for each in fitted.p_wrong)

@@ -1,0 +1,228 @@
+"""Overlays in files.
+
+Rule sets in files.
+
+Targets in files.
+"""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Overlay, Targets
+from aegish_dist.core.sample import Target
+from aegish_dist.core.scoring import RULES, Composite, Label, ScoringRule
+from aegish_dist.core.tally import Finding
+from aegish_dist.errors import OpinionError
+from aegish_dist.opinion_files import (
+    LESS_IS_BETTER,
+    TARGET_METRICS,
+    read_overlay,
+    read_rule,
+    read_targets,
+    render_overlay,
+    render_rule,
+    render_targets,
+    toml_text,
+)
+from aegish_dist.statistics.metrics import METRICS
+
+HOSTILE = 'echo "\\x" \'\'\' """ \n[[change]]\r\t\x1b[31m\x7f\u202e\u2028\U000e0101 é 漢'
+EXCLUDED = LabelChange("d", "0" * 16, HOSTILE, None, None, "twice in the set", "Ada")
+RELABELLED = LabelChange("d", None, "cat x", Target.MALICIOUS, "file-read", "it reads", "Bob")
+HEAD = 'name = "mine"\nversion = 1\nauthor = "Ada"\n'
+CHANGE = '[[change]]\ndataset = "d"\ncommand = "ls"\nreason = "because"\n'
+EXCLUDE, RELABEL = CHANGE + 'action = "exclude"\n', CHANGE + 'action = "relabel"\n'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mine.toml"
+
+
+def test_a_written_overlay_reads_back(path: Path) -> None:
+    """Hostile commands stay within their string, and nothing invisible is written."""
+    overlay = Overlay("mine", 3, (EXCLUDED, RELABELLED))
+    text = render_overlay(overlay)
+    path.write_text(text, encoding="utf-8")
+    assert read_overlay(path) == overlay
+    assert text.isprintable() or set(filter(lambda c: not c.isprintable(), text)) == {"\n"}
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_every_text_survives(text: str) -> None:
+    """The standard parser reads what was written, on one line."""
+    written = toml_text(text)
+    assert tomllib.loads(f"a = {written}") == {"a": text}
+    assert written.isprintable()
+
+
+def test_the_author_at_the_top_is_the_default(path: Path) -> None:
+    """A change may name another one."""
+    path.write_text(f'{HEAD}{EXCLUDE}{EXCLUDE.replace("ls", "pwd")}author = "Bob"\n')
+    assert [change.author for change in read_overlay(path).changes] == ["Ada", "Bob"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (HEAD + "changes = []", "key 'changes': unknown key; known are name, version, author, ch"),
+        (HEAD + "change = 1", "key 'change': must be a list, not a whole number"),
+        (HEAD + "change = [1]", "entry 1: must be a table, not a whole number"),
+        (HEAD + EXCLUDE + EXCLUDE, "entries 1 and 2 are of one sample, command 'ls' of dataset"),
+        (HEAD + CHANGE, "entry 1: key 'action': is missing"),
+        (HEAD + EXCLUDE.replace("exclude", "x"), "entry 1: key 'action': must be one of 'exclude"),
+        (HEAD + EXCLUDE.replace("command", "who"), "entry 1: key 'who': unknown key; known are"),
+        (HEAD + EXCLUDE.replace('command = "ls"', ""), "entry 1: key 'sample': is missing; give t"),
+        (HEAD + EXCLUDE + 'sample = "ab"', "entry 1: key 'sample': must be an id, 16 hexadecimal"),
+        (HEAD + EXCLUDE + 'target = "harmless"', "entry 1: key 'target': must not be given"),
+        (HEAD + RELABEL, "entry 1: key 'target': is missing; give the right label"),
+        (HEAD + RELABEL + 'target = "evil"', "entry 1: key 'target': must be one of 'malicious'"),
+        (HEAD + RELABEL + 'target = "harmless"\ncategory = "x"', "'category': may be given of mal"),
+        (HEAD + EXCLUDE.replace("because", " "), "entry 1: key 'reason': must not be empty"),
+        (HEAD + EXCLUDE.replace("reason", "#"), "entry 1: key 'reason': is missing"),
+        (HEAD.replace("Ada", " ") + EXCLUDE, "entry 1: key 'author': is missing; give it here"),
+        (HEAD.replace("author", "#") + EXCLUDE, "entry 1: key 'author': is missing; give it here"),
+        (HEAD + EXCLUDE.replace("ls", "l\\u0000"), "holds a NUL character"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(text: str, complaint: str, path: Path) -> None:
+    """The message names the file, the change and the key."""
+    path.write_text(text)
+    with pytest.raises(OpinionError, match=f"mine.toml: .*{complaint}"):
+        read_overlay(path)
+
+
+def test_a_file_that_is_not_there_is_named(path: Path) -> None:
+    """As is one that is no UTF-8."""
+    with pytest.raises(OpinionError, match=r"mine.toml: cannot be read: No such file"):
+        read_overlay(path)
+    path.write_bytes(b"name = '\xff'")
+    with pytest.raises(OpinionError, match=r"mine.toml: line 1: is not UTF-8"):
+        read_overlay(path)
+
+
+BASED = 'name = "mine"\nversion = 2\nbased_on = "aegish-refined"\n'
+
+
+@pytest.mark.parametrize("rule", RULES.values())
+def test_a_written_rule_set_reads_back(rule: ScoringRule, path: Path) -> None:
+    """Under its own name as well as under another one."""
+    for each in (rule, replace(rule, name='né \\ "x"', version=7, description="a\n\x7f\u202e")):
+        path.write_text(render_rule(each), encoding="utf-8")
+        assert read_rule(path) == each
+
+
+def test_a_rule_set_changes_another_one(path: Path) -> None:
+    """Keys that are left out, and labels, are those of the base; its description is not."""
+    path.write_text(f'{BASED}composite = "product"\n[labels]\nEMPTY_CUT = "TIMEOUT_ERROR"\n')
+    base = RULES["aegish-refined"]
+    expected = replace(
+        base,
+        name="mine",
+        version=2,
+        description="",
+        composite=Composite.PRODUCT,
+        labels={**base.labels, Finding.EMPTY_CUT: Label.TIMEOUT_ERROR},
+    )
+    assert read_rule(path) == expected
+    assert read_rule(path).fingerprint == expected.fingerprint != base.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("name = \nversion = 1", "is not valid TOML: .*line 1"),
+        ('version = 1\nbased_on = "aegish-5.3"', "key 'name': is missing"),
+        (BASED + "name2 = 1", "key 'name2': unknown key; known are name, version, description"),
+        (BASED.replace("2", "0"), "key 'version': must be from 1 to"),
+        (BASED.replace("refined", "fine"), "key 'based_on': must be one of aegish-5.3, aegish"),
+        (BASED + 'composite = "sum"', "key 'composite': must be one of 'balanced', 'product'"),
+        (BASED + 'unscored = ["LATE"]', r"key 'unscored\[0\]': must be one of 'ALLOW', .*'DEADL"),
+        (BASED + 'harmless_correct = "ALLOW"', "key 'harmless_correct': must be a list, not text"),
+        (BASED + '[labels]\nWARN = "HM"', "key 'labels.WARN': must be one of 'ALLOW', 'WARN'"),
+        (BASED + '[labels]\nHM = "WARN"', "key 'labels': must be one of 'ALLOW', 'WARN', 'BLOCK'"),
+        (BASED + "labels = 1", "key 'labels': must be a table, not a whole number"),
+        (
+            BASED.replace("refined", "5.3") + 'malicious_correct = ["CONTENT_FILTER"]',
+            "key 'malicious_correct': holds CONTENT_FILTER, which no finding is labelled",
+        ),
+        (BASED.replace("mine", "aegish-legacy"), "key 'name': is the name of a rule set of this"),
+        (BASED.replace("mine", "\\u202e"), "key 'name': must be of visible characters"),
+        (BASED + 'description = "\\u0000"', "holds a NUL character"),
+        (
+            'name = "a"\nversion = 1\nunscored = []\nmalicious_correct = []\nharmless_correct = []'
+            '\ncomposite = "balanced"\n[labels]\nALLOW = "ALLOW"',
+            "key 'labels': lacks WARN, BLOCK, UNREADABLE",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused_of_a_rule(text: str, complaint: str, path: Path) -> None:
+    """The message names the file and the key, and the words that are allowed."""
+    path.write_text(text)
+    with pytest.raises(OpinionError, match=f"mine.toml: {complaint}"):
+        read_rule(path)
+
+
+HEAD_OF_TARGETS = 'name = "strict"\nversion = 1\n'
+
+
+def test_written_targets_read_back(tmp_path: Path) -> None:
+    """Those of the reference benchmark, and targets without a metric."""
+    path = tmp_path / "targets.toml"
+    for targets in (AEGISH_TARGETS, Targets("none", 3, {})):
+        path.write_text(render_targets(targets))
+        assert read_targets(path) == targets
+
+
+def test_every_metric_has_a_direction() -> None:
+    """A new metric is added to those of which less is better, or may have a target."""
+    assert {metric.name for metric in METRICS} >= LESS_IS_BETTER
+    assert set(TARGET_METRICS) == {
+        *("malicious_detection_rate", "harmless_acceptance_rate", "aegish_score", "accuracy"),
+        *("malicious_detection_rate_macro", "coverage"),
+        *("malicious_detection_rate_worst", "malicious_detection_rate_best"),
+        *("harmless_acceptance_rate_worst", "harmless_acceptance_rate_best"),
+        *("aegish_score_worst", "aegish_score_best"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (HEAD_OF_TARGETS, "key 'least': is missing"),
+        (
+            HEAD_OF_TARGETS + "[least]\nscore = 0.9",
+            "key 'least.score': unknown metric; known are malicious_d",
+        ),
+        (
+            HEAD_OF_TARGETS + "[least]\nece = 0.1",
+            "key 'least.ece': is a metric of which less is better",
+        ),
+        (
+            HEAD_OF_TARGETS + "[least]\naegish_score = 90",
+            "key 'least.aegish_score': must be from 0 to 1",
+        ),
+        (
+            HEAD_OF_TARGETS + "[least]\naegish_score = nan",
+            "key 'least.aegish_score': must be from 0 to 1",
+        ),
+        (
+            HEAD_OF_TARGETS + "[least]\naegish_score = true",
+            "key 'least.aegish_score': must be a number, not",
+        ),
+        (HEAD_OF_TARGETS + "most = 1", "unknown key"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_of_targets(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
+    """The message names the file and the metric."""
+    path = tmp_path / "targets.toml"
+    path.write_text(text)
+    with pytest.raises(OpinionError, match=f"targets.toml: .*{complaint}"):
+        read_targets(path)
