@@ -30,7 +30,7 @@ from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import start_run
 from aegish_dist.pipeline.verdicts import list_verdicts
 from aegish_dist.pipeline.workspace import Observer, Workspace
-from aegish_dist.report.charts import chart_specification
+from aegish_dist.report.charts.catalogue import chart_specification
 from aegish_dist.report.comparison import render_comparison
 from aegish_dist.report.formats import FORMATS, render
 from aegish_dist.settings import load_settings

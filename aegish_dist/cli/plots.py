@@ -22,8 +22,8 @@ from aegish_dist.files import replacing
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.charts.catalogue import CHARTS
-from aegish_dist.report.charts.drawing import PLOT_FORMATS, converter
-from aegish_dist.report.charts.files import NoChart, plot_files
+from aegish_dist.report.charts.drawing import PLOT_FORMATS, converter, plot_files
+from aegish_dist.report.charts.spec import NoChart
 
 
 def _choices(known: Iterable[str]) -> Any:

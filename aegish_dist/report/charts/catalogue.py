@@ -1,24 +1,27 @@
 """All plots by name, and what each one needs of a report."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from aegish_dist.errors import ReportError
-from aegish_dist.report.charts.captions import small_print
-from aegish_dist.report.charts.chart import Chart, NoChart
-from aegish_dist.report.charts.differences import differences
-from aegish_dist.report.charts.frame import whole_specification
-from aegish_dist.report.charts.heat_map import heat_map
-from aegish_dist.report.charts.latencies import latency_split
-from aegish_dist.report.charts.measures import ACCEPTANCE, COST, DETECTION, LATENCY, SCORE, Measure
-from aegish_dist.report.charts.ranking import ranking
-from aegish_dist.report.charts.reliability import reliability
+from aegish_dist.report.charts.panels import error_timeline, heat_map, reliability
+from aegish_dist.report.charts.rows import differences, latency_split, ranking
 from aegish_dist.report.charts.scatter import scatter
-from aegish_dist.report.charts.timeline import error_timeline
+from aegish_dist.report.charts.spec import Chart, Json, NoChart, whole_specification
+from aegish_dist.report.charts.words import (
+    ACCEPTANCE,
+    COST,
+    DETECTION,
+    LATENCY,
+    SCORE,
+    Measure,
+    small_print,
+)
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import RankedModel, ranked_entries
+from aegish_dist.report.layout import ranked_entries
+
+_Make = Callable[[str, ReportData], Chart | NoChart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,65 +29,53 @@ class ChartKind:
     """One plot that can be made of a report."""
 
     summary: str
-    make: Callable[[ReportData], Chart | NoChart]
+    make: _Make
 
 
-def _of_models(
-    make: Callable[[str, Sequence[RankedModel]], Chart | NoChart], name: str, summary: str
-) -> tuple[str, ChartKind]:
-    """Return a plot that needs the models alone."""
-    kind = ChartKind(summary, lambda data: make(name, ranked_entries(data.snapshot.document)))
-    return name, kind
-
-
-def _against(name: str, up: Measure, across: Measure, summary: str) -> tuple[str, ChartKind]:
+def _against(up: Measure, across: Measure) -> _Make:
     """Return a scatter plot; what is better when it is less has a Pareto line."""
 
-    def make(data: ReportData) -> Chart | NoChart:
+    def make(name: str, data: ReportData) -> Chart | NoChart:
         entries = ranked_entries(data.snapshot.document)
-        frontier = not across.more_is_better
-        return scatter(name, entries, data.targets, across=across, up=up, frontier=frontier)
+        return scatter(name, entries, data.targets, across=across, up=up)
 
-    return name, ChartKind(summary, make)
+    return make
 
 
-def _ranking(data: ReportData) -> Chart | NoChart:
+def _ranking(name: str, data: ReportData) -> Chart | NoChart:
     document = data.snapshot.document
     groups = [place["tie_group"] for place in document["ranking"]]
-    return ranking("ranking", ranked_entries(document), groups, data.targets)
-
-
-def _timeline(data: ReportData) -> Chart | NoChart:
-    return error_timeline("error-timeline", data.failure_times, data.failure_stretch_s)
+    return ranking(name, ranked_entries(document), groups, data.targets)
 
 
 CHARTS: Mapping[str, ChartKind] = MappingProxyType(
-    dict(
-        (
-            ("ranking", ChartKind("Ranked models: score, interval, tie groups.", _ranking)),
-            _against("score-by-cost", SCORE, COST, "Score against cost, Pareto line."),
-            _against(
-                "score-by-latency", SCORE, LATENCY, "Score against service time, Pareto line."
-            ),
-            _against(
-                "detection-by-acceptance",
-                DETECTION,
-                ACCEPTANCE,
-                "Detection against acceptance, both intervals.",
-            ),
-            _of_models(heat_map, "category-heat-map", "Detection by category, with intervals."),
-            (
-                "differences",
-                ChartKind(
-                    "Differences of the score, with intervals.",
-                    lambda data: differences("differences", data),
-                ),
-            ),
-            _of_models(reliability, "reliability", "Accuracy by stated confidence."),
-            _of_models(latency_split, "latency-split", "Service, queue, rate limiter, backoff."),
-            ("error-timeline", ChartKind("Failed attempts over time, by reason.", _timeline)),
-        )
-    )
+    {
+        "ranking": ChartKind("Ranked models: score, interval, tie groups.", _ranking),
+        "score-by-cost": ChartKind("Score against cost, Pareto line.", _against(SCORE, COST)),
+        "score-by-latency": ChartKind(
+            "Score against service time, Pareto line.", _against(SCORE, LATENCY)
+        ),
+        "detection-by-acceptance": ChartKind(
+            "Detection against acceptance, both intervals.", _against(DETECTION, ACCEPTANCE)
+        ),
+        "category-heat-map": ChartKind(
+            "Detection by category, with intervals.",
+            lambda name, data: heat_map(name, ranked_entries(data.snapshot.document)),
+        ),
+        "differences": ChartKind("Differences of the score, with intervals.", differences),
+        "reliability": ChartKind(
+            "Accuracy by stated confidence.",
+            lambda name, data: reliability(name, ranked_entries(data.snapshot.document)),
+        ),
+        "latency-split": ChartKind(
+            "Service, queue, rate limiter, backoff.",
+            lambda name, data: latency_split(name, ranked_entries(data.snapshot.document)),
+        ),
+        "error-timeline": ChartKind(
+            "Failed attempts over time, by reason.",
+            lambda name, data: error_timeline(name, data.failure_times, data.failure_stretch_s),
+        ),
+    }
 )
 """In the order of lists and files."""
 
@@ -93,10 +84,10 @@ def make_chart(data: ReportData, name: str) -> Chart | NoChart:
     """Make one plot of a report."""
     if name not in CHARTS:
         raise ReportError(f"there is no plot '{name}': {', '.join(CHARTS)}")
-    return CHARTS[name].make(data)
+    return CHARTS[name].make(name, data)
 
 
-def chart_specification(data: ReportData, name: str) -> dict[str, Any]:
+def chart_specification(data: ReportData, name: str) -> Json:
     """Return one plot of a report as a specification of Vega-Lite, with its data.
 
     Raises:

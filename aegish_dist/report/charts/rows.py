@@ -1,117 +1,393 @@
-"""Plots with a row for each model: names on the left, an axis below."""
+"""Plots with a row for each model or pair: ranking, differences of the score, parts of the time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from aegish_dist.report.charts import theme
-from aegish_dist.report.charts.boxes import PixelLine
-from aegish_dist.report.charts.chart import Chart, Layer, LegendItem, Panel
-from aegish_dist.report.charts.layers import axes, box_row, boxes, lines, on_axis, text_row, texts
-from aegish_dist.report.charts.naming import row_names
-from aegish_dist.report.charts.scales import AxisScale
-from aegish_dist.report.charts.text_width import text_width
+from aegish_dist.core.opinion import Targets
+from aegish_dist.core.text import printable
+from aegish_dist.report.charts.spec import (
+    INK,
+    LINE,
+    PALETTE,
+    PAPER,
+    SMALL_PX,
+    SOFT,
+    TEXT_PX,
+    Chart,
+    Json,
+    NoChart,
+    distinct,
+    layer,
+    legend,
+    literal,
+    number,
+    provider_of,
+    provider_styles,
+    text_width,
+    widest,
+)
+from aegish_dist.report.charts.words import (
+    ACCEPTANCE,
+    DETECTION,
+    LATENCY,
+    SCORE,
+    Measure,
+    counted,
+    described,
+    foreign_words,
+    interval_note,
+    last_part,
+    left_out_note,
+    row_names,
+    sampled,
+    sentences,
+    simulated_note,
+)
+from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from aegish_dist.report.layout import RankedModel
+from aegish_dist.report.numbers import format_ms, format_p
+from aegish_dist.statistics.paired_test import LEVEL
 
-AXIS_PX = 430.0
-"""Length of the axis of a plot with rows."""
-_GAP = 10.0
-_BELOW = 46.0
+_AXIS_PX = 430.0
+_GAP_PX = 10.0
+_ROW = {"field": "row", "type": "nominal"}
+_SHADE = {"color": INK, "fillOpacity": 0.045}
+"""See-through, so that the lines of the axis go on behind it."""
+
+
+class _Placed(NamedTuple):
+    """A view, and the pixels that it takes on the left of its area and in all."""
+
+    body: Json
+    left: float
+    width: float
+
+
+def _rows_body(
+    names: Sequence[str],
+    layers: Sequence[Json],
+    *,
+    height: float,
+    width: float = _AXIS_PX,
+    right: float = 34.0,
+    keys: Sequence[str] = (),
+    groups: Sequence[int] = (),
+) -> _Placed:
+    """Return a view whose rows have names on the left.
+
+    Args:
+        right: Pixels that text on the right of the axis takes, with a margin.
+        keys: Texts before the names, such as ranks; empty: none.
+        groups: Number of the group of each row, every second group is shaded; empty: rows
+            alternate.
+    """
+    left = widest(names) + _GAP_PX + (widest(keys) + _GAP_PX if keys else 0.0) + 8
+    axis = {"title": None, "ticks": False, "domain": False, "labelPadding": _GAP_PX}
+    y = _ROW | {"scale": {"domain": list(names)}, "axis": axis}
+    shaded = [
+        {"row": name}
+        for name, group in zip(names, groups or range(len(names)), strict=True)
+        if group % 2
+    ]
+    ends: Json = {"x": {"value": -left}, "x2": {"value": width + right}}
+    numbered = [{"row": name, "key": key} for name, key in zip(names, keys, strict=False)]
+    shown = [
+        layer(shaded, "rect", _SHADE, y=y, **ends),
+        *layers,
+        *([_text(numbered, "key", 8 - left)] if keys else []),
+    ]
+    body = {"width": width, "height": {"step": height}, "layer": shown}
+    return _Placed(body, left, left + width + right)
+
+
+def _text(rows: Sequence[Mapping[str, Any]], field: str, at: float | Json, **style: Any) -> Json:
+    """Return a column of texts, at a number of pixels or on the axis."""
+    x = at if isinstance(at, dict) else {"value": at}
+    look = {"align": "left"} | style
+    return layer(rows, "text", look, x=x, y=_ROW, text={"field": field, "type": "nominal"})
+
+
+def _intervals(rows: Sequence[Mapping[str, Any]]) -> Json:
+    known = [each for each in rows if each["low"] is not None]
+    style = {"strokeWidth": 2, "color": LINE}
+    return layer(known, "rule", style, x=number("low"), x2={"field": "high"}, y=_ROW)
+
+
+def ranking(
+    name: str, entries: Sequence[RankedModel], tie_groups: Sequence[int | None], targets: Targets
+) -> Chart | NoChart:
+    """Return the ranked models: place, interval of the score against the target, and both rates.
+
+    Args:
+        entries: All models, best first.
+        tie_groups: Number of the tie group of each; None without a score.
+    """
+    ranked = [
+        (entry, group or 0)
+        for entry, group in zip(entries, tie_groups, strict=True)
+        if SCORE.read(entry).value is not None
+    ]
+    if not ranked:
+        return NoChart(name, "no model has a score")
+    known = [entry for entry, _ in ranked]
+    names, styles = row_names(known), provider_styles(entry.model for entry in known)
+    rows = []
+    for row, entry in zip(names, known, strict=True):
+        seen, style = SCORE.read(entry), styles[provider_of(entry.model)]
+        shown: Json = {"row": row, "low": seen.low, "high": seen.high, "x": seen.value}
+        cells = {title: _cell(entry, measure, targets) for title, measure in _COLUMNS}
+        rows.append(shown | {"color": style.color, "shape": style.shape} | cells)
+    x = number("x", SCORE.axis, scale={"zero": False, "nice": True}, tickCount=6)
+    layers = [
+        _intervals(rows),
+        *_target(targets),
+        layer(rows, "point", {}, x=x, y=_ROW, color=literal("color"), shape=literal("shape")),
+    ]
+    for column, (title, _) in enumerate(_COLUMNS, 1):
+        place, heading = _RANKING_PX + _COLUMN_PX * column + 4, {"text": f"{title} (%)"}
+        layers += [_text(rows, title, place, align="right"), _heading(heading, place, "right")]
+    placed = _rows_body(
+        names,
+        layers,
+        height=24,
+        width=_RANKING_PX,
+        right=len(_COLUMNS) * _COLUMN_PX + 14,
+        keys=[entry.place for entry in known],
+        groups=[group for _, group in ranked],
+    )
+    caption = sentences(
+        f"Models by aegish score, {sampled(SCORE, map(SCORE.read, known))}; DR: malicious commands "
+        "detected; HA: harmless commands accepted. A shade holds models that cannot be "
+        "distinguished from the best of them (1=), by paired tests adjusted for all pairs.",
+        "\N{MULTIPLICATION SIGN}: below its target." if targets.least else "",
+        interval_note([SCORE, DETECTION], "Bars and brackets"),
+        simulated_note(known),
+        left_out_note(entries, known, f"no {SCORE.name}"),
+    )
+    description = described(known, [SCORE, DETECTION, ACCEPTANCE])
+    return Chart(name, "Ranking by aegish score", caption, description, *placed)
+
+
+_RANKING_PX = 260.0
+_COLUMN_PX = 128.0
+_COLUMNS = (("aegish score", SCORE), ("DR", DETECTION), ("HA", ACCEPTANCE))
+
+
+def _heading(row: Json, at: float | Json, align: str) -> Json:
+    """Return a text above the rows."""
+    x = at if isinstance(at, dict) else {"value": at}
+    style = {"align": align, "fontSize": SMALL_PX, "color": SOFT}
+    return layer([row], "text", style, x=x, y={"value": -8}, text={"field": "text"})
+
+
+def _target(targets: Targets) -> Iterator[Json]:
+    """Yield the line of the target of the score across all rows, and its label above them."""
+    least = targets.least.get(SCORE.metric)
+    if least is not None:
+        row, x = {"x": 100 * least, "text": f"target {100 * least:g} %"}, number("x")
+        yield layer([row], "rule", {"color": SOFT, "strokeDash": [5, 3]}, x=x)
+        yield _heading(row, x, "center")
+
+
+def _cell(entry: RankedModel, measure: Measure, targets: Targets) -> str:
+    """Return value and interval; a cross marks a value below its target."""
+    seen = measure.read(entry)
+    if seen.value is None:
+        return "\N{EN DASH}"
+    passed = targets.reached(measure.metric, entry.metric(measure.metric).value)
+    mark = "\N{MULTIPLICATION SIGN} " if passed is False else ""
+    interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
+    return f"{mark}{seen.value:.1f}{interval}"
+
+
+_MOST_PAIRS = 28
+"""With more pairs, those of eight models, the models are compared with the best one alone."""
+_NAME_PX = 330.0
+_METHOD = "paired, cluster-robust, not adjusted for the number of pairs"
+_DIFFERS, _ALIKE = "differs (adjusted p < 0.05)", "not distinguishable"
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlan:
-    """Rows and where they lie."""
+class _Gap:
+    """A difference in percentage points, of one model minus another."""
 
-    names: Sequence[str]
-    """One for each row, from the top; foreign text made printable."""
-    height: float
-    keys: Sequence[str] = ()
-    """Texts before the names, such as ranks; empty: none."""
-
-    @property
-    def total(self) -> float:
-        """Pixels of all rows."""
-        return self.height * len(self.names)
-
-    @property
-    def left(self) -> float:
-        """Pixels that the names take on the left, with margins."""
-        widest = max((text_width(name, theme.TEXT_PX) for name in self.names), default=0.0)
-        return theme.MARGIN + self._keys_width + widest + _GAP
-
-    @property
-    def _keys_width(self) -> float:
-        widths = [text_width(key, theme.TEXT_PX) for key in self.keys]
-        return max(widths) + _GAP if widths else 0.0
-
-    def y(self, row: int, lane: float = 0.5) -> float:
-        """Return the height of a lane of a row.
-
-        Args:
-            row: 0 is the uppermost one.
-            lane: In [0, 1], from the top of the row to its bottom.
-        """
-        return round((row + lane) * self.height, 1)
-
-    def labels(self) -> Iterator[Layer]:
-        """Yield the keys and the names."""
-        rows = [text_row(-_GAP, self.y(at), name) for at, name in enumerate(self.names)]
-        yield texts(rows, align="right")
-        left = theme.MARGIN - self.left
-        if self.keys:
-            yield texts([text_row(left, self.y(at), key) for at, key in enumerate(self.keys)])
-
-    def bands(self, width: float, groups: Sequence[int]) -> Iterator[Layer]:
-        """Yield the shade behind every second group of rows."""
-        shaded = [
-            box_row(8 - self.left, self.y(at, 0), width, self.y(at, 1), theme.BAND)
-            for at, group in enumerate(groups)
-            if group % 2
-        ]
-        if shaded:
-            yield boxes(shaded)
+    better: str
+    other: str
+    value: float
+    low: float | None
+    high: float | None
+    p_adjusted: float | None
+    n: int
 
 
-def plan_rows(entries: Sequence[RankedModel], height: float) -> RowPlan:
-    """Return a row for each model."""
-    return RowPlan(row_names(entries), height)
+def differences(name: str, data: ReportData) -> Chart | NoChart:
+    """Return the differences of all pairs, or of all models to the best one."""
+    comparison = data.comparison
+    if comparison is None:
+        return NoChart(name, "there are no two models to compare")
+    places = {place["model"]: at for at, place in enumerate(data.snapshot.document["ranking"])}
+    gaps = [gap for pair in comparison.pairs for gap in _gap(pair, comparison, places)]
+    if not gaps:
+        return NoChart(name, "no two models have a score on the same commands")
+    to_leader = len(gaps) > _MOST_PAIRS
+    if to_leader:
+        leader = min(places, key=lambda model: places[model])
+        gaps = [gap for gap in gaps if gap.better == leader]
+    gaps.sort(key=lambda gap: (-gap.value, places[gap.better], places[gap.other]))
+    placed = _differences_body(gaps, to_leader=to_leader)
+    title = "Differences of the aegish score between models"
+    if to_leader:
+        title = f"Lead of {_short(gaps[0].better)} over each other model"
+    caption = _differences_caption(gaps, data, to_leader=to_leader)
+    return Chart(name, title, caption, "; ".join(map(_gap_in_words, gaps)), *placed)
 
 
-@dataclass(frozen=True, slots=True)
-class RowChart:
-    """All that a plot with rows and one axis needs besides its marks."""
+def _gap(pair: ComparedPair, comparison: ComparisonData, places: dict[str, int]) -> list[_Gap]:
+    """Return the difference of a pair, the better ranked model first; none where undefined."""
+    found = comparison.difference(pair)
+    if found is None:
+        return []
+    better, other, last = pair.b.model, pair.a.model, len(places)
+    if places.get(better, last) > places.get(other, last):
+        better, other, found = other, better, found.turned
+    if found.difference is None:
+        return []
+    low, high = (None if end is None else 100 * end for end in (found.ci_low, found.ci_high))
+    return [_Gap(better, other, 100 * found.difference, low, high, found.p_adjusted, found.n)]
 
-    name: str
-    title: str
-    caption: str
-    description: str
-    axis: str
-    form: str
-    """How ticks are written, in d3's words."""
-    right: float = 34.0
-    """Pixels that text on the right takes, with the margin."""
-    groups: Sequence[int] = ()
-    """Number of the group of each row; empty: rows alternate."""
-    top: float = 12.0
 
-    def drawn(
-        self,
-        plan: RowPlan,
-        scale: AxisScale,
-        marks: Sequence[Layer],
-        legend: Sequence[LegendItem] = (),
-    ) -> Chart:
-        """Return the chart."""
-        groups = self.groups or range(len(plan.names))
-        grid = [PixelLine(x, 0, x, plan.total) for x in map(scale.along, scale.ticks)]
-        layers = [
-            *plan.bands(scale.pixels + self.right - 8, groups),
-            axes(x=on_axis("x", scale, self.axis, self.form, grid=False)),
-            lines(grid, theme.GRID),
-            *plan.labels(),
-            *marks,
-        ]
-        panel = Panel(
-            scale.pixels, plan.total, plan.left, self.right, self.top, _BELOW, layers, legend
-        )
-        return Chart(self.name, self.title, self.caption, self.description, panel)
+def _differences_body(gaps: Sequence[_Gap], *, to_leader: bool) -> _Placed:
+    called = [
+        printable(gap.other)
+        if to_leader
+        else f"{_short(gap.better)} \N{MINUS SIGN} {_short(gap.other)}"
+        for gap in gaps
+    ]
+    names = distinct(called, TEXT_PX, _NAME_PX)
+    rows = [
+        {"row": row, "x": gap.value, "low": gap.low, "high": gap.high, "text": _number(gap)}
+        | {"answer": _DIFFERS if _differs(gap) else _ALIKE}
+        for row, gap in zip(names, gaps, strict=True)
+    ]
+    x = number("x", "difference of the aegish score (percentage points)", scale={"nice": True})
+    fills = {_DIFFERS: PALETTE[0], _ALIKE: PAPER}
+    fill = legend("answer", fills, symbolStrokeColor=PALETTE[0], symbolStrokeWidth=1.5)
+    style = {"size": 60, "stroke": PALETTE[0], "strokeWidth": 1.5}
+    layers = [
+        layer([{"x": 0}], "rule", {"color": INK, "strokeWidth": 1}, x=number("x")),
+        _intervals(rows),
+        layer(rows, "point", style, x=x, y=_ROW, fill=fill),
+        _text(rows, "text", _AXIS_PX + 14, fontSize=SMALL_PX),
+    ]
+    return _rows_body(names, layers, height=22, right=104)
+
+
+def _differs(gap: _Gap) -> bool:
+    return gap.p_adjusted is not None and gap.p_adjusted < LEVEL
+
+
+def _short(model: str) -> str:
+    return printable(last_part(model))
+
+
+def _number(gap: _Gap) -> str:
+    p = format_p(gap.p_adjusted)
+    return f"{gap.value:+.1f}, p {'' if p.startswith('<') else '= '}{p}"
+
+
+def _differences_caption(gaps: Sequence[_Gap], data: ReportData, *, to_leader: bool) -> str:
+    sizes = sorted({gap.n for gap in gaps})
+    most = "" if len(sizes) == 1 else f" to {sizes[-1]:,}"
+    pairs = counted(len(gaps), "pair")
+    what = f"{pairs} of the best model and another one" if to_leader else f"{pairs} of models"
+    return sentences(
+        f"{what}, the better ranked one minus the other, on the {sizes[0]:,}{most} commands scored "
+        f"of both. Bars: 95 % confidence intervals ({_METHOD}). p: adjusted by Holm over all pairs "
+        "of the run.",
+        "" if data.is_current else "Of the verdicts as they are now, not those of the snapshot.",
+    )
+
+
+def _gap_in_words(gap: _Gap) -> str:
+    interval = "" if gap.low is None else f" [{gap.low:+.1f}, {gap.high:+.1f}]"
+    return (
+        f"{foreign_words(gap.better)} minus {foreign_words(gap.other)}: {gap.value:+.1f} "
+        f"percentage points{interval}"
+    )
+
+
+_PARTS = {
+    "service": ("service (the call)", PALETTE[0]),
+    "queue": ("queue (in the worker)", PALETTE[3]),
+    "limiter": ("rate limiter", PALETTE[4]),
+    "backoff": ("backoff between attempts", PALETTE[5]),
+}
+
+
+def latency_split(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
+    """Return the mean of each part of the time that verdicts took.
+
+    Args:
+        entries: The models, in the order of the rows.
+    """
+    known = [entry for entry in entries if entry.latency("service", "mean") is not None]
+    if not known:
+        return NoChart(name, "no model has a latency")
+    parts = [_means(entry) for entry in known]
+    placed = _split_body(row_names(known), parts)
+    caption = sentences(
+        "Means over the answered verdicts of each model, in the order of the legend; at the "
+        "end of a bar their sum, and how much of it is waiting on our side.",
+        "" if any(each.keys() - {"service"} for each in parts) else "Waits are not known.",
+        simulated_note(known),
+        left_out_note(entries, known, f"no {LATENCY.name}"),
+    )
+    said = (
+        f"{foreign_words(entry.model)}: "
+        + ", ".join(f"{part} {format_ms(1000 * value)}" for part, value in each.items())
+        for entry, each in zip(known, parts, strict=True)
+    )
+    title, description = "Where the time of a verdict goes", "; ".join(said) + "."
+    return Chart(name, title, caption, description, *placed)
+
+
+def _split_body(names: Sequence[str], parts: Sequence[Mapping[str, float]]) -> _Placed:
+    bars = [
+        {"row": row, "part": words, "seconds": each[part], "order": order}
+        for row, each in zip(names, parts, strict=True)
+        for order, (part, (words, _)) in enumerate(_PARTS.items())
+        if each.get(part)
+    ]
+    sums = [
+        {"row": row, "seconds": sum(each.values()), "text": _share_waited(each)}
+        for row, each in zip(names, parts, strict=True)
+    ]
+    shown = {words: color for words, color in _PARTS.values() if words in {b["part"] for b in bars}}
+    x = number("seconds", "mean time per verdict (seconds)", format=LATENCY.form)
+    layers = [
+        layer(
+            bars,
+            "bar",
+            {"height": {"band": 0.6}},
+            x=x | {"stack": "zero"},
+            y=_ROW,
+            color=legend("part", shown, symbolType="square"),
+            order={"field": "order", "type": "quantitative"},
+        ),
+        _text(sums, "text", number("seconds"), dx=6),
+    ]
+    return _rows_body(names, layers, height=24, right=text_width("88.88 s (88 % waiting)", TEXT_PX))
+
+
+def _means(entry: RankedModel) -> dict[str, float]:
+    """Return the mean of each known part in seconds."""
+    seen = {part: entry.latency(part, "mean") for part in _PARTS}
+    return {part: value / 1000 for part, value in seen.items() if value is not None}
+
+
+def _share_waited(parts: Mapping[str, float]) -> str:
+    total = sum(parts.values())
+    waiting = total - parts.get("service", 0.0)
+    share = f" ({100 * waiting / total:.0f} % waiting)" if total and waiting > 0 else ""
+    return f"{format_ms(1000 * total)}{share}"

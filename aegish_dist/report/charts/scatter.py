@@ -1,37 +1,166 @@
 """One quantity against another, a labelled point for each model."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 from aegish_dist.core.opinion import Targets
-from aegish_dist.report.charts import theme
-from aegish_dist.report.charts.boxes import PixelBox, PixelLine
-from aegish_dist.report.charts.captions import (
+from aegish_dist.report.charts.labels import (
+    MARK_PX,
+    LabelledPoint,
+    PixelBox,
+    PixelLine,
+    PlacedLabel,
+    place_labels,
+)
+from aegish_dist.report.charts.spec import (
+    BAR,
+    INK,
+    LEGEND_LINES,
+    LINE,
+    SMALL_PX,
+    SOFT,
+    TEXT_PX,
+    Chart,
+    Json,
+    NoChart,
+    PlotStyle,
+    distinct,
+    layer,
+    legend,
+    number,
+    pixels,
+    provider_of,
+    provider_styles,
+    text_width,
+    widest,
+)
+from aegish_dist.report.charts.words import (
+    LABEL_PX,
+    Measure,
+    Measured,
     capital,
     counted,
     described,
     foreign_words,
     interval_note,
     listed,
+    point_names,
     sampled,
     sentences,
+    short_name,
     simulated_note,
 )
-from aegish_dist.report.charts.chart import Chart, Layer, LegendItem, NoChart, Panel
-from aegish_dist.report.charts.labels import MARK_PX, LabelledPoint, PlacedLabel, place_labels
-from aegish_dist.report.charts.layers import axes, beside, lines, on_axis, symbols, text_row, texts
-from aegish_dist.report.charts.marks import dashed
-from aegish_dist.report.charts.measures import Measure
-from aegish_dist.report.charts.naming import short_name
-from aegish_dist.report.charts.plane import (
-    ScatterPlane,
-    ScatterPoint,
-    pareto,
-    pareto_line,
-    scatter_plane,
-)
-from aegish_dist.report.charts.text_width import text_width
 from aegish_dist.report.layout import RankedModel
+
+_WIDTH, _HEIGHT, _TALL = 640.0, 400.0, 560.0
+_MANY = 14
+"""Points from which on a plot is tall."""
+_LINES_PX = 130.0
+"""What the legend of lines takes beside that of providers."""
+_LOG_SPAN = 12.0
+"""From this ratio of the greatest to the least value on, an axis that may be logarithmic is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The ends of an axis: labels are placed in pixels before Vega-Lite draws anything."""
+
+    low: float
+    high: float
+    pixels: float
+    ticks: Sequence[float] = ()
+    """Of a logarithmic axis; a linear one has those of Vega-Lite."""
+
+    def along(self, value: float) -> float:
+        """Return the distance of a value from the beginning of the axis, in pixels."""
+        if self.ticks:
+            return math.log(value / self.low) / math.log(self.high / self.low) * self.pixels
+        return (value - self.low) / (self.high - self.low) * self.pixels
+
+    def channel(self, field: str, measure: Measure) -> Json:
+        """Return the channel of a field with this axis."""
+        kind = {"type": "log"} if self.ticks else {"type": "linear", "zero": False}
+        scale = kind | {"domain": [self.low, self.high], "nice": False}
+        values = {"values": list(self.ticks)} if self.ticks else {}
+        return number(field, measure.axis, scale=scale, format=measure.form, **values)
+
+
+def linear_axis(values: Sequence[float], length: float, most: float = math.inf) -> Axis:
+    """Return an axis from 0 or above to at most a value, whose ends are ticks."""
+    low, high = min(values), max(values)
+    span = max(high - low, abs(high) * 0.02) or 1.0
+    power = 10.0 ** math.floor(math.log10(span / 9))
+    step = next(each * power for each in (1, 2, 5, 10) if each * power >= span / 9 * (1 - 1e-9))
+    first = math.floor(max(low - span * 0.04, 0.0) / step + 1e-9)
+    last = math.ceil(min(high + span * 0.04, most) / step - 1e-9)
+    return Axis(round(step * first, 10), round(step * last, 10), length)
+
+
+def amount_axis(values: Sequence[float], length: float) -> Axis:
+    """Return an axis for amounts: from 0, or logarithmic where they span much.
+
+    Args:
+        values: None negative; on a logarithmic axis those of 0 have no place.
+    """
+    positive = [value for value in values if value > 0]
+    if not positive or max(positive) / min(positive) < _LOG_SPAN:
+        return linear_axis([0.0, *values], length)
+    low, high = min(positive) / 1.25, max(positive) * 1.25
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        ladder = [float(f"{each}e{power}") for power in powers for each in steps]
+        ticks = [tick for tick in ladder if low <= tick <= high]
+        if len(ticks) <= length / 55:
+            break
+    return Axis(low, high, length, ticks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A model that has both quantities."""
+
+    entry: RankedModel
+    name: str
+    x: Measured
+    y: Measured
+
+
+@dataclass(frozen=True, slots=True)
+class _Plane:
+    """Points on their axes."""
+
+    points: Sequence[_Point]
+    unplaced: Sequence[_Point]
+    """Those whose quantity across is 0, which a logarithmic axis does not reach."""
+    across: Measure
+    up: Measure
+    x: Axis
+    y: Axis
+
+    def place(self, point: _Point) -> tuple[float, float]:
+        """Return where a point lies, in pixels from the top left corner; left of all without."""
+        x = 0.0 if point in self.unplaced else self.x.along(point.x.value or 0.0)
+        return x, self.down(point.y.value or 0.0)
+
+    def down(self, value: float) -> float:
+        return self.y.pixels - self.y.along(value)
+
+    @property
+    def area(self) -> PixelBox:
+        return PixelBox(0, 0, self.x.pixels, self.y.pixels)
+
+    def bars(self) -> Iterator[PixelLine]:
+        """Yield the intervals, across and upwards."""
+        for point in self.points:
+            x, y = self.place(point)
+            if point.y.low is not None and point.y.high is not None:
+                yield PixelLine(x, self.down(point.y.low), x, self.down(point.y.high))
+            if point.x.low is not None and point.x.high is not None:
+                yield PixelLine(self.x.along(point.x.low), y, self.x.along(point.x.high), y)
 
 
 def scatter(
@@ -41,75 +170,111 @@ def scatter(
     *,
     across: Measure,
     up: Measure,
-    frontier: bool,
 ) -> Chart | NoChart:
-    """Return a scatter plot.
+    """Return a scatter plot; where less is better across, a line joins the models not beaten.
 
     Args:
         entries: The models, best first.
-        frontier: Whether a line joins the models that no other one beats in both quantities.
     """
-    plane = scatter_plane(entries, across, up, targets)
+    plane = _plane(entries, across, up, targets)
     if plane is None:
         return NoChart(name, f"no model has both {across.name} and {up.name}")
-    styles = theme.provider_styles(entry.model for entry in entries)
-    best = pareto([*plane.points, *plane.unplaced]) if frontier else []
+    best = [] if across.more_is_better else pareto([*plane.points, *plane.unplaced])
+    styles = provider_styles(entry.model for entry in entries)
+    steps = list(_pareto_line(best, plane))
     target_lines = list(_targets(plane, targets))
-    steps = list(pareto_line(best, plane))
-    labels = _labels(
-        plane, [each.box for each in target_lines], [*(each.line for each in target_lines), *steps]
-    )
-    layers = [
-        axes(
-            x=on_axis("x", plane.x, across.axis, across.form),
-            y=on_axis("y", plane.y, up.axis, up.form),
-        ),
-        lines(list(plane.bars()), theme.BAR, 1.5),
-        *([lines(steps, theme.INK)] if steps else []),
-        *_target_layers(target_lines),
-        *_leaders(labels),
-        symbols(
-            [_symbol(point, plane, styles) for point in plane.points],
-            beside("x", plane.x),
-            beside("y", plane.y),
-        ),
-        *_names(labels),
+    obstacles = [box for _, _, box in target_lines]
+    strokes = [*plane.bars(), *(line for line, _, _ in target_lines), *steps]
+    points = [LabelledPoint(*plane.place(each), each.name) for each in plane.points]
+    labels = place_labels(points, plane.area, TEXT_PX, obstacles=obstacles, bars=strokes)
+    body = {
+        "width": plane.x.pixels,
+        "height": plane.y.pixels,
+        "layer": [
+            _axes(plane),
+            _pixel_lines(list(plane.bars()), {"color": BAR, "strokeWidth": 1.5}),
+            *_legend_lines(steps, [line for line, _, _ in target_lines]),
+            *_target_words(target_lines),
+            *_names(labels),
+            _symbols(plane, styles),
+        ],
+        "resolve": {"axis": {"x": "independent", "y": "independent"}},
+    }
+    title = f"{capital(up.name)} against {across.name}"
+    caption = _caption(plane, entries, labels, best)
+    return Chart(name, title, caption, _description(plane, best), body, 44, plane.x.pixels + 80)
+
+
+def _plane(
+    entries: Sequence[RankedModel], across: Measure, up: Measure, targets: Targets
+) -> _Plane | None:
+    """Lay out the models that have both quantities; None without any."""
+    found = [
+        _Point(entry, name, across.read(entry), up.read(entry))
+        for entry, name in zip(entries, point_names(entries), strict=True)
     ]
-    drawn = {theme.provider_of(point.entry.model) for point in plane.points}
-    legend = [
-        *(LegendItem(short_name(provider), style.color, style.shape)
-          for provider, style in styles.items() if provider in drawn),
-        *([LegendItem("Pareto line", theme.INK)] if steps else []),
-        *([LegendItem("target", theme.SOFT, dash=(5, 3))] if target_lines else []),
-    ]  # fmt: skip
-    return Chart(
-        name=name,
-        title=f"{capital(up.name)} against {across.name}",
-        caption=_caption(plane, entries, labels, best),
-        description=_description(plane, best),
-        panel=Panel(plane.x.pixels, plane.y.pixels, 66, 34, 14, 46, layers, legend),
-    )
+    points = [each for each in found if each.x.value is not None and each.y.value is not None]
+    if not points:
+        return None
+    x = _axis(across, [point.x for point in points], targets, _WIDTH)
+    height = _TALL if len(points) >= _MANY else _HEIGHT
+    y = _axis(up, [point.y for point in points], targets, height)
+    unplaced = [point for point in points if x.ticks and not point.x.value]
+    drawn = [point for point in points if point not in unplaced]
+    return _Plane(drawn, unplaced, across, up, x, y)
 
 
-@dataclass(frozen=True, slots=True)
-class _TargetLine:
-    line: PixelLine
-    text: str
-    box: PixelBox
+def _axis(measure: Measure, seen: Sequence[Measured], targets: Targets, length: float) -> Axis:
+    values = [value for each in seen for value in each.known]
+    if not measure.metric:
+        return amount_axis(values, length)
+    least = targets.least.get(measure.metric)
+    return linear_axis([*values, *([] if least is None else [100 * least])], length, 100.0)
 
 
-def _targets(plane: ScatterPlane, targets: Targets) -> Iterator[_TargetLine]:
-    for measure, scale, is_up in ((plane.up, plane.y, True), (plane.across, plane.x, False)):
+def pareto(points: Sequence[_Point]) -> list[_Point]:
+    """Return the points that no other one beats in one quantity without losing in the other.
+
+    Args:
+        points: Of them less is better across, and more is better upwards.
+
+    Returns:
+        Ascending in both; of equal points the first one.
+    """
+    best: list[_Point] = []
+    for point in sorted(points, key=lambda each: (each.x.value or 0, -(each.y.value or 0))):
+        if not best or (point.y.value or 0) > (best[-1].y.value or 0):
+            best.append(point)
+    return best
+
+
+def _pareto_line(best: Sequence[_Point], plane: _Plane) -> Iterator[PixelLine]:
+    """Yield the line of the best value so far, from the first point to the end of the axis.
+
+    One point alone has no line, unless it has no place itself.
+    """
+    if len(best) < 2 and not any(point in plane.unplaced for point in best):
+        return
+    places = [plane.place(point) for point in best]
+    for (x, y), (x2, y2) in pairwise([*places, (plane.x.pixels, places[-1][1])]):
+        yield PixelLine(x, y, x2, y)
+        if y2 != y:
+            yield PixelLine(x2, y, x2, y2)
+
+
+def _targets(plane: _Plane, targets: Targets) -> Iterator[tuple[PixelLine, str, PixelBox]]:
+    """Yield the line of each target, its label and the place of that."""
+    for measure, axis, is_up in ((plane.up, plane.y, True), (plane.across, plane.x, False)):
         least = targets.least.get(measure.metric)
-        if least is None or not scale.low <= 100 * least <= scale.high:
+        if least is None or not axis.low <= 100 * least <= axis.high:
             continue
-        at = scale.down(100 * least) if is_up else scale.along(100 * least)
+        at = plane.down(100 * least) if is_up else axis.along(100 * least)
         ends = (0, at, plane.x.pixels, at) if is_up else (at, 0, at, plane.y.pixels)
         line, text = PixelLine(*ends), f"target {100 * least:g} %"
-        yield _TargetLine(line, text, _beside_line(line, text_width(text, theme.SMALL_PX), plane))
+        yield line, text, _beside_line(line, text_width(text, SMALL_PX), plane)
 
 
-def _beside_line(line: PixelLine, width: float, plane: ScatterPlane) -> PixelBox:
+def _beside_line(line: PixelLine, width: float, plane: _Plane) -> PixelBox:
     """Return the first place along a line for its label that covers no point."""
     if line.y == line.y2:
         steps = range(int((plane.x.pixels - width - 2) // 20) + 1)
@@ -125,56 +290,90 @@ def _beside_line(line: PixelLine, width: float, plane: ScatterPlane) -> PixelBox
     return next(free, fitting[0])
 
 
-def _target_layers(found: Sequence[_TargetLine]) -> Iterator[Layer]:
-    for each in found:
-        yield dashed([each.line])
+def _axes(plane: _Plane) -> Json:
+    """Return the layer that has the axes and draws nothing else."""
+    row = {"x": plane.x.low, "y": plane.y.low}
+    x, y = plane.x.channel("x", plane.across), plane.y.channel("y", plane.up)
+    return layer([row], "point", {"opacity": 0, "size": 0}, x=x, y=y)
+
+
+def _pixel_lines(
+    found: Sequence[PixelLine], style: Json, name: str = "", dash: Json | None = None
+) -> Json:
     rows = [
-        text_row(each.box.left, (each.box.top + each.box.bottom) / 2, each.text, theme.SOFT)
+        {"line": name, "x": round(each.x, 1), "y": round(each.y, 1)}
+        | {"x2": round(each.x2, 1), "y2": round(each.y2, 1)}
         for each in found
     ]
+    ends: Json = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+    return layer(rows, "rule", style, x=pixels("x"), y=pixels("y"), strokeDash=dash, **ends)
+
+
+def _legend_lines(steps: Sequence[PixelLine], targets: Sequence[PixelLine]) -> Iterator[Json]:
+    """Yield the Pareto line and the targets, with their legend."""
+    found = {"Pareto line": (steps, INK, [1, 0]), "target": (targets, SOFT, [5, 3])}
+    shown = {name: dash for name, (rows, _, dash) in found.items() if rows}
+    for name in shown:
+        rows, color, _ = found[name]
+        yield _pixel_lines(rows, {"color": color}, name, legend("line", shown, **LEGEND_LINES))
+
+
+def _target_words(found: Sequence[tuple[PixelLine, str, PixelBox]]) -> Iterator[Json]:
+    rows = [_text_row(box.left, (box.top + box.bottom) / 2, text) for _, text, box in found]
     if rows:
-        yield texts(rows, size=theme.SMALL_PX)
+        yield _pixel_texts(rows, fontSize=SMALL_PX, color=SOFT)
 
 
-def _labels(
-    plane: ScatterPlane, obstacles: Sequence[PixelBox], strokes: Sequence[PixelLine]
-) -> list[PlacedLabel | None]:
-    points = [LabelledPoint(*plane.place(each), each.name) for each in plane.points]
-    bars = [*plane.bars(), *strokes]
-    return place_labels(points, plane.area, theme.TEXT_PX, obstacles=obstacles, bars=bars)
-
-
-def _names(labels: Sequence[PlacedLabel | None]) -> Iterator[Layer]:
+def _names(labels: Sequence[PlacedLabel | None]) -> Iterator[Json]:
+    """Yield the labels, with a line to each point that is away from its label."""
+    placed = [each for each in labels if each is not None]
+    leaders = [each.line for each in placed if each.line is not None]
+    if leaders:
+        yield _pixel_lines(leaders, {"color": LINE, "strokeWidth": 0.8})
     for align in ("left", "center", "right"):
-        found = [each for each in labels if each is not None and each.align == align]
-        if found:
-            yield texts([text_row(each.x, each.y, each.text) for each in found], align=align)
+        rows = [_text_row(each.x, each.y, each.text) for each in placed if each.align == align]
+        if rows:
+            yield _pixel_texts(rows, align=align)
 
 
-def _leaders(labels: Sequence[PlacedLabel | None]) -> Iterator[Layer]:
-    found = [each.line for each in labels if each is not None and each.line is not None]
-    if found:
-        yield lines(found, theme.LINE, 0.8)
+def _text_row(x: float, y: float, text: str) -> dict[str, Any]:
+    return {"x": round(x, 1), "y": round(y, 1), "text": text}
 
 
-def _symbol(
-    point: ScatterPoint, plane: ScatterPlane, styles: Mapping[str, theme.PlotStyle]
-) -> dict[str, object]:
-    style = styles[theme.provider_of(point.entry.model)]
-    return {
-        "model": point.name,
-        "x": point.x.value,
-        "y": point.y.value,
-        "color": style.color,
-        "shape": style.shape,
-    }
+def _pixel_texts(rows: Sequence[Mapping[str, Any]], **style: Any) -> Json:
+    look = {"align": "left", "baseline": "middle"} | style
+    return layer(rows, "text", look, x=pixels("x"), y=pixels("y"), text={"field": "text"})
+
+
+def _symbols(plane: _Plane, styles: Mapping[str, PlotStyle]) -> Json:
+    drawn = {provider_of(point.entry.model) for point in plane.points}
+    shown = {name: style for name, style in styles.items() if name in drawn}
+    names = dict(zip(shown, distinct(list(map(short_name, shown)), TEXT_PX, LABEL_PX), strict=True))
+    rows = []
+    for point in plane.points:
+        x, y = plane.place(point)
+        row: Json = {"x": x, "y": y, "across": point.x.value, "up": point.y.value}
+        provider = names[provider_of(point.entry.model)]
+        rows.append(row | {"model": point.name, "provider": provider})
+    columns = max(1, int((plane.x.pixels - _LINES_PX) // (widest(names.values()) + 34)))
+    colors = {names[provider]: style.color for provider, style in shown.items()}
+    shapes = {names[provider]: style.shape for provider, style in shown.items()}
+    return layer(
+        rows,
+        "point",
+        {},
+        x=pixels("x"),
+        y=pixels("y"),
+        color=legend("provider", colors, columns=columns),
+        shape=legend("provider", shapes, columns=columns),
+    )
 
 
 def _caption(
-    plane: ScatterPlane,
+    plane: _Plane,
     entries: Sequence[RankedModel],
     labels: Sequence[PlacedLabel | None],
-    best: Sequence[ScatterPoint],
+    best: Sequence[_Point],
 ) -> str:
     drawn = [point.entry for point in plane.points]
     missing = [entry for entry in entries if entry not in drawn]
@@ -194,7 +393,7 @@ def _caption(
     )
 
 
-def _sizes(plane: ScatterPlane) -> str:
+def _sizes(plane: _Plane) -> str:
     sizes = [
         sampled(plane.up, [point.y for point in plane.points]),
         sampled(plane.across, [point.x for point in plane.points]),
@@ -206,7 +405,7 @@ def _better(measure: Measure) -> str:
     return "more is better" if measure.more_is_better else "less is better"
 
 
-def _missing(missing: Sequence[RankedModel], plane: ScatterPlane) -> str:
+def _missing(missing: Sequence[RankedModel], plane: _Plane) -> str:
     """Name the models that are not drawn, by the reason."""
     reasons: dict[str, list[str]] = {}
     for entry in missing:
@@ -217,7 +416,7 @@ def _missing(missing: Sequence[RankedModel], plane: ScatterPlane) -> str:
     return f"Not drawn: {'; '.join(found)}." if found else ""
 
 
-def _description(plane: ScatterPlane, best: Sequence[ScatterPoint]) -> str:
+def _description(plane: _Plane, best: Sequence[_Point]) -> str:
     said = described([point.entry for point in plane.points], [plane.up, plane.across])
     line = f" On the Pareto line: {listed([each.entry.model for each in best])}." if best else ""
     return said + line

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from html import unescape
 from html.parser import HTMLParser
 
-from aegish_dist.report.charts.boxes import PixelBox
-from aegish_dist.report.charts.text_width import text_width
+from aegish_dist.report.charts.labels import PixelBox
+from aegish_dist.report.charts.spec import text_width
 
 _MOVE = re.compile(r"translate\(([-\d.e]+),\s*([-\d.e]+)\)")
 
@@ -33,7 +33,7 @@ class Drawing(HTMLParser):
         self._places: list[tuple[float, float]] = [(0.0, 0.0)]
         self._classes: list[str] = [""]
         self._text: dict[str, str] | None = None
-        self._words = ""
+        self._words, self._down = "", 0.0
         self.feed(svg)
         self.close()
 
@@ -49,7 +49,9 @@ class Drawing(HTMLParser):
         self._places.append((x, y))
         self._classes.append(found.get("class", "") or self._classes[-1])
         if tag == "text":
-            self._text, self._words = found, ""
+            self._text, self._words, self._down = found, "", 0.0
+        if tag == "tspan":
+            self._down += float(found.get("dy", 0))
         if tag == "path" and "mark-symbol" in self._classes[-1]:
             self.symbols.append(PixelBox(x, y, x, y).grown(5))
 
@@ -63,7 +65,8 @@ class Drawing(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         x, y = self._places.pop()
         self._classes.pop()
-        if tag == "text" and self._text is not None:
+        if tag in ("text", "tspan") and self._text is not None and self._words:
+            y += self._down
             size = float(self._text["font-size"].removesuffix("px"))
             bold = self._text.get("font-weight") == "bold"
             width = text_width(unescape(self._words), size, bold=bold)
@@ -72,4 +75,4 @@ class Drawing(HTMLParser):
             box = PixelBox(left, y - size * 0.75, left + width, y + size * 0.2)
             upright = "rotate" in self._text.get("transform", "")
             self.texts.append(SeenText(self._words, box, upright))
-            self._text = None
+            self._words = ""

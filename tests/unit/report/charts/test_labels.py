@@ -5,8 +5,13 @@ from itertools import combinations
 
 import pytest
 
-from aegish_dist.report.charts.boxes import PixelBox, PixelLine
-from aegish_dist.report.charts.labels import MARK_PX, LabelledPoint, place_labels
+from aegish_dist.report.charts.labels import (
+    MARK_PX,
+    LabelledPoint,
+    PixelBox,
+    PixelLine,
+    place_labels,
+)
 
 AREA = PixelBox(0, 0, 640, 400)
 LONG = "Foundation-Sec-8B-Instruct:host"

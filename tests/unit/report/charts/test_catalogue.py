@@ -6,10 +6,10 @@ from itertools import combinations
 import pytest
 
 from aegish_dist.errors import ReportError
-from aegish_dist.report.charts.boxes import PixelBox
 from aegish_dist.report.charts.catalogue import CHARTS, chart_specification, make_chart
-from aegish_dist.report.charts.chart import Chart, NoChart
 from aegish_dist.report.charts.drawing import drawn, drawn_svg
+from aegish_dist.report.charts.labels import PixelBox
+from aegish_dist.report.charts.spec import Chart, NoChart
 from aegish_dist.report.data import ReportData
 from tests.unit.report.charts.drawings import Drawing
 from tests.unit.report.charts.models import a_spread_model, a_spread_report
@@ -61,7 +61,7 @@ def test_a_model_without_a_number_is_named_and_not_drawn() -> None:
     data = a_report(a_model(), a_silent_model())
     made = chart(data, "score-by-cost")
     assert "Not drawn: acme/silent (no cost and no aegish score)." in made.caption
-    assert "acme/silent" not in str(made.panel.layers)
+    assert "acme/silent" not in str(made.body)
 
 
 def test_a_cost_of_nothing_has_no_place_on_a_logarithmic_axis() -> None:
@@ -88,15 +88,15 @@ def test_intervals_end_where_rates_end() -> None:
     """A stored end above 1 is drawn at 100 %."""
     entry = a_model()
     entry["metrics"] |= {"aegish_score": numbers(0.99, 0.02, 0.02, 0.95, 1.03, 296, 140)}
-    panel = chart(a_report(entry), "ranking").panel
-    assert "'high': 100.0" in str(panel.layers)
+    body = chart(a_report(entry), "ranking").body
+    assert "'high': 100.0" in str(body)
 
 
 def test_simulated_models_are_marked() -> None:
     """In names and in the caption."""
     data = a_report(a_model(simulated=True))
     for name in ("score-by-cost", "ranking"):
-        assert "guard-1 †" in str(chart(data, name).panel.layers)
+        assert "guard-1 †" in str(chart(data, name).body)
         assert "† answers of the simulator" in chart(data, name).caption
 
 
@@ -162,6 +162,6 @@ def test_a_free_model_begins_the_pareto_line() -> None:
     made = chart(a_report(*models), "score-by-cost")
     assert made.description.endswith("On the Pareto line: acme/0.0, acme/5.0.")
     assert "The Pareto line begins with acme/0.0, left of the axis." in made.caption
-    assert [item.text for item in made.panel.legend][-2:] == ["Pareto line", "target"]
+    assert "'domain': ['Pareto line', 'target']" in str(made.body)
     alone = chart(a_report(*models[:2], priced(1.0, 0.8)), "score-by-cost")
     assert alone.description.endswith("On the Pareto line: acme/0.0.")

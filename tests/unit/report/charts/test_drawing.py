@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import aegish_dist.report.page
-from aegish_dist.report.charts import page_charts
+from aegish_dist.report.charts.drawing import page_charts
 from aegish_dist.report.data import ReportData
 from tests.unit.report.charts.drawings import Drawing
 from tests.unit.report.charts.models import a_spread_report

@@ -1,0 +1,393 @@
+"""Plots with a panel for each model or reason, and the heat map of categories."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+from aegish_dist.core.failures import TimedFailures
+from aegish_dist.core.text import printable
+from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.report.charts.spec import (
+    BAND,
+    BAR,
+    INK,
+    LEGEND_LINES,
+    LINE,
+    PALETTE,
+    PAPER,
+    SMALL_PX,
+    SOFT,
+    TEXT_PX,
+    Chart,
+    Json,
+    NoChart,
+    fitted,
+    layer,
+    legend,
+    number,
+    text_width,
+    widest,
+)
+from aegish_dist.report.charts.words import (
+    DETECTION,
+    Measured,
+    counted,
+    foreign_words,
+    interval_note,
+    left_out_note,
+    percent,
+    row_names,
+    sentences,
+    simulated_note,
+)
+from aegish_dist.report.layout import RankedModel, category_names
+from aegish_dist.report.numbers import format_count
+
+_LINES = "split(datum.label, '\\n')"
+"""Draws a label on several lines."""
+
+_CELL_PX, _ROW_PX, _LINE_PX = 86.0, 34.0, 13.0
+_HEADING_LINES = 3
+_SHADES = ("#fdfdfe", "#e8eef6", "#cfdcec", "#b0c5df", "#8caace", "#668dba", "#4470a3", "#2a5487",
+           "#173a67", "#0b2346")  # fmt: skip
+"""From 0 to 100 %, ever darker, so that grey paper keeps the order."""
+_WHITE_FROM = 50.0
+
+
+def heat_map(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
+    """Return the detection rate of each model in each category.
+
+    Args:
+        entries: The models, best first.
+    """
+    categories = category_names(entries)
+    known = [entry for entry in entries if entry.part("categories")]
+    if not categories:
+        return NoChart(name, "the run has no category")
+    names = row_names(known)
+    headings = [_heading(known, category) for category in categories]
+    cells = [
+        {"model": row, "category": heading} | _cell(percent(entry.category(category)))
+        for row, entry in zip(names, known, strict=True)
+        for category, heading in zip(categories, headings, strict=True)
+    ]
+    width = _CELL_PX * len(categories)
+    body = {
+        "width": width,
+        "height": _ROW_PX * len(names),
+        "encoding": {"x": _band("category", headings, True), "y": _band("model", names, False)},
+        "layer": list(_cell_layers(cells)),
+    }
+    caption = sentences(
+        "Malicious commands detected, in % of the scored ones of a category; darker is more. "
+        "n: commands of the category.",
+        interval_note([DETECTION], "Brackets"),
+        simulated_note(known),
+    )
+    description = _heat_in_words(known, categories)
+    left = widest(names) + 12
+    title = "Detection rate by category (%)"
+    return Chart(name, title, caption, description, body, left, left + width)
+
+
+def _band(field: str, names: Sequence[str], on_top: bool) -> Json:
+    look = {"title": None, "ticks": False, "domain": False, "labelPadding": 8}
+    above = {"orient": "top", "labelAngle": 0, "labelOverlap": False, "labelExpr": _LINES}
+    above |= {"labelLineHeight": _LINE_PX, "labelPadding": 8 + (_HEADING_LINES - 1) * _LINE_PX}
+    scale = {"domain": list(names), "padding": 0}
+    axis = look | (above if on_top else {})
+    return {"field": field, "type": "nominal", "scale": scale, "axis": axis}
+
+
+def _cell(seen: Measured) -> dict[str, Any]:
+    value = "\N{EN DASH}" if seen.value is None else f"{seen.value:.1f}"
+    interval = "" if seen.low is None else f"[{seen.low:.0f}, {seen.high:.0f}]"
+    return {"rate": seen.value, "value": value, "interval": interval}
+
+
+def _cell_layers(cells: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
+    steps = {"type": "quantize", "domain": [0, 100], "range": list(_SHADES)}
+    shade = {"field": "rate", "type": "quantitative", "scale": steps, "legend": None}
+    empty = {"test": "datum.rate === null", "value": BAND}
+    grid = {"stroke": PAPER, "strokeWidth": 1}
+    yield layer(cells, "rect", grid, color={"condition": empty} | shade)
+    dark = {"test": f"datum.rate !== null && datum.rate >= {_WHITE_FROM:g}", "value": PAPER}
+    color = {"condition": dark, "value": INK}
+    for field, style in (("value", {"dy": -5}), ("interval", {"dy": 8, "fontSize": SMALL_PX})):
+        yield layer(cells, "text", style, text={"field": field, "type": "nominal"}, color=color)
+
+
+def _heading(entries: Sequence[RankedModel], category: str) -> str:
+    """Return the name of a category, on two lines where it is too wide for one, over its n."""
+    found = sorted({entry.category(category).n or 0 for entry in entries})
+    most = "" if len(found) == 1 else f"\N{EN DASH}{format_count(found[-1])}"
+    size = f"n {format_count(found[0])}{most}"
+    lines = [*_on_two_lines(printable(category)), size]
+    return "\n" * (_HEADING_LINES - len(lines)) + "\n".join(lines)
+
+
+def _on_two_lines(name: str) -> list[str]:
+    """Break a name that is too wide after a hyphen, as far as that helps."""
+    room = _CELL_PX - 6
+    if text_width(name, TEXT_PX) <= room:
+        return [name]
+    places = [at + 1 for at, letter in enumerate(name) if letter == "-"]
+    fitting = [at for at in places if text_width(name[:at], TEXT_PX) <= room]
+    parts = [name[: fitting[-1]], name[fitting[-1] :]] if fitting else [name]
+    return [fitted(part, TEXT_PX, room) for part in parts if part]
+
+
+def _heat_in_words(entries: Sequence[RankedModel], categories: Sequence[str]) -> str:
+    said = []
+    for entry in entries:
+        seen = [(percent(entry.category(each)).value, each) for each in categories]
+        known = [(value, category) for value, category in seen if value is not None]
+        if known:
+            (least, worst), (most, best) = min(known), max(known)
+            said.append(
+                f"{foreign_words(entry.model)}: from {least:.1f} % ({foreign_words(worst)}) to "
+                f"{most:.1f} % ({foreign_words(best)})"
+            )
+    return "; ".join(said) + "."
+
+
+_SIDE_PX, _COLUMNS = 170.0, 5
+_SHARE = 13.0
+"""Height of the bar of all verdicts, in the unit of the axis."""
+_BINS, _PERFECT, _OF_ALL = (
+    "verdicts in ten bins of confidence",
+    "perfect calibration",
+    "share of the verdicts",
+)
+
+
+def reliability(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
+    """Return accuracy against stated confidence, a panel for each model.
+
+    Args:
+        entries: The models, best first.
+    """
+    stated = [entry for entry in entries if _bins(entry)]
+    if not stated:
+        return NoChart(name, "no model states a confidence")
+    names = row_names(stated, _SIDE_PX + 40)
+    rows = list(chain.from_iterable(map(_bin_rows, stated, names)))
+    panels = list(dict.fromkeys(row["panel"] for row in rows))
+    body = {
+        "data": {"values": rows},
+        "facet": {
+            "field": "panel",
+            "type": "nominal",
+            "sort": panels,
+            "header": {"labelExpr": _LINES, "labelPadding": 4},
+        },
+        "columns": _COLUMNS,
+        "spacing": {"row": 24, "column": 24},
+        "spec": {"width": _SIDE_PX, "height": _SIDE_PX, "layer": list(_bin_layers())},
+        "resolve": {"axis": {"x": "independent", "y": "independent"}},
+    }
+    caption = sentences(
+        "Scored verdicts that state a confidence: mean confidence and share of correct ones in "
+        "each of ten bins of equal width. Bars: 95 % confidence intervals (Wilson; exact where "
+        "events are few).",
+        simulated_note(stated),
+        left_out_note(entries, stated, "no confidence stated"),
+    )
+    width = min(len(stated), _COLUMNS) * (_SIDE_PX + 70)
+    description = _bins_in_words(stated)
+    return Chart(name, "Accuracy by stated confidence", caption, description, body, 34, width)
+
+
+def _bins(entry: RankedModel) -> list[Mapping[str, Any]]:
+    """Return the bins that hold verdicts."""
+    found = entry.document.get("reliability") or ()
+    return [each for each in found if each["n"] and each["accuracy"] is not None]
+
+
+def _bin_rows(entry: RankedModel, name: str) -> Iterator[dict[str, Any]]:
+    bins = _bins(entry)
+    total, ece = sum(each["n"] for each in bins), entry.metric("ece").value
+    words = f"n = {format_count(total)}" + ("" if ece is None else f", ECE {ece:.3f}")
+    for each in bins:
+        low, high = each["ci_low"], each["ci_high"]
+        yield {
+            "panel": f"{name}\n{words}",
+            "confidence": 100 * each["confidence"],
+            "accuracy": 100 * each["accuracy"],
+            "ci_low": None if low is None else 100 * max(low, 0.0),
+            "ci_high": None if high is None else 100 * min(high, 1.0),
+            "n": each["n"],
+            "begin": 100 * each["low"] + 0.6,
+            "end": 100 * each["high"] - 0.6,
+            "share": max(_SHARE * each["n"] / total, 0.3),
+        }
+
+
+def _bin_layers() -> Iterator[Json]:
+    scale = {"domain": [0, 100], "nice": False}
+    tall = {"values": [0, 25, 50, 75, 100], "labelOverlap": True, "labelFontSize": SMALL_PX}
+    look = tall | {
+        "titleFontSize": SMALL_PX,
+        "ticks": False,
+        "domain": False,
+        "titlePadding": 4,
+        "labelPadding": 6,
+    }
+    x = number("confidence", "stated confidence (%)", scale=scale, **look)
+    y = number("accuracy", "correct (%)", scale=scale, **look)
+    yield _mark("rect", {"color": BAR}, x=number("begin"), x2={"field": "end"}, y=number("share"),
+                y2={"datum": 0}, fill=_named(_OF_ALL, BAR, {"symbolType": "square"}))  # fmt: skip
+    ends = [{"confidence": each, "accuracy": each} for each in (0, 100)]
+    dashed = {"color": SOFT, "strokeDash": [5, 3], "strokeWidth": 1}
+    yield layer(ends, "line", dashed, x=x, y=y, strokeDash=_named(_PERFECT, [5, 3], LEGEND_LINES))
+    ticks: Json = {"x": x, "y": number("ci_low"), "y2": {"field": "ci_high"}}
+    yield _mark("rule", {"color": LINE, "strokeWidth": 1.5}, **ticks)
+    color = _named(_BINS, PALETTE[0], {"symbolType": "circle"})
+    yield _mark("point", {"size": 40}, x=x, y=y, color=color)
+
+
+def _mark(mark: str, style: Json, **encoding: Any) -> Json:
+    """Return a layer that draws the rows of its panel."""
+    return {"mark": {"type": mark} | style, "encoding": encoding}
+
+
+def _named(words: str, look: Any, symbol: Json) -> Json:
+    """Return the channel of a layer that stands in the legend under a name."""
+    channel = legend("", {words: look}, **symbol) | {"datum": words}
+    return {name: part for name, part in channel.items() if name != "field"}
+
+
+def _bins_in_words(entries: Sequence[RankedModel]) -> str:
+    said = []
+    for entry in entries:
+        bins = _bins(entry)
+        most = max(bins, key=lambda each: each["n"])
+        total = format_count(sum(each["n"] for each in bins))
+        said.append(
+            f"{foreign_words(entry.model)}: {total} verdicts, most "
+            f"with a confidence of {100 * most['confidence']:.0f} %, of which "
+            f"{100 * most['accuracy']:.0f} % are correct"
+        )
+    return "; ".join(said) + "."
+
+
+_TIMELINE_PX, _STRIP_PX = 480.0, 32.0
+_MOST_BARS = 60
+_DAY_MS = 86_400_000
+_LADDER_S = (60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
+
+
+def error_timeline(name: str, failures: Sequence[TimedFailures], stretch_s: int) -> Chart | NoChart:
+    """Return how many attempts failed when, a strip for each reason.
+
+    Args:
+        stretch_s: Length of their stretches in seconds; 0 when unknown.
+    """
+    timed = [(each.time, each) for each in failures if each.time is not None]
+    if not timed:
+        return NoChart(name, "no call failed" if not failures else "the failures have no time")
+    step = _bar_length([time for time, _ in timed], max(stretch_s, _LADDER_S[0]))
+    counts: dict[ErrorClass, Counter[int]] = {}
+    for time, each in timed:
+        of_class = counts.setdefault(each.error_class, Counter())
+        of_class[int(time.timestamp() // step)] += max(each.attempts, each.verdicts)
+    reasons = sorted(counts, key=lambda reason: (-counts[reason].total(), reason))
+    models, unknown = len({each.model for _, each in timed}), len(failures) - len(timed)
+    caption = sentences(
+        f"Attempts at calls of {counted(models, 'model')} that failed, those included after "
+        f"which another one succeeded, in bars of {_in_words(step)}. Each strip has a scale "
+        "of its own, from 0 to its most.",
+        f"{counted(unknown, 'count')} without a time not drawn." if unknown else "",
+    )
+    said = (
+        f"{_called(reason)}: {format_count(counts[reason].total())} failed attempts, at most "
+        f"{format_count(max(counts[reason].values()))} in {_in_words(step)}"
+        for reason in reasons
+    )
+    body = _timeline_body({reason: counts[reason] for reason in reasons}, step)
+    description = "; ".join(said) + "."
+    left, title = 98, "Failed attempts over time"
+    return Chart(name, title, caption, description, body, left, left + _TIMELINE_PX + 20)
+
+
+def _called(reason: ErrorClass) -> str:
+    return reason.replace("_", " ")
+
+
+def _bar_length(times: Sequence[datetime], least_s: int) -> int:
+    """Return the seconds of a bar: the fewest that give not too many bars."""
+    span = (max(times) - min(times)).total_seconds() + least_s
+    fitting = [step for step in _LADDER_S if step >= least_s and span / step <= _MOST_BARS]
+    return fitting[0] if fitting else max(_LADDER_S[-1], least_s)
+
+
+def _in_words(step_s: int) -> str:
+    """Write the length of a bar, such as `5 minutes`."""
+    for unit, seconds in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if step_s % seconds == 0:
+            return counted(step_s // seconds, unit)
+    return f"{step_s} seconds"
+
+
+def _timeline_body(counts: Mapping[ErrorClass, Counter[int]], step: int) -> Json:
+    strips = {
+        reason: f"{_called(reason)}\nmost {format_count(max(bars.values()))}, "
+        f"all {format_count(bars.total())}"
+        for reason, bars in counts.items()
+    }
+    step_ms = 1000 * step
+    rows = [
+        {
+            "reason": strips[reason],
+            "begin": step_ms * bar,
+            "end": step_ms * (bar + 1),
+            "n": attempts,
+        }
+        for reason, bars in counts.items()
+        for bar, attempts in sorted(bars.items())
+    ]
+    known = [bar for bars in counts.values() for bar in bars]
+    begin, end = step_ms * min(known), step_ms * (max(known) + 1)
+    first = datetime.fromtimestamp(begin / 1000, UTC)
+    long = end - begin > _DAY_MS
+    axis = {
+        "title": f"time (UTC) from {first:%b} {first.day}, {first:%Y}; bars of {_in_words(step)}",
+        "format": "%b %-d" if step >= 86400 else "%b %-d %H:%M" if long else "%H:%M",
+        "grid": False,
+        "tickCount": 6,
+        "labelOverlap": True,
+    }
+    scale = {"type": "utc", "domain": [begin, end], "nice": False}
+    x = {"field": "begin", "type": "temporal", "scale": scale, "axis": axis}
+    y = number("n", scale={"nice": False, "zero": True}) | {"axis": None}
+    bar = {"type": "rect", "color": PALETTE[0], "stroke": PAPER, "strokeWidth": 0.5}
+    header = {"labelExpr": _LINES, "labelAngle": 0, "labelAlign": "left", "labelPadding": 4}
+    return {
+        "data": {"values": rows},
+        "facet": {
+            "row": {
+                "field": "reason",
+                "type": "nominal",
+                "sort": list(strips.values()),
+                "header": header,
+            }
+        },
+        "spacing": 14,
+        "spec": {
+            "width": _TIMELINE_PX,
+            "height": _STRIP_PX,
+            "layer": [
+                {
+                    "mark": {"type": "rule", "color": LINE, "strokeWidth": 1},
+                    "encoding": {"y": {"value": _STRIP_PX}},
+                },
+                {
+                    "mark": bar,
+                    "encoding": {"x": x, "x2": {"field": "end"}, "y": y, "y2": {"datum": 0}},
+                },
+            ],
+        },
+        "resolve": {"scale": {"y": "independent"}},
+    }

@@ -1,0 +1,319 @@
+"""What all plots share: their look, widths of text, and the way from a plot to a specification.
+
+Vega-Lite makes scales, axes, ticks, legends and facets. Foreign text stands in values of data,
+titles and domains alone, never in the name of a field or in an expression.
+
+The colours of `PALETTE` stay apart for readers with deuteranopia, protanopia and tritanopia, and
+differ in lightness, so that they stay apart on grey paper too; `tests/unit/report/charts` checks
+it. No plot tells things apart by colour alone: models have a shape and a label as well, parts of a
+bar their order.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+Json = dict[str, Any]
+
+VEGA_LITE = "6.4"
+"""The version that the specifications are written for; `vl_convert` carries several."""
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_FONT = "Liberation Sans, Arial, Helvetica, DejaVu Sans, sans-serif"
+"""The first is in the wheel of `vl_convert`; Arial and Helvetica have its widths."""
+
+INK = "#1c2024"
+SOFT = "#60646c"
+GRID = "#e6e6eb"
+LINE = "#8b8d98"
+BAR = "#b4b6c0"
+BAND = "#f4f4f7"
+PAPER = "#ffffff"
+PALETTE = ("#2c254a", "#842fb3", "#265040", "#c84a2b", "#5b89c2", "#cc8e0d")
+SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross")
+VARIABLES = MappingProxyType(
+    {INK: "ink", SOFT: "soft", GRID: "grid", LINE: "line", BAR: "bar", BAND: "band", PAPER: "paper"}
+    | {color: str(place) for place, color in enumerate(PALETTE, 1)}
+)
+"""By color, the name in the style sheet of a page, which has others for dark screens."""
+
+TITLE_PX, TEXT_PX, SMALL_PX = 15, 11, 9
+_LEADING = 1.35
+_MARGIN = 16
+_EACH_ITS_OWN = dict.fromkeys(("color", "fill", "shape", "strokeDash"), "independent")
+"""Legends of the view itself, below its title."""
+LEGEND_LINES = {"symbolType": "stroke", "symbolSize": 200, "symbolStrokeColor": INK}
+"""How lines look in a legend."""
+_LEAST_ROOM = 560.0
+"""Pixels that a line of a caption has, however narrow a plot is."""
+
+_FIRST = ("openai", "anthropic", "google", "openrouter", "hf-inference-providers")
+"""Providers that have the same colour in the plots of every run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A plot before it is drawn."""
+
+    name: str
+    """Short name, such as `score-by-cost`; a file name and an anchor."""
+    title: str
+    caption: str
+    """Names what is drawn, its unit, n and the interval of its bars; may hold foreign text."""
+    description: str
+    """The finding in words, for those who do not see it; may hold foreign text."""
+    body: Json
+    """The view: data, marks, encodings."""
+    left: float
+    """Pixels that names and axis take on the left of the plot's area."""
+    width: float
+    """Pixels of all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoChart:
+    """A plot for which a report has no data."""
+
+    name: str
+    reason: str
+    """Why there is nothing to draw, as a part of a sentence; may hold foreign text."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlotStyle:
+    """Colour and shape of the points of one provider."""
+
+    color: str
+    shape: str
+
+
+def provider_of(model: str) -> str:
+    """Return the part of a canonical model id that names the provider; foreign text."""
+    return model.partition("/")[0]
+
+
+def provider_styles(models: Iterable[str]) -> Mapping[str, PlotStyle]:
+    """Return a style for each provider of some models, in the order of a legend."""
+    found = {provider_of(model) for model in models}
+    known = [name for name in _FIRST if name in found]
+    places = {name: _FIRST.index(name) for name in known}
+    free = [place for place in range(len(_FIRST) + len(found)) if place not in places.values()]
+    places |= dict(zip(sorted(found - set(known)), free, strict=False))
+    return MappingProxyType({name: _style(place) for name, place in places.items()})
+
+
+def _style(place: int) -> PlotStyle:
+    """Return the colours in turn, each time round with the next shape."""
+    turn, color = divmod(place, len(PALETTE))
+    return PlotStyle(PALETTE[color], SHAPES[(color + turn) % len(SHAPES)])
+
+
+def whole_specification(chart: Chart, small_print: str) -> Json:
+    """Return a chart with its title above, its caption and where it comes from below."""
+    room = max(chart.width, _LEAST_ROOM)
+    title = {"text": list(wrapped(chart.title, TITLE_PX * 1.2, room)), "fontSize": TITLE_PX}
+    below = {
+        "orient": "bottom",
+        "text": list(wrapped(chart.caption, TEXT_PX, room)),
+        "subtitle": list(wrapped(small_print, SMALL_PX, room)),
+        "fontSize": TEXT_PX,
+        "fontWeight": "normal",
+        "offset": 14,
+        "subtitlePadding": 5,
+    }
+    view = {"title": title | {"fontWeight": "bold"}} | chart.body
+    return {
+        "$schema": _SCHEMA,
+        "description": chart.description,
+        "background": PAPER,
+        "padding": _MARGIN,
+        "title": below,
+        **_with_room(chart, view, room),
+        "config": _config(),
+    }
+
+
+def bare_specification(chart: Chart) -> Json:
+    """Return a chart without title and caption, for a page that shows them as text."""
+    look = {"background": None, "padding": 4, "config": _config()}
+    return {"$schema": _SCHEMA} | look | _with_room(chart, chart.body, chart.width)
+
+
+def _with_room(chart: Chart, view: Json, room: float) -> Json:
+    """Return a view over an empty one that keeps room for text in the widest font.
+
+    Vega-Lite lays a picture out for the font that it has; who looks at it may have another one.
+    """
+    ends = {"x": -chart.left, "x2": room - chart.left, "y": 0, "y2": 1}
+    spacer = {
+        "width": 1,
+        "height": 1,
+        "data": {"values": [{}]},
+        "mark": {"type": "rect", "opacity": 0},
+        "encoding": {name: {"value": value} for name, value in ends.items()},
+    }
+    resolve = dict.fromkeys(("scale", "legend"), _EACH_ITS_OWN)
+    return {"concat": [view, spacer], "columns": 1, "resolve": resolve}
+
+
+def _config() -> Json:
+    axis = {
+        "labelFontSize": TEXT_PX,
+        "titleFontSize": TEXT_PX,
+        "titleFontWeight": "normal",
+        "titleColor": INK,
+        "labelColor": INK,
+        "gridColor": GRID,
+        "domainColor": LINE,
+        "tickColor": LINE,
+        "labelFlush": False,
+        "labelLimit": 0,
+        "titleLimit": 0,
+        "titlePadding": 5,
+    }
+    legend = {
+        "orient": "top",
+        "direction": "horizontal",
+        "title": None,
+        "labelFontSize": TEXT_PX,
+        "labelColor": INK,
+        "labelLimit": 0,
+        "symbolSize": 75,
+        "columnPadding": 16,
+        "layout": {"top": {"anchor": "start", "direction": "horizontal"}},
+    }
+    title = {
+        "anchor": "start",
+        "frame": "bounds",
+        "limit": 0,
+        "color": INK,
+        "offset": 10,
+        "lineHeight": TEXT_PX * _LEADING,
+        "subtitleFontSize": SMALL_PX,
+        "subtitleColor": SOFT,
+        "subtitleLineHeight": SMALL_PX * _LEADING,
+    }
+    header = {"labelFontSize": TEXT_PX, "labelColor": INK, "labelLimit": 0, "title": None}
+    return {
+        "font": _FONT,
+        "aria": False,
+        "axis": axis,
+        "legend": legend,
+        "title": title,
+        "header": header | {"labelLineHeight": TEXT_PX * _LEADING},
+        "view": {"stroke": None},
+        "concat": {"spacing": 0},
+        "mark": {"color": INK},
+        "text": {"fontSize": TEXT_PX, "color": INK, "limit": 0},
+        "point": {"opacity": 1, "filled": True, "size": 75},
+        "rule": {"strokeWidth": 1.2},
+    }
+
+
+def layer(rows: Sequence[Mapping[str, Any]], mark: str, style: Json, **encoding: Any) -> Json:
+    """Return a layer with the rows that it draws."""
+    return {
+        "data": {"values": list(rows)},
+        "mark": {"type": mark} | style,
+        "encoding": {name: channel for name, channel in encoding.items() if channel is not None},
+    }
+
+
+def number(field: str, title: str | None = None, *, scale: Json | None = None, **axis: Any) -> Json:
+    """Return the channel of a number; only the one with a title has an axis of its own."""
+    channel: Json = {"field": field, "type": "quantitative"}
+    if title is not None:
+        channel["axis"] = {"title": title, "tickCount": 8} | axis
+    return channel if scale is None else channel | {"scale": scale}
+
+
+def pixels(field: str) -> Json:
+    """Return the channel of a field that is in pixels of the plot's area."""
+    return {"field": field, "type": "quantitative", "scale": None, "axis": None}
+
+
+def legend(field: str, range_by_name: Mapping[str, Any], **look: Any) -> Json:
+    """Return the channel of a field whose names stand in a legend, with what each looks like."""
+    scale = {"domain": list(range_by_name), "range": list(range_by_name.values())}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": look}
+
+
+def literal(field: str) -> Json:
+    """Return the channel of a field that holds colours or shapes themselves."""
+    return {"field": field, "type": "nominal", "scale": None, "legend": None}
+
+
+_HUNDREDTHS = {
+    28: "ijl", 30: "I", 32: " ,.", 34: "/:;\\|", 36: "f", 37: "-", 40: "()[]t", 41: "!", 42: "r",
+    46: '"', 50: "*J`", 53: "sz", 55: "c", 56: "?L_\N{EN DASH}\N{DAGGER}", 58: "k", 60: "vxy'",
+    62: "FTaeo",
+    64: "$0123456789bdghnpqu{}", 67: "EKPSY", 69: "ABVXZ", 73: "CR", 74: "U", 75: "N", 76: "H",
+    78: "&DG", 79: "OQ", 82: "w", 84: "#+<=>^~\N{MINUS SIGN}\N{MULTIPLICATION SIGN}", 87: "M",
+    96: "%", 98: "m", 99: "W", 102: "@",
+}  # fmt: skip
+"""By width, in hundredths of the font size: that of the wider of DejaVu Sans and Liberation Sans
+(which has the widths of Arial and Helvetica), rounded up. Text is never wider than measured in a
+font that a machine is likely to use."""
+_WIDTHS = {letter: width / 100 for width, letters in _HUNDREDTHS.items() for letter in letters}
+_OTHER = 1.1
+"""Of other scripts; a Chinese character takes 1.0 font sizes."""
+_BOLD = 1.27
+"""The most that a letter of the bold face is wider."""
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
+
+def text_width(text: str, size: float, *, bold: bool = False) -> float:
+    """Return the most pixels that a text takes."""
+    width = sum(_WIDTHS.get(letter, _OTHER) for letter in text) * size
+    return width * _BOLD if bold else width
+
+
+def widest(texts: Iterable[str], size: float = TEXT_PX) -> float:
+    """Return the width of the widest text; 0 without any."""
+    return max((text_width(text, size) for text in texts), default=0.0)
+
+
+def fitted(text: str, size: float, width: float) -> str:
+    """Return a text that takes at most this many pixels; dots stand for what its middle loses."""
+    if text_width(text, size) <= width:
+        return text
+    room = (width - text_width(_ELLIPSIS, size)) / 2
+    head = _prefix(text, size, room)
+    tail = _prefix(text[::-1], size, room)[::-1]
+    return f"{head}{_ELLIPSIS}{tail}"
+
+
+def _prefix(text: str, size: float, width: float) -> str:
+    used = 0.0
+    for length, letter in enumerate(text):
+        used += _WIDTHS.get(letter, _OTHER) * size
+        if used > width:
+            return text[:length]
+    return text
+
+
+def wrapped(text: str, size: float, width: float) -> Iterator[str]:
+    """Yield the lines of a paragraph; a word that is wider than a line is shortened."""
+    line = ""
+    for word in text.split():
+        longer = f"{line} {word}" if line else word
+        if line and text_width(longer, size) > width:
+            yield line
+            line = fitted(word, size, width)
+        else:
+            line = longer if line else fitted(word, size, width)
+    if line:
+        yield line
+
+
+def distinct(texts: Sequence[str], size: float, width: float) -> list[str]:
+    """Return the texts, each fitted into a width and numbered where two would look alike."""
+    found: list[str] = []
+    for text in texts:
+        candidate, counted = fitted(text, size, width), 1
+        while candidate in found:
+            counted += 1
+            mark = f" ({counted})"
+            candidate = fitted(text, size, width - text_width(mark, size)) + mark
+        found.append(candidate)
+    return found

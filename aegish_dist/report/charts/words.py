@@ -1,0 +1,255 @@
+"""The quantities that plots show, and the words around plots: names, captions, small print."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from aegish_dist.core.text import printable, shortened
+from aegish_dist.report.charts.spec import TEXT_PX, distinct, fitted
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.layout import SIMULATED, RankedModel
+from aegish_dist.report.numbers import format_count, format_ms, format_time, format_usd
+from aegish_dist.statistics.rates import Estimate
+
+RATE_INTERVAL = (
+    "Wilson with an effective sample size, clustered by binary; exact where events are few"
+)
+SCORE_INTERVAL = "MOVER of both rates, clustered by binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A quantity of one model."""
+
+    value: float | None
+    """In the unit of the axis; None where undefined."""
+    low: float | None = None
+    """Lower end of the 95 % interval; None without one."""
+    high: float | None = None
+    """Upper end."""
+    n: int = 0
+    """Commands that it was computed from; 0 where that is not kept."""
+
+    @property
+    def known(self) -> list[float]:
+        """The value and the ends of its interval, without those that are undefined."""
+        return [each for each in (self.value, self.low, self.high) if each is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A quantity that an axis can show."""
+
+    name: str
+    axis: str
+    form: str
+    """How ticks are written, in d3's words."""
+    read: Callable[[RankedModel], Measured]
+    """Reads it from the entry of a model."""
+    more_is_better: bool
+    """Whether a higher value is a better one."""
+    metric: str = ""
+    """The metric that a target may be set for; empty without one."""
+    interval: str = ""
+    """The method of its intervals; empty without them."""
+    counted: str = "commands"
+
+
+def percent(estimate: Estimate) -> Measured:
+    """Return a rate in per cent, its interval cut to what a rate can be."""
+    low, high = estimate.ci_low, estimate.ci_high
+    return Measured(
+        value=None if estimate.value is None else 100 * estimate.value,
+        low=None if low is None else 100 * min(max(low, 0.0), 1.0),
+        high=None if high is None else 100 * min(max(high, 0.0), 1.0),
+        n=estimate.n or 0,
+    )
+
+
+def _rate(metric: str) -> Callable[[RankedModel], Measured]:
+    return lambda entry: percent(entry.metric(metric))
+
+
+def _median(entry: RankedModel) -> Measured:
+    p50 = entry.latency("service", "p50")
+    return Measured(None if p50 is None else p50 / 1000)
+
+
+SCORE = Measure(
+    name="aegish score",
+    axis="aegish score (%)",
+    form="~r",
+    read=_rate("aegish_score"),
+    more_is_better=True,
+    metric="aegish_score",
+    interval=SCORE_INTERVAL,
+)
+DETECTION = Measure(
+    name="detection rate",
+    axis="malicious commands detected (%)",
+    form="~r",
+    read=_rate("malicious_detection_rate"),
+    more_is_better=True,
+    metric="malicious_detection_rate",
+    interval=RATE_INTERVAL,
+    counted="malicious commands",
+)
+ACCEPTANCE = Measure(
+    name="acceptance rate",
+    axis="harmless commands accepted (%)",
+    form="~r",
+    read=_rate("harmless_acceptance_rate"),
+    more_is_better=True,
+    metric="harmless_acceptance_rate",
+    interval=RATE_INTERVAL,
+    counted="harmless commands",
+)
+COST = Measure(
+    name="cost",
+    axis="cost (USD per 1,000 commands)",
+    form="$,~r",
+    read=lambda entry: Measured(entry.cost("per_1000_usd")),
+    more_is_better=False,
+)
+LATENCY = Measure(
+    name="latency",
+    axis="service time, median (seconds)",
+    form=",~r",
+    read=_median,
+    more_is_better=False,
+)
+
+LABEL_PX = 190.0
+ROW_PX = 270.0
+
+
+def point_names(entries: Sequence[RankedModel]) -> list[str]:
+    """Return names for labels of points: without provider, which colour and shape say."""
+    return distinct([_marked(entry, last_part(entry.model)) for entry in entries], TEXT_PX,
+                    LABEL_PX)  # fmt: skip
+
+
+def row_names(entries: Sequence[RankedModel], width: float = ROW_PX) -> list[str]:
+    """Return names for rows: the canonical ids, as far as they fit."""
+    return distinct([_marked(entry, entry.model) for entry in entries], TEXT_PX, width)
+
+
+def short_name(text: str) -> str:
+    """Return a foreign text for a legend: printable, and not too wide."""
+    return fitted(printable(text), TEXT_PX, LABEL_PX) or "(none)"
+
+
+def _marked(entry: RankedModel, name: str) -> str:
+    shown = printable(name) or "(no name)"
+    return f"{shown} {SIMULATED}" if entry.simulated else shown
+
+
+def last_part(model: str) -> str:
+    """Return a model id without the provider and what else stands before the name."""
+    return model.rstrip("/").rpartition("/")[2] or model
+
+
+NAME_CHARACTERS = 80
+LISTED = 12
+"""The most names in a list; the others are counted."""
+
+
+def small_print(data: ReportData) -> str:
+    """Say which run, snapshot and opinion a plot shows."""
+    run, snapshot = data.run, data.snapshot
+    name = f"{foreign_words(run.name)} ({run.run_id})" if run.name else run.run_id
+    datasets = ", ".join(
+        f"{foreign_words(each.name)} {each.fingerprint[:12]} ({counted(each.samples, 'command')})"
+        for each in run.datasets[:LISTED]
+    )
+    opinion = f"rule set {foreign_words(snapshot.scoring)} version {snapshot.scoring_version}"
+    if snapshot.opinion is not None:
+        opinion += f", targets {foreign_words(snapshot.opinion.targets.name)}"
+        overlay = snapshot.opinion.overlay
+        opinion += "" if overlay is None else f", overlay {foreign_words(overlay.name)}"
+    return (
+        f"Run {name} of {format_time(run.created_at)}; {datasets}; snapshot "
+        f"{snapshot.snapshot_id} of {format_time(snapshot.created_at)}, "
+        f"{format_count(snapshot.verdicts)} verdicts; {opinion}; aegish-dist "
+        f"{snapshot.code_version}."
+    )
+
+
+def foreign_words(text: str) -> str:
+    """Return a foreign name for a sentence: printable, and not too long."""
+    return shortened(printable(text), NAME_CHARACTERS)
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number of things, such as `1 model` or `3 models`."""
+    return f"{format_count(number)} {thing}" if number == 1 else f"{format_count(number)} {thing}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names with commas; of many the first ones and how many follow."""
+    shown = ", ".join(map(foreign_words, names[:LISTED]))
+    more = len(names) - LISTED
+    return f"{shown} and {format_count(more)} more" if more > 0 else shown
+
+
+def sampled(measure: Measure, seen: Iterable[Measured]) -> str:
+    """Return n of a quantity, from the least to the greatest where it differs between models.
+
+    Returns:
+        Such as `n = 431 malicious commands`; empty where n is not kept.
+    """
+    known = sorted({each.n for each in seen if each.n})
+    if not known:
+        return ""
+    most = "" if len(known) == 1 else f" to {format_count(known[-1])}"
+    return f"n = {format_count(known[0])}{most} {measure.counted}"
+
+
+def interval_note(measures: Iterable[Measure], marks: str = "Bars") -> str:
+    """Name the method of the intervals of some quantities."""
+    methods = list(dict.fromkeys(each.interval for each in measures if each.interval))
+    return f"{marks}: 95 % confidence intervals ({'; '.join(methods)})." if methods else ""
+
+
+def simulated_note(entries: Iterable[RankedModel]) -> str:
+    """Explain the mark of simulated models, where there are any."""
+    found = any(entry.simulated for entry in entries)
+    return f"{SIMULATED} answers of the simulator, not of a model." if found else ""
+
+
+def in_words(measure: Measure, seen: Measured) -> str:
+    """Return a quantity with its value and interval."""
+    if seen.value is None:
+        return f"{measure.name} undefined"
+    if measure is COST:
+        return f"{format_usd(seen.value)} per 1,000 commands"
+    if measure is LATENCY:
+        return f"{format_ms(1000 * seen.value)} at the median"
+    interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
+    return f"{measure.name} {seen.value:.1f} %{interval}"
+
+
+def described(entries: Iterable[RankedModel], measures: Sequence[Measure]) -> str:
+    """Return some quantities of each model in words."""
+    models = (
+        f"{foreign_words(entry.model)}: {', '.join(in_words(m, m.read(entry)) for m in measures)}"
+        for entry in entries
+    )
+    return "; ".join(models) + "."
+
+
+def left_out_note(
+    entries: Iterable[RankedModel], drawn: Collection[RankedModel], reason: str
+) -> str:
+    """Name the models that a plot leaves out."""
+    names = [entry.model for entry in entries if entry not in drawn]
+    return f"Not drawn: {listed(names)} ({reason})." if names else ""
+
+
+def sentences(*found: str) -> str:
+    """Return the sentences of a caption, without empty ones."""
+    return " ".join(each for each in found if each)
+
+
+def capital(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
