@@ -10,7 +10,7 @@ from tests.unit.deploy.autoscaler import TICK_S, Autoscaler, ScalingRule
 from tests.unit.deploy.charts import CHART, Rendered
 
 TAPE = Path(__file__).parent / "recorded_run.csv"
-"""Written by `benchmarks/autoscaling.py --tape`, which let workers end gradually."""
+"""Of a real fleet under the rule, which let workers end gradually."""
 
 
 def rule(scale_down: str) -> ScalingRule:
