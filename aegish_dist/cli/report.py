@@ -26,8 +26,8 @@ from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
+from aegish_dist.report.quality import shortfall_in_words
 from aegish_dist.report.sections import SECTION_NAMES
-from aegish_dist.report.thresholds import shortfall_in_words
 from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, Shortfall, missed
 
 DETAILS = ("completions", "none")

@@ -23,7 +23,7 @@ from rich.live import Live
 
 from aegish_dist.cli.printing import terminal_console
 from aegish_dist.core.status import RunStatus
-from aegish_dist.report.live.screen import Canvas, Scene, draw
+from aegish_dist.report.live_view import Canvas, Scene, draw
 
 FRAMES_PER_S = 2
 """How often the screen is drawn: a terminal that changes its size is followed so soon."""

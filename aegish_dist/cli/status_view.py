@@ -149,7 +149,7 @@ def print_status(current: RunStatus, *, stderr: bool = False) -> None:
 
 
 def _print_drawn(current: RunStatus, *, stderr: bool) -> None:
-    from aegish_dist.report.live.screen import Canvas, Scene, draw  # noqa: PLC0415
+    from aegish_dist.report.live_view import Canvas, Scene, draw  # noqa: PLC0415
 
     console = terminal_console(stderr=stderr)
     canvas = Canvas(console.width, sys.maxsize, console.options.ascii_only)
@@ -184,7 +184,7 @@ def _row(model: ModelStatus, workers: int) -> tuple[str, ...]:
 
 
 def _state(model: ModelStatus, workers: int) -> str:
-    from aegish_dist.report.live.words import batch_words  # noqa: PLC0415  only where it prints
+    from aegish_dist.report.run_words import batch_words  # noqa: PLC0415  only where it prints
 
     state, batches = _own_state(model, workers), batch_words(model)
     return f"{state}; {batches}" if batches else state
@@ -247,7 +247,7 @@ class _Lines:
         self._noted: RunStatus | None = None
 
     def show(self, status: RunStatus) -> None:
-        from aegish_dist.report.live.plain import changed, plain_line  # noqa: PLC0415
+        from aegish_dist.report.run_words import changed, plain_line  # noqa: PLC0415
 
         now = time.monotonic()
         if now - self._noted_at < PLAIN_INTERVAL_S and status.missing:

@@ -31,7 +31,7 @@ from aegish_dist.pipeline.runs import (
     require_not_held,
 )
 from aegish_dist.prompts.loading import load_prompt
-from aegish_dist.report.live.words import HOUR_S, duration
+from aegish_dist.report.run_words import HOUR_S, duration
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace

@@ -1,6 +1,7 @@
 """The facts about a run that goes on, in the words that screen and lines share.
 
-Foreign text comes out printable, on one line and without keys.
+Foreign text comes out printable, on one line and without keys. Pipes, logs and terminals that only
+print get one line of ASCII.
 """
 
 from aegish_dist.core.batches import BatchState, BatchTotals
@@ -13,7 +14,7 @@ from aegish_dist.core.status import (
     State,
     Waiting,
 )
-from aegish_dist.core.text import counted, printable
+from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.report.numbers import format_usd
 
 MINUTE_S = 60
@@ -201,3 +202,38 @@ def error_words(error: FailedCalls) -> str:
 def foreign(text: str) -> str:
     """Return foreign text on one printable line, its keys masked."""
     return printable(" ".join(mask_key_shapes(text).split()))
+
+
+MOST_ERROR_CHARS = 160
+
+
+def plain_line(status: RunStatus) -> str:
+    """Return what the screen says about the whole run, with the last error."""
+    facts = [f"{status.state}, {status.done} of {status.planned} verdicts", *headline(status)]
+    if status.last_errors:
+        last = status.last_errors[0]
+        words = shortened(error_words(last), MOST_ERROR_CHARS)
+        facts.append(f"last error {last.at.astimezone():%H:%M:%S} {foreign(last.model)} {words}")
+    line = f"{status.run_id}: {'; '.join(facts)}"
+    return line.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def changed(before: RunStatus, now: RunStatus) -> bool:
+    """Return whether anything happened between two counts; the passing of time is nothing."""
+    return _facts(before) != _facts(now)
+
+
+def _facts(status: RunStatus) -> tuple[object, ...]:
+    models = [
+        (model.state, model.done, model.in_flight, model.reason, model.failed, model.failed_calls)
+        for model in status.models
+    ]
+    batches = [_batches(model) for model in status.models]
+    return status.state, models, batches, status.workers, status.planned
+
+
+def _batches(model: ModelStatus) -> tuple[object, ...]:
+    batches = model.batches
+    if batches is None:
+        return ()
+    return tuple(batches.states.items()), batches.answered, batches.problem

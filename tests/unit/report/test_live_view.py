@@ -10,10 +10,15 @@ from rich.cells import cell_len
 
 from aegish_dist.core.batches import BatchState, BatchTotals
 from aegish_dist.core.status import Blocked, RunStatus, State, Waiting, cost_at_end_usd, may_move
-from aegish_dist.report.live.fitting import distinct_names, folded, shortened_middle
-from aegish_dist.report.live.plain import changed, plain_line
-from aegish_dist.report.live.screen import Canvas, Scene, draw
-from aegish_dist.report.live.words import batch_words, duration, headline, pace
+from aegish_dist.report.live_view import (
+    Canvas,
+    Scene,
+    distinct_names,
+    draw,
+    folded,
+    shortened_middle,
+)
+from aegish_dist.report.run_words import batch_words, changed, duration, headline, pace, plain_line
 from tests.unit.report.live_runs import a_model, a_run, an_error
 
 SIZES = ((80, 24), (100, 30), (160, 50))

@@ -1,0 +1,366 @@
+"""A run that goes on, drawn on a terminal of any size; no line is wider than it.
+
+What a user needs comes first: the whole run, then its models, the last errors and what to do. Where
+lines are few, models that move or need help stand before the others, and the rest is counted. Where
+columns are few, the least needed ones are dropped. Wide characters take two columns.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from aegish_dist.core.status import ModelStatus, RunStatus, State
+from aegish_dist.core.text import printable
+from aegish_dist.report.numbers import format_usd
+from aegish_dist.report.run_words import error_words, headline, left_of, pace, why
+
+
+def cut(text: str, width: int, dots: str) -> str:
+    """Return a text of at most this many columns; dots end one that was longer."""
+    if cell_len(text) <= width:
+        return text
+    kept = max(0, width - cell_len(dots))
+    return (set_cell_size(text, kept).rstrip() + dots)[: max(0, width)]
+
+
+def shortened_middle(text: str, width: int, dots: str) -> str:
+    """Return a text of at most this many columns, with dots in place of its middle.
+
+    Ids of models differ at both ends: the provider in front, the version at the end.
+    """
+    room = width - cell_len(dots)
+    if cell_len(text) <= width or room < 2:
+        return cut(text, width, dots)
+    back, taken = room // 2, 0
+    for start in range(len(text) - 1, -1, -1):
+        taken += cell_len(text[start])
+        if taken > back:
+            tail = text[start + 1 :]
+            break
+    front = set_cell_size(text, room - cell_len(tail)).rstrip()
+    return f"{front}{dots}{tail}"
+
+
+def distinct_names(names: Sequence[str], width: int, dots: str) -> dict[str, str]:
+    """Return each name in at most this many columns, so that different ones still differ.
+
+    Those that look alike without their middles show the part in which they differ instead.
+    """
+    alike = defaultdict[str, list[str]](list)
+    for name in dict.fromkeys(names):
+        alike[shortened_middle(name, width, dots)].append(name)
+    return {
+        name: short if len(group) == 1 else _by_difference(name, group, width, dots)
+        for short, group in alike.items()
+        for name in group
+    }
+
+
+def _by_difference(name: str, group: Sequence[str], width: int, dots: str) -> str:
+    front = _common_start(group)
+    back = _common_start([each[len(front) :][::-1] for each in group])[::-1]
+    own = name[len(front) : len(name) - len(back)]
+    room = width - cell_len(own) - 2 * cell_len(dots)
+    if room < 0:
+        return shortened_middle(own, width, dots)
+    head = set_cell_size(front, (room + 1) // 2).rstrip()
+    tail = back[len(back) - room // 2 :] if room > 1 else ""
+    return cut(f"{head}{dots}{own}{dots}{tail}", width, dots)
+
+
+def _common_start(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)  # all others stand between them
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(letter for letter, _ in alike)
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """Return a text that fills this many columns, if it is not wider."""
+    space = " " * (width - cell_len(text))
+    return space + text if right else text + space
+
+
+def packed(facts: Iterable[str], width: int, dots: str, gap: str = "   ") -> Iterator[str]:
+    """Put facts into lines of at most this many columns; one is cut only if it is wider alone.
+
+    Args:
+        facts: In their order.
+    """
+    line = ""
+    for fact in facts:
+        joined = f"{line}{gap}{fact}" if line else fact
+        if line and cell_len(joined) > width:
+            yield line
+            joined = fact
+        line = cut(joined, width, dots)
+    if line:
+        yield line
+
+
+def folded(text: str, width: int, lines: int, dots: str) -> list[str]:
+    """Return a text on at most so many lines, broken at spaces; dots end one that is longer.
+
+    Args:
+        lines: How many at most.
+    """
+    words, folded = text.split(), list[str]()
+    for line in packed(words, width, dots, gap=" "):
+        folded.append(line)
+    if len(folded) <= lines:
+        return folded
+    return [*folded[: lines - 1], cut(" ".join(folded[lines - 1 :]), width, dots)]
+
+
+GAP = 2
+LEAST_MODEL = 24
+"""Columns that ids of models keep, if they need them, before another column is dropped."""
+NARROWEST_MODEL = 8
+"""Columns that ids keep when all is dropped that can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNumber:
+    """A column of numbers about models."""
+
+    heading: str
+    priority: int
+    """The largest are dropped first."""
+    cell: Callable[[ModelStatus], str]
+
+
+def _usd(amount: float | None) -> str:
+    return "-" if amount is None else format_usd(amount)
+
+
+COLUMNS = (
+    ModelNumber("Done", 0, lambda m: f"{m.done:,}/{m.planned:,}"),
+    ModelNumber("%", 7, lambda m: f"{100 * m.done // m.planned if m.planned else 100}"),
+    ModelNumber("Rate", 2, lambda m: pace(m.rate_per_s)),
+    ModelNumber("In flight", 3, lambda m: f"{m.in_flight:,}"),
+    ModelNumber("429s", 4, lambda m: f"{m.rate_limited:,}"),
+    ModelNumber("In 1 min", 10, lambda m: f"{m.rate_limited_last_minute:,}"),
+    ModelNumber("Retries", 9, lambda m: f"{m.retries:,}"),
+    ModelNumber("Failed", 6, lambda m: f"{m.failed:,}"),
+    ModelNumber("Cost", 5, lambda m: _usd(m.cost_usd)),
+    ModelNumber("At end", 8, lambda m: _usd(m.cost_at_end_usd)),
+    ModelNumber("Left", 1, left_of),
+)
+"""All columns behind the id of the model, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The columns that fit."""
+
+    columns: tuple[ModelNumber, ...]
+    """In their order."""
+    widths: tuple[int, ...]
+    model_width: int
+    names: Mapping[str, str]
+
+    def heading(self) -> str:
+        """Return the line of headings."""
+        return self._line("Model", [column.heading for column in self.columns])
+
+    def row(self, model: ModelStatus) -> str:
+        """Return the line of a model."""
+        return self._line(self.names[model.model], [column.cell(model) for column in self.columns])
+
+    def _line(self, name: str, cells: Sequence[str]) -> str:
+        numbers = (
+            padded(cell, width, right=True) for cell, width in zip(cells, self.widths, strict=True)
+        )
+        return (" " * GAP).join((padded(name, self.model_width), *numbers))
+
+
+def fitted(models: Sequence[ModelStatus], width: int, dots: str) -> Fitted:
+    """Choose the columns of a table.
+
+    Args:
+        models: All that may become rows, so that columns do not move when rows change.
+        dots: Stand for the middle of an id that is cut.
+    """
+    widths = {
+        column.heading: max([cell_len(column.heading), *(cell_len(column.cell(m)) for m in models)])
+        for column in COLUMNS
+    }
+    longest = max([len("Model"), *(cell_len(printable(model.model)) for model in models)])
+    chosen = list[ModelNumber]()
+    for column in sorted(COLUMNS, key=lambda each: each.priority):
+        taken = sum(widths[each.heading] + GAP for each in [*chosen, column])
+        least = min(longest, LEAST_MODEL if column.priority else NARROWEST_MODEL)
+        if taken + least <= width:
+            chosen.append(column)
+    columns = tuple(column for column in COLUMNS if column in chosen)
+    numbers = tuple(widths[column.heading] for column in columns)
+    room = width - sum(numbers) - GAP * len(numbers)
+    model_width = max(0, min(longest, room))
+    return Fitted(columns, numbers, model_width, shown_names(models, model_width, dots))
+
+
+def shown_names(models: Sequence[ModelStatus], width: int, dots: str) -> dict[str, str]:
+    """Return what is shown for each id of a model."""
+    shown = {model.model: printable(model.model) for model in models}
+    distinct = distinct_names(list(shown.values()), width, dots)
+    return {name: distinct[text] for name, text in shown.items()}
+
+
+STYLES = {
+    State.RUNNING: "green",
+    State.WAITING: "yellow",
+    State.PARKED: "red",
+    State.OVER_BUDGET: "red",
+    State.PAUSED: "yellow",
+    State.CANCELLED: "yellow",
+    State.COMPLETE: "dim",
+}
+ORDER = (State.PARKED, State.OVER_BUDGET, State.RUNNING, State.WAITING)
+"""Models in these states stand in front where not all fit; the others follow."""
+LEAST_ERRORS = 2
+LEAST_STEPS = 2
+"""Lines that errors and steps keep, if they need them, before models get theirs."""
+LEAST_NAME = 20
+"""Columns that the id of a model has beside an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All that is drawn."""
+
+    status: RunStatus
+    counted_at: str = ""
+    steps: Sequence[str] = ()
+    """Lines about what a user could do next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """The terminal."""
+
+    width: int
+    height: int
+    ascii_only: bool = False
+
+    @property
+    def dots(self) -> str:
+        """Stand for what is left out."""
+        return "..." if self.ascii_only else "\N{HORIZONTAL ELLIPSIS}"
+
+
+def draw(scene: Scene, canvas: Canvas) -> list[Text]:
+    """Return the lines of a run, at most as many as the terminal has."""
+    status = scene.status
+    head = _head(scene, canvas)
+    outcomes = _outcomes(status, canvas)
+    errors, steps = _errors(status, canvas), _steps(scene, canvas)
+    least = min(len(errors), LEAST_ERRORS + 1) + min(len(steps), LEAST_STEPS + 1)
+    free = canvas.height - len(head) - len(outcomes)
+    models = _models(status, canvas, max(0, free - least))
+    free -= len(models)
+    errors = errors[: max(0, free - min(len(steps), LEAST_STEPS + 1))]
+    steps = steps[: max(0, free - len(errors))]
+    return [*head, *models, *outcomes, *errors, *steps][: canvas.height]
+
+
+def _head(scene: Scene, canvas: Canvas) -> list[Text]:
+    status = scene.status
+    state = f"{status.state}  {scene.counted_at}".rstrip()
+    name = f"Run {status.run_id}" + (f" {printable(status.name)}" if status.name else "")
+    left = cut(name, max(0, canvas.width - len(state) - 2), canvas.dots)
+    first = Text(padded(left, canvas.width - len(state)), style="bold")
+    first.append(state, style=STYLES[status.state])
+    first.truncate(canvas.width)
+    facts = packed(headline(status), canvas.width, canvas.dots)
+    return [first, _bar(status, canvas), *map(Text, facts)]
+
+
+def _bar(status: RunStatus, canvas: Canvas) -> Text:
+    percent = 100 * status.done // status.planned if status.planned else 100
+    numbers = f" {status.done:,} of {status.planned:,}  {percent} %"
+    room = max(0, canvas.width - len(numbers))
+    full = room * status.done // status.planned if status.planned else room
+    marks = "#-" if canvas.ascii_only else "\N{FULL BLOCK}\N{LIGHT SHADE}"
+    bar = Text(marks[0] * full, style=STYLES[status.state])
+    bar.append(marks[1] * (room - full), style="dim")
+    bar.append(cut(numbers, canvas.width, canvas.dots), style="bold")
+    return bar
+
+
+def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
+    table = fitted(status.models, canvas.width, canvas.dots)
+    heading = [Text(), Text(table.heading(), style="bold")]
+    entries = [_entry(model, table.row(model), canvas) for model in status.models]
+    if len(heading) + sum(map(len, entries)) <= lines:
+        return [*heading, *(line for entry in entries for line in entry)]
+    # Where lines are few, the waits of models that move are those in the head.
+    entries = [
+        entry[:1] if model.state is State.RUNNING else entry
+        for entry, model in zip(entries, status.models, strict=True)
+    ]
+    placed = sorted(range(len(entries)), key=lambda number: (_rank(status.models[number]), number))
+    shown, free = set[int](), lines - len(heading) - 1
+    for number in placed:
+        if len(entries[number]) > free:
+            break
+        shown.add(number)
+        free -= len(entries[number])
+    rest = [model for number, model in enumerate(status.models) if number not in shown]
+    rows = [line for number in sorted(shown) for line in entries[number]]
+    return [*heading, *rows, _more(rest, canvas)][: max(0, lines)]
+
+
+def _rank(model: ModelStatus) -> int:
+    return ORDER.index(model.state) if model.state in ORDER else len(ORDER)
+
+
+def _entry(model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
+    style = STYLES[model.state] if model.state is not State.RUNNING else ""
+    reason = why(model)
+    if not reason:
+        return [Text(row, style=style)]
+    together = f"{row}  {reason}"
+    if cell_len(together) <= canvas.width:
+        return [Text(together, style=style)]
+    below = cut(f"  {reason}", canvas.width, canvas.dots)
+    return [Text(row, style=style), Text(below, style=style)]
+
+
+def _more(models: Sequence[ModelStatus], canvas: Canvas) -> Text:
+    states = Counter(model.state.value for model in models)
+    kinds = ", ".join(f"{number} {state}" for state, number in states.items())
+    return Text(cut(f"and {len(models)} more: {kinds}", canvas.width, canvas.dots), style="dim")
+
+
+def _outcomes(status: RunStatus, canvas: Canvas) -> list[Text]:
+    facts = [f"{name} {number:,}" for name, number in status.outcomes.items()]
+    return [Text(), *map(Text, packed(facts, canvas.width, canvas.dots))] if facts else []
+
+
+def _errors(status: RunStatus, canvas: Canvas) -> list[Text]:
+    if not status.last_errors:
+        return []
+    lines = [Text("Last errors", style="bold")]
+    names = shown_names(status.models, max(LEAST_NAME, canvas.width // 4), canvas.dots)
+    for error in status.last_errors:
+        time = f"{error.at.astimezone():%H:%M:%S}"
+        words = f"{time}  {names.get(error.model, printable(error.model))}  {error_words(error)}"
+        lines.append(Text(cut(words, canvas.width, canvas.dots)))
+    return lines
+
+
+def _steps(scene: Scene, canvas: Canvas) -> list[Text]:
+    lines = _lines(scene.steps, canvas, 3)
+    return [Text("Next", style="bold"), *lines] if lines else []
+
+
+def _lines(texts: Sequence[str], canvas: Canvas, most: int) -> list[Text]:
+    """Fold each text to at most so many lines."""
+    return [
+        Text(line)
+        for text in texts
+        for line in folded(printable(text), canvas.width, most, canvas.dots)
+    ]
