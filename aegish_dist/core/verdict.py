@@ -1,10 +1,8 @@
 """Verdicts: one model's answer about one sample, and what became of it.
 
-A verdict is a fact. Whether it was correct is an opinion and lives in `scoring`.
-
-Completions: a provider's answer as it came, before it is parsed or scored.
-
-A verdict together with what it is about: how results travel from files to replay.
+`Completion` is the provider's answer as it came, `Verdict` what was read in it, `Recording` a
+verdict with what it is about, as it travels from files to replay. A verdict is a fact. Whether it
+was correct is an opinion and lives in `scoring`.
 """
 
 from dataclasses import dataclass, field

@@ -15,22 +15,12 @@ or why it cannot), and `#grid-view`, which the script fills:
 
 The address of a view is `#commands?missed=all&q=tar&open=SAMPLE_ID`.
 
-Data of the page: JSON in ASCII, compressed, as text that HTML takes as it stands.
-
-The same values give the same bytes. zlib works without the interpreter's lock, so parts are packed
-side by side.
-
-The texts of the grid, packed in blobs of some commands each.
-
-A page unpacks a blob when one of its commands is opened.
-
-Within a blob verdicts are command-major: `(command * models + model) * epochs + epoch`, all
-0-based. Columns hold places in the blob's list of texts.
-
-The verdicts of the grid as columns of integers, dictionary-coded.
-
-Verdicts are model-major: that of model `m`, command `c` and epoch `e` (0-based) stands at
-`(m * commands + c) * epochs + e` of each column, and is `UNKNOWN` where there is none.
+The data are columns of integers as JSON in ASCII, compressed, in base64: the same values give the
+same bytes. In the columns, verdicts are model-major: that of model `m`, command `c` and epoch `e`
+(0-based) stands at `(m * commands + c) * epochs + e`, and is `UNKNOWN` where there is none. Texts
+are packed in blobs of some commands each, and a page unpacks a blob when one of its commands is
+opened. Within a blob, verdicts are command-major, `(command * models + model) * epochs + epoch`,
+and columns hold places in the blob's list of texts.
 """
 
 import base64

@@ -1,16 +1,9 @@
-"""The page: its head, its navigation, its sections in order.
+"""The page: its head, its navigation, its sections in order, each drawn in the way of its content.
 
-The style sheet and the script of the page, each of several files, and the policy for them.
-
-Charts as figures beside the tables that they belong to.
-
-A chart is an image, not a part of the document: drawn inline, the charts of twenty models have more
-elements than all the rest of the page. Within an image the policy of the page does not apply, and
-its own style sheet follows light and dark screens; paper is light.
-
-The texts behind the numbers: the prompt, and the commands that make the report once more.
-
-Each section of the page, drawn in the way of its content.
+Charts are figures beside the tables that they belong to. A chart is an image, not a part of the
+document: drawn inline, the charts of twenty models have more elements than all the rest of the
+page. Within an image the policy of the page does not apply, and its own style sheet follows light
+and dark screens; paper is light.
 """
 
 import base64

@@ -1,12 +1,7 @@
-"""Sections as HTML tables. Narrow screens show a row as a card.
+"""Sections as HTML tables: the leaderboard with its bars, the heat map of categories, and others.
 
-Text and names as HTML. Everything foreign on the page passes through here.
-
-Intervals as small drawings, all on one scale.
-
-Detection by category as a heat map: value and interval as text, the value as a shade too.
-
-The leaderboard of the page: values over bars on one scale, tie groups, PASS and FAIL.
+Everything foreign on the page passes through `text` and `lines`. Narrow screens show a row of a
+table as a card.
 """
 
 import re

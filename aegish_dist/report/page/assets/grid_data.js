@@ -28,7 +28,7 @@ function bytesOf(text) {
 
 /** All verdicts of a run, by model and command; each is a place in the ranking or in the data. */
 class Verdicts {
-  /** @param {Object} packed what `verdict_columns` has packed */
+  /** @param {Object} packed what `grid.py` has packed */
   constructor(packed) {
     Object.assign(this, packed);
     this.count = packed.commands.id.length;
