@@ -97,7 +97,10 @@ def clean_json(encoded: str | bytes, value: Any) -> Any:
     Args:
         encoded: The document that was decoded; one without a sign of such text is not walked.
     """
-    sign = _SIGN.search(encoded) if isinstance(encoded, str) else _SIGN_IN_BYTES.search(encoded)
+    if isinstance(encoded, str):
+        sign: object = _SIGN.search(encoded)
+    else:  # a zero byte means UTF-16 or UTF-32, where the pattern finds nothing
+        sign = b"\0" in encoded or _SIGN_IN_BYTES.search(encoded)
     return _clean(value) if sign else value
 
 

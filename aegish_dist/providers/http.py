@@ -69,11 +69,7 @@ class MaskedReader:
         Raises:
             ProviderError: The body is not JSON, or nested too deeply.
         """
-        payload = lenient.parse(body)
-        try:
-            return self._mask.value(payload)
-        except RecursionError:  # the parser goes deeper than Python's own calls
-            raise lenient.malformed("the provider's answer is nested too deeply") from None
+        return lenient.parse(body, self._mask.value)
 
     def error_payload(self, reply: Reply) -> object:
         """Return the JSON of an error response, None for a proxy's HTML and the like."""
@@ -91,7 +87,7 @@ class _MaskedHeaders(Mapping[str, str]):
         self._mask = mask
 
     def __getitem__(self, name: str) -> str:
-        return self._mask.text(clean_text(self._headers[name]))
+        return clean_text(self._mask.text(self._headers[name]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._headers)

@@ -4,7 +4,7 @@ Providers add, drop and mistype fields without notice, and completions are hosti
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from aegish_dist.core.text import clean_json
@@ -22,17 +22,22 @@ def malformed(problem: str) -> ProviderError:
     return ProviderError(problem, error_class=ErrorClass.MALFORMED, status=200)
 
 
-def parse(body: bytes) -> object:
-    """Return the JSON value of a response body, its texts cleaned.
+def parse(body: bytes, mask: Callable[[object], object] = lambda value: value) -> object:
+    """Return the JSON value of a response body, masked and then cleaned.
 
     Raises:
         ProviderError: The body is not JSON, or nested too deeply to read.
     """
     try:
-        return cast(object, clean_json(body, json.loads(body)))
+        value = json.loads(body)
     except (ValueError, RecursionError):
         # The exception quotes the body, which may hold a completion.
         raise malformed("the provider's answer is not JSON") from None
+    try:
+        # Masked first: a key that is echoed as UTF-16 is known by the zeros that cleaning replaces.
+        return cast(object, clean_json(body, mask(value)))
+    except RecursionError:  # the parser goes deeper than Python's own calls
+        raise malformed("the provider's answer is nested too deeply") from None
 
 
 def mapping(value: object) -> Mapping[str, object]:

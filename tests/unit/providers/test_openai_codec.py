@@ -205,6 +205,10 @@ def test_lone_surrogates_and_nul_are_replaced(sent: bytes) -> None:
     assert set(openai.decode(payload, {}).text or "") == {"a", "\ufffd"}
 
 
+def test_a_nul_in_utf_16_is_replaced() -> None:
+    assert lenient.parse(r'["a\u0000"]'.encode("utf-16")) == ["a\ufffd"]
+
+
 def test_token_counts_that_are_no_counts_read_as_unknown() -> None:
     usage = {"prompt_tokens": -1, "completion_tokens": True, "prompt_tokens_details": [1]}
     assert openai.decode(completion({"content": ""}, usage=usage), {}).usage == Usage()
