@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.status import Waiting
+from aegish_dist.db.engine import open_engine
 from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.workers import Halt, Halts
 from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
+from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.call_gate import Health
 from aegish_dist.pipeline.caller import Caller, UsageEstimator, traced
 from aegish_dist.pipeline.evaluate import Evaluator
@@ -32,12 +34,44 @@ from aegish_dist.providers.session import ProviderSession, provider_session
 from aegish_dist.ratelimit.limiters import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.settings import Settings
-from workers.aggregator import Aggregator
-from workers.store import Store, WorkerDatabase, budget_of, counted
+from workers.store import DaemonThread, Store, WorkerDatabase, budget_of, counted
 from workers.writer import Grouped, VerdictWriter, facts
 
 if TYPE_CHECKING:
     from aegish_dist.telemetry.metrics import WorkerMetrics
+
+
+class Aggregator:
+    """Makes the aggregations that messages name; counting takes seconds, and blocks no call."""
+
+    def __init__(self, database_url: str) -> None:
+        """Start the thread; nothing is connected until the first aggregation."""
+        self._url = database_url
+        self._thread = DaemonThread("aegish-aggregate")
+
+    async def aggregate(self, key: int) -> bool:
+        """Make an aggregation; its snapshots are committed when this returns.
+
+        Returns:
+            Whether it is finished; if not, another worker is making it.
+
+        Raises:
+            StoreAwayError: The database was away; the aggregation is not finished.
+        """
+        return await wrap_future(self._thread.submit(self._carry_out, key))
+
+    def close(self) -> None:
+        """End the thread; what it counts is rolled back, and counted again by another worker."""
+        self._thread.shutdown()
+
+    def _carry_out(self, key: int) -> bool:
+        # Connections of its own, closed again: a run is complete once in hours, and large ones are
+        # counted over several connections at once.
+        engine = open_engine(self._url)
+        try:
+            return carry_out(engine, key)
+        finally:
+            engine.dispose()
 
 
 KEPT_CALLERS = 500

@@ -78,6 +78,9 @@ MODULES = {
     "models": "catalog",
     "prompts": "catalog",
     "scoring": "catalog",
+    "db": "operation",
+    "exporter": "operation",
+    "doctor": "operation",
 }
 """Modules of commands that share one; every other command has a module of its name."""
 

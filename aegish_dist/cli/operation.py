@@ -1,0 +1,117 @@
+"""`aegish-dist db`, `exporter`, `doctor`: the schema, measures for Prometheus, what is wrong."""
+
+import click
+
+from aegish_dist.cli.options import FiniteRange, as_json, open_workspace
+from aegish_dist.cli.printing import note, say, say_json
+from aegish_dist.errors import ConfigError
+from aegish_dist.pipeline.schema import check_schema, schema_version, upgrade_schema
+
+
+@click.group()
+def db() -> None:
+    """Migrate the database."""
+
+
+@db.command("upgrade")
+def upgrade_() -> None:
+    """Bring the schema to the version this package needs."""
+    before, after = upgrade_schema(open_workspace().raw_engine)
+    say(f"{before or 'nothing'} -> {after}")
+
+
+@db.command("current")
+def current_() -> None:
+    """Print the version of the schema."""
+    say(schema_version(open_workspace().raw_engine) or "nothing")
+
+
+@db.command()
+def check() -> int:
+    """Check that the schema is the one this package needs."""
+    head, differences = check_schema(open_workspace().raw_engine)
+    for difference in differences:
+        say(difference)
+    note(f"at {head}: {len(differences)} differences from the mappings")
+    return 1 if differences else 0
+
+
+PORT = 9811
+
+
+@click.command()
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help=f"Port to serve /metrics, /healthz and /readyz on; 0 takes a free one.  [default: {PORT}]",
+)
+@click.option(
+    "--metrics-host",
+    metavar="ADDRESS",
+    help="Address of this machine to serve them on.  [default: 127.0.0.1]",
+)
+@click.option(
+    "--interval",
+    type=FiniteRange(0.5, 60),
+    default=5.0,
+    show_default=True,
+    help="Seconds between two readings of database, broker and limiter.",
+)
+def exporter(metrics_port: int | None, metrics_host: str | None, interval: float) -> None:
+    """Serve Prometheus what only the database, the broker and the limiter know.
+
+    Queues, workers, runs, spend against caps, aggregations, batches, tables, and the items that
+    workers are wanted for, which autoscaling follows. It needs AEGISH_DIST_BROKER_URL and
+    AEGISH_DIST_DATABASE_URL, and no key. One per fleet is enough; it writes nothing.
+    """
+    workspace = open_workspace()
+    settings = workspace.settings
+    if settings.embedded_broker:
+        raise ConfigError(
+            "the exporter reads a cluster: set AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL"
+        )
+    from aegish_dist.pipeline.fleet import export_measures  # noqa: PLC0415  needs Celery
+
+    port = next(each for each in (metrics_port, settings.metrics_port, PORT) if each is not None)
+    export_measures(
+        database_url=workspace.database_url,
+        app=workspace.app,
+        limiter_url=settings.shared_limiter_url,
+        host=metrics_host or settings.metrics_host,
+        port=port,
+        interval_s=interval,
+        on_ready=lambda url: note(f"measures at {url}/metrics"),
+    )
+
+
+@click.command()
+@click.option(
+    "--fleet", is_flag=True, help="Also versions of workers, clocks, and limits of the servers."
+)
+@as_json
+def doctor(*, fleet: bool, as_json: bool) -> int:
+    """Tell what is configured, reachable and wrong, each with its remedy.
+
+    The exit code is 1 when something has to be mended.
+    """
+    from aegish_dist.pipeline.doctor import examine, examine_fleet  # noqa: PLC0415  needs Celery
+
+    workspace = open_workspace()
+    checks = examine(
+        database=lambda: workspace.raw_engine,
+        app=None if workspace.settings.embedded_broker else workspace.app,
+        limiter_url=workspace.settings.shared_limiter_url,
+        catalog=lambda: workspace.catalog,
+        environ=workspace.environ,
+        embedded_database=workspace.settings.embedded_database,
+    )
+    if fleet:
+        app = None if workspace.settings.embedded_broker else workspace.app
+        url = workspace.settings.shared_limiter_url
+        checks += examine_fleet(workspace.raw_engine, app, url)
+    if as_json:
+        say_json([{"what": c.part, "ok": c.ok, "detail": c.detail} for c in checks])
+    else:
+        for check in checks:
+            say(f"{'ok ' if check.ok else 'BAD'}  {check.part:12} {check.detail}")
+    return 0 if all(check.ok for check in checks) else 1
