@@ -1,5 +1,4 @@
-"""Turning a report into text: the last step of the pipeline.
+"""What people read: from data to sections, and from these to tables, Markdown, LaTeX and the page.
 
-`sections` says what a report says, as plain data; `table`, `markdown`, `latex` and `page` draw it.
-`csv`, `json` and `reference_json` are for programs and carry the unrounded numbers.
+`documents` and `reference_json` are for programs and carry the unrounded numbers.
 """

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from html import escape
 from typing import Any
 
@@ -282,11 +282,7 @@ def _pair_document(data: ComparisonData, pair: ComparedPair) -> JsonObject:
 
 
 def _sides(pair: ComparedPair) -> JsonObject:
-    return {"a": _side(pair.a), "b": _side(pair.b)}
-
-
-def _side(side: ModelOfRun) -> JsonObject:
-    return {"run_id": side.run_id, "model": side.model}
+    return {"a": asdict(pair.a), "b": asdict(pair.b)}
 
 
 def _numbers(data: ComparisonData, found: Difference) -> JsonObject:

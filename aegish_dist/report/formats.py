@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection
 
 from aegish_dist.errors import ReportError
 from aegish_dist.report.comparison import in_format
-from aegish_dist.report.csv import render_csv
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.json import render_json
+from aegish_dist.report.documents import render_csv, render_json
 from aegish_dist.report.layout import stackable
 from aegish_dist.report.page import render_page
 from aegish_dist.report.reference_json import render_reference_json

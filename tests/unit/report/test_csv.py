@@ -7,8 +7,8 @@ import re
 import pytest
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.report.csv import COLUMNS, render_csv
 from aegish_dist.report.data import ReportData
+from aegish_dist.report.documents import COLUMNS, render_csv
 from tests.unit.report.reports import a_model, a_report
 
 FULL_WIDTH = "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212"

@@ -7,7 +7,7 @@ from decimal import Decimal
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import Opinion, record_of
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.json import render_json
+from aegish_dist.report.documents import render_json
 from tests.defined import defined
 from tests.unit.report.reports import HOSTILE, a_report, a_silent_model
 

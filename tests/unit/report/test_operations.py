@@ -9,8 +9,8 @@ import pytest
 
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.data import FailureCount, ReportData
+from aegish_dist.report.documents import render_json
 from aegish_dist.report.formats import FORMATS, render
-from aegish_dist.report.json import render_json
 from aegish_dist.report.layout import Section, ranked_entries
 from aegish_dist.report.operations import MESSAGE_CHARACTERS, failures
 from aegish_dist.report.provenance import commands
