@@ -15,6 +15,7 @@ from aegish_dist.core.scoring import SampleAnswers
 from aegish_dist.core.tally import Finding
 
 MALICIOUS, HARMLESS = 676, 496
+FAMILIES = 2
 CLUSTER_SIZES = (1, 1, 1, 1, 2, 2, 3, 4)
 """Sizes of clusters, drawn with replacement; two on average, as of the bundled data sets."""
 
@@ -29,6 +30,8 @@ class Setting:
     harder_by: float = 4.0
     within_clusters: float = 0.3
     """Share of the variance of difficulty that a cluster has in common."""
+    together: float = 0.0
+    """Share of commands about which a model has the same luck as others of its family, of two."""
     copies: int = 0
     """Further models that repeat the weakest one, but for 3 % of the commands."""
     baselines: bool = True
@@ -61,8 +64,16 @@ def simulate_jury(setting: Setting, seed: int) -> Jury:
     """Ask simulated models about commands, then turn some labels over."""
     chance = random.Random(seed)
     commands = _commands(setting, chance)
+    of_families = random.Random(f"families {seed}")
+    families = [[of_families.random() for _ in commands] for _ in range(FAMILIES)]
     answers = [
-        _answers(setting, chance, commands, 0.6 + 0.38 * number / max(1, setting.models - 1))
+        _answers(
+            setting,
+            chance,
+            commands,
+            0.6 + 0.38 * number / max(1, setting.models - 1),
+            families[number % FAMILIES],
+        )
         for number in range(setting.models)
     ]
     answers += [_copy(chance, answers[0]) for _ in range(setting.copies)]
@@ -114,7 +125,11 @@ def _commands(setting: Setting, chance: random.Random) -> list[_Command]:
 
 
 def _answers(
-    setting: Setting, chance: random.Random, commands: Sequence[_Command], skill: float
+    setting: Setting,
+    chance: random.Random,
+    commands: Sequence[_Command],
+    skill: float,
+    family: Sequence[float],
 ) -> list[list[Finding]]:
     """Return what a model says, whose skill is the mean of its two rates."""
     detection = min(0.985, max(0.5, skill + chance.gauss(0, 0.05)))
@@ -124,13 +139,17 @@ def _answers(
         for truth, rate in ((Target.MALICIOUS, detection), (Target.HARMLESS, acceptance))
     }
     return [
-        [_action(setting, chance, each, ability[each.truth]) for _ in range(setting.epochs)]
-        for each in commands
+        [_action(setting, chance, each, ability[each.truth], luck) for _ in range(setting.epochs)]
+        for each, luck in zip(commands, family, strict=True)
     ]
 
 
-def _action(setting: Setting, chance: random.Random, command: _Command, ability: float) -> Finding:
-    right = chance.random() < _logistic(ability - command.difficulty)
+def _action(
+    setting: Setting, chance: random.Random, command: _Command, ability: float, luck: float
+) -> Finding:
+    if not setting.together or chance.random() >= setting.together:
+        luck = chance.random()
+    right = luck < _logistic(ability - command.difficulty)
     malicious = command.truth is Target.MALICIOUS
     if right is malicious:
         return Finding.BLOCK

@@ -33,7 +33,7 @@ _READ_PARSER_VERSIONS = counting_statement("read_parser_versions")
 def read_answers(
     session: Session,
     sides: Sequence[ModelOfRun],
-    runs: Iterable[Run],
+    runs: Sequence[Run],
     overlays: Mapping[str, OverlayInRun] | None = None,
 ) -> PairedAnswers[ModelOfRun]:
     """Read what sides answered: of each item the verdict of the newest generation.
@@ -42,7 +42,7 @@ def read_answers(
         session: Transaction of the caller; `REPEATABLE READ` makes it one picture.
         overlays: By run, its samples whose labels are corrected, or that are left out.
     """
-    samples, ways = _Samples(), _Ways()
+    samples, ways = _Samples(alone=len(runs) == 1), _Ways()
     rows: dict[ModelOfRun, tuple[_Places, Row[Any]]] = {}
     for run in runs:
         models = PerModel.of(session, run)
@@ -91,7 +91,13 @@ def _column(length: int, places: _Places, row: Row[Any], ways: "_Ways") -> list[
 class _Samples:
     """Samples of several runs, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool) -> None:
+        """Begin without samples.
+
+        Args:
+            alone: Whether they are of one run only, so that none has to be found again.
+        """
+        self._alone = alone
         self.kinds: list[SampleKind] = []
         self.kind: list[int] = []
         self._places: dict[tuple[str, str], int] = {}
@@ -103,21 +109,18 @@ class _Samples:
         places: dict[str, int] = {}
         for row in session.execute(_READ_SAMPLES, {"run": run_id}):
             kind = SampleKind(Target(row.target), row.category, row.cluster)
-            number = self._number(kind)
-            for key, sample_id in zip(row.keys.split(), row.sample_ids.split(), strict=True):
+            keys = row.keys.split()
+            if self._alone and not changes:
+                first = len(self.kind)
+                self.kind += [self._number(kind)] * len(keys)
+                places.update(zip(keys, range(first, len(self.kind)), strict=True))
+                continue
+            for key, sample_id in zip(keys, row.sample_ids.split(), strict=True):
                 sample = (row.dataset, sample_id)
-                place = self._places.get(sample)
-                if place is None:
-                    change = changes.get(key)
-                    place = self._add(number if change is None else self._changed(kind, change))
-                    self._places[sample] = place
-                places[key] = place
+                if sample not in self._places:
+                    self._places[sample] = self._add(kind, changes.get(key))
+                places[key] = self._places[sample]
         return places
-
-    def _changed(self, kind: SampleKind, change: LabelChange) -> int | None:
-        if change.target is None:
-            return None
-        return self._number(SampleKind(change.target, change.category, kind.cluster))
 
     def _number(self, kind: SampleKind) -> int:
         if kind not in self._kinds:
@@ -125,10 +128,12 @@ class _Samples:
             self.kinds.append(kind)
         return self._kinds[kind]
 
-    def _add(self, number: int | None) -> int:
-        if number is None:
-            return -1
-        self.kind.append(number)
+    def _add(self, kind: SampleKind, change: LabelChange | None) -> int:
+        if change is not None:
+            if change.target is None:
+                return -1
+            kind = SampleKind(change.target, change.category, kind.cluster)
+        self.kind.append(self._number(kind))
         return len(self.kind) - 1
 
 

@@ -56,6 +56,14 @@ class PairedAnswers(Generic[Key]):
         return len(self.kind) - len(self._unanswered[a] & self._unanswered[b])
 
     @cached_property
+    def _first_codes(self) -> Sequence[int]:
+        return [kind * len(self.findings) for kind in self.kind]
+
+    def codes(self, side: Key) -> list[int]:
+        """Return by sample one number for its kind and for what a side answered."""
+        return list(map(add, self._first_codes, self.answers[side]))
+
+    @cached_property
     def _unanswered(self) -> Mapping[Key, set[int]]:
         return {
             side: {place for place, way in enumerate(column) if not way}
@@ -269,24 +277,26 @@ class ScoredColumns(Generic[Key]):
 
     def _side(self, side: Key) -> _Scored:
         if side not in self._sides:
-            self._sides[side] = self._score(self._answers.answers[side])
+            self._sides[side] = self._score(self._answers.codes(side))
         return self._sides[side]
 
-    def _score(self, column: Sequence[int]) -> _Scored:
-        kinds, number = self._answers.kind, sum(map(len, self._slots.values()))
-        values = [self._worth[kind][way] for kind, way in zip(kinds, column, strict=True)]
+    def _score(self, codes: Sequence[int]) -> _Scored:
+        number, width = sum(map(len, self._slots.values())), len(self._values)
         samples, totals = [0] * number, [0] * number
-        counted = Counter(zip(kinds, values, strict=True))
-        for (kind, of_value), alike in counted.items():
-            value = self._values[of_value]
+        place_of_value: dict[int, int] = {}
+        stratum_of: dict[int, int] = {}
+        for code, alike in Counter(codes).items():
+            kind, way = divmod(code, len(self._answers.findings))
+            place_of_value[code] = place = self._worth[kind][way]
+            stratum_of[code] = (self._stratum[kind] * width + place) * width
+            value = self._values[place]
             if value is not None:
                 for slot in self._slots_of_kinds[kind]:
                     samples[slot] += alike
                     totals[slot] += alike * value
-        width = len(self._values)
-        first = [stratum * width * width for stratum in self._stratum]
-        strata = [first[kind] + width * value for kind, value in zip(kinds, values, strict=True)]
-        unscored = {place for place, value in enumerate(values) if not value}
+        values = list(map(place_of_value.__getitem__, codes))
+        strata = list(map(stratum_of.__getitem__, codes))
+        unscored = {sample for sample, place in enumerate(values) if not place}
         return _Scored(values, strata, unscored, samples, totals)
 
 
