@@ -8,6 +8,7 @@ import click
 from aegish_dist.cli.options import FiniteRange
 from aegish_dist.cli.printing import note
 from aegish_dist.core.model import HTTP_FORMATS
+from aegish_dist.interchange.reading import read_recordings
 from aegish_dist.pipeline.simulate import (
     Fault,
     SimulatorServer,
@@ -15,7 +16,6 @@ from aegish_dist.pipeline.simulate import (
     simulator_config,
     write_catalog,
 )
-from aegish_dist.recordings import read_recordings
 
 
 def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[Fault, float]:

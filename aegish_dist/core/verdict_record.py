@@ -5,7 +5,7 @@ exported Parquet files; those that no other table keeps are the columns of `verd
 ranges are what readers accept. Readers, COPY, INSERT, the SQL of exports, the Parquet schema and
 the mapping of the table derive from `FIELDS`: to keep one more value of a verdict is one line here
 and a migration. msgspec has a place in the core because it only compares values with types: it does
-no I/O, and the decoders that read files are in `recordings`.
+no I/O, and the decoders that read files are in `interchange`.
 """
 
 from collections.abc import Mapping

@@ -30,9 +30,9 @@ from aegish_dist.db.schema import head
 from aegish_dist.errors import DatasetError, OutputError, StoreError
 from aegish_dist.files import replacing, sync_folder
 from aegish_dist.inputs.parquet import load_pyarrow
+from aegish_dist.interchange.archive_tables import copy_lines, write_table
 from aegish_dist.pipeline.delete_runs import Doomed, delete_runs
 from aegish_dist.pipeline.workspace import SILENT, Observer
-from aegish_dist.recordings.archive_tables import copy_lines, write_table
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace

@@ -13,12 +13,11 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import export
 from aegish_dist.errors import DatasetError, StoreError
 from aegish_dist.files import replacing_in
+from aegish_dist.interchange.inspect_archive import InspectArchive
+from aegish_dist.interchange.inspect_facts import PREFIX
+from aegish_dist.interchange.inspect_writer import InspectLogWriter, LogHead
+from aegish_dist.interchange.record import JudgedLines, JudgedRecord
 from aegish_dist.pipeline.export_verdicts import judgements_of
-from aegish_dist.recordings.inspect_archive import InspectArchive
-from aegish_dist.recordings.inspect_facts import PREFIX
-from aegish_dist.recordings.inspect_header import LogHead
-from aegish_dist.recordings.inspect_written_log import InspectLogWriter
-from aegish_dist.recordings.judged_lines import JudgedLines, JudgedRecord
 
 
 def export_inspect(

@@ -18,9 +18,9 @@ from aegish_dist.db.verdict_export import Judgements, export
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream, replacing
 from aegish_dist.inputs.parquet import load_pyarrow
+from aegish_dist.interchange.parquet import RecordTables
+from aegish_dist.interchange.verdict_lines import in_ascii
 from aegish_dist.pipeline.opinions import overlay_of
-from aegish_dist.recordings.verdict_lines import in_ascii
-from aegish_dist.recordings.verdict_parquet import RecordTables
 
 PIPE_BYTES = 2**16
 """Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader

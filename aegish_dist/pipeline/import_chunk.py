@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from aegish_dist.core.model import Price, cost_usd
 from aegish_dist.core.verdict_record import VerdictRecord, usage_of
 from aegish_dist.db.verdict_copy import copy_line
-from aegish_dist.recordings.chunks import Chunk, ChunkReader
-from aegish_dist.recordings.record import About
+from aegish_dist.interchange.reading import Chunk, ChunkReader
+from aegish_dist.interchange.record import About
 
 PriceOf = Callable[[str], Price | None]
 """Returns the price of a model; to be copied into other processes."""

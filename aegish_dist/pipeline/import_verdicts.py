@@ -20,9 +20,9 @@ from aegish_dist.db.imports import RunImport, settle
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdict_copy import copy_errors, copy_verdicts
 from aegish_dist.errors import DatasetError, OtherDatasetError, SecondVerdictError
+from aegish_dist.interchange.reading import Chunk, format_of, split
 from aegish_dist.parallel import in_order, map_in_processes
 from aegish_dist.pipeline.import_chunk import PriceOf, Rendered, Renderer
-from aegish_dist.recordings.chunks import Chunk, format_of, split
 
 PROCESSES_FROM_BYTES = 32 * 2**20
 """Smaller files are read before other processes would have started."""

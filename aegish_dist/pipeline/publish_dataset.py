@@ -7,9 +7,7 @@ from pathlib import Path
 from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.export import dataset_lines
 from aegish_dist.files import replacing_in
-from aegish_dist.report.croissant import croissant
-from aegish_dist.report.dataset_card import dataset_card
-from aegish_dist.report.dataset_facts import DataFile
+from aegish_dist.interchange.croissant import DataFile, croissant, dataset_card
 
 _METADATA = "croissant.json"
 _CARD = "README.md"

@@ -23,10 +23,11 @@ from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
 from aegish_dist.db.verdict_copy import copy_verdicts
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
+from aegish_dist.interchange import verdict_lines
+from aegish_dist.interchange.reading import read_recordings
 from aegish_dist.pipeline import import_verdicts as importing
 from aegish_dist.pipeline.export_verdicts import export_file, export_lines
 from aegish_dist.pipeline.import_verdicts import import_verdicts
-from aegish_dist.recordings import read_recordings, verdict_lines
 from tests.integration.stored_runs import row_counts
 from tests.recorded import export_verdicts, write_recordings
 from tests.services import wait_until

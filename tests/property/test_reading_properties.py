@@ -18,10 +18,9 @@ from aegish_dist.core.verdict import Recording
 from aegish_dist.core.verdict_record import STORED, VerdictRecord, columns_of, verdict_of
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
-from aegish_dist.recordings import read_recordings
-from aegish_dist.recordings.chunks import ChunkReader, split
-from aegish_dist.recordings.record import RecordChecker, from_line, from_values, opinion
-from aegish_dist.recordings.verdict_parquet import from_row, numbered_rows
+from aegish_dist.interchange.parquet import from_row, numbered_rows
+from aegish_dist.interchange.reading import ChunkReader, read_recordings, split
+from aegish_dist.interchange.record import RecordChecker, from_line, from_values, opinion
 from tests.property.test_recording_properties import RECORDINGS
 from tests.recorded import write_recordings
 

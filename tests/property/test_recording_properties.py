@@ -23,7 +23,7 @@ from aegish_dist.core.verdict import (
     Usage,
     Verdict,
 )
-from aegish_dist.recordings import read_recordings
+from aegish_dist.interchange.reading import read_recordings
 from tests.recorded import write_recordings
 
 # A high half before a low one is one character in JSON, so only high halves stand for the others.

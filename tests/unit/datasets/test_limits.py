@@ -13,8 +13,8 @@ import pytest
 from aegish_dist.datasets import table
 from aegish_dist.datasets.reading import read_dataset
 from aegish_dist.errors import DatasetError
-from aegish_dist.recordings import verdict_parquet
-from aegish_dist.recordings.chunks import split
+from aegish_dist.interchange import parquet as verdict_parquet
+from aegish_dist.interchange.reading import split
 
 LINE = b'{"command":"a","target":"harmless"}\n'
 
@@ -115,7 +115,7 @@ from pathlib import Path
 from aegish_dist.inputs.parquet import load_pyarrow
 from aegish_dist.datasets.reading import read_dataset
 from aegish_dist.errors import DatasetError
-from aegish_dist.recordings.chunks import ChunkReader, split
+from aegish_dist.interchange.reading import ChunkReader, split
 path = Path(sys.argv[2])
 load_pyarrow()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -19,7 +19,7 @@ from aegish_dist.core.verdict_record import FIELDS, RecordField, VerdictRecord
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
-from aegish_dist.recordings.record import FACTS, from_values
+from aegish_dist.interchange.record import FACTS, from_values
 
 ROWS_PER_BATCH = 2_000
 LIMITS = ParquetLimits(rows=2**40, group_rows=2**20, group_bytes=2**30, batch_bytes=256 * 2**20)

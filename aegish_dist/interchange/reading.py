@@ -1,25 +1,24 @@
-"""Files of verdicts in chunks, for several processes to read side by side."""
+"""Recorded verdicts of any format, read in chunks.
+
+Reading gives facts, judged by today's parser; nothing here knows the database.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from aegish_dist.core.verdict_record import VerdictRecord
+from aegish_dist.core.verdict import Recording
+from aegish_dist.core.verdict_record import VerdictRecord, verdict_of
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.checking import Location
-from aegish_dist.recordings.inspect_archive import InspectArchive
-from aegish_dist.recordings.inspect_log import read_inspect_log
-from aegish_dist.recordings.record import RecordChecker, Row, from_line
-from aegish_dist.recordings.verdict_lines import line_edges, lines_before, numbered_lines
-from aegish_dist.recordings.verdict_parquet import (
-    from_row,
-    group_edges,
-    numbered_rows,
-    rows_before,
-)
+from aegish_dist.interchange.inspect_archive import InspectArchive
+from aegish_dist.interchange.inspect_reader import read_inspect_log
+from aegish_dist.interchange.parquet import from_row, group_edges, numbered_rows, rows_before
+from aegish_dist.interchange.record import RecordChecker, Row, from_line
+from aegish_dist.interchange.verdict_lines import line_edges, lines_before, numbered_lines
 
 Raw = TypeVar("Raw")
 
@@ -108,3 +107,30 @@ class ChunkReader:
             except InputError as error:
                 raise Location(str(path), before() + number).named(error) from None
             yield row
+
+
+def read_recordings(path: Path) -> Iterator[Recording]:
+    """Read the recordings of a file one by one, as its suffix says.
+
+    Args:
+        path: A log of Inspect AI (`.eval`), verdict lines (`.jsonl`) or the same as `.parquet`.
+
+    Raises:
+        DatasetError: At once when the suffix is none of these or the file cannot be opened; while
+            iterating when the file is wrong somewhere.
+        ConfigError: The file is Parquet and pyarrow is not installed.
+    """
+    return map(_recording, chain.from_iterable(map(ChunkReader().read, split(path))))
+
+
+def _recording(row: Row) -> Recording:
+    return Recording(
+        model=row.record.model,
+        dataset=row.about.dataset,
+        sample=replace(row.about.sample, metadata=row.record.metadata),  # no part of its identity
+        epoch=row.record.epoch,
+        verdict=verdict_of(row.record),
+        generation=row.record.generation,
+        simulated=row.record.simulated,
+        negative_time=row.negative_time,
+    )

@@ -14,7 +14,7 @@ from msgspec.structs import fields
 
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import InputError
-from aegish_dist.recordings.record import FACTS, from_values
+from aegish_dist.interchange.record import FACTS, from_values
 
 PREFIX = "aegish_dist_"
 """Begins every key of ours, in the metadata of samples and of logs."""

@@ -18,8 +18,7 @@ from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.tally import Finding, find
 from aegish_dist.core.text import printable_line_of_json
 from aegish_dist.core.verdict import ErrorClass, Outcome, StopKind
-from aegish_dist.report.every_eval_ever.identity import SCHEMA_VERSION
-from aegish_dist.report.every_eval_ever.results import evaluation_name, result_id
+from aegish_dist.interchange.every_eval_ever import SCHEMA_VERSION, evaluation_name, result_id
 
 CORRECT = "correct"
 """Key of a verdict line that says whether the rule set counts it as correct, null if unscored."""

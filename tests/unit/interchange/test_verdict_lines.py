@@ -21,7 +21,8 @@ from aegish_dist.core.verdict import (
     Verdict,
 )
 from aegish_dist.errors import DatasetError
-from aegish_dist.recordings import read_recordings, verdict_lines
+from aegish_dist.interchange import verdict_lines
+from aegish_dist.interchange.reading import read_recordings
 from tests.recorded import written
 
 FULL = Recording(

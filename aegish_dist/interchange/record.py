@@ -6,7 +6,8 @@ tools may add their own; a null field counts as absent.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
@@ -28,12 +29,74 @@ from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, nam
 from aegish_dist.errors import InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_json
-from aegish_dist.recordings.checks import (
-    cost,
-    label,
-    moment,
-    required_label,
+
+MAX_COST_USD = Decimal(10) ** 9
+MAX_COST_DECIMALS = 100
+"""Exact costs need some thirty decimals; hostile ones could need a billion."""
+
+_USUAL_COST = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?(E-[0-5]?[0-9])?")
+_USUAL_MOMENT = re.compile(
+    r"20[-0-9]{8}[T ][:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-9]{2})"
 )
+"""Which any calendar and PostgreSQL take, once its parts are numbers that a date can have."""
+
+
+def moment(text: str, field: str) -> str:
+    """Return a point in time as text that PostgreSQL and Python read.
+
+    Raises:
+        InputError: It is no time, has no time zone, or lies outside the years 1 to 9999 in UTC.
+    """
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError("must be an ISO 8601 time", field=field) from None
+    if _USUAL_MOMENT.fullmatch(text):
+        return text
+    if parsed.utcoffset() is None:
+        raise InputError("must carry a time zone, such as Z or +02:00", field=field)
+    try:
+        return parsed.astimezone(UTC).isoformat()  # PostgreSQL refuses zones 16 hours away
+    except OverflowError:
+        problem = "must be a time from the year 1 to 9999, in UTC"
+        raise InputError(problem, field=field) from None
+
+
+def cost(amount: Decimal, field: str) -> Decimal:
+    """Return an amount of USD that a call may cost.
+
+    Raises:
+        InputError: It is not finite, has too many decimals, or is out of range.
+    """
+    if _USUAL_COST.fullmatch(str(amount)):
+        return amount
+    exponent = amount.as_tuple().exponent
+    if not (isinstance(exponent, int) and exponent >= -MAX_COST_DECIMALS):
+        problem = f"must be finite, with at most {MAX_COST_DECIMALS} decimals"
+        raise InputError(problem, field=field)
+    if not 0 <= amount <= MAX_COST_USD:
+        raise InputError(f"must be from 0 to {MAX_COST_USD:f}", field=field)
+    return amount
+
+
+def label(text: str | None) -> str | None:
+    """Return a text that names something; None where it is blank."""
+    if not text or text.isspace():
+        return None
+    return text
+
+
+def required_label(text: str | None, field: str) -> str:
+    """Return a text that names something.
+
+    Raises:
+        InputError: It is blank.
+    """
+    found = label(text)
+    if found is None:
+        raise InputError("is missing or blank", field=field)
+    return found
+
 
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
 MAX_KNOWN = 300_000
@@ -213,3 +276,33 @@ def stop_kind_of(stop_reason: str | None) -> StopKind | None:
     if stop_reason is None:
         return None
     return STOP_KINDS.get(stop_reason.lower(), StopKind.OTHER)
+
+
+class JudgedRecord(NamedTuple):
+    """A verdict as stored, its opinions included."""
+
+    record: VerdictRecord
+    correct: tuple[bool | None, ...]
+    """Of each column whether it is right; None where it is unscored."""
+
+
+class JudgedLines:
+    """Decodes lines that the store wrote, and so need no further check."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        """Prepare for lines with these columns."""
+        self._names = [f"judged_{number}" for number in range(len(columns))]
+        further = [
+            (name, bool | None, msgspec.field(name=column))
+            for name, column in zip(self._names, columns, strict=True)
+        ]
+        self._type: Any = msgspec.defstruct(
+            "JudgedVerdict", further, bases=(VerdictRecord,), kw_only=True, gc=False
+        )
+        self._decoder = msgspec.json.Decoder(self._type)
+
+    def read(self, lines: bytes) -> Iterator[JudgedRecord]:
+        """Yield the verdicts of some lines."""
+        for line in lines.splitlines():
+            record: Any = self._decoder.decode(line)
+            yield JudgedRecord(record, tuple(getattr(record, name) for name in self._names))

@@ -11,8 +11,8 @@ from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.verdict import Completion, Recording
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import DatasetError, OutputError, StoreError
+from aegish_dist.interchange.reading import read_recordings
 from aegish_dist.pipeline.export_verdicts import export_file
-from aegish_dist.recordings import read_recordings
 from tests.recorded import write_recordings
 
 RECORDING = Recording("m", "d", Sample("ls", Target.HARMLESS), 1, judge(Completion("hm")))

@@ -10,15 +10,14 @@ from aegish_dist.core.sample import Sample, Target
 from aegish_dist.core.scoring import RULES
 from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.core.tally import Finding
-from aegish_dist.report.data import ReportData
-from aegish_dist.report.every_eval_ever import (
-    Relabelled,
-    SampleLines,
+from aegish_dist.interchange.every_eval_ever import (
+    DEFINED,
     SamplesFile,
     evaluation_record,
     record_identity,
 )
-from aegish_dist.report.every_eval_ever.definitions import DEFINED
+from aegish_dist.interchange.every_eval_ever_lines import Relabelled, SampleLines
+from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import ranked_entries
 from aegish_dist.statistics.metrics import METRICS
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model

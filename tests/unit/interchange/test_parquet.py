@@ -27,9 +27,9 @@ from aegish_dist.core.verdict import (
 )
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.interchange.parquet import RecordTables
+from aegish_dist.interchange.reading import read_recordings
 from aegish_dist.pipeline.export_verdicts import export_file
-from aegish_dist.recordings import read_recordings
-from aegish_dist.recordings.verdict_parquet import RecordTables
 from tests.recorded import write_recordings
 
 MOMENT = datetime(2026, 2, 5, 14, 56, 43, 396296, UTC)

@@ -1,0 +1,317 @@
+"""The zip archive that a log of Inspect AI is, read without trust in it.
+
+`zipfile` bounds what deflate gives at once, but not what bz2 and LZMA give (741 bytes of bz2 are
+1.1 GB). `backports.zstd.zipfile` does not bound Zstandard, in which Inspect AI writes. Therefore
+`zipfile` only reads the directory here. Inspect AI never used the other methods: they are refused.
+
+A sample is one member, `samples/ID_epoch_N.json`, or a folder of that name without the suffix with
+a small `sample.json`, its `metadata.json`, and long texts in `attachments/`. A log may hold both
+kinds, and its version does not tell.
+"""
+
+import re
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, BinaryIO, Self, TypeVar
+
+from aegish_dist.core.verdict_record import (
+    Label,
+    Moment,
+)
+from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.inputs.checking import Location
+from aegish_dist.inputs.documents import parse_json
+from aegish_dist.inputs.files import open_input
+from aegish_dist.interchange.record import label, moment
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of one object and where they were read; a null field counts as absent."""
+
+    values: Mapping[str, object]
+    source: str
+    """The file, and the member of the archive."""
+    path: str = ""
+    """The keys that lead to these fields, such as `output.usage.`."""
+
+    def error(self, problem: str, field: str) -> DatasetError:
+        """Return, to be raised, what is wrong with a field."""
+        return Location(self.source).error(problem, self.path + field)
+
+    def get(
+        self, field: str, kind: Any = str, check: Callable[[Any, str], Any] | None = None
+    ) -> Any:
+        """Return a checked value, None where it is absent.
+
+        Args:
+            check: Called with value and field; what it returns is returned, an `InputError` of it
+                is raised with the place.
+
+        Raises:
+            DatasetError: It is not of the type, out of range, or refused by the check.
+        """
+        value = self.values.get(field)
+        if value is None:
+            return None
+        location, path = Location(self.source), self.path + field
+        found = location.checked(value, kind, path)
+        if check is None:
+            return found
+        with location:
+            return check(found, path)
+
+    def label(self, field: str, kind: Any = Label) -> str | None:
+        """Return a text that names something, None where it is absent or blank; see `get`."""
+        return label(self.get(field, kind))
+
+    def required_label(self, field: str, kind: Any = Label) -> str:
+        """Return a text that names something and has to be there; see `get`."""
+        found = self.label(field, kind)
+        if found is None:
+            raise self.error("is missing or blank", field)
+        return found
+
+    def moment(self, field: str) -> str | None:
+        """Return a point in time as text that Python and PostgreSQL read; see `get`."""
+        found: str | None = self.get(field, Moment, moment)
+        return found
+
+    def part(self, field: str) -> "Fields":
+        """Return an object within this one, empty when absent; see `get`."""
+        values = self.get(field, dict[str, Any])
+        return Fields(values or {}, self.source, f"{self.path}{field}.")
+
+    def parts(self, field: str) -> "tuple[Fields, ...]":
+        """Return a list of objects within this one, empty when absent; see `get`."""
+        return tuple(
+            Fields(part, self.source, f"{self.path}{field}[{index}].")
+            for index, part in enumerate(self.get(field, list[dict[str, Any]]) or ())
+        )
+
+
+STORED, DEFLATED, ZSTANDARD = 0, 8, 93
+"""Methods of compression, as the zip format numbers them."""
+INPUT_BYTES = 2**14
+OUTPUT_BYTES = 2**20
+"""Decompressed at once at most."""
+MAX_FRAMES = 1_000
+"""Inspect AI begins a Zstandard frame every 200 MiB; empty ones cost time and give nothing."""
+LOCAL_HEADER_BYTES = 30
+ENCRYPTED = 0x1
+
+
+def read_member(file: BinaryIO, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
+    """Read and decompress a member, never holding much more than the limit.
+
+    Raises:
+        ValueError: It is damaged, encrypted, too large or compressed in another way; says which.
+        ConfigError: It takes a package that is not installed.
+    """
+    if info.flag_bits & ENCRYPTED:
+        raise ValueError("is encrypted")
+    pieces: list[bytes] = []
+    size = checksum = 0
+    for piece in _decompressed(_raw(file, info), info.compress_type):
+        size += len(piece)
+        if size > max_bytes:
+            raise ValueError(f"is larger than {max_bytes} bytes")
+        checksum = zlib.crc32(piece, checksum)
+        pieces.append(piece)
+    if checksum != info.CRC:
+        raise ValueError("is damaged")
+    return b"".join(pieces)
+
+
+def _raw(file: BinaryIO, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    """Yield the compressed bytes; lengths of name and extra field may differ from the directory."""
+    file.seek(max(info.header_offset, 0))
+    header = file.read(LOCAL_HEADER_BYTES)
+    if len(header) < LOCAL_HEADER_BYTES or not header.startswith(b"PK\x03\x04"):
+        raise ValueError("is damaged")
+    file.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
+    left = info.compress_size
+    while left > 0:
+        chunk = file.read(min(left, INPUT_BYTES))
+        if not chunk:
+            raise ValueError("is damaged")
+        left -= len(chunk)
+        yield chunk
+
+
+def _decompressed(chunks: Iterator[bytes], method: int) -> Iterator[bytes]:
+    if method == STORED:
+        return chunks
+    if method == DEFLATED:
+        return _inflated(chunks)
+    if method == ZSTANDARD:
+        return _unframed(chunks)
+    raise ValueError(
+        f"is compressed by method {method}, which Inspect AI does not use; rewrite the log with "
+        "'inspect log convert'"
+    )
+
+
+def _inflated(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        for chunk in chunks:
+            rest = chunk
+            while rest and not inflate.eof:
+                yield inflate.decompress(rest, OUTPUT_BYTES)
+                rest = inflate.unconsumed_tail
+        yield inflate.flush()
+    except zlib.error as error:
+        raise ValueError("is damaged") from error
+
+
+def _unframed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Decompress Zstandard, which may come in several frames."""
+    new_decoder, zstd_error = _zstandard()
+    decoder, frames = new_decoder(), 1
+    try:
+        for chunk in chunks:
+            rest = chunk
+            while rest or not decoder.needs_input:
+                if decoder.eof:
+                    rest, decoder, frames = decoder.unused_data, new_decoder(), frames + 1
+                    if frames > MAX_FRAMES:
+                        raise ValueError(f"has more than {MAX_FRAMES} frames")
+                    continue
+                yield decoder.decompress(rest, OUTPUT_BYTES)
+                rest = b""
+    except zstd_error as error:
+        raise ValueError("is damaged") from error
+
+
+def _zstandard() -> tuple[Any, type[Exception]]:
+    try:
+        if sys.version_info >= (3, 14):
+            from compression import zstd  # noqa: PLC0415
+        else:
+            from backports import zstd  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            "logs compressed by Zstandard need a package: pip install backports.zstd"
+        ) from error
+    return zstd.ZstdDecompressor, zstd.ZstdError
+
+
+HEADERS = ("header.json", "_journal/start.json")
+"""Of a finished log, and of one that was cut off."""
+MAX_MEMBER_BYTES = 64 * 2**20
+"""Decompressed; a sample of one command and one answer is a thousandth of it."""
+SHELL = "/sample.json"
+FOLDER = re.compile(r"samples/.+_epoch_[0-9]+(?=/)", re.DOTALL)
+"""Of a sample; the id in it may hold anything, slashes included."""
+ATTACHMENTS = re.compile(r"/attachments/([0-9]{1,9})\.json")
+"""Named by the number of the first text in it."""
+REFERENCE = "attachment://"
+
+T = TypeVar("T")
+
+
+class InspectArchive:
+    """An open log.
+
+    Raises:
+        DatasetError: From every method, when the archive is damaged or not a log at all.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._source = str(path)
+        try:
+            self._file = open_input(path)
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror or error}"
+            raise DatasetError(problem, source=self._source) from error
+        try:
+            self._zip = zipfile.ZipFile(self._file)
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
+            self._file.close()
+            problem = "is not a complete zip archive, as logs of Inspect AI are"
+            raise DatasetError(problem, source=self._source) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._zip.close()
+        self._file.close()
+
+    def header(self) -> Fields:
+        """Return the fields of the evaluation as a whole."""
+        for name in HEADERS:
+            if name in self._zip.NameToInfo:
+                return self._member(name)
+        raise DatasetError("has no header; is it a log of Inspect AI?", source=self._source)
+
+    def samples(self) -> Iterator[Fields]:
+        """Yield the samples in archive order; of one written twice, the last state."""
+        folders = self._folders()
+        for name in dict.fromkeys(self._zip.namelist()):
+            folder = FOLDER.match(name)
+            if folder is not None and folder[0] in folders:
+                if name == folder[0] + SHELL:
+                    yield self._chunked(folder[0], folders[folder[0]])
+            elif name.startswith("samples/") and name.endswith(".json"):
+                yield self._member(name)
+
+    def _folders(self) -> dict[str, dict[int, str]]:
+        """Return the folders of samples, each with the names of its attachments by number."""
+        names = dict.fromkeys(self._zip.namelist())
+        folders: dict[str, dict[int, str]] = {}
+        for name in names:
+            folder = FOLDER.match(name)
+            if folder is not None and folder[0] + SHELL in names:
+                attachments = folders.setdefault(folder[0], {})
+                found = ATTACHMENTS.fullmatch(name, folder.end())
+                if found is not None:
+                    attachments[int(found[1])] = name
+        return folders
+
+    def _chunked(self, folder: str, attachments: dict[int, str]) -> Fields:
+        """Put together what a sample is in one member."""
+        raw = self._read(folder + SHELL)
+        shell = self._object(raw, folder + SHELL)
+        values = dict(shell.values)
+        metadata = f"{folder}/metadata.json"
+        if metadata in self._zip.NameToInfo:
+            values["metadata"] = self._member(metadata).values
+        if REFERENCE.encode() in raw:
+            values["attachments"] = self._attachments(attachments)
+        return Fields(values, shell.source)
+
+    def _attachments(self, names: dict[int, str]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        left = MAX_MEMBER_BYTES
+        for first in sorted(names):
+            raw = self._read(names[first], left)
+            left -= len(raw)
+            texts = self._decoded(raw, names[first], list[Any])
+            found |= {str(number): text for number, text in enumerate(texts, first)}
+        return found
+
+    def _member(self, name: str) -> Fields:
+        return self._object(self._read(name), name)
+
+    def _object(self, raw: bytes, name: str) -> Fields:
+        return Fields(self._decoded(raw, name, dict[str, Any]), f"{self._source}, {name}")
+
+    def _decoded(self, raw: bytes, name: str, kind: type[T]) -> T:
+        location = Location(f"{self._source}, {name}")
+        with location:
+            values = parse_json(raw, Decimal)
+        return location.checked(values, kind)
+
+    def _read(self, name: str, max_bytes: int | None = None) -> bytes:
+        limit = MAX_MEMBER_BYTES if max_bytes is None else max_bytes
+        try:
+            return read_member(self._file, self._zip.NameToInfo[name], limit)
+        except (ValueError, OSError) as error:
+            raise DatasetError(str(error), source=f"{self._source}, {name}") from error
