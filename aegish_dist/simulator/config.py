@@ -94,14 +94,7 @@ def pick(probabilities: Mapping[F, float], luck: float) -> F | None:
 
 
 def parse_script(words: Iterable[str]) -> tuple[Fault | None, ...]:
-    """Read a script: `ok`, the name of a fault, or a status such as `429`.
-
-    Returns:
-        One entry per call in order of arrival, None for an answer without a fault.
-
-    Raises:
-        ConfigError: When a word is none of these.
-    """
+    """Read a script: `ok`, the name of a fault, or a status such as `429`, for each call."""
     return parse_words(words, Fault, _STATUS_WORDS)
 
 
@@ -128,62 +121,42 @@ _TWO_SECONDS = LatencyDistribution(LatencyKind.CONSTANT, 2.0)
 
 
 class RequestFault(StrEnum):
-    """One way for a request of a batch, or for its line among the results, to fail."""
+    """One way for a request of a batch, or its line, to fail: see docs/simulator.md."""
 
     REFUSED = "refused"
-    """The request gets an error that asking again does not mend: 400."""
     SERVER_ERROR = "server_error"
-    """The request gets an error that may pass: 500."""
     EMPTY = "empty"
     CONTENT_FILTER = "content_filter"
-    """The provider withholds the answer, in its own way."""
     TOKEN_LIMIT = "token_limit"  # noqa: S105  # nosec B105 # tokens of text
-    """Hidden reasoning used up the output tokens; no text."""
     MISSING = "missing"
-    """The provider loses the request: no line, no charge."""
     DUPLICATE = "duplicate"
-    """Its line comes twice, and is charged once."""
     MALFORMED = "malformed"
-    """Its line is cut in the middle; the answer is charged all the same."""
     FOREIGN = "foreign"
-    """Another line follows, of a request that the batch does not have."""
 
 
 class EndFault(StrEnum):
-    """One way for a whole batch to end badly."""
+    """One way for a whole batch to end badly: see docs/simulator.md."""
 
     FAILED = "failed"
-    """It is refused as a whole, without a charge; Anthropic fails every request instead."""
     EXPIRED = "expired"
-    """Its window ends before a part of its requests is begun; Gemini then keeps no result."""
     CANCELLED = "cancelled"
-    """The provider cancels it before a part of its requests is begun."""
     SLOW = "slow"
 
 
 class CallFault(StrEnum):
-    """One way for a request about batches to fail."""
+    """One way for a request about batches to fail: see docs/simulator.md."""
 
     RATE_LIMIT = "rate_limit"
-    """429 with Retry-After, without effect."""
     SERVER_ERROR = "server_error"
-    """500, without effect."""
     OVERLOADED = "overloaded"
-    """503, or 529 where the provider says so, without effect."""
     AUTH = "auth"
-    """401."""
     QUOTA = "quota"
     RESET = "reset"
     LOST = "lost"
-    """It is carried out, then the connection is reset before any response."""
     LATE_ERROR = "late_error"
-    """It is carried out, and answered with 500."""
     HANG = "hang"
-    """It is carried out, and never answered."""
     TRUNCATED = "truncated"
-    """It is carried out, and the connection is closed in the middle of the response."""
     MALFORMED = "malformed"
-    """It is carried out, and half of the response is missing."""
 
 
 class Endpoint(StrEnum):
