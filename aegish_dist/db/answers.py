@@ -43,21 +43,21 @@ def read_answers(
         overlays: By run, its samples whose labels are corrected, or that are left out.
     """
     samples, ways = _Samples(alone=len(runs) == 1), _Ways()
-    rows: dict[ModelOfRun, tuple[_Places, Row[Any]]] = {}
+    rows: dict[ModelOfRun, tuple[_Columns, Row[Any]]] = {}
     for run in runs:
         models = PerModel.of(session, run)
         changed = () if overlays is None else overlays[run.run_id].samples
-        places = samples.places(session, run.run_id, changed)
+        columns = _Columns(samples.places(session, run.run_id, changed))
         asked = [side for side in sides if side.run_id == run.run_id]
         prepare_counting(session)
         for side in asked:
-            rows[side] = places, models.newest(session, _READ_ANSWERS, side.model)[0]
+            rows[side] = columns, models.newest(session, _READ_ANSWERS, side.model)[0]
     return PairedAnswers(
         kinds=samples.kinds,
         kind=samples.kind,
         answers={
-            side: _column(len(samples.kind), places, row, ways)
-            for side, (places, row) in rows.items()
+            side: columns.column(len(samples.kind), row, ways)
+            for side, (columns, row) in rows.items()
         },
         findings=ways.findings,
     )
@@ -80,12 +80,22 @@ _Places = Mapping[str, int]
 """By key of a sample, its place in every column; -1 for one that an overlay leaves out."""
 
 
-def _column(length: int, places: _Places, row: Row[Any], ways: "_Ways") -> list[int]:
-    column = [0] * (length + 1)  # the last entry takes what is left out
-    found = map(ways.__getitem__, row.codes.split())
-    for place, way in zip(map(places.__getitem__, row.keys.split()), found, strict=True):
-        column[place] = way
-    return column[:-1]
+class _Columns:
+    """Puts the answers of the models of one run in the order of the samples."""
+
+    def __init__(self, places: _Places) -> None:
+        self._places = places
+        self._found: dict[str, list[int]] = {}
+
+    def column(self, length: int, row: Row[Any], ways: "_Ways") -> list[int]:
+        """Return the answers of a model; most models have answered the same samples."""
+        if row.keys not in self._found:
+            self._found[row.keys] = list(map(self._places.__getitem__, row.keys.split()))
+        column = [0] * (length + 1)  # the last entry takes what is left out
+        found = map(ways.__getitem__, row.codes.split())
+        for place, way in zip(self._found[row.keys], found, strict=True):
+            column[place] = way
+        return column[:-1]
 
 
 class _Samples:
