@@ -90,8 +90,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until a batch is first looked at; later looks, pauses and leases are multiples."""
     queue_type: Literal["classic", "quorum"] = "classic"
     """Type of the queues in RabbitMQ; the same for all commands and workers of a fleet."""
-    stock_transport: bool = False
-    """Whether Redis is used by kombu's own, slower transport, to separate its faults from ours."""
     metrics_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """Port for Prometheus and for health probes of a worker; 0: a free one; unset: none."""
     metrics_host: str = "127.0.0.1"

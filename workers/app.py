@@ -9,7 +9,6 @@ from celery.utils.nodenames import default_nodename
 from celery.utils.text import str_to_list
 
 from aegish_dist.broker.app import create_app
-from aegish_dist.broker.kombu_internals import celery_problem
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, is_pin
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging, get_logger
@@ -35,8 +34,6 @@ class QuietWorker(Worker):
         """
         if self.hostname == default_nodename(None):
             self.hostname = default_nodename(f"aegish-{os.getpid()}@")
-        if (problem := celery_problem()) is not None:
-            log.warning("celery_not_tested", problem=problem)
         super().on_before_init(**kwargs)
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:

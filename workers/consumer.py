@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from celery.utils.log import get_logger as celery_logger
-from celery.utils.threads import bound_open_broker_sockets
 from celery.worker import consumer
 from celery.worker.consumer.control import Control
 from celery.worker.control import Panel
@@ -26,7 +25,7 @@ LONGEST_WAIT_S = 10 * 365 * 24 * 3600
 """Longest time in a queue; the publishing time of an older message is ignored."""
 
 FAREWELL_S = 2.0
-"""Seconds to wait for each answer of the broker while a worker ends."""
+"""Seconds to wait for each answer of RabbitMQ while a worker ends."""
 
 
 class Consumer(consumer.Consumer):
@@ -77,8 +76,9 @@ class Consumer(consumer.Consumer):
 
     def stop(self) -> None:
         """Close the connection within seconds, also to a broker that does not answer."""
-        if self.connection:
-            bound_open_broker_sockets(self.connection, FAREWELL_S)
+        connection = self.connection
+        if connection and connection.transport.driver_type == "amqp" and connection.connected:
+            connection.connection.transport.sock.settimeout(FAREWELL_S)
         super().stop()
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:

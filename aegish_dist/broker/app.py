@@ -2,20 +2,11 @@
 
 from celery import Celery
 from kombu import Queue
+from kombu.transport import TRANSPORT_ALIASES
 
 from aegish_dist.broker.connection import tls_of
-from aegish_dist.broker.kombu_internals import TESTED_KOMBU, kombu_problem
 from aegish_dist.broker.messages import IDLE_QUEUE
-from aegish_dist.logs import get_logger
 from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
-
-log = get_logger(__name__)
-
-VISIBILITY_TIMEOUT_S = 3600
-"""Seconds after which kombu's own Redis transport requeues a message that is not acknowledged.
-
-Longer than a worker may hold an item, which is ten attempts at a provider that throttles. With
-less, Redis would deliver an item again, and it would be paid for twice."""
 
 LEASE_S = 40.0
 """Seconds of a message's lease; a worker renews it every quarter of that.
@@ -54,6 +45,13 @@ QUORUM_ARGUMENTS = {
     "x-consumer-timeout": 24 * 3600 * 1000,
 }
 
+TRANSPORTS = {
+    "redis": ("redis-batched", "aegish_dist.broker.redis_transport:Transport"),
+    "memory": ("memory-shared", "aegish_dist.broker.embedded:Transport"),
+}
+"""Names of our own transports and their classes, by the scheme of a broker's URL; RabbitMQ has
+kombu's. A process loads the class that it uses."""
+
 MEMORY_POLLING_S = 0.01
 """Seconds between polls of the in-memory transport while its queues are empty; its default is 1."""
 
@@ -67,15 +65,10 @@ def create_app(settings: Settings) -> Celery:
     url = settings.broker_url
     broker_url = EMBEDDED_BROKER_URL if url is None else url.get_secret_value()
     in_process, amqp = url is None, broker_url.startswith("amqp")
-    own_transport = (in_process or not settings.stock_transport) and _has_own_transport(broker_url)
     broker_url, tls = tls_of(broker_url)
     app = Celery(
         "aegish",
         broker=broker_url,
-        # By name: only a process that connects to Redis loads it.
-        amqp="aegish_dist.broker.redis_transport:AMQP"
-        if own_transport and not in_process
-        else None,
         set_as_current=False,
     )
     app.conf.update(
@@ -124,6 +117,7 @@ def create_app(settings: Settings) -> Celery:
         task_default_queue=IDLE_QUEUE,
         task_queues=[Queue(IDLE_QUEUE)],
         broker_use_ssl=tls,
+        broker_transport=_own_transport(broker_url),
         # Not exclusive: a worker that reconnects would find it locked by its lost connection. Not
         # transient: RabbitMQ deprecates such queues.
         control_queue_exclusive=False,
@@ -131,28 +125,19 @@ def create_app(settings: Settings) -> Celery:
         broker_transport_options=_transport_options(broker_url, settings.message_lease_s),
         broker_heartbeat=HEARTBEAT_S,
     )
-    if own_transport and in_process:
-        app.conf.broker_transport = "aegish_dist.broker.embedded:Transport"
-    # By name: only a worker loads it.
+    # By name: a process loads only what it uses.
     app.steps["consumer"].add("workers.prefetch:PrefetchPerModel")
     app.steps["worker"].add("workers.batches:Batches")
     return app
 
 
-def _has_own_transport(broker_url: str) -> bool:
-    """Return whether a broker has a transport of ours that the installed kombu supports."""
-    transport = next((each for each in ("redis", "memory") if broker_url.startswith(each)), None)
-    if transport is None:
-        return False
-    problem = kombu_problem(transport)
-    if problem is not None:
-        log.warning(
-            "kombu_not_tested",
-            problem=problem,
-            consequence="kombu's own transport is used, which is slower and has no leases",
-            remedy=f"install kombu {TESTED_KOMBU[-1]}",
-        )
-    return problem is None
+def _own_transport(broker_url: str) -> str | None:
+    scheme = next((scheme for scheme in TRANSPORTS if broker_url.startswith(scheme)), None)
+    if scheme is None:
+        return None
+    name, path = TRANSPORTS[scheme]
+    TRANSPORT_ALIASES[name] = path
+    return name
 
 
 def _transport_options(broker_url: str, lease_s: float) -> dict[str, object]:
@@ -160,17 +145,9 @@ def _transport_options(broker_url: str, lease_s: float) -> dict[str, object]:
         return {"polling_interval": MEMORY_POLLING_S}
     if broker_url.startswith("redis"):
         return {
-            "visibility_timeout": VISIBILITY_TIMEOUT_S,
             "lease_s": lease_s,
-            "unacked_restore_interval": RESCUE_INTERVAL_S,
-            # One list per queue: with priorities there would be four.
-            "priority_steps": [0],
-            "socket_keepalive": True,
-            "socket_connect_timeout": SILENCE_S,
-            "socket_timeout": SILENCE_S,
-            "health_check_interval": HEALTH_CHECK_INTERVAL_S,
-            # Celery reconnects, and hands the leases to the new connection. redis-py's own retry
-            # would reconnect unnoticed, and wait for the next broadcast without end.
-            "retry_on_timeout": False,
+            "sweep_s": RESCUE_INTERVAL_S,
+            "silence_s": SILENCE_S,
+            "health_check_s": HEALTH_CHECK_INTERVAL_S,
         }
     return {"confirm_publish": True, "read_timeout": PATIENCE_S, "write_timeout": PATIENCE_S}

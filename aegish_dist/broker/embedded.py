@@ -23,10 +23,10 @@ class Channel(memory.Channel):
     allowance: Callable[[Sequence[str]], Sequence[int]] = staticmethod(_unlimited)
     """Asked how many more messages of each queue may come."""
 
-    def _get_and_deliver(self, queue: str, callback: Any) -> None:
+    def _get(self, queue: str, timeout: float | None = None) -> Any:
         if self.allowance([queue])[0] <= 0:
             raise Empty
-        super()._get_and_deliver(queue, callback)
+        return super()._get(queue, timeout)
 
 
 class Transport(memory.Transport):

@@ -1,42 +1,28 @@
 -- Fetches messages: moves them from their queues to the unacknowledged ones, in one step.
--- KEYS: the hash of unacknowledged messages, the sorted set of their tags, then the queues.
--- ARGV: seconds by which the time is back-dated, maximum number of messages, then for each queue
---       its maximum number and whether its messages need an acknowledgement ("1") or not ("0").
--- Returns the number of the queue and the message, in turn; number 0 for text that is no message.
-local time = redis.call('TIME')
-local score = time[1] + time[2] / 1000000 - ARGV[1]
+-- KEYS: the hash of unacknowledged messages, the sorted set of their leases, then the queues.
+-- ARGV: seconds of a lease, maximum number of messages, prefix of the tags that the messages get
+--       in the order of the reply, then the maximum number for each queue.
+-- Returns the number of the queue and the message, in turn.
 local left = tonumber(ARGV[2])
 local reply, held, tags = {}, {}, {}
 
-local function register(message)
-  local ok, decoded = pcall(cjson.decode, message)
-  local properties = ok and type(decoded) == 'table' and decoded.properties
-  local info = type(properties) == 'table' and properties.delivery_info
-  if type(info) ~= 'table' or type(properties.delivery_tag) ~= 'string'
-      or type(info.exchange) ~= 'string' or type(info.routing_key) ~= 'string' then
-    return false
-  end
-  held[#held + 1] = properties.delivery_tag
-  held[#held + 1] = '[' .. message .. ',' .. cjson.encode(info.exchange) .. ','
-    .. cjson.encode(info.routing_key) .. ']'
-  tags[#tags + 1] = score
-  tags[#tags + 1] = properties.delivery_tag
-  return true
-end
-
 local function fetch(number, count)
-  local messages = redis.call('RPOP', KEYS[number + 2], count) or {}
+  local queue = KEYS[number + 2]
+  local messages = redis.call('RPOP', queue, count) or {}
   for _, message in ipairs(messages) do
-    local kept = ARGV[2 * number + 2] == '0' or register(message)
-    reply[#reply + 1] = kept and number or 0
+    reply[#reply + 1] = number
     reply[#reply + 1] = message
+    local tag = ARGV[3] .. #tags
+    tags[#tags + 1] = tag
+    held[#held + 1] = tag
+    held[#held + 1] = queue .. '\n' .. message
   end
   return #messages
 end
 
 local open, allowed = {}, {}
 for number = 1, #KEYS - 2 do
-  open[number], allowed[number] = number, tonumber(ARGV[2 * number + 1])
+  open[number], allowed[number] = number, tonumber(ARGV[number + 3])
 end
 -- An equal share for each queue; a share that is not used up is divided among the others.
 while left > 0 and #open > 0 do
@@ -51,8 +37,15 @@ while left > 0 and #open > 0 do
   end
   open = still_open
 end
-if #held > 0 then
+if #tags > 0 then
+  local time = redis.call('TIME')
+  local lease_ends = time[1] + time[2] / 1000000 + ARGV[1]
+  local leases = {}
+  for _, tag in ipairs(tags) do
+    leases[#leases + 1] = lease_ends
+    leases[#leases + 1] = tag
+  end
   redis.call('HSET', KEYS[1], unpack(held))
-  redis.call('ZADD', KEYS[2], unpack(tags))
+  redis.call('ZADD', KEYS[2], unpack(leases))
 end
 return reply

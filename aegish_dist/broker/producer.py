@@ -10,11 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from celery import Celery
-from kombu import Producer
-from kombu.utils.json import dumps
 
 from aegish_dist.broker.connection import connected, is_redis
-from aegish_dist.broker.kombu_internals import kombu_problem
 from aegish_dist.broker.messages import (
     AGGREGATION_QUEUE,
     ENQUEUED_AT,
@@ -55,8 +52,8 @@ def publish(
     published = 0
     with connected(app) as connection:
         channel = connection.default_channel
-        lists = is_redis(connection) and kombu_problem("redis") is None
-        publisher = (_ListPublisher if lists else _Publisher)(app, channel, headers)
+        kind = _ListPublisher if is_redis(connection) else _Publisher
+        publisher = kind(app, channel, headers)
         remaining = iter(items)
         while batch := list(islice(remaining, BATCH)):
             publisher.publish(batch)
@@ -144,21 +141,19 @@ class _ListPublisher(_Publisher):
         for item in batch:
             queue = queue_name(item.model, item.run_id)
             messages.setdefault(queue, []).append(self._template(queue, item).fill(item))
-        with (
-            self._channel.conn_or_acquire() as client,
-            client.pipeline(transaction=False) as pipeline,
-        ):
+        with self._channel.client.pipeline(transaction=False) as pipeline:
             for queue, ready in messages.items():
                 pipeline.lpush(queue, *ready)
+                pipeline.publish(self._channel.connection.wake_channel, queue)
             pipeline.execute()
 
     def _template(self, queue: str, item: Item) -> "_Template":
         template = self._templates.get(queue)
         if template is None:
             self._declare(queue)
-            template = self._templates[queue] = _Template(
-                self._app, self._channel, item, self._headers
-            )
+            with self._channel.drafts() as drafts:
+                send(self._app, self._producer, item, self._headers)
+            template = self._templates[queue] = _Template(drafts[0], item)
         return template
 
 
@@ -168,15 +163,9 @@ class _Template:
     Celery and kombu make one message per queue; the others differ in the slots only.
     """
 
-    def __init__(self, app: Celery, channel: Any, sample: Item, headers: Mapping[str, str]) -> None:
-        """Make a message and replace its variable parts by slots.
-
-        Args:
-            channel: A channel of a virtual transport, which decides the format of a message.
-        """
-        draft = _Draft(channel)
-        send(app, Producer(draft), sample, headers)
-        message = draft.message
+    def __init__(self, sent: str, sample: Item) -> None:
+        """Replace the variable parts of the message for an item by slots."""
+        message = json.loads(sent)
         task_id = message["headers"]["id"]
         body, enqueued_at = str(uuid.uuid4()), str(uuid.uuid4())
         self._body = base64.b64decode(message["body"]).decode()
@@ -185,7 +174,8 @@ class _Template:
         message["headers"][ENQUEUED_AT] = enqueued_at
         message["properties"]["delivery_tag"] = task_id
         self._message = _with_slots(
-            dumps(message), {task_id: "id", body: "body", json.dumps(enqueued_at): "enqueued_at"}
+            json.dumps(message),
+            {task_id: "id", body: "body", json.dumps(enqueued_at): "enqueued_at"},
         )
 
     def fill(self, item: Item) -> str:
@@ -196,24 +186,6 @@ class _Template:
             "body": base64.b64encode(body.encode()).decode(),
             "enqueued_at": time.time(),
         }
-
-
-class _Draft:
-    """A channel that keeps the message instead of sending it."""
-
-    def __init__(self, channel: Any) -> None:
-        self._channel = channel
-        self.message: dict[str, Any] = {}
-
-    def prepare_message(self, *parts: Any) -> dict[str, Any]:
-        message: dict[str, Any] = self._channel.prepare_message(*parts)
-        return message
-
-    def basic_publish(
-        self, message: dict[str, Any], exchange: str, routing_key: str, **_: Any
-    ) -> None:
-        self._channel._inplace_augment_message(message, exchange, routing_key)
-        self.message = message
 
 
 def _with_slots(text: str, slots: dict[str, str]) -> str:

@@ -47,12 +47,14 @@ def read_queues(app: Celery, queues: Sequence[str]) -> QueueReadings:
 
 
 def _read_redis(channel: Any, queues: Sequence[str]) -> QueueReadings:
+    from aegish_dist.broker.redis_leases import LEASES, UNACKED  # noqa: PLC0415  Redis alone
+
     with channel.client.pipeline(transaction=False) as pipeline:
         for queue in queues:
             pipeline.llen(queue)
             pipeline.lindex(queue, -1)
-        pipeline.zcard(channel.unacked_index_key)
-        pipeline.hrandfield(channel.unacked_key, SAMPLED, withvalues=True)
+        pipeline.zcard(LEASES)
+        pipeline.hrandfield(UNACKED, SAMPLED, withvalues=True)
         pipeline.info("memory")
         *lists, held, sample, memory = pipeline.execute()
     oldest = {
@@ -77,13 +79,7 @@ def _shares(sample: Sequence[bytes], held: int) -> dict[str, float]:
 
 
 def _queue_of(entry: bytes) -> str:
-    try:
-        match json.loads(entry):
-            case [dict(), str(), str(queue)]:
-                return queue
-    except (ValueError, RecursionError):
-        pass
-    return ""
+    return entry.partition(b"\n")[0].decode(errors="replace")
 
 
 def _published_at(message: bytes | None) -> float | None:

@@ -1,44 +1,88 @@
-"""Leases on messages in Redis: delivered messages stay with a worker while it renews them.
+"""Messages that a worker has fetched from Redis: their format and their leases."""
 
-The formats in Redis are those of kombu's own transport, so that workers of both kinds share queues
-and requeue each other's messages. A lease needs no format of its own: a message is registered with
-a time `visibility_timeout - lease_s` in the past, and its worker renews that time while it runs.
-"""
-
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from time import monotonic
 from typing import Any
 
-from kombu.transport import redis, virtual
-from kombu.utils.json import dumps, loads
+from kombu.exceptions import DecodeError
+from kombu.transport import virtual
+from redis.exceptions import ResponseError
 
-from aegish_dist.broker.redis_messages import MESSAGES_PER_SCRIPT, UnackedMessage, in_groups
 from aegish_dist.logs import get_logger
-from aegish_dist.redis_server import load_script
+from aegish_dist.redis_server import LOST, load_script
 
 log = get_logger(__name__)
 
-_EXPIRED, _RENEW, _REQUEUE = (
-    load_script(__package__, name) for name in ("expired", "renew", "requeue")
-)
+UNACKED, LEASES = "aegish:unacked", "aegish:leases"
+"""The hash of unacknowledged messages, each behind the name of its queue and a line break, and the
+sorted set of the ends of their leases in seconds of Redis' clock."""
+
+MESSAGES_PER_SCRIPT = 200
+"""Upper bound per script: it takes Redis 1 to 2 ms, in which it serves no other client."""
 
 RENEWALS_PER_LEASE = 4
 
+_RENEW, _REQUEUE = (load_script(__package__, name) for name in ("renew", "requeue"))
 
-class MessageLeases(redis.QoS):
+
+class Message(virtual.Message):
+    """A message whose format is checked.
+
+    An error is kept instead of raised: Celery then drops the message as one that cannot be decoded.
+    Raised in the middle of a batch, it would end the worker, and the next worker after it.
+    """
+
+    def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
+        try:
+            super().__init__(payload, channel, **kwargs)
+            if not all(
+                isinstance(part, dict)
+                for part in (self.headers, self.properties, self.delivery_info)
+            ):
+                raise DecodeError("headers, properties or delivery information are no map")
+            if not all(
+                isinstance(part, str) for part in (self.content_type, self.content_encoding)
+            ):
+                raise DecodeError("content type or encoding are no text")
+        except Exception:
+            self.errors = [sys.exc_info()]
+            tag = payload["properties"]["delivery_tag"]
+            empty = {"properties": {"delivery_tag": tag, "delivery_info": {}}}
+            super().__init__(empty, channel, **kwargs)
+
+
+class MessageLeases:
     """The unacknowledged messages of a channel: renews leases, acknowledges and rejects in groups.
 
     kombu calls this class the QoS of a channel.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._registered: tuple[str, bytes] | None = None
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.prefetch_count = 0
+        """Most messages that may be held; 0: any number."""
+        self.kept = False
+        """Whether the messages stay leased when the channel closes."""
+        self.held: dict[str, None] = {}
+        """Tags of the messages, in the order of their delivery."""
         self._acked: list[str] = []
-        self._returned: list[UnackedMessage] = []
+        self._returned: list[str] = []
         self._renewed_at = self._swept_at = monotonic()
         self._successor: MessageLeases | None = None
+
+    @property
+    def room(self) -> int:
+        """How many more messages may be held, at most as many as one script moves."""
+        limit = self.prefetch_count or sys.maxsize
+        return max(0, min(limit - len(self.held), MESSAGES_PER_SCRIPT))
+
+    @property
+    def settled(self) -> bool:
+        """Whether Redis knows of every acknowledgement and rejection."""
+        return not self._acked and not self._returned
 
     def take_over(self, lost: "MessageLeases") -> None:
         """Continue the leases of a lost connection of this process.
@@ -46,7 +90,7 @@ class MessageLeases(redis.QoS):
         The process works on. Without renewal, another worker would make every call again that
         takes longer than its lease. Later acknowledgements that reach `lost` go on to this one.
         """
-        self._delivered.update((tag, lost._delivered[tag]) for tag in lost._tags())
+        self.held |= lost.held
         self._acked += lost._acked
         self._returned += lost._returned
         lost._successor = self
@@ -54,133 +98,79 @@ class MessageLeases(redis.QoS):
         self._renewed_at = float("-inf")
         self._swept_at = monotonic() + self.channel.lease_s
 
-    def expect(self, tag: str, text: bytes) -> None:
-        """Name the message that is delivered next; the script that fetched it has registered it."""
-        self._registered = tag, text
-
-    def append(self, message: Any, delivery_tag: str) -> None:
-        """Add a delivered message; its JSON takes a fifth of the memory of the object."""
-        if self._registered and delivery_tag == self._registered[0]:
-            virtual.QoS.append(self, self._registered[1], delivery_tag)
-        else:
-            super().append(message, delivery_tag)
+    def append(self, _message: Any, delivery_tag: str) -> None:
+        """Hold a message; the script that fetched it has registered it."""
+        self.held[delivery_tag] = None
 
     def ack(self, delivery_tag: str) -> None:
         """Acknowledge a message: at once for the prefetch limit, with the next group in Redis."""
-        if self._successor is not None:
-            self._successor.ack(delivery_tag)
-            return
-        self._acked.append(delivery_tag)
-        self._quick_ack(delivery_tag)
+        self._settle_later(delivery_tag, requeue=False)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Drop a message, or put it at the end of its queue, with the next group."""
+        self._settle_later(delivery_tag, requeue=requeue)
+
+    def _settle_later(self, tag: str, *, requeue: bool) -> None:
         if self._successor is not None:
-            self._successor.reject(delivery_tag, requeue)
+            self._successor._settle_later(tag, requeue=requeue)
             return
-        if requeue and delivery_tag in self._delivered:
-            self._returned.append(UnackedMessage.of(self._delivered[delivery_tag]))
-        else:
-            self._acked.append(delivery_tag)
-        self._quick_ack(delivery_tag)
+        (self._returned if requeue else self._acked).append(tag)
+        self.held.pop(tag, None)
 
     def settle(self) -> None:
         """Send acknowledgements and rejections to Redis; after an error, the next call repeats."""
         if self._acked:
-            # kombu uses a transaction. A Redis whose memory is full refuses to begin one, although
+            # No transaction: a Redis whose memory is full refuses to begin one, although
             # acknowledging frees memory.
-            with (
-                self.channel.conn_or_acquire() as client,
-                client.pipeline(transaction=False) as pipe,
-            ):
-                pipe.hdel(self.unacked_key, *self._acked)
-                pipe.zrem(self.unacked_index_key, *self._acked)
+            with self.channel.client.pipeline(transaction=False) as pipe:
+                pipe.hdel(UNACKED, *self._acked)
+                pipe.zrem(LEASES, *self._acked)
                 pipe.execute()
             self._acked.clear()
         if self._returned:
-            self.requeue(self._returned, last=True)
+            self._requeue(self._returned, "LPUSH")
             self._returned.clear()
 
     def renew(self) -> None:
         """Renew all leases when a quarter of their length has passed; else do nothing."""
         if monotonic() - self._renewed_at < self.channel.lease_s / RENEWALS_PER_LEASE:
             return
-        for tags in in_groups(self._tags()):
-            self.channel.run(_RENEW, [self.unacked_index_key], [self.channel.back_dated_s, *tags])
+        for tags in _in_groups(self.held):
+            self.channel.run(_RENEW, [LEASES], [self.channel.lease_s, *tags])
         self._renewed_at = monotonic()
 
-    def requeue(
-        self,
-        messages: Iterable[UnackedMessage],
-        *,
-        last: bool = False,
-        unless_renewed: bool = False,
-    ) -> int:
-        """Put unacknowledged messages back into their queues, each at most once.
-
-        Args:
-            messages: Messages; one that was acknowledged or requeued meanwhile is left out.
-            last: Whether they go behind the waiting messages instead of in front of them.
-
-        Returns:
-            How many were requeued.
-        """
-        push = "LPUSH" if last else "RPUSH"
-        age_s = self.visibility_timeout if unless_renewed else ""
-        keys = [self.unacked_key, self.unacked_index_key]
-        return sum(
-            self.channel.run(
-                _REQUEUE, keys, [push, age_s, *(part for m in group for part in self._parts(m))]
-            )
-            for group in in_groups(messages)
-        )
-
-    def restore_unacked(self, client: Any = None) -> None:
-        """Requeue all unacknowledged messages; the channel closes."""
-        self.requeue([UnackedMessage.of(self._delivered[tag]) for tag in self._tags()])
-        self._delivered.clear()
-
-    def restore_visible(self, start: int = 0, num: int | None = None, interval: int = 1) -> None:
-        """Requeue messages whose leases have expired; kombu calls it at an interval.
-
-        kombu's takes a lock, which a killed worker leaves locked for five minutes. This one needs
-        none: the script requeues each message once.
-        """
-        if monotonic() - self._swept_at < self.channel.unacked_restore_interval / 2:
+    def sweep(self) -> None:
+        """Requeue messages whose leases have expired, at an interval."""
+        if monotonic() - self._swept_at < self.channel.sweep_s:
             return
         self._swept_at = monotonic()
-        while found := self._expired():
-            messages = [message for message in found if message is not None]
-            requeued = self.requeue(messages, unless_renewed=True)
+        requeued = MESSAGES_PER_SCRIPT
+        while requeued == MESSAGES_PER_SCRIPT:
+            requeued = self._run_requeue([], "RPUSH")
             if requeued:
                 log.warning("expired_leases_requeued", messages=requeued)
-            self.settle()
-            if len(found) < MESSAGES_PER_SCRIPT:
-                return
 
-    def _expired(self) -> list[UnackedMessage | None]:
-        keys = [self.unacked_key, self.unacked_index_key]
-        reply = self.channel.run(_EXPIRED, keys, [self.visibility_timeout, MESSAGES_PER_SCRIPT])
-        return [self._read(tag, entry) for tag, entry in zip(reply[::2], reply[1::2], strict=True)]
+    def restore_unacked(self) -> None:
+        """Requeue all messages in front of the waiting ones, in their order."""
+        self._requeue(reversed(self.held), "RPUSH")
+        self.held.clear()
 
-    def _read(self, tag: bytes, entry: bytes) -> UnackedMessage | None:
-        with suppress(ValueError):
-            match loads(entry):
-                case [dict() as payload, str(exchange), str(routing_key)]:
-                    return UnackedMessage(tag.decode(), payload, exchange, routing_key)
-        log.error("message_unreadable", bytes=len(entry))
-        self._acked.append(tag.decode(errors="replace"))
-        return None
+    def restore_unacked_once(self) -> None:
+        """Requeue all messages as the channel closes, unless they stay leased."""
+        if not self.kept:
+            with suppress(*LOST, ResponseError):
+                self.restore_unacked()
 
-    def _tags(self) -> Sequence[str]:
-        return [tag for tag in self._delivered if tag not in self._dirty]
+    def _requeue(self, tags: Iterable[str], push: str) -> None:
+        for group in _in_groups(tags):
+            self._run_requeue(group, push)
 
-    def _parts(self, message: UnackedMessage) -> Iterator[str | int]:
-        match message.payload:
-            case {"headers": dict() as headers, "properties": {"delivery_info": dict() as info}}:
-                headers["redelivered"] = info["redelivered"] = True
-        queues = self.channel._lookup(message.exchange, message.routing_key)
-        yield message.tag
-        yield dumps(message.payload)
-        yield len(queues)
-        yield from (self.channel.global_keyprefix + queue for queue in queues)
+    def _run_requeue(self, tags: Sequence[str], push: str) -> int:
+        arguments = [self.channel.connection.wake_channel, MESSAGES_PER_SCRIPT, push, *tags]
+        return int(self.channel.run(_REQUEUE, [UNACKED, LEASES], arguments))
+
+
+def _in_groups(tags: Iterable[str]) -> Iterator[list[str]]:
+    remaining = iter(tags)
+    while group := list(islice(remaining, MESSAGES_PER_SCRIPT)):
+        yield group

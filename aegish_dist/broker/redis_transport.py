@@ -1,102 +1,488 @@
-"""A Redis transport for Celery that fetches batches, for less than half the CPU of kombu's own.
+"""Redis as a broker: a transport on kombu's base for virtual transports.
 
-kombu pops messages one by one, registers each as unacknowledged in a second step, and removes each
-in a third; when a worker is killed between the first two, its message is lost. Here one script
-moves a batch of messages from the queues to the unacknowledged ones, and acknowledgements are sent
-in groups (see `redis_leases`). Names and formats in Redis are kombu's.
+One script moves a batch of messages from their queues to the unacknowledged ones, so that a killed
+worker loses none. A worker holds messages on leases and renews them while it runs. Acknowledgements
+are sent in groups. A worker whose queues are empty sleeps until Redis publishes the name of a queue
+that has got messages. Because a wake-up may be lost with a connection, a worker also looks by
+itself every two seconds.
+
+Redis holds a list for each queue, a hash of unacknowledged messages by delivery tag, a sorted set
+of the same tags by the end of their leases, and for each exchange a set of its queues.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import json
+import select
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from queue import Empty
 from time import monotonic, sleep
 from typing import Any
+from uuid import uuid4
 
-import kombu
-from celery.app import amqp
-from kombu.transport import redis
-from redis.exceptions import ResponseError
+import redis
+from kombu.transport import virtual
+from kombu.utils.json import dumps
+from redis.backoff import NoBackoff
+from redis.exceptions import DataError, InvalidResponse, ResponseError
+from redis.retry import Retry
 
-from aegish_dist.broker.redis_channel import LONGEST_PAUSE_S, Channel
+from aegish_dist.broker.redis_leases import LEASES, UNACKED, Message, MessageLeases
 from aegish_dist.logs import get_logger
-from aegish_dist.redis_server import LOST, refusal_of
+from aegish_dist.redis_server import LOST, load_script, refusal_of
 
 log = get_logger(__name__)
 
+BOUND = "aegish:bound:"
+"""Prefix of the sets of queues that are bound to an exchange, each behind its routing key."""
+
+SHORTEST_PAUSE_S = 0.005
+"""Between fetches while there are messages: one fetch replaces those acknowledged meanwhile."""
+LONGEST_PAUSE_S = 0.1
+"""Between rounds while messages are held or must not be fetched, so that acknowledgements leave."""
+REST_S = 2.0
+"""Between fetches from queues that were empty and of which Redis has published nothing."""
 REFUSED_PAUSE_S = 1.0
 """Seconds between attempts while Redis takes no writes; shorter than any lease."""
+AT_ONCE_S = 0.001
+"""Celery's hub takes a timer of 0 s for none."""
+
+PING_S = 10.0
+"""Seconds between pings on the connection for wake-ups and broadcasts; it is lost when the last two
+were not answered."""
+
+_FETCH = load_script(__package__, "fetch")
 
 
-class Poller(redis.MultiChannelPoller):
-    """Drives the channels of a connection, from an event loop or from `drain_events`."""
+def _unlimited(queues: Sequence[str]) -> list[int]:
+    return [sys.maxsize] * len(queues)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.wake_after: Callable[[float], Any] = lambda _seconds: None
-        """Wakes the event loop after a number of seconds; without an event loop, does nothing."""
 
-    def on_poll_start(self) -> None:
-        """Settle, renew leases, then fetch."""
+class Channel(virtual.Channel):
+    """A channel that fetches batches."""
+
+    Message = Message
+    QoS = MessageLeases
+    supports_fanout = True
+
+    def __init__(self, connection: "Transport", **kwargs: Any) -> None:
+        super().__init__(connection, **kwargs)
+        options = connection.client.transport_options
+        self.allowance: Callable[[Sequence[str]], Sequence[int]]
+        self.allowance = options.get("allowance", _unlimited)
+        """Returns, before each fetch, how many more messages of each queue to fetch at most."""
+        self.lease_s: float = options.get("lease_s", 40.0)
+        """Seconds after the last renewal at which a message is requeued."""
+        self.sweep_s: float = options.get("sweep_s", 5.0)
+        """Seconds between searches for expired leases."""
+        self.queues: dict[str, bool] = {}
+        """Queues that are consumed, in the order of their turns, and whether without
+        acknowledgements."""
+        self.broadcasts: dict[str, str] = {}
+        """Queues of broadcasts that are consumed, by their exchange."""
+        self._drafts: list[str] | None = None
+        self._queue_of: dict[str, str] = {}
+        self._empty: set[str] = set()
+        self._ask_all_at = self._fetch_at = 0.0
+        self._pause_s = SHORTEST_PAUSE_S
+        self._tags = (f"{uuid4().hex}:{number}:" for number in count())
+
+    @property
+    def client(self) -> Any:
+        """The client of Redis."""
+        return self.connection.redis
+
+    def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """Run a Lua script; returns the reply of Redis."""
+        return self.connection.run(script, keys, arguments)
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **kwargs: Any
+    ) -> Any:
+        """Consume from a queue; the next fetch is at once."""
+        super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
+        self._queue_of[consumer_tag] = queue
+        if (exchange := self.connection.broadcast_by.get(queue)) is not None:
+            self.broadcasts[exchange] = queue
+        else:
+            self.queues[queue] = no_ack
+            self.wake(queue)
+        self.connection.listen(exchange)
+
+    def basic_cancel(self, consumer_tag: str) -> Any:
+        """Stop consuming from a queue."""
+        queue = self._queue_of.pop(consumer_tag, "")
+        self.queues.pop(queue, None)
+        self.broadcasts = {key: name for key, name in self.broadcasts.items() if name != queue}
+        return super().basic_cancel(consumer_tag)
+
+    def wake(self, queue: str | None) -> None:
+        """Fetch from a queue at once, None: from all, because messages may wait."""
+        if queue is None or queue in self.queues:
+            self._empty = set() if queue is None else self._empty - {queue}
+            self._fetch_at, self._pause_s = 0.0, SHORTEST_PAUSE_S
+
+    def turn(self) -> float:
+        """Settle, renew, sweep and fetch what is due.
+
+        Returns:
+            Seconds until the next turn.
+        """
+        self.qos.settle()
+        self.qos.renew()
+        if self.queues:
+            self.qos.sweep()
+            if monotonic() >= self._fetch_at:
+                self._fetch()
+        pause_s = self._fetch_at - monotonic() if self.queues else REST_S
+        return min(pause_s, REST_S if not self.qos.held and self.qos.settled else LONGEST_PAUSE_S)
+
+    def _fetch(self) -> None:
+        if monotonic() >= self._ask_all_at:
+            self._empty.clear()
+            self._ask_all_at = monotonic() + REST_S
+        queues = [queue for queue in self.queues if queue not in self._empty]
+        if not queues:
+            self._fetch_at = self._ask_all_at
+            return
+        room = self.qos.room
+        allowed = {
+            queue: min(number, room)
+            for queue, number in zip(queues, self.allowance(queues), strict=True)
+            if number > 0
+        }
+        messages = self._fetch_from(allowed, room) if allowed and room else []
+        givers = dict.fromkeys(queue for queue, _, _ in reversed(messages))
+        if len(messages) < room:
+            self._empty |= allowed.keys() - givers
+        if not messages:
+            self._fetch_at = monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            return
+        self._pause_s = SHORTEST_PAUSE_S
+        self._fetch_at = monotonic() + (SHORTEST_PAUSE_S if len(messages) < room else 0.0)
+        # Queues that gave messages go behind all others, in the order of their last message. With a
+        # small prefetch limit, a queue behind many empty ones would otherwise get every turn.
+        for queue in reversed(givers):
+            self.queues[queue] = self.queues.pop(queue)
+        remaining = deque(messages)
+        try:
+            while remaining:
+                self._deliver(*remaining.popleft())
+        finally:
+            for _, tag, _ in remaining:
+                self.qos.reject(tag, requeue=True)
+
+    def _fetch_from(self, allowed: Mapping[str, int], room: int) -> list[tuple[str, str, bytes]]:
+        queues, prefix = list(allowed), next(self._tags)
+        reply = self.run(
+            _FETCH, [UNACKED, LEASES, *queues], [self.lease_s, room, prefix, *allowed.values()]
+        )
+        return [
+            (queues[number - 1], f"{prefix}{position}", message)
+            for position, (number, message) in enumerate(zip(reply[::2], reply[1::2], strict=True))
+        ]
+
+    def _deliver(self, queue: str, tag: str, text: bytes) -> None:
+        # A consumer that was cancelled by a message before this one does not get it.
+        if queue not in self.queues:
+            self.qos.reject(tag, requeue=True)
+        elif (payload := _payload(text, tag)) is None:
+            log.error("message_unreadable", bytes=len(text))
+            self.qos.ack(tag)
+        else:
+            if self.queues[queue]:
+                self.qos.ack(tag)
+            self.connection.on_message_ready(self, payload, queue)
+
+    @contextmanager
+    def drafts(self) -> Iterator[list[str]]:
+        """Collect the messages that the body publishes, instead of sending them."""
+        drafts: list[str] = []
+        self._drafts = drafts
+        try:
+            yield drafts
+        finally:
+            self._drafts = None
+
+    def keep_leases(self) -> None:
+        """Do not requeue when this channel closes: the process works on and renews its leases.
+
+        Requeued at once, as after an orderly end, every message would lead to a second call.
+        """
+        self.qos.kept = True
+
+    def close(self) -> None:
+        """Settle, requeue the messages that are held, and close."""
+        if not self.closed:
+            try:
+                self.qos.settle()
+            except LOST:
+                self.keep_leases()  # Redis does not answer; waiting for it once is enough
+            except ResponseError as error:
+                log.warning("not_settled", problem=refusal_of(error) or type(error).__name__)
+        super().close()
+
+    def get_table(self, exchange: str) -> list[tuple[str, None, str]]:
+        """Return the routing keys of an exchange and the queues bound by them."""
+        bound = (member.decode().split("\n") for member in self.client.smembers(BOUND + exchange))
+        return [(routing_key, None, queue) for routing_key, queue in bound]
+
+    def _queue_bind(self, exchange: str, routing_key: str, _pattern: Any, queue: str) -> None:
+        if self.typeof(exchange).type == "fanout":
+            self.connection.broadcast_by[queue] = exchange
+        else:
+            self.client.sadd(BOUND + exchange, f"{routing_key}\n{queue}")
+
+    def _delete(self, queue: str, exchange: str, routing_key: str, *_: Any, **__: Any) -> None:
+        self.client.srem(BOUND + exchange, f"{routing_key}\n{queue}")
+        self.client.delete(queue)
+
+    def _put(self, queue: str, message: Any, **_: Any) -> None:
+        if self._drafts is not None:
+            self._drafts.append(dumps(message))
+            return
+        with self.client.pipeline(transaction=False) as pipe:
+            pipe.lpush(queue, dumps(message))
+            pipe.publish(self.connection.wake_channel, queue)
+            pipe.execute()
+
+    def _put_fanout(self, exchange: str, message: Any, _routing_key: str, **_: Any) -> None:
+        self.client.publish(self.connection.broadcast_channel(exchange), dumps(message))
+
+    def _get(self, queue: str, timeout: float | None = None) -> Any:
+        # For commands that empty a queue: without a lease, and so without acknowledgement.
+        if (text := self.client.rpop(queue)) is None:
+            raise Empty
+        return json.loads(text)
+
+    def _size(self, queue: str) -> int:
+        return int(self.client.llen(queue))
+
+    def _purge(self, queue: str) -> int:
+        with self.client.pipeline(transaction=False) as pipe:
+            size, _ = pipe.llen(queue).delete(queue).execute()
+        return int(size)
+
+
+def _payload(text: bytes, tag: str) -> Any:
+    """Return a message with its delivery tag; None if it has no place for one."""
+    with suppress(ValueError, RecursionError):
+        match json.loads(text):
+            case {"properties": dict() as properties} as payload:
+                properties["delivery_tag"] = tag
+                return payload
+    return None
+
+
+class Transport(virtual.Transport):
+    """A connection to Redis for commands, and one for wake-ups and broadcasts.
+
+    An event loop drives it by a timer and by the socket of the second connection; without an event
+    loop, `drain_events` does.
+    """
+
+    Channel = Channel
+    driver_type = driver_name = "redis"
+    default_port = 6379
+    connection_errors = (*virtual.Transport.connection_errors, *LOST)
+    channel_errors = (
+        *virtual.Transport.channel_errors,
+        DataError,
+        InvalidResponse,
+        ResponseError,
+    )
+    implements = virtual.Transport.implements.extend(
+        asynchronous=True, exchange_type=frozenset(["direct", "fanout"])
+    )
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        super().__init__(client, **kwargs)
+        self.redis = _client(client, client.transport_options.get("health_check_s", 0))
+        number = self.redis.connection_pool.connection_kwargs["db"]
+        self._prefix = f"aegish:{number}:"  # Redis publishes to the clients of all databases
+        self.wake_channel = f"{self._prefix}wake"
+        self.broadcast_by: dict[str, str] = {}
+        """Exchanges of the queues that get broadcasts. As bindings, they outlive a channel."""
+        self._listener: Any = None
+        self._heard: set[str] = set()
+        self._pinged_at = self._answered_at = 0.0
+        self._loop: Any = None
+        self._timer: Any = None
+        self._socket: Any = None
+        self._delivered = 0
+
+    def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """Run a Lua script; returns the reply of Redis."""
+        return self.redis.eval(script, len(keys), *keys, *arguments)
+
+    def driver_version(self) -> str:
+        """Return the version of Redis' client."""
+        return str(redis.__version__)
+
+    def establish_connection(self) -> Any:
+        """Connect; raises one of `connection_errors`."""
+        self.redis.ping()
+        return super().establish_connection()
+
+    def close_connection(self, connection: Any) -> None:
+        """Close channels and sockets."""
+        self._leave_loop()
+        super().close_connection(connection)
+        with suppress(*LOST):
+            if self._listener is not None:
+                self._listener.close()
+            self.redis.close()
+
+    def broadcast_channel(self, exchange: str) -> str:
+        """Return the channel of Redis that stands for an exchange."""
+        return f"{self._prefix}fanout:{exchange}"
+
+    def listen(self, exchange: str | None) -> None:
+        """Listen to the broadcasts of an exchange; None: to the names of queues with messages."""
+        name = self.wake_channel if exchange is None else self.broadcast_channel(exchange)
+        if self._listener is None:
+            # Its own pings, which this client would send, hide messages behind their answers.
+            self._listener = _client(self.client, health_check_s=0).pubsub()
+            self._pinged_at = self._answered_at = monotonic()
+        if name not in self._heard:
+            self._listener.subscribe(name)
+            self._heard.add(name)
+        if self._loop is not None:
+            self._watch_socket()
+            self._schedule(AT_ONCE_S)
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Let an event loop drive the channels."""
+        self._loop = loop
+        self._schedule(AT_ONCE_S)
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Wait until something is delivered.
+
+        Raises:
+            TimeoutError: Nothing was, in `timeout` seconds.
+        """
+        until = float("inf") if timeout is None else monotonic() + timeout
+        delivered = self._delivered
+        while True:
+            pause_s = self._turn()
+            if self._delivered > delivered:
+                return
+            left_s = until - monotonic()
+            if left_s <= 0:
+                raise TimeoutError("timed out")
+            self._await_broadcast(max(AT_ONCE_S, min(pause_s, left_s)))
+
+    def _await_broadcast(self, seconds: float) -> None:
+        if self._listener is None:
+            sleep(seconds)
+        elif select.select([self._listener.connection._sock], [], [], seconds)[0]:
+            self._read_broadcasts()
+
+    def on_message_ready(self, channel: Any, message: Any, queue: str) -> None:
+        """Hand a message to its consumer."""
+        self._delivered += 1
+        super().on_message_ready(channel, message, queue)
+
+    def _turn(self) -> float:
+        """Let each channel do what is due; returns the seconds until the next turn."""
         with self._failures_noted():
-            for channel in list(self._channels):
-                channel.qos.settle()
-                channel.qos.renew()
-            super().on_poll_start()
-
-    def on_readable(self, fileno: int) -> None:
-        """Read the reply or broadcast that has arrived."""
-        with self._failures_noted():
-            super().on_readable(fileno)
+            self._check_listener()
+            turns = [channel.turn() for channel in list(self.channels)]
+            return max(AT_ONCE_S, min(turns, default=REST_S))
+        return REFUSED_PAUSE_S
 
     @contextmanager
     def _failures_noted(self) -> Iterator[None]:
         try:
             yield
         except LOST:
-            for channel in self._channels:
+            for channel in self.channels:
                 channel.keep_leases()
             raise
         except ResponseError as error:
-            # Raised, it would end the worker. Every command is repeated at the next round.
+            # Raised, it would end the worker. Every command is repeated at the next turn.
             if (refusal := refusal_of(error)) is None:
                 raise
             log.warning("redis_takes_no_writes", problem=refusal, retry_in_s=REFUSED_PAUSE_S)
-            sleep(REFUSED_PAUSE_S)
 
-    def get(self, callback: Any, timeout: float | None = None) -> Any:
-        """Wait for something to read, at most until the next fetch."""
-        waits = [channel.fetch_at - monotonic() for channel in self._channels]
-        pause_s = max(0.0, min(waits, default=0.0)) or LONGEST_PAUSE_S
-        return super().get(callback, pause_s if timeout is None else min(timeout, pause_s))
+    def _check_listener(self) -> None:
+        if self._listener is None or monotonic() - self._pinged_at < PING_S:
+            return
+        if self._answered_at < self._pinged_at - PING_S:
+            raise redis.exceptions.ConnectionError("Redis does not answer to a listener")
+        self._pinged_at = monotonic()
+        self._listener.ping()
+
+    def _read_broadcasts(self) -> None:
+        with self._failures_noted():
+            while (message := self._listener.get_message(timeout=0)) is not None:
+                self._answered_at = monotonic()
+                self._take_broadcast(message)
+
+    def _take_broadcast(self, message: Mapping[str, Any]) -> None:
+        if message["type"] == "subscribe":
+            # A message that came before the subscription was published unheard.
+            for channel in self.channels:
+                channel.wake(None)
+        elif message["type"] == "message":
+            name, data = message["channel"].decode(), message["data"]
+            for channel in self.channels:
+                if name == self.wake_channel:
+                    channel.wake(data.decode(errors="replace"))
+                    continue
+                queue = channel.broadcasts.get(name.removeprefix(self.broadcast_channel("")))
+                if queue and (payload := _payload(data, str(uuid4()))) is not None:
+                    self.on_message_ready(channel, payload, queue)
+
+    def _schedule(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
+        pause_s = LONGEST_PAUSE_S
+        try:
+            pause_s = self._turn()
+        finally:
+            if self._loop is not None:
+                self._schedule(pause_s)
+
+    def _on_readable(self) -> None:
+        self._read_broadcasts()
+        self._schedule(AT_ONCE_S)
+
+    def _watch_socket(self) -> None:
+        self._socket = self._listener.connection._sock
+        self._loop.add_reader(self._socket, self._on_readable)
+
+    def _leave_loop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._socket is not None:
+            with suppress(OSError, ValueError):
+                self._loop.remove_reader(self._socket)
+        self._loop = self._timer = self._socket = None
 
 
-class Transport(redis.Transport):
-    """kombu's Redis transport with these channels and this poller."""
-
-    Channel = Channel
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cycle = Poller()
-
-    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Let an event loop drive the channels."""
-        super().register_with_event_loop(connection, loop)
-        self.cycle.wake_after = lambda seconds: loop.call_later(seconds, _nothing)
-
-
-class Connection(kombu.Connection):
-    """A connection that uses this transport under the URL of kombu's."""
-
-    def get_transport_cls(self) -> type[Transport]:
-        """Return this transport."""
-        return Transport
-
-
-class AMQP(amqp.AMQP):
-    """Celery's message layer with connections that use this transport."""
-
-    Connection = Connection
-
-
-def _nothing() -> None:
-    pass
+def _client(info: Any, health_check_s: int) -> Any:
+    """Return a client of the Redis that a connection of kombu names."""
+    silence_s = info.transport_options.get("silence_s")
+    return redis.Redis(
+        host=info.hostname,
+        port=info.port or Transport.default_port,
+        db=int(str(info.virtual_host or "").strip("/") or 0),
+        username=info.userid,
+        password=info.password,
+        socket_timeout=silence_s,
+        socket_connect_timeout=silence_s,
+        socket_keepalive=True,
+        health_check_interval=health_check_s,
+        # Celery reconnects, and hands the leases to the new connection.
+        retry=Retry(NoBackoff(), 0),
+        ssl=bool(info.ssl),
+        **(info.ssl or {}),
+    )

@@ -1,28 +1,29 @@
 -- Requeues unacknowledged messages, each at most once.
--- KEYS: the hash of unacknowledged messages, the sorted set of their tags.
--- ARGV: RPUSH (in front of the waiting messages) or LPUSH (behind them), seconds without renewal
---       after which a message is requeued or "" for any, then for each message its tag, its JSON,
---       the number of its queues, and the queues.
+-- KEYS: the hash of unacknowledged messages, the sorted set of their leases.
+-- ARGV: the channel that wakes workers, maximum number of expired leases, RPUSH (in front of the
+--       waiting messages) or LPUSH (behind them), then the tags; without any, those whose leases
+--       have expired.
 -- Returns how many were requeued.
-local latest = math.huge
-if ARGV[2] ~= '' then
+local tags, requeued, woken = {unpack(ARGV, 4)}, 0, {}
+if #tags == 0 then
   local time = redis.call('TIME')
-  latest = time[1] + time[2] / 1000000 - ARGV[2]
+  local now = time[1] + time[2] / 1000000
+  tags = redis.call('ZRANGE', KEYS[2], '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[2])
 end
-local requeued, at = 0, 3
-while at <= #ARGV do
-  local tag, message, queues = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local score = redis.call('ZSCORE', KEYS[2], tag)
-  if latest == math.huge or (score and tonumber(score) <= latest) then
-    redis.call('ZREM', KEYS[2], tag)
-    -- Missing from the hash: acknowledged, or requeued by another worker.
-    if redis.call('HDEL', KEYS[1], tag) == 1 then
-      for queue = at + 3, at + 2 + queues do
-        redis.call(ARGV[1], ARGV[queue], message)
-      end
-      requeued = requeued + 1
+for _, tag in ipairs(tags) do
+  redis.call('ZREM', KEYS[2], tag)
+  local entry = redis.call('HGET', KEYS[1], tag)
+  -- Missing: acknowledged, or requeued by another worker.
+  if entry and redis.call('HDEL', KEYS[1], tag) == 1 then
+    local queue_ends = string.find(entry, '\n', 1, true)
+    if queue_ends then
+      local queue = string.sub(entry, 1, queue_ends - 1)
+      redis.call(ARGV[3], queue, string.sub(entry, queue_ends + 1))
+      requeued, woken[queue] = requeued + 1, true
     end
   end
-  at = at + 3 + queues
+end
+for queue in pairs(woken) do
+  redis.call('PUBLISH', ARGV[1], queue)
 end
 return requeued

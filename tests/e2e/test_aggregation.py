@@ -57,11 +57,9 @@ def wait_until_making(cluster: Cluster) -> None:
     wait_until(waiting, "an aggregation under way", DEADLINE_S)
 
 
-@pytest.mark.parametrize("stock", [False, True], ids=["leases", "stock transport"])
-def test_a_complete_run_is_aggregated(cluster: Cluster, *, stock: bool) -> None:
+def test_a_complete_run_is_aggregated(cluster: Cluster) -> None:
     """The snapshot is there within seconds, made once by one of the workers, and is shown."""
-    cluster.env["AEGISH_DIST_STOCK_TRANSPORT"] = str(stock)
-    workers = [cluster.start_worker() for _ in range(1 if stock else 2)]
+    workers = [cluster.start_worker() for _ in range(2)]
     cluster.wait_for_workers(len(workers))
     asked = ("--models", ",".join(MODELS), "--dataset", "harmless", "--limit", "40")
 

@@ -11,6 +11,7 @@ import redis
 from celery import Celery
 
 from aegish_dist.broker.messages import EVALUATE, queue_name
+from aegish_dist.broker.redis_leases import UNACKED
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.forged import forged_messages
 from tests.services import queue_application, wait_until
@@ -64,7 +65,7 @@ def test_forged_messages_in_redis(tmp_path: Path, postgres_url: str, redis_url: 
             server.lpush(queue, *forged)
             server.rpush(queue, *forged)
             worker = cluster.start_worker()
-            wait_until(lambda: server.llen(queue) + server.hlen("unacked") == 0, "all", DEADLINE_S)
+            wait_until(lambda: server.llen(queue) + server.hlen(UNACKED) == 0, "all", DEADLINE_S)
 
         cluster.wait_until_complete(run_id)
         assert worker.poll() is None
@@ -144,7 +145,7 @@ def test_broadcasts_that_are_no_commands(tmp_path: Path, postgres_url: str, redi
         app = queue_application(redis_url)
         wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
         for text in ["[]", "5", "{}", "no JSON", '{"properties": {}}', *forged_messages("x")]:
-            assert server.publish("/0.celery.pidbox", text) == 1
+            assert server.publish("aegish:0:fanout:celery.pidbox", text) == 1
         with app.connection_for_write() as connection:
             exchange = app.control.mailbox.exchange(connection)
             hostile: tuple[object, ...] = (

@@ -3,9 +3,9 @@
 import signal
 from pathlib import Path
 
-import pytest
 import redis
 
+from aegish_dist.broker.redis_leases import LEASES, UNACKED
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import RedisServer, wait_until
 
@@ -29,14 +29,13 @@ def test_a_worker_that_is_stopped(tmp_path: Path, postgres_url: str, redis_url: 
         assert 60 <= done == cluster.simulator.calls() < ITEMS
         assert cluster.waiting(run_id, MODEL) == ITEMS - done
         with redis.Redis.from_url(redis_url) as server:
-            assert (server.hlen("unacked"), server.zcard("unacked_index")) == (0, 0)
+            assert (server.hlen(UNACKED), server.zcard(LEASES)) == (0, 0)
 
 
-@pytest.mark.parametrize("stock", [False, True])
-def test_redis_that_loses_everything(tmp_path: Path, postgres_url: str, stock: bool) -> None:
-    """A worker outlives its broker and goes on when it is back and refilled, on either transport."""
+def test_redis_that_loses_everything(tmp_path: Path, postgres_url: str) -> None:
+    """A worker outlives its broker and goes on when it is back and refilled."""
     with RedisServer(tmp_path) as broker, Cluster(tmp_path, postgres_url, broker.url) as cluster:
-        cluster.env |= {"AEGISH_DIST_CONCURRENCY": "20", "AEGISH_DIST_STOCK_TRANSPORT": str(stock)}
+        cluster.env["AEGISH_DIST_CONCURRENCY"] = "20"
         cluster.simulator.start("--latency", "constant:0.3")
         run_id = cluster.submit(MODEL, limit=ITEMS)
         worker = cluster.start_worker()

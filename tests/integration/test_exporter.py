@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.broker.queue_readings import SAMPLED, read_queues
+from aegish_dist.broker.redis_leases import LEASES, UNACKED
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.fleet import read_fleet
 from aegish_dist.db.missing import missing_items
@@ -85,9 +86,9 @@ def test_what_workers_hold_is_shared_out_by_a_sample(redis_url: str) -> None:
     publish(app, [Item("run", model, key) for key in range(3 * SAMPLED) for model in ("test/a",)])
     with redis.Redis.from_url(redis_url) as client:
         for tag, message in enumerate(client.rpop(queues[0], 2 * SAMPLED) or []):
-            entry = b'[%b,"","%b"]' % (message, queues[0].encode())
-            client.hset("unacked", str(tag), entry if tag % 4 else b"no JSON")
-            client.zadd("unacked_index", {str(tag): 1.0})
+            entry = queues[0].encode() + b"\n" + message
+            client.hset(UNACKED, str(tag), entry if tag % 4 else b"foreign")
+            client.zadd(LEASES, {str(tag): 1.0})
         client.lpush(queues[1], "no JSON either")
 
     read = read_queues(app, queues)

@@ -102,7 +102,6 @@ def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch) ->
         ("SHUTDOWN_GRACE_S", "-1", "must be at least 0"),
         ("SHUTDOWN_GRACE_S", "nan", "must be at least 0"),
         ("SHUTDOWN_GRACE_S", "soon", "must be a number"),
-        ("STOCK_TRANSPORT", "perhaps", "must be true or false"),
         ("LOG_FORMAT", "xml", "must be one of 'console', 'json'"),
         ("LOG_LEVEL", "debug", "must be one of 'DEBUG', 'INFO', 'WARNING', 'ERROR'"),
     ],
