@@ -25,8 +25,7 @@ from aegish_dist.core.tally import Finding
 from aegish_dist.core.text import printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked
-from aegish_dist.inputs.documents import parse_toml
-from aegish_dist.inputs.files import read_text
+from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.statistics.metrics import METRICS
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}

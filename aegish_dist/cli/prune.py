@@ -15,8 +15,15 @@ from aegish_dist.pipeline.archive_runs import (
     read_manifest,
     require_unchanged,
 )
-from aegish_dist.pipeline.delete_runs import Doomed, delete_runs, old_runs, parsed_age
-from aegish_dist.pipeline.prune_completions import Prunable, prunable, prune_completions
+from aegish_dist.pipeline.delete_runs import (
+    Doomed,
+    Prunable,
+    delete_runs,
+    old_runs,
+    parsed_age,
+    prunable,
+    prune_completions,
+)
 from aegish_dist.pipeline.workspace import Workspace
 
 _OF_RUN = ("Run", "Created (UTC)", "Name")

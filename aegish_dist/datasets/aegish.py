@@ -20,8 +20,7 @@ from aegish_dist.datasets.draft import (
 )
 from aegish_dist.datasets.validation import CATEGORIES
 from aegish_dist.inputs.checking import Location
-from aegish_dist.inputs.documents import parse_json
-from aegish_dist.inputs.files import read_text
+from aegish_dist.inputs.documents import parse_json, read_text
 
 MAX_BYTES = 16 * 2**20
 """Size of a file; decoded as a whole, which takes twenty times that where a file is hostile."""

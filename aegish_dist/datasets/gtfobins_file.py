@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS
 from aegish_dist.inputs.checking import Location
-from aegish_dist.inputs.files import read_text
+from aegish_dist.inputs.documents import read_text
 from aegish_dist.inputs.yaml import parse_yaml
 
 MAX_FILE_BYTES = 2**18

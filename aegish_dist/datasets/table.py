@@ -25,8 +25,7 @@ from aegish_dist.datasets.draft import (
 )
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.checking import Location
-from aegish_dist.inputs.documents import parse_json
-from aegish_dist.inputs.files import read_text
+from aegish_dist.inputs.documents import parse_json, read_text
 from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, open_parquet
 
 MAX_LINE_CHARS = 2**20

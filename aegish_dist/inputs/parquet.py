@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aegish_dist.errors import ConfigError, DatasetError
-from aegish_dist.inputs.files import open_input
+from aegish_dist.inputs.documents import open_input
 
 MAX_FOOTER_BYTES = 16 * 2**20
 """Bytes of a text in the footer, whose decoded structures take several times that."""

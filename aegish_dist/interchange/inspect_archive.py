@@ -25,8 +25,7 @@ from aegish_dist.core.verdict_record import (
 )
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.inputs.checking import Location
-from aegish_dist.inputs.documents import parse_json
-from aegish_dist.inputs.files import open_input
+from aegish_dist.inputs.documents import open_input, parse_json
 from aegish_dist.interchange.record import label, moment
 
 

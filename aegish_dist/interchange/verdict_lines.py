@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aegish_dist.errors import DatasetError
-from aegish_dist.inputs.files import open_input
+from aegish_dist.inputs.documents import open_input
 
 MAX_LINE_BYTES = 64 * 2**20
 CHUNK_BYTES = 4 * 2**20

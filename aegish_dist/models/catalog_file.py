@@ -22,8 +22,7 @@ from aegish_dist.core.model import CallParameters, Limits, ModelSpec, Price, Rat
 from aegish_dist.core.secrets import host_of, is_metadata, origin
 from aegish_dist.errors import CatalogError, InputError
 from aegish_dist.inputs.checking import checked
-from aegish_dist.inputs.documents import parse_toml
-from aegish_dist.inputs.files import read_text
+from aegish_dist.inputs.documents import parse_toml, read_text
 
 _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
 _SEGMENT = r"[A-Za-z0-9~@][A-Za-z0-9._:@+-]*"

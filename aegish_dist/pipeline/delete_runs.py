@@ -1,8 +1,9 @@
-"""Deleting runs, one or those that are old.
+"""Deleting runs, or the completions of runs that stay.
 
 A run is held first, so that no worker asks anything of it; then its verdicts go in batches, and
-with the last transaction the run itself. Interrupted in between, the run is there with fewer
-verdicts, and the same command goes on.
+with the last transaction the run itself. Where only completions go, no metric changes and no hash
+of a snapshot: they are made from other columns. `reparse` cannot read again what is gone, and
+reports say how much that is. After an interruption the same command goes on.
 
 Celery takes 0.1 s to import: what needs it does so itself.
 """
@@ -19,6 +20,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.run import Held, Run
 from aegish_dist.db import deletion
+from aegish_dist.db.deletion import CompletionsSize, model_keys, prune_batch, size_of_completions
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import hold, load_run
 from aegish_dist.db.workers import living_fleet
@@ -30,6 +32,7 @@ from aegish_dist.pipeline.workspace import SILENT, Observer
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
+
 
 BATCH = 20_000
 """Verdicts per transaction: a second, in which those who wait for its rows wait."""
@@ -136,3 +139,55 @@ def _delete(
             yield batch.verdicts
     with transaction(engine) as session:
         deletion.delete_run(session, run.run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Prunable:
+    """A run that has completions to delete."""
+
+    run: Run
+    size: CompletionsSize
+
+
+def prunable(engine: Engine, runs: Sequence[Doomed]) -> list[Prunable]:
+    """Return those of some runs that have completions and are not worked on; reads all of them."""
+    found = []
+    for each in runs:
+        if each.busy is None:
+            with transaction(engine) as session:
+                size = size_of_completions(session, each.run.run_id)
+            if size.completions:
+                found.append(Prunable(each.run, size))
+    return found
+
+
+def prune_completions(engine: Engine, runs: Sequence[Prunable], observer: Observer = SILENT) -> int:
+    """Delete the completions of runs, and return how many they were.
+
+    Raises:
+        StoreError: The database cannot be used; what is deleted stays so.
+    """
+    done = 0
+    with observer.counting("completions deleted", sum(e.size.completions for e in runs)) as show:
+        for each in runs:
+            for deleted in _prune(engine, each.run.run_id, each.size.counted_at):
+                done += deleted
+                show(done)
+    return done
+
+
+def _prune(engine: Engine, run_id: str, before: datetime) -> Iterator[int]:
+    """Prune a run, and yield how many completions went with each transaction."""
+    with transaction(engine) as session:
+        models = model_keys(session, run_id)
+    if not models:
+        raise StoreError(f"run {run_id} was deleted by another command")
+    for model in models:
+        after = -1
+        while True:
+            with transaction(engine) as session:
+                batch = prune_batch(session, run_id, model, after, BATCH, before=before)
+            if batch is None:
+                break
+            after = batch.through
+            yield batch.completions

@@ -25,7 +25,7 @@ from aegish_dist.db.tables import error_row, verdict_row
 from aegish_dist.db.verdicts import insert_rows, look_up
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.files import replacing
-from aegish_dist.inputs.files import open_input
+from aegish_dist.inputs.documents import open_input
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluated
 

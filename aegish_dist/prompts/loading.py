@@ -10,8 +10,7 @@ from msgspec import Struct
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import Location, checked
-from aegish_dist.inputs.documents import parse_toml
-from aegish_dist.inputs.files import read_text
+from aegish_dist.inputs.documents import parse_toml, read_text
 
 TAGS_TEMPLATE = f"<command>\n{COMMAND_SLOT}\n</command>"
 """Tags tell the command from the words around it; the default."""

@@ -46,8 +46,7 @@ from msgspec import Struct
 
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
-from aegish_dist.inputs.documents import parse_toml
-from aegish_dist.inputs.files import read_text
+from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.simulator.bill import Tariff
 from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import (

@@ -20,8 +20,8 @@ from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Recording
 from aegish_dist.db import verdict_export
 from aegish_dist.db.datasets import one_at_a_time
+from aegish_dist.db.imports import copy_verdicts
 from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
-from aegish_dist.db.verdict_copy import copy_verdicts
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.interchange import verdict_lines
 from aegish_dist.interchange.reading import read_recordings

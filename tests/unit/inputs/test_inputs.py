@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.inputs.documents import parse_toml
-from aegish_dist.inputs.files import open_input, read_input
+from aegish_dist.inputs.documents import open_input, parse_toml, read_input
 
 
 def test_a_regular_file_is_read_up_to_its_limit(tmp_path: Path) -> None:

@@ -44,6 +44,6 @@ def test_answers_of_providers_alone_are_read_leniently() -> None:
 
 def test_every_reader_of_files_checks_by_types() -> None:
     """Settings, catalogs, scenarios, prompts, data sets and verdicts use the one function."""
-    readers = {"settings.py", "models", "simulator", "prompts", "datasets", "recordings"}
+    readers = {"settings.py", "models", "simulator", "prompts", "datasets", "interchange"}
     assert importers("aegish_dist.inputs.checking") >= readers
     assert not importers("pydantic", "jsonschema", "attrs")
