@@ -1,14 +1,15 @@
-"""`aegish-dist runs prune`: delete old runs, or their completions alone."""
+"""`aegish-dist runs delete` and `prune`: delete a run, old runs, or their completions alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from aegish_dist.cli.options import MAX_INTEGER, open_workspace
+from aegish_dist.cli.options import MAX_INTEGER, Utf8, open_workspace
 from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
 from aegish_dist.cli.status_view import Shown
 from aegish_dist.core.text import counted
+from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.archive_runs import (
     archive_run,
     delete_archived,
@@ -19,16 +20,18 @@ from aegish_dist.pipeline.delete_runs import (
     Doomed,
     Prunable,
     delete_runs,
+    look_at,
     old_runs,
     parsed_age,
     prunable,
     prune_completions,
 )
+from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 
 _OF_RUN = ("Run", "Created (UTC)", "Name")
 
-yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.command("prune")
@@ -52,7 +55,7 @@ yes = click.option("--yes", is_flag=True, help="Do not ask.")
     help="Archive each run there first, read that back and compare it; `runs restore` undoes.",
 )
 @click.option("--dry-run", is_flag=True, help="List them, then stop.")
-@yes
+@_yes
 def prune(
     older_than: str,
     *,
@@ -82,7 +85,23 @@ def prune(
         numbers = ("Models", "Verdicts", "Snapshots")
         print_table(TextTable(_OF_RUN, map(_doomed_row, old), numbers))
         if not dry_run:
-            delete(workspace, old, archive_to, yes=yes)
+            _delete(workspace, old, archive_to, yes=yes)
+
+
+@click.command("delete")
+@click.argument("run", type=Utf8())
+@_yes
+def delete(run: str, *, yes: bool) -> None:
+    """Delete a run with its verdicts and snapshots.
+
+    A run that workers are at has to be paused or cancelled first. Its samples and its prompt go
+    with it, unless another run has them too; datasets that you imported stay.
+    """
+    workspace = open_workspace()
+    doomed = look_at(workspace.engine, find_run(workspace.engine, run))
+    if doomed.busy is not None:
+        raise StoreError(doomed.busy)
+    _delete(workspace, [doomed], yes=yes)
 
 
 def _doomed_row(each: Doomed) -> tuple[str, ...]:
@@ -95,7 +114,7 @@ def _of_run(each: Doomed | Prunable) -> tuple[str, str, str]:
     return each.run.run_id, f"{each.run.created_at:%Y-%m-%d %H:%M}", each.run.name
 
 
-def delete(
+def _delete(
     workspace: Workspace, doomed: Sequence[Doomed], archive_to: Path | None = None, *, yes: bool
 ) -> None:
     """Delete runs after a question.

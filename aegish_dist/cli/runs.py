@@ -1,17 +1,14 @@
 """`aegish-dist runs`: list, rename, archive and delete runs."""
 
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 import click
 
-from aegish_dist.cli.archive import archive, restore
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json, open_workspace
 from aegish_dist.cli.printing import TextTable, print_table, say, say_json
-from aegish_dist.cli.prune import delete, prune, yes
 from aegish_dist.core.run import RunSummary
-from aegish_dist.errors import StoreError
-from aegish_dist.pipeline.delete_runs import look_at
 from aegish_dist.pipeline.runs import find_run, recent_runs, rename
 
 _limit = click.option(
@@ -23,7 +20,32 @@ _limit = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+_ELSEWHERE = {
+    "delete": "prune",
+    "prune": "prune",
+    "archive": "archive",
+    "restore": "archive",
+}
+"""Modules of the commands that `runs` alone does not need: archives bring half the package."""
+
+
+class _Runs(click.Group):
+    """Imports the commands that delete and archive when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted([*self.commands, *_ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module = import_module(f"aegish_dist.cli.{_ELSEWHERE[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(cls=_Runs, invoke_without_command=True)
 @_limit
 @as_json
 @click.pass_context
@@ -63,23 +85,3 @@ def rename_(run: str, name: str) -> None:
     found = find_run(engine, run)
     given = rename(engine, found, name)
     say(f"{found}: {given}" if given else f"{found}: no name")
-
-
-@runs.command("delete")
-@click.argument("run", type=Utf8())
-@yes
-def delete_(run: str, *, yes: bool) -> None:
-    """Delete a run with its verdicts and snapshots.
-
-    A run that workers are at has to be paused or cancelled first. Its samples and its prompt go
-    with it, unless another run has them too; datasets that you imported stay.
-    """
-    workspace = open_workspace()
-    doomed = look_at(workspace.engine, find_run(workspace.engine, run))
-    if doomed.busy is not None:
-        raise StoreError(doomed.busy)
-    delete(workspace, [doomed], yes=yes)
-
-
-for command in (prune, archive, restore):
-    runs.add_command(command)

@@ -28,7 +28,6 @@ from aegish_dist.db.missing import Extent, extent_of, missing_items, open_models
 from aegish_dist.db.runs import require_free_name, save_parameters, save_run
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.models import RunEstimate
-from aegish_dist.pipeline.aggregation_jobs import aggregate_here, wait_for_snapshot
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import (
     Addition,
@@ -269,6 +268,11 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     Returns:
         The last status, as of `run_embedded` or `wait_for_workers`.
     """
+    from aegish_dist.pipeline.aggregation_jobs import (  # noqa: PLC0415  with the statistics
+        aggregate_here,
+        wait_for_snapshot,
+    )
+
     engine, embedded = workspace.engine, workspace.settings.embedded_broker
     with observer.watching() as show:
         if embedded:

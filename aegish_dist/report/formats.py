@@ -1,25 +1,18 @@
 """A report in each of its formats.
 
-Only commands that write reports import this module: it brings the page and its charts.
+What one format alone needs is imported when that format is drawn: the page brings its charts.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from aegish_dist.errors import ReportError
 from aegish_dist.report.comparison import in_format
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.documents import render_csv, render_json
 from aegish_dist.report.layout import stackable
-from aegish_dist.report.page import render_page
-from aegish_dist.report.reference_json import render_reference_json
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report
 
-_TEXTS: dict[str, Callable[[ReportData], str]] = {
-    "json": render_json,
-    "csv": render_csv,
-    "reference-json": render_reference_json,
-    "html": lambda data: "".join(render_page(data)),
-}
+_TEXTS = ("json", "csv", "reference-json", "html")
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
 """The formats whose sections can be chosen, and those that they have by themselves."""
 FORMATS = (*IN_SECTIONS, *_TEXTS)
@@ -50,4 +43,20 @@ def render(
         return in_format(format, lambda: drawn, {}, width=width, color=color)
     if format not in _TEXTS:
         raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
-    return _TEXTS[format](data)
+    return _text(data, format)
+
+
+def _text(data: ReportData, format: str) -> str:
+    match format:
+        case "csv":
+            return render_csv(data)
+        case "json":
+            return render_json(data)
+        case "reference-json":
+            from aegish_dist.report.reference_json import render_reference_json  # noqa: PLC0415
+
+            return render_reference_json(data)
+        case _:
+            from aegish_dist.report.page import render_page  # noqa: PLC0415
+
+            return "".join(render_page(data))

