@@ -30,8 +30,8 @@ from measuring import laid_out
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.db.embedded import embedded_server
-from aegish_dist.ratelimit.limiters import Limiters
-from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.model_limiter import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from tests.services import free_port
 

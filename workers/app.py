@@ -14,7 +14,7 @@ from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging, get_logger
 from aegish_dist.settings import load_settings
 from aegish_dist.telemetry.tracing import start_tracing
-from workers.prefetch import PrefetchPerWorker
+from workers.consumer import PrefetchPerWorker
 from workers.run_watch import RunWatch
 
 log = get_logger(__name__)

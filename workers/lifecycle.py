@@ -31,7 +31,7 @@ from aegish_dist.pipeline.caller import Caller, UsageEstimator, traced
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.pipeline.spool import recover_folder
 from aegish_dist.providers.session import ProviderSession, provider_session
-from aegish_dist.ratelimit.limiters import Limiters
+from aegish_dist.ratelimit.model_limiter import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.settings import Settings
 from workers.store import DaemonThread, Store, WorkerDatabase, budget_of, counted

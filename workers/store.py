@@ -34,7 +34,7 @@ from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.budget import committed_usd
 from aegish_dist.pipeline.evaluate import Evaluated
-from aegish_dist.ratelimit.run_queue import NANO_USD, Budget
+from aegish_dist.ratelimit.fair_queue import NANO_USD, Budget
 
 if TYPE_CHECKING:
     from aegish_dist.telemetry.metrics import WorkerMetrics

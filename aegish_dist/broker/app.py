@@ -126,7 +126,7 @@ def create_app(settings: Settings) -> Celery:
         broker_heartbeat=HEARTBEAT_S,
     )
     # By name: a process loads only what it uses.
-    app.steps["consumer"].add("workers.prefetch:PrefetchPerModel")
+    app.steps["consumer"].add("workers.consumer:PrefetchPerModel")
     app.steps["worker"].add("workers.batches:Batches")
     return app
 

@@ -13,8 +13,8 @@ from aegish_dist.core.verdict import Completion, Usage, Verdict
 from aegish_dist.errors import ProviderError
 from aegish_dist.models.prices import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
 from aegish_dist.providers.contract import ModelClient
+from aegish_dist.ratelimit.fair_queue import NANO_USD, Budget, ExpectedUsage
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.run_queue import NANO_USD, Budget, ExpectedUsage
 from aegish_dist.telemetry import Attributes, Value, known
 from aegish_dist.telemetry.tracing import note, run_tracer
 

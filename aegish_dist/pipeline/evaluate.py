@@ -36,7 +36,7 @@ from aegish_dist.errors import (
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.call_gate import BlockedKeys, CallGate, FailingItems, Health, ItemClock
 from aegish_dist.pipeline.caller import Caller, note_verdict
-from aegish_dist.ratelimit.run_queue import Permit
+from aegish_dist.ratelimit.fair_queue import Permit
 from aegish_dist.telemetry.tracing import part_span
 
 log = get_logger(__name__)

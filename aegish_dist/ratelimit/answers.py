@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from aegish_dist.core.failures import Evidence
 from aegish_dist.errors import ShuttingDownError
-from aegish_dist.ratelimit.lease_renewer import LeaseRenewer, now_s
-from aegish_dist.ratelimit.local_lease import LocalLease
-from aegish_dist.ratelimit.run_queue import Permit
+from aegish_dist.ratelimit.fair_queue import Permit
+from aegish_dist.ratelimit.local_lease import LeaseRenewer, LocalLease, now_s
 
 LONGEST_WAIT_S, STEP_S = 60.0, 0.25
 """Seconds that a failure waits for the answer to another call, and between two looks."""

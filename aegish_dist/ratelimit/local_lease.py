@@ -1,13 +1,27 @@
-"""The newest lease of a worker on a model, and what of it is in use; pure."""
+"""The newest lease of a worker on a model, and what of it is in use; pure.
 
+The task that renews a worker's lease on a model and reports what became of its calls.
+
+One request covers all waiting calls. The task sends none while it would bring nothing; without a
+limit in force that is a second. It ends when no call waits and everything is reported, and starts
+again with the next call.
+"""
+
+import asyncio
 import math
+import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
+from aegish_dist.core.model import Limits
 from aegish_dist.core.status import Blocked
+from aegish_dist.errors import ItemShedError, LimiterFailedError, LimiterUnreachableError
+from aegish_dist.logs import get_logger
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage, FairQueue, Permit, RunQueue
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH, RENEWAL
-from aegish_dist.ratelimit.protocol import Lease
-from aegish_dist.ratelimit.run_queue import ExpectedUsage, Permit, RunQueue
+from aegish_dist.ratelimit.shared_limiter import Lease, LeaseRequest, RunRequest
+from aegish_dist.ratelimit.usage_report import UsageReport
 
 LEASE_S = POLICY.leases.lease_s - RENEWAL.clock_margin_s
 
@@ -193,3 +207,192 @@ class LocalLease:
 
     def _full(self, lease: Lease) -> bool:
         return lease.slots is not None and self.held >= lease.slots
+
+
+log = get_logger(__name__)
+
+RequestLease = Callable[[LeaseRequest], Awaitable[Lease]]
+"""Sends a request to the script; raises LimiterUnreachableError."""
+
+
+class LeaseRenewer:
+    """Requests the leases of one model."""
+
+    def __init__(
+        self,
+        model: str,
+        request_lease: RequestLease,
+        generator: random.Random,
+        queue: FairQueue,
+        lease: LocalLease,
+    ) -> None:
+        """Compose a renewer; it requests nothing before it is woken."""
+        self.report = UsageReport()
+        """Outcomes of calls since the last request."""
+        self._model = model
+        self._request_lease = request_lease
+        self._generator = generator
+        self._queue = queue
+        self._lease = lease
+        self._limits = self._shared = Limits()  # of the model, and of all models of its provider
+        self._requested_at_s = -math.inf
+        self._urgent = False
+        self._woken = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._reported: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether leases are renewed; otherwise the newest one may be out of date."""
+        return self._task is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed.is_set()
+
+    def set_limits(self, limits: Limits, shared: Limits) -> None:
+        """Request leases within these limits from now on; see `ModelLimiter.set_limits`."""
+        self._limits, self._shared = limits, shared
+
+    def wake(self, *, urgent: bool = False) -> None:
+        """Send a request where that could help; at once if something urgent is to be reported."""
+        self._urgent |= urgent
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+            self._task.add_done_callback(self._ended)
+        elif self._urgent or self._worth_renewing:
+            self._woken.set()
+
+    def reported(self) -> "asyncio.Future[None]":
+        """Return a future that is done once the report up to now has arrived, or cannot."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reported.append(future)
+        return future
+
+    def close(self) -> None:
+        """Let no waiting call begin any more; what is not reported yet will be."""
+        self._closed.set()
+        self._urgent = True
+        self._woken.set()
+
+    async def finish(self) -> None:
+        """Wait until the last call and its cost are reported, some seconds at most."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=RENEWAL.finish_s)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds, or until `close` is called."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), seconds)
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls are in flight or wait."""
+        return bool(self._lease.held or self._queue.waiting)
+
+    @property
+    def _worth_renewing(self) -> bool:
+        return self._queue.waiting > 0 and self._lease.worth_renewing
+
+    async def _run(self) -> None:
+        retry_s = RENEWAL.retry_s
+        while True:
+            reported, self._reported = self._reported, []
+            try:
+                wait_s = await self._renew()
+                retry_s = RENEWAL.retry_s
+            except LimiterUnreachableError as error:
+                if self.closed and not (self._lease.held or self._reported):
+                    self.report = UsageReport()  # it cannot arrive any more
+                    return
+                log.warning("limiter_unreachable", problem=str(error), retry_in_s=retry_s)
+                await (asyncio.sleep(retry_s) if self.closed else self.sleep(retry_s))
+                wait_s, retry_s = 0.0, min(2 * retry_s, RENEWAL.longest_retry_s)
+            finally:
+                for future in reported:
+                    if not future.done():
+                        future.set_result(None)
+            if wait_s is None:
+                return
+            await self._rest(wait_s * (1 + RENEWAL.jitter * self._generator.random()))
+
+    async def _renew(self) -> float | None:
+        """Renew the lease once; return the seconds to the next time, None when nothing is to do."""
+        self._urgent = False
+        self._lease.begin_request()
+        self._queue.forget_idle()  # only here: no answer for any of the queues is under way
+        busy = self.busy
+        requests = self._queue.requests()
+        lease = await self._request(requests)
+        self._follow(lease)
+        settled = await self._queue.settle(requests, lease.runs)
+        self._queue.admit(self._lease.acquire)
+        self._lease.note_waiting(self._queue.waiting)
+        if busy or self.busy or self.report or self._reported:
+            return lease.wait_s if settled else 0.0
+        self._lease.give_back()
+        return None
+
+    async def _request(self, requests: list[tuple[RunQueue, RunRequest]]) -> Lease:
+        report, self.report = self.report, UsageReport(epoch=self.report.epoch)
+        requested_at_s = now_s()
+        try:
+            lease = await self._request_lease(
+                LeaseRequest(
+                    model=self._model,
+                    held=self._lease.held,
+                    waiting=self._queue.waiting,
+                    tokens=self._queue.tokens,
+                    limits=self._limits,
+                    shared=self._shared,
+                    report=report,
+                    runs=[request for _, request in requests],
+                    probing=self._lease.probing,
+                )
+            )
+        except LimiterUnreachableError:
+            self.report = report.followed_by(self.report)
+            for run, request in requests:
+                run.put_back(request)
+            raise
+        self._requested_at_s = requested_at_s
+        return lease
+
+    def _follow(self, lease: Lease) -> None:
+        if lease.circuit_open != self._lease.circuit_open:
+            log.warning("model_parked" if lease.circuit_open else "model_back", model=self._model)
+        self._lease.renew(lease, self._requested_at_s)
+        self.report.enter_epoch(lease.epoch)
+        keep = self._lease.surplus_target
+        if keep is not None:
+            self._queue.shed(ItemShedError, keep=keep, even_called=lease.circuit_open)
+
+    async def _rest(self, wait_s: float) -> None:
+        ends_s = self._requested_at_s + wait_s
+        if not (self._urgent or self._worth_renewing):
+            self._woken.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, ends_s - now_s())):
+                    await self._woken.wait()
+        gap_s = min(ends_s, self._requested_at_s + RENEWAL.gather_s) - now_s()
+        if gap_s > 0 and not self._urgent:
+            await asyncio.sleep(gap_s)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._task = None
+        if task.cancelled():
+            return  # with the loop
+        error = task.exception()
+        if error is not None:
+            # A bug: the waiting calls fail, and the next one to wait starts the task again.
+            log.error("lease_renewal_failed", model=self._model, exc_info=error)
+            self._queue.fail(LimiterFailedError)
+        if self._queue.waiting or self.report:
+            self.wake()
+
+
+def now_s() -> float:
+    """Return the time of the running loop, in seconds."""
+    return asyncio.get_running_loop().time()

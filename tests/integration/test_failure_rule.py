@@ -19,11 +19,10 @@ from aegish_dist.errors import ProviderError, RequeueError
 from aegish_dist.pipeline.call_gate import Health
 from aegish_dist.pipeline.caller import Caller, UsageEstimator
 from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
+from aegish_dist.ratelimit.fair_queue import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.protocol import Lease, LeaseRequest
-from aegish_dist.ratelimit.run_queue import Accounts
-from aegish_dist.ratelimit.shared_limiter import SharedLimiter
+from aegish_dist.ratelimit.shared_limiter import Lease, LeaseRequest, SharedLimiter
 from tests.virtual_time import START_S, run_virtually
 
 TIME_LIMIT_S = 10.0

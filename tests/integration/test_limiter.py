@@ -22,12 +22,19 @@ from aegish_dist.errors import (
     QueueError,
     ShuttingDownError,
 )
+from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
-from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease, RunRequest, StoredCost
-from aegish_dist.ratelimit.run_queue import Accounts, Budget, ExpectedUsage
-from aegish_dist.ratelimit.shared_limiter import SharedLimiter, probe_now
+from aegish_dist.ratelimit.shared_limiter import (
+    Lease,
+    LeaseRequest,
+    RunLease,
+    RunRequest,
+    SharedLimiter,
+    StoredCost,
+    probe_now,
+)
 from aegish_dist.ratelimit.usage_report import UsageReport
 from tests.services import free_port
 

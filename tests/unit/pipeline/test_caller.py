@@ -8,7 +8,7 @@ from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.pipeline.caller import UsageEstimator
-from aegish_dist.ratelimit.run_queue import Budget, ExpectedUsage
+from aegish_dist.ratelimit.fair_queue import Budget, ExpectedUsage
 
 PROMPT = Prompt("guard", "s" * 300, f"{COMMAND_SLOT}{'t' * 90}")
 PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))

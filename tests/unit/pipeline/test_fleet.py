@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from aegish_dist.broker.connection import QueueReadings
 from aegish_dist.broker.messages import queue_name
-from aegish_dist.broker.queue_readings import QueueReadings
 from aegish_dist.db.fleet import (
     CountedModel,
     FleetState,

@@ -5,9 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from aegish_dist.ratelimit.fair_queue import IDLE_QUEUES, FairQueue
-from aegish_dist.ratelimit.protocol import RunLease, RunRequest, StoredCost
-from aegish_dist.ratelimit.run_queue import Accounts, Budget, ExpectedUsage, Permit, RunQueue
+from aegish_dist.ratelimit.fair_queue import (
+    IDLE_QUEUES,
+    Accounts,
+    Budget,
+    ExpectedUsage,
+    FairQueue,
+    Permit,
+    RunQueue,
+)
+from aegish_dist.ratelimit.shared_limiter import RunLease, RunRequest, StoredCost
 
 
 async def no_cost(_: str) -> dict[str, int]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from fakeredis import FakeAsyncRedis
 
 from aegish_dist.core.model import ModelSpec, WireFormat
-from aegish_dist.ratelimit.limiters import Limiters
-from aegish_dist.ratelimit.run_queue import ExpectedUsage
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage
+from aegish_dist.ratelimit.model_limiter import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 
 SPEC = ModelSpec("lab/guard", WireFormat.OPENAI, "guard", max_in_flight=3)

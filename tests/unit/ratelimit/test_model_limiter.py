@@ -19,12 +19,11 @@ from aegish_dist.errors import (
     OverBudgetError,
     ShuttingDownError,
 )
-from aegish_dist.ratelimit.fair_queue import IDLE_QUEUES
+from aegish_dist.ratelimit.fair_queue import IDLE_QUEUES, Accounts, Budget, ExpectedUsage, Permit
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import PREFETCH
-from aegish_dist.ratelimit.protocol import Lease, LeaseRequest, RunLease, StoredCost
-from aegish_dist.ratelimit.run_queue import Accounts, Budget, ExpectedUsage, Permit
+from aegish_dist.ratelimit.shared_limiter import Lease, LeaseRequest, RunLease, StoredCost
 from tests.virtual_time import run_virtually
 
 FREE = Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
