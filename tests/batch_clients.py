@@ -13,7 +13,7 @@ from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import ProviderError
-from aegish_dist.providers.batches.contract import BatchClient
+from aegish_dist.providers.batches.transfer import BatchClient
 from aegish_dist.providers.session import provider_session
 from tests.scripted_server import Answered, ScriptedServer, scripted
 

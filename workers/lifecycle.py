@@ -26,8 +26,7 @@ from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.aggregation_jobs import carry_out
-from aegish_dist.pipeline.call_gate import Health
-from aegish_dist.pipeline.caller import Caller, UsageEstimator, traced
+from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator, traced
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.pipeline.spool import recover_folder
 from aegish_dist.providers.session import ProviderSession, provider_session

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyErro
 
 from aegish_dist.errors import OutputError, StoreUnusableError
 from aegish_dist.logs import get_logger
-from aegish_dist.pipeline.call_gate import Health
+from aegish_dist.pipeline.caller import Health
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.pipeline.spool import LEFT_OVER, REFUSED, spool
 

@@ -34,8 +34,15 @@ from aegish_dist.errors import (
     UnservedModelError,
 )
 from aegish_dist.logs import get_logger
-from aegish_dist.pipeline.call_gate import BlockedKeys, CallGate, FailingItems, Health, ItemClock
-from aegish_dist.pipeline.caller import Caller, note_verdict
+from aegish_dist.pipeline.caller import (
+    BlockedKeys,
+    Caller,
+    CallGate,
+    FailingItems,
+    Health,
+    ItemClock,
+    note_verdict,
+)
 from aegish_dist.ratelimit.fair_queue import Permit
 from aegish_dist.telemetry.tracing import part_span
 

@@ -13,10 +13,8 @@ from aegish_dist.errors import ConfigError
 from aegish_dist.files import replacing_text
 from aegish_dist.models import Catalog
 from aegish_dist.models.catalog_file import ProviderEntry, is_model_id, provider_name
-from aegish_dist.simulator.chance import parse_latency
-from aegish_dist.simulator.config import Fault, FaultPlan, RateLimit, SimulatorConfig
-from aegish_dist.simulator.personas import PERSONAS
-from aegish_dist.simulator.scenario import read_scenario
+from aegish_dist.simulator.config import Fault, FaultPlan, RateLimit, SimulatorConfig, read_scenario
+from aegish_dist.simulator.personas import PERSONAS, parse_latency
 from aegish_dist.simulator.server import SimulatorServer, run_forever, simulator_thread
 
 __all__ = [

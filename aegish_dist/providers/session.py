@@ -15,8 +15,7 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr, is_loopback
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.baseline import baseline
-from aegish_dist.providers.batches.contract import BatchClient, batch_client
-from aegish_dist.providers.batches.transfer import Transfer
+from aegish_dist.providers.batches.transfer import BatchClient, Transfer, batch_client
 from aegish_dist.providers.contract import Codec, ModelClient, Observer, RequestTemplate, codec
 from aegish_dist.providers.http import HttpClient, Route
 

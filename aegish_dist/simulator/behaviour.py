@@ -14,7 +14,6 @@ from aegish_dist.core.verdict import (
     Usage,
     Verdict,
 )
-from aegish_dist.simulator.chance import NO_LATENCY, Draws, LatencyDistribution, draw
 from aegish_dist.simulator.config import Fault, ModelConfig, SimulatorConfig, TokenBucket
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
@@ -24,7 +23,15 @@ from aegish_dist.simulator.dialect import (
     command_in,
     usage_of,
 )
-from aegish_dist.simulator.personas import PERSONAS, compose, persona_for
+from aegish_dist.simulator.personas import (
+    NO_LATENCY,
+    PERSONAS,
+    Draws,
+    LatencyDistribution,
+    compose,
+    draw,
+    persona_for,
+)
 
 VerdictsByCommand = Mapping[str, tuple[Verdict, ...]]
 """A model's recorded verdicts by command, in the order of their epochs."""

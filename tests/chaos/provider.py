@@ -13,9 +13,9 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.dialect import command_in, text_of
+from aegish_dist.simulator.personas import parse_latency
 from aegish_dist.simulator.server import Simulator
 from tests.services import HOST
 

@@ -8,7 +8,7 @@ from aegish_dist.core.batches import BatchReport, BatchResult, Unanswered
 from aegish_dist.core.model import WireFormat
 from aegish_dist.core.verdict import Completion, ErrorClass, StopKind
 from aegish_dist.errors import ProviderError
-from aegish_dist.providers.batches.contract import BatchClient
+from aegish_dist.providers.batches.transfer import BatchClient
 from tests.batch_clients import (
     KEY,
     NAMES,

@@ -16,8 +16,7 @@ from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Usag
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ProviderError, RequeueError
-from aegish_dist.pipeline.call_gate import Health
-from aegish_dist.pipeline.caller import Caller, UsageEstimator
+from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator
 from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
 from aegish_dist.ratelimit.fair_queue import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore

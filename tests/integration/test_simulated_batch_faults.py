@@ -14,7 +14,6 @@ import openai
 import pytest
 
 from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.chance import NO_LATENCY, LatencyDistribution, LatencyKind
 from aegish_dist.simulator.config import (
     BatchPlan,
     CallFault,
@@ -23,6 +22,7 @@ from aegish_dist.simulator.config import (
     RequestFault,
     SimulatorConfig,
 )
+from aegish_dist.simulator.personas import NO_LATENCY, LatencyDistribution, LatencyKind
 from aegish_dist.simulator.server import simulator_thread
 from tests.integration.test_simulated_batches import (
     anthropic_client,

@@ -13,8 +13,8 @@ from google import genai
 from google.genai import types
 from openai import OpenAI
 
-from aegish_dist.simulator.chance import NO_LATENCY, LatencyDistribution, LatencyKind
 from aegish_dist.simulator.config import BatchPlan, SimulatorConfig
+from aegish_dist.simulator.personas import NO_LATENCY, LatencyDistribution, LatencyKind
 from aegish_dist.simulator.server import simulator_thread
 
 DEADLINE_S = 20.0

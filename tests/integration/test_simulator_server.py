@@ -29,7 +29,6 @@ from aegish_dist.core.verdict import (
     Verdict,
 )
 from aegish_dist.errors import ConfigError
-from aegish_dist.simulator.chance import NO_LATENCY
 from aegish_dist.simulator.config import (
     Fault,
     FaultPlan,
@@ -38,6 +37,7 @@ from aegish_dist.simulator.config import (
     SimulatorConfig,
     parse_script,
 )
+from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import serving, simulator_thread
 
 DEADLINE_S = 10.0

@@ -41,7 +41,7 @@ from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.budget import BatchBudget, batch_budget
 from aegish_dist.pipeline.batches.steps import BatchContext, advance
-from aegish_dist.providers.batches.contract import BatchClient
+from aegish_dist.providers.batches.transfer import BatchClient
 
 log = get_logger(__name__)
 

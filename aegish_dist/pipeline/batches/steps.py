@@ -66,7 +66,7 @@ from aegish_dist.errors import (
 )
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.batches.budget import has_money_left
-from aegish_dist.providers.batches.contract import BatchClient
+from aegish_dist.providers.batches.transfer import BatchClient
 from aegish_dist.telemetry import Attributes, known
 from aegish_dist.telemetry.tracing import span
 

@@ -8,8 +8,8 @@ from functools import partial
 from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.batches.contract import BatchClient
 from aegish_dist.providers.batches.transfer import (
+    BatchClient,
     Envelope,
     Page,
     VendorBatches,

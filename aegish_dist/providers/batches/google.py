@@ -13,11 +13,11 @@ from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, Bat
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.batches.contract import BatchClient
 from aegish_dist.providers.batches.transfer import (
     PAGE_SIZE,
     Batch,
     BatchBody,
+    BatchClient,
     Envelope,
     Page,
     Transfer,

@@ -9,8 +9,8 @@ from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, Bat
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.batches.contract import BatchClient
 from aegish_dist.providers.batches.transfer import (
+    BatchClient,
     Envelope,
     Page,
     VendorBatches,

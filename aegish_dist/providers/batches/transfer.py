@@ -1,4 +1,4 @@
-"""HTTP of all batch interfaces: small calls, one large upload, lists, and lines of results.
+"""What the batch interfaces share: the seam to the pipeline, and their HTTP.
 
 A batch of 50,000 requests is 200 MB of nearly the same prompt. Its body exists nowhere as a whole:
 its length is the sum of its requests', and each request is put together when its turn comes.
@@ -7,20 +7,29 @@ its length is the sum of its requests', and each request is put together when it
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
+from importlib import import_module
+from typing import ClassVar, Protocol, cast
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from aegish_dist.core.batches import BatchRequest, BatchResult
+from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.verdict import Completion, ErrorClass
-from aegish_dist.errors import ProviderError
+from aegish_dist.errors import CatalogError, ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import Codec, RequestTemplate
 from aegish_dist.providers.http import MAX_BODY_BYTES, MaskedReader, Reply, Route, exchange, stream
@@ -359,3 +368,82 @@ def settled(answer: Callable[[], Completion]) -> Completion | ProviderError:
 def refused(error: ProviderError) -> bool:
     """Whether the provider's answer says that it did not do as it was asked."""
     return error.status is not None and 400 <= error.status < 500
+
+
+class BatchClient(Protocol):
+    """The batches of one model with one prompt and one set of parameters.
+
+    Every method makes one attempt and has its own deadline; the caller repeats it.
+    """
+
+    limits: BatchLimits
+
+    def size(self, request: BatchRequest, token: str) -> int:
+        """Return the bytes of a request as it is sent, its envelope and separator included."""
+        ...
+
+    async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
+        """Hand a batch over; costs money from the moment the provider has it.
+
+        Args:
+            token: Sent along where the provider keeps such a word, and in every request's name.
+
+        Returns:
+            The provider's name of the batch, untrusted: at most 200 characters, no slash but in
+            Gemini's `batches/ID`.
+
+        Raises:
+            ProviderError: It is not known to be created: unless the error says that the provider
+                refused it (4xx), it may exist, and `find` has to say so before a second attempt.
+        """
+        ...
+
+    async def find(self, token: str, requests: int, since: datetime) -> list[str]:
+        """Return the provider's names of batches that an attempt to create may have left.
+
+        Where the provider keeps the token (OpenAI, Gemini) there is one at most, and it is this
+        one. Anthropic keeps none: then it is every batch of so many requests that was created
+        since, and `results` says whether it is the one.
+
+        Args:
+            since: When the attempt began, by the store's clock; clocks may differ by minutes.
+        """
+        ...
+
+    async def poll(self, name: str) -> BatchReport: ...
+
+    def results(self, name: str) -> AsyncIterator[BatchResult]:
+        """Stream the results of an ended batch, in any order; each line is size-capped.
+
+        What the provider sends twice comes twice; a request that it leaves out does not come. A
+        line that cannot be read is a result without a name, and with a MALFORMED error.
+
+        Raises:
+            ProviderError: The stream broke off or could not be begun; it can be begun again.
+        """
+        ...
+
+    async def cancel(self, name: str) -> None:
+        """Ask the provider to begin no further request of a batch; it ends some time later."""
+        ...
+
+    async def discard(self, name: str) -> None:
+        """Remove the files of an ended batch where the provider keeps some; never raises."""
+        ...
+
+
+def batch_client(
+    spec: ModelSpec,
+    codec: Codec,
+    template_of: Callable[[int], RequestTemplate],
+    transfer: Transfer,
+) -> BatchClient:
+    """Return the client of a model's batches.
+
+    Args:
+        template_of: Returns the request of an epoch that lacks only the command.
+    """
+    if spec.wire.http is None or not spec.wire.http.batches:
+        raise CatalogError(f"model '{spec.id}': wire format '{spec.wire}' has no batches")
+    module = import_module(f"aegish_dist.providers.batches.{spec.wire}")
+    return cast(BatchClient, module.CLIENT(spec, codec, template_of, transfer))

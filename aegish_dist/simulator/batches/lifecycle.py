@@ -22,7 +22,6 @@ from aegish_dist.core.model import WireFormat
 from aegish_dist.core.verdict import Completion, ErrorClass
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
-from aegish_dist.simulator.chance import draw
 from aegish_dist.simulator.config import BatchPlan, EndFault, Fault, RequestFault, pick
 from aegish_dist.simulator.dialect import (
     Call,
@@ -32,6 +31,7 @@ from aegish_dist.simulator.dialect import (
     dialect_of,
     encode,
 )
+from aegish_dist.simulator.personas import draw
 
 # Requests between two chances for other tasks: about 5 ms.
 _SLICE = 50

@@ -28,7 +28,6 @@ from aegish_dist.simulator.batches.lifecycle import (
 )
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
-from aegish_dist.simulator.chance import draw
 from aegish_dist.simulator.config import CallFault, Endpoint, SimulatorConfig
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
@@ -39,6 +38,7 @@ from aegish_dist.simulator.dialect import (
     encode,
     json_response,
 )
+from aegish_dist.simulator.personas import draw
 
 _REFUSALS = {
     CallFault.RATE_LIMIT: ErrorClass.RATE_LIMIT,

@@ -27,8 +27,7 @@ from aegish_dist.errors import (
     UnservedModelError,
 )
 from aegish_dist.pipeline import evaluate as evaluation
-from aegish_dist.pipeline.call_gate import Health
-from aegish_dist.pipeline.caller import Caller, UsageEstimator
+from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator
 from aegish_dist.pipeline.evaluate import HELD_AFTER_FAILURE_S, Evaluated, Evaluator
 from aegish_dist.ratelimit.fair_queue import Accounts, ExpectedUsage
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore

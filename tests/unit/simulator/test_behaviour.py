@@ -13,9 +13,9 @@ from aegish_dist.core.verdict import (
     Verdict,
 )
 from aegish_dist.simulator.behaviour import Replay, Response, SimulatedModel
-from aegish_dist.simulator.chance import parse_latency
 from aegish_dist.simulator.config import Fault, FaultPlan, ModelConfig, RateLimit, SimulatorConfig
 from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
+from aegish_dist.simulator.personas import parse_latency
 
 
 def record(

@@ -1,10 +1,14 @@
-"""Fault plans, scripts and the token bucket."""
+"""Scenario files, fault plans, scripts and the token bucket."""
 
+import os
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aegish_dist.errors import ConfigError
+from aegish_dist.simulator.bill import Tariff
 from aegish_dist.simulator.config import (
     BatchPlan,
     CallFault,
@@ -12,12 +16,207 @@ from aegish_dist.simulator.config import (
     Endpoint,
     Fault,
     FaultPlan,
+    ModelConfig,
     RateLimit,
     RequestFault,
+    SimulatorConfig,
     TokenBucket,
     parse_calls,
     parse_script,
+    read_scenario,
 )
+from aegish_dist.simulator.personas import parse_latency
+
+COMPLETE = """
+seed = 7
+port = 8080
+require_key = true
+vary_repeats = true
+latency = "lognormal:0.8,0.4"
+
+[faults]
+rate_limit = 0.02
+hang = 0
+retry_after_s = 0.5
+hang_s = 30
+
+[rate_limit]
+requests_per_minute = 600
+burst = 20
+
+[models."simulated/hasty"]
+latency = "constant:0"
+script = ["ok", 429, "hang"]
+persona = "careful"
+
+[models."a/b:c"]
+faults = { reset = 1.0 }
+rate_limit = { requests_per_minute = 1.5 }
+"""
+
+
+def read(tmp_path: Path, text: str) -> SimulatorConfig:
+    path = tmp_path / "scenario.toml"
+    path.write_text(text)
+    return read_scenario(path)
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    """A complete file becomes a complete configuration."""
+    assert read(tmp_path, COMPLETE) == SimulatorConfig(
+        seed=7,
+        port=8080,
+        require_key=True,
+        vary_repeats=True,
+        latency=parse_latency("lognormal:0.8,0.4"),
+        faults=FaultPlan({Fault.RATE_LIMIT: 0.02, Fault.HANG: 0.0}, retry_after_s=0.5, hang_s=30.0),
+        rate_limit=RateLimit(600.0, 20),
+        models={
+            "simulated/hasty": ModelConfig(
+                latency=parse_latency("constant:0"),
+                script=(None, Fault.RATE_LIMIT, Fault.HANG),
+                persona="careful",
+            ),
+            "a/b:c": ModelConfig(faults=FaultPlan({Fault.RESET: 1.0}), rate_limit=RateLimit(1.5)),
+        },
+    )
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    """Without keys the defaults hold."""
+    assert read(tmp_path, "") == SimulatorConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seed =", "scenario.toml: is not valid TOML"),
+        ("sed = 1", "scenario.toml: key 'sed': unknown key; known are latency, "),
+        ("seed = 1.5", "scenario.toml: key 'seed': must be a whole number"),
+        ("seed = true", "key 'seed': must be a whole number"),
+        ("port = 70000", "port is 70000"),
+        ("require_key = 1", "key 'require_key': must be true or false"),
+        ("latency = 1", "key 'latency': must be text"),
+        ("latency = 'slow'", "key 'latency': latency 'slow' is not"),
+        ("faults = 1", "key 'faults': must be a table"),
+        ("[faults]\nfire = 1", "key 'faults.fire': unknown key; known are rate_limit, "),
+        ("[faults]\nreset = 'x'", "key 'faults.reset': must be a number"),
+        ("[faults]\nreset = 2", "key 'faults': reset is 2"),
+        ("[faults]\nhang_s = -1", "key 'faults': hang_s is -1"),
+        ("[rate_limit]\nburst = 2", "key 'rate_limit.requests_per_minute': is missing"),
+        ("[models.m]\nscript = 'ok'", "key 'models.m.script': must be a list"),
+        ("[models.m]\nscript = ['no']", "key 'models.m.script': 'no' is not one of"),
+        ("[models.m]\npersona = 'me'", "key 'models.m': persona 'me' is not one of"),
+        ("[models.m]\nseed = 1", "key 'models.m.seed': unknown key"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
+    """A wrong file brings one line with file and key."""
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    assert problem in str(caught.value)
+    assert "scenario.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    """A missing file and one that is not UTF-8 are configuration errors."""
+    with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read"):
+        read_scenario(tmp_path / "absent.toml")
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9")
+    with pytest.raises(ConfigError, match=r"latin\.toml: line 1: is not UTF-8"):
+        read_scenario(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seed = " + "1" * 5000, "holds a number with thousands of digits"),
+        ("port = 0x" + "f" * 5000, "holds an integer of more than 64 bits"),
+        ("models = " + "[" * 100_000, "is nested too deeply"),
+        ("#" * (2**20 + 1), "larger than 1 MiB"),
+    ],
+)
+def test_hostile_scenarios_are_refused_in_one_line(tmp_path: Path, text: str, problem: str) -> None:
+    """Digits, depth and size are no bugs."""
+    path = tmp_path / "s.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        read_scenario(path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_scenario_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "s.toml")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_scenario(tmp_path / "s.toml")
+
+
+BATCHES = """
+[price]
+input = 2.5
+output = 10
+
+[models.dear.price]
+input = 5
+cached_input = 0.5
+
+[batches]
+duration = "constant:0.1"
+list_lag_s = 0.2
+retry_after_s = 0.3
+hang_s = 5
+share = 0.25
+
+[batches.requests]
+missing = 0.01
+
+[batches.ends]
+expired = 0.5
+
+[batches.calls.results]
+truncated = 0.125
+
+[batches.scripts]
+create = ["ok", "lost"]
+"""
+
+
+def test_prices_and_batches_are_read(tmp_path: Path) -> None:
+    """Times, faults and scripts of batches, and prices of the bill, in exact decimals."""
+    assert read(tmp_path, BATCHES) == SimulatorConfig(
+        price=Tariff(Decimal("2.5"), Decimal(10)),
+        models={"dear": ModelConfig(price=Tariff(Decimal(5), cached_input=Decimal("0.5")))},
+        batches=BatchPlan(
+            duration=parse_latency("constant:0.1"),
+            list_lag_s=0.2,
+            retry_after_s=0.3,
+            hang_s=5.0,
+            share=0.25,
+            requests={RequestFault.MISSING: 0.01},
+            ends={EndFault.EXPIRED: 0.5},
+            calls={Endpoint.RESULTS: {CallFault.TRUNCATED: 0.125}},
+            scripts={Endpoint.CREATE: (None, CallFault.LOST)},
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[batches.requests]\nlate = 0.1", "batches.requests"),
+        ("[batches.calls.create]\nmissing = 0.1", "batches.calls"),
+        ("[batches.calls.buy]\nlost = 0.1", "batches.calls"),
+        ('[batches.scripts]\ncreate = ["late"]', "batches.scripts.create': 'late' is not one of"),
+        ("[batches]\nrequests = { missing = 2.0 }", "missing is 2.0"),
+        ("[price]\ninput = -1", "price.*-1"),
+    ],
+)
+def test_a_wrong_key_of_batches_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as refused:
+        read(tmp_path, text)
+    assert "scenario.toml" in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_pick_divides_the_unit_interval() -> None:

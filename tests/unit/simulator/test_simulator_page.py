@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.simulator.bill import Bill
-from aegish_dist.simulator.config import CallFault, EndFault, Endpoint, RequestFault
-from aegish_dist.simulator.scenario import read_scenario
+from aegish_dist.simulator.config import CallFault, EndFault, Endpoint, RequestFault, read_scenario
 
 PAGE = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text(encoding="utf-8")
 

@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 from aegish_dist.core.status import Waiting
 from aegish_dist.db.workers import Halts, Reasons
 from aegish_dist.errors import ConfigError, StoreError
-from aegish_dist.pipeline.call_gate import FailingItems
-from aegish_dist.pipeline.caller import Caller
+from aegish_dist.pipeline.caller import Caller, FailingItems
 from aegish_dist.settings import Settings
 from tests.services import wait_until
 from workers import lifecycle, pool

@@ -10,7 +10,7 @@ import pytest
 
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, queue_name
 from aegish_dist.errors import RunHeldError
-from aegish_dist.pipeline.call_gate import BlockedKeys
+from aegish_dist.pipeline.caller import BlockedKeys
 from aegish_dist.settings import Settings
 from workers import pool as pool_module
 from workers.pool import TaskPool

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from aegish_dist.errors import StoreAwayError, StoreError, StoreUnusableError
-from aegish_dist.pipeline.call_gate import Health
+from aegish_dist.pipeline.caller import Health
 from tests.virtual_time import run_virtually
 from workers import writer
 from workers.store import DaemonThread
