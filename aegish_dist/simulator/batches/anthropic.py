@@ -6,7 +6,7 @@ from typing import Any
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.verdict import Completion
-from aegish_dist.simulator import anthropic as live
+from aegish_dist.simulator.anthropic import answer_body, error_body, read
 from aegish_dist.simulator.batches.lifecycle import (
     BatchPhase,
     BatchStore,
@@ -76,7 +76,7 @@ def _problem(entry: object, names: set[str]) -> str | None:
 
 def _requests(entries: list[dict[str, Any]]) -> Iterator[NamedRequest]:
     for entry in entries:
-        yield NamedRequest(entry["custom_id"], live.read(entry["params"], ""))
+        yield NamedRequest(entry["custom_id"], read(entry["params"], ""))
 
 
 def _leave_results(store: BatchStore, batch: SimulatedBatch) -> None:
@@ -89,9 +89,9 @@ def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
         case Unanswered():
             result: dict[str, Any] = {"type": _UNANSWERED[line.outcome]}
         case Completion():
-            result = {"type": "succeeded", "message": live.answer_body(line.outcome, call)}
+            result = {"type": "succeeded", "message": answer_body(line.outcome, call)}
         case _:
-            result = {"type": "errored", "error": live.error_body(line.outcome, call)}
+            result = {"type": "errored", "error": error_body(line.outcome, call)}
     return {"custom_id": line.name, "result": result}
 
 

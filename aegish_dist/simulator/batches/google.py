@@ -6,7 +6,7 @@ from typing import Any
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.verdict import Completion, ErrorClass
-from aegish_dist.simulator import google as live
+from aegish_dist.simulator.google import ERRORS, answer_body, read
 from aegish_dist.simulator.batches.lifecycle import (
     BatchPhase,
     BatchProblem,
@@ -199,7 +199,7 @@ def _request(entry: object, name: str, model: str) -> NamedRequest:
     body = entry.get("request") if isinstance(entry, dict) else None
     if not isinstance(body, dict):
         return NamedRequest(name, refusal("GenerateContentRequest is not specified"))
-    return NamedRequest(name, live.read(body, model))
+    return NamedRequest(name, read(body, model))
 
 
 def _leave_file(store: BatchStore, batch: SimulatedBatch) -> None:
@@ -216,12 +216,12 @@ def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
 def _result(outcome: RequestOutcome, call: Call) -> dict[str, Any]:
     match outcome:
         case Completion():
-            return {"response": live.answer_body(outcome, call)}
+            return {"response": answer_body(outcome, call)}
         case Unanswered():
             return {"error": {"code": _CANCELLED, "message": "The batch was cancelled."}}
         case _:
             code = _CODES.get(outcome.error_class, 2)
-            words = outcome.message or live.ERRORS[outcome.error_class].message
+            words = outcome.message or ERRORS[outcome.error_class].message
             return {"error": {"code": code, "message": words}}
 
 

@@ -9,7 +9,7 @@ from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.verdict import Completion
-from aegish_dist.simulator import openai as live
+from aegish_dist.simulator.openai import ERRORS, answer_body, error_body, read
 from aegish_dist.simulator.batches.lifecycle import (
     BatchPhase,
     BatchProblem,
@@ -217,7 +217,7 @@ def _request(line: bytes, number: int) -> NamedRequest | BatchProblem:
     if entry.get("url") != _ENDPOINT:
         words = "The url differs from the endpoint of the batch."
         return BatchProblem("invalid_url", words, number)
-    return NamedRequest(name, live.read(body, ""))
+    return NamedRequest(name, read(body, ""))
 
 
 def _leave_files(store: BatchStore, batch: SimulatedBatch) -> None:
@@ -239,10 +239,10 @@ def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
         code, message = _UNANSWERED[line.outcome]
         return body | {"response": None, "error": {"code": code, "message": message}}
     if isinstance(line.outcome, Completion):
-        status, answer = 200, live.answer_body(line.outcome, call)
+        status, answer = 200, answer_body(line.outcome, call)
     else:
-        status = live.ERRORS[line.outcome.error_class].status
-        answer = live.error_body(line.outcome, call)
+        status = ERRORS[line.outcome.error_class].status
+        answer = error_body(line.outcome, call)
     response = {"status_code": status, "request_id": f"req_{call.id}", "body": answer}
     return body | {"response": response, "error": None}
 
