@@ -34,8 +34,8 @@ class HttpApi:
     simulated_model: str
     """Persona of the simulator that `demo` asks in this format."""
     batches: bool = False
-    """Whether it has batches: then `providers/batches/NAME.py` and `simulator/batches/NAME.py`
-    speak them."""
+    """Whether it has batches: then `providers/batches/NAME.py` speaks them, and `simulator/NAME.py`
+    has their routes."""
 
 
 class WireFormat(StrEnum):

@@ -1,9 +1,41 @@
-"""Gemini generateContent, seen from the server's side."""
+"""Gemini generateContent and batches of it, seen from the server's side.
 
-from collections.abc import Mapping
+A batch has its requests in the body or in an uploaded file, and its results likewise.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
+from aegish_dist.simulator.batch_lifecycle import (
+    BatchPhase,
+    BatchProblem,
+    BatchStore,
+    NamedRequest,
+    RequestOutcome,
+    ResultLine,
+    SimulatedBatch,
+    StoredFile,
+    T,
+    page,
+    written,
+)
+from aegish_dist.simulator.batch_service import (
+    BatchCall,
+    BatchReply,
+    BatchRoute,
+    about_batch,
+    about_file,
+    json_object,
+    life_cycle,
+    number_in,
+    read_body,
+    refusal,
+    timestamp,
+)
+from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import (
     Allowance,
     Call,
@@ -164,3 +196,293 @@ def _usage(usage: Usage) -> dict[str, int] | None:
     if usage.cache_read_tokens is not None:
         body["cachedContentTokenCount"] = usage.cache_read_tokens
     return body
+
+
+MAX_INLINE_BYTES = 20 * 2**20
+MAX_FILE_BYTES = 2 * 2**30
+_MAX_DESCRIPTION_BYTES = 2**20
+_NO_FILE = "File '{id}' is not found."
+_NO_BATCH = "Batch '{id}' is not found."
+_TYPE = "type.googleapis.com/google.ai.generativelanguage.v1beta."
+_STATES = {
+    BatchPhase.VALIDATING: "BATCH_STATE_PENDING",
+    BatchPhase.IN_PROGRESS: "BATCH_STATE_RUNNING",
+    BatchPhase.CANCELLING: "BATCH_STATE_RUNNING",
+    BatchPhase.COMPLETED: "BATCH_STATE_SUCCEEDED",
+    BatchPhase.EXPIRED: "BATCH_STATE_EXPIRED",
+    BatchPhase.CANCELLED: "BATCH_STATE_CANCELLED",
+    BatchPhase.FAILED: "BATCH_STATE_FAILED",
+}
+# Codes of google.rpc.Code: results and operations have these, HTTP bodies the status of HTTP.
+_INVALID, _CANCELLED = 3, 1
+_CODES = {
+    ErrorClass.BAD_REQUEST: _INVALID,
+    ErrorClass.AUTH: 16,
+    ErrorClass.NOT_FOUND: 5,
+    ErrorClass.RATE_LIMIT: 8,
+    ErrorClass.QUOTA: 8,
+    ErrorClass.SERVER: 13,
+    ErrorClass.OVERLOADED: 14,
+}
+
+
+async def _begin_upload(call: BatchCall) -> BatchReply | ErrorAnswer:
+    if call.header("X-Goog-Upload-Command") != "start":
+        return refusal("Only resumable uploads are supported.")
+    if number_in(call.header("X-Goog-Upload-Header-Content-Length"), 0, 2**62) > MAX_FILE_BYTES:
+        return refusal(f"Files may have {MAX_FILE_BYTES} bytes.")
+    body = json_object(await read_body(call.body, _MAX_DESCRIPTION_BYTES)) or {}
+    file = body.get("file")
+    described = file if isinstance(file, dict) else {}
+    upload = call.store.begin_upload(str(described.get("displayName", "")))
+    url = f"{call.exchange.root}{call.exchange.request.path}?upload_id={upload}"
+    headers = {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"}
+    return BatchReply({}, headers)
+
+
+async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
+    """Take a part of a file; the last one says `finalize`."""
+    if "upload_id" not in call.query:
+        return await _begin_upload(call)
+    upload = call.store.uploads.get(call.query["upload_id"])
+    content = await read_body(call.body, MAX_FILE_BYTES)
+    if upload is None or content is None:
+        return refusal("No such upload, or it is too large.")
+    if call.header("X-Goog-Upload-Offset") != str(len(upload.content)):
+        return refusal("The offset of the upload is not where it ended.")
+    upload.content += content
+    if "finalize" not in call.header("X-Goog-Upload-Command"):
+        return BatchReply({}, {"X-Goog-Upload-Status": "active"})
+    del call.store.uploads[call.query["upload_id"]]
+    file = call.store.add_file(upload.name, "UPLOADED", bytes(upload.content))
+    return BatchReply({"file": _file_body(file, call)}, {"X-Goog-Upload-Status": "final"})
+
+
+async def _list_files(call: BatchCall) -> BatchReply:
+    return _page(call, "files", call.store.files.values(), (10, 100), _file_body)
+
+
+async def _list_batches(call: BatchCall) -> BatchReply:
+    return _page(call, "operations", call.store.listed(), (50, 1_000), _operation)
+
+
+def _page(
+    call: BatchCall,
+    key: str,
+    items: Iterable[T],
+    limits: tuple[int, int],
+    body: Callable[[T, BatchCall], dict[str, Any]],
+) -> BatchReply:
+    limit = number_in(call.query.get("pageSize"), *limits)
+    found, more = page(items, limit, after=call.query.get("pageToken", ""))
+    entries: dict[str, Any] = {key: [body(each, call) for each in found]}
+    return BatchReply(entries | ({"nextPageToken": found[-1].id} if more else {}))
+
+
+def _read_file(file: StoredFile, call: BatchCall) -> BatchReply | ErrorAnswer:
+    if file.purpose != "GENERATED":
+        return refusal("Only generated files can be downloaded.")
+    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
+
+
+def _delete_file(file: StoredFile, call: BatchCall) -> BatchReply:
+    del call.store.files[file.id]
+    return BatchReply({})
+
+
+def _file_body(file: StoredFile, call: BatchCall) -> dict[str, Any]:
+    uri = f"{call.exchange.root}/v1beta/files/{file.id}"
+    body = {
+        "name": f"files/{file.id}",
+        "displayName": file.name,
+        "mimeType": "application/jsonl",
+        "sizeBytes": str(len(file.content)),
+        "createTime": timestamp(file.created_s),
+        "updateTime": timestamp(file.created_s),
+        "uri": uri,
+        "state": "ACTIVE",
+        "source": file.purpose,
+    }
+    downloadable = {"downloadUri": f"{uri}:download?alt=media"}
+    return body | downloadable if file.purpose == "GENERATED" else body
+
+
+async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
+    body = json_object(await read_body(call.body, MAX_INLINE_BYTES))
+    if body is None or not isinstance(batch := body.get("batch"), dict):
+        return refusal("Invalid JSON payload received, or more than 20 MB of it.")
+    given = batch.get("inputConfig", batch.get("input_config"))
+    given = given if isinstance(given, dict) else {}
+    facts = {"model": f"models/{call.found['model']}", "displayName": batch.get("displayName")}
+    inline = given.get("requests")
+    if isinstance(inline, dict) and isinstance(inline.get("requests"), list):
+        entries = inline["requests"]
+        facts["inline"] = {_inline_name(*each): _metadata(each[1]) for each in enumerate(entries)}
+        requests = _inline_requests(entries, call.found["model"])
+        return BatchReply(_operation(call.store.create(requests, facts), call))
+    name = str(given.get("fileName", given.get("file_name", "")))
+    file = call.store.files.get(name.removeprefix("files/"))
+    if file is None:
+        return ErrorAnswer(ErrorClass.NOT_FOUND, f"File '{name}' is not found.")
+    requests = _file_requests(file.content, call.found["model"])
+    return BatchReply(_operation(call.store.create(requests, facts, _leave_file), call))
+
+
+def _metadata(entry: object) -> object:
+    return entry.get("metadata") if isinstance(entry, dict) else None
+
+
+def _inline_name(place: int, entry: object) -> str:
+    metadata = _metadata(entry)
+    return str(metadata.get("key", place)) if isinstance(metadata, dict) else str(place)
+
+
+def _inline_requests(entries: list[Any], model: str) -> Iterator[NamedRequest | BatchProblem]:
+    for place, entry in enumerate(entries):
+        yield _request(entry, _inline_name(place, entry), model)
+    if not entries:
+        yield BatchProblem("INVALID_ARGUMENT", "The batch has no requests.")
+
+
+def _file_requests(content: bytes, model: str) -> Iterator[NamedRequest | BatchProblem]:
+    number = 0
+    for number, line in enumerate(content.splitlines(), start=1):
+        entry = json_object(line)
+        if entry is None:
+            words = f"Line {number} of the input file is not a JSON object."
+            yield BatchProblem("INVALID_ARGUMENT", words, number)
+            return
+        yield _request(entry, str(entry.get("key", "")), model)
+    if not number:
+        yield BatchProblem("INVALID_ARGUMENT", "The input file is empty.")
+
+
+def _request(entry: object, name: str, model: str) -> NamedRequest:
+    body = entry.get("request") if isinstance(entry, dict) else None
+    if not isinstance(body, dict):
+        return NamedRequest(name, refusal("GenerateContentRequest is not specified"))
+    return NamedRequest(name, read(body, model))
+
+
+def _leave_file(store: BatchStore, batch: SimulatedBatch) -> None:
+    """Keep the results in a file; an expired batch has none."""
+    if batch.outcomes:
+        file = store.add_file(f"batch-{batch.id}", "GENERATED", written(batch, _line_body))
+        batch.files["responsesFile"] = file.id
+
+
+def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
+    return {"key": line.name, **_result(line.outcome, call)}
+
+
+def _result(outcome: RequestOutcome, call: Call) -> dict[str, Any]:
+    match outcome:
+        case Completion():
+            return {"response": answer_body(outcome, call)}
+        case Unanswered():
+            return {"error": {"code": _CANCELLED, "message": "The batch was cancelled."}}
+        case _:
+            code = _CODES.get(outcome.error_class, 2)
+            words = outcome.message or ERRORS[outcome.error_class].message
+            return {"error": {"code": code, "message": words}}
+
+
+def _cancel(batch: SimulatedBatch, call: BatchCall) -> BatchReply:
+    batch.cancel(call.now_s)
+    return BatchReply({})
+
+
+def _delete(batch: SimulatedBatch, call: BatchCall) -> BatchReply:
+    batch.cancel(call.now_s)
+    call.store.remove(batch)
+    return BatchReply({})
+
+
+def _operation(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
+    """Describe a batch as a long-running operation, with its results once it has ended."""
+    now_s = call.now_s
+    name = f"batches/{batch.id}"
+    metadata: dict[str, Any] = {
+        "@type": f"{_TYPE}GenerateContentBatch",
+        "name": name,
+        "model": batch.facts["model"],
+        "displayName": batch.facts["displayName"],
+        "createTime": timestamp(batch.created_s),
+        "updateTime": timestamp(now_s if batch.ended_s is None else batch.ended_s),
+        "batchStats": _stats(batch, now_s),
+        "state": _STATES[batch.phase],
+    }
+    if not batch.has_ended:
+        return {"name": name, "metadata": metadata}
+    metadata["endTime"] = metadata["updateTime"]
+    if batch.problems:
+        error = {"code": _INVALID, "message": batch.problems[0].message}
+        return {"name": name, "metadata": metadata, "done": True, "error": error}
+    output = _output(batch)
+    response = {"@type": f"{_TYPE}GenerateContentBatchOutput", **output}
+    metadata["output"] = output
+    return {"name": name, "metadata": metadata, "done": True, "response": response}
+
+
+def _output(batch: SimulatedBatch) -> dict[str, Any]:
+    """Return the results: inline ones in the order of their requests, else their file."""
+    if "inline" not in batch.facts:
+        return {use: f"files/{id}" for use, id in batch.files.items()}
+    metadata = batch.facts["inline"]
+    places = {name: place for place, name in enumerate(metadata)}
+    lines = sorted(batch.lines, key=lambda line: places.get(line.name, len(places)))
+    entries = [
+        _inline_entry(
+            line, metadata.get(line.name), Call(f"{batch.id}{place:06x}", batch.created_s)
+        )
+        for place, line in enumerate(lines)
+    ]
+    return {"inlinedResponses": {"inlinedResponses": entries}} if entries else {}
+
+
+def _inline_entry(line: ResultLine, metadata: object, call: Call) -> dict[str, Any]:
+    entry = {} if line.broken else _result(line.outcome, call)
+    return entry if metadata is None else entry | {"metadata": metadata}
+
+
+def _stats(batch: SimulatedBatch, now_s: float) -> dict[str, str]:
+    """Count the requests, as texts and without zeros, as this provider writes large integers."""
+    succeeded = sum(isinstance(outcome, Completion) for outcome in batch.outcomes)
+    failed = len(batch.outcomes) - succeeded
+    answered = succeeded if batch.has_ended else batch.answered(now_s)
+    counts = {
+        "requestCount": batch.size,
+        "successfulRequestCount": answered,
+        "failedRequestCount": failed,
+        "pendingRequestCount": batch.size - answered - failed,
+    }
+    return {name: str(number) for name, number in counts.items() if number}
+
+
+_ROOT = r"(?:/.*)?/v1beta"
+_FILES = rf"{_ROOT}/files"
+_FILE = rf"{_FILES}/(?P<id>[^/:]+)"
+_UPLOAD = re.compile(r"(?:/.*)?/upload/v1beta/files")
+_DOWNLOAD = re.compile(rf"{_FILE}:download")
+_BATCH = rf"{_ROOT}/batches/(?P<id>[^/:]+)"
+_DESCRIBE_FILE = about_file(_NO_FILE, lambda file, call: BatchReply(_file_body(file, call)))
+ROUTES = (
+    BatchRoute("POST", _UPLOAD, Endpoint.UPLOAD, _upload),
+    BatchRoute("GET", re.compile(_FILES), Endpoint.LIST, _list_files),
+    BatchRoute("GET", re.compile(_FILE), Endpoint.POLL, _DESCRIBE_FILE),
+    BatchRoute("GET", _DOWNLOAD, Endpoint.RESULTS, about_file(_NO_FILE, _read_file)),
+    BatchRoute("DELETE", re.compile(_FILE), Endpoint.DELETE, about_file(_NO_FILE, _delete_file)),
+    *life_cycle(
+        rf"{_ROOT}/batches",
+        _BATCH,
+        create=_create,
+        listed=_list_batches,
+        missing=_NO_BATCH,
+        describe=_operation,
+        cancel=_cancel,
+        cancel_suffix=":cancel",
+        create_path=rf"{_ROOT}/models/(?P<model>.+):batchGenerateContent",
+    ),
+    BatchRoute("DELETE", re.compile(_BATCH), Endpoint.DELETE, about_batch(_NO_BATCH, _delete)),
+)
+"""Paths of this dialect, whatever root precedes them."""

@@ -24,7 +24,7 @@ from aiohttp import web
 from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.verdict import ErrorClass, Recording
 from aegish_dist.errors import ConfigError
-from aegish_dist.simulator.batches.service import BatchService
+from aegish_dist.simulator.batch_service import BatchService
 from aegish_dist.simulator.behaviour import Replay, SimulatedModel
 from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import HOST, LOOPBACK_NAMES, SimulatorConfig

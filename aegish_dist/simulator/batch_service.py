@@ -1,7 +1,7 @@
 """The requests of the batch interfaces: routes, keys, faults and replies.
 
-A dialect is a module of this package with the name of its wire format and a tuple `ROUTES`. It says
-how its vendor words a batch; `life_cycle` says what can be done with one.
+The dialect of a wire format with batches has a tuple `ROUTES`. It says how its vendor words a
+batch; `life_cycle` says what can be done with one.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from aiohttp import StreamReader, web
 
 from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.verdict import ErrorClass
-from aegish_dist.simulator.batches.lifecycle import (
+from aegish_dist.simulator.batch_lifecycle import (
     BatchRunner,
     BatchStore,
     SimulatedBatch,
@@ -65,7 +65,7 @@ class BatchService:
         self._served: Counter[Endpoint] = Counter()
         self._stores: dict[BatchStore, tuple[BatchRoute, ...]] = {
             BatchStore(wire, config.batches, self._runner, config.seed): import_module(
-                f"aegish_dist.simulator.batches.{wire}"
+                f"aegish_dist.simulator.{wire}"
             ).ROUTES
             for wire, api in HTTP_FORMATS.items()
             if api.batches
