@@ -1,5 +1,7 @@
 """Fixtures that several tiers share; a service is started by the first test that asks for it."""
 
+import asyncio
+import inspect
 import itertools
 import os
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
 from tests.schedule import shared_out
 from tests.services import RabbitServer, RedisServer, short_home
+from tests.virtual_time import run_virtually
 
 _SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_BASE_URL")
 
@@ -25,6 +28,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     if workers > 1:
         items[:] = shared_out(items, workers)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in a loop of its own; in virtual time with that mark."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    run = run_virtually if pyfuncitem.get_closest_marker("virtual_time") else asyncio.run
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from tests.howto.walkthrough import Walkthrough
 
 OWN_MODULES = {"aegish_dist/providers/cohere.py", "aegish_dist/simulator/cohere.py"}
-TESTS = ("core/test_wire.py", "test_compose.py", "pipeline/test_simulate.py")
+TESTS = ("core/test_model.py", "test_compose.py", "pipeline/test_simulate.py")
 CALLS = """if True:
     import asyncio, json
     from dataclasses import asdict

@@ -468,45 +468,41 @@ def test_why_a_model_is_parked(play: Play) -> None:
     play(test)
 
 
-def test_a_probe_on_request(redis_url: str) -> None:
+async def test_a_probe_on_request(redis_url: str) -> None:
     """The next to ask probes a parked model, once, as if it had just been parked; others go on."""
+    async with (
+        SharedLimiter.connect(redis_url, "a") as a,
+        SharedLimiter.connect(redis_url, "b") as b,
+    ):
+        now = START
+        await a.lease(ask(waiting=5, report=UsageReport(failures=10)), now)
+        await b.lease(ask(model="lab/alive", waiting=5, report=UsageReport(failures=9)), now)
+        for _ in range(8):
+            now += 300
+            assert (await a.lease(ask(waiting=5), now)).probe
+            failed = UsageReport(failures=1, probe_failed=True)
+            lease = await a.lease(ask(waiting=5, report=failed), now)
+        assert (lease.failed_probes, lease.permits) == (8, 0)
 
-    async def test() -> None:
-        async with (
-            SharedLimiter.connect(redis_url, "a") as a,
-            SharedLimiter.connect(redis_url, "b") as b,
-        ):
-            now = START
-            await a.lease(ask(waiting=5, report=UsageReport(failures=10)), now)
-            await b.lease(ask(model="lab/alive", waiting=5, report=UsageReport(failures=9)), now)
-            for _ in range(8):
-                now += 300
-                assert (await a.lease(ask(waiting=5), now)).probe
-                failed = UsageReport(failures=1, probe_failed=True)
-                lease = await a.lease(ask(waiting=5, report=failed), now)
-            assert (lease.failed_probes, lease.permits) == (8, 0)
+        await asyncio.to_thread(
+            probe_now, redis_url, ["lab/guard", "lab/alive", "lab/never called"]
+        )
 
-            await asyncio.to_thread(
-                probe_now, redis_url, ["lab/guard", "lab/alive", "lab/never called"]
-            )
+        probe, other = [await limiter.lease(ask(waiting=5), now + 1) for limiter in (a, b)]
+        assert (probe.circuit_open, probe.failed_probes, probe.probe) == (True, 0, True)
+        assert (other.probe, other.permits) == (False, 0)
+        await a.lease(ask(waiting=5, report=failed), now + 2)
+        assert not (await b.lease(ask(waiting=5), now + 3.9)).probe
+        assert (await b.lease(ask(waiting=5), now + 4.1)).probe
+        back = await b.lease(ask(waiting=4, report=UsageReport(answers=1, alive=True)), now + 5)
+        assert (back.circuit_open, back.permits) == (False, 4)
 
-            probe, other = [await limiter.lease(ask(waiting=5), now + 1) for limiter in (a, b)]
-            assert (probe.circuit_open, probe.failed_probes, probe.probe) == (True, 0, True)
-            assert (other.probe, other.permits) == (False, 0)
-            await a.lease(ask(waiting=5, report=failed), now + 2)
-            assert not (await b.lease(ask(waiting=5), now + 3.9)).probe
-            assert (await b.lease(ask(waiting=5), now + 4.1)).probe
-            back = await b.lease(ask(waiting=4, report=UsageReport(answers=1, alive=True)), now + 5)
-            assert (back.circuit_open, back.permits) == (False, 4)
-
-            assert not (await b.lease(ask(model="lab/alive", waiting=5), now)).circuit_open
-            last = ask(model="lab/alive", waiting=5, report=DEAD)
-            assert (await b.lease(last, now)).circuit_open
-
-    asyncio.run(test())
+        assert not (await b.lease(ask(model="lab/alive", waiting=5), now)).circuit_open
+        last = ask(model="lab/alive", waiting=5, report=DEAD)
+        assert (await b.lease(last, now)).circuit_open
 
 
-def test_documents_of_the_version_before(redis_url: str) -> None:
+async def test_documents_of_the_version_before(redis_url: str) -> None:
     """Workers of both versions share a Redis while a fleet is upgraded."""
     model = {
         **{"since": 900, "epoch": 4, "epoch_at": 950, "answers": 9, "refusals": 0, "recent": 40.5},
@@ -517,21 +513,17 @@ def test_documents_of_the_version_before(redis_url: str) -> None:
         "leases": {"old": {"slots": 3, "held": 2, "wants": 3, "expires": 1004}},
     }
     ledger = {"total": 40, "models": {"lab/guard": 40}, "leases": {}}
-
-    async def test() -> None:
-        async with Redis.from_url(redis_url) as client:
-            await client.set("aegish:limiter:model:lab/guard", json.dumps(model))
-            await client.set("aegish:limiter:run:run", json.dumps(ledger))
-        async with SharedLimiter.connect(redis_url, "new") as limiter:
-            request = ask(waiting=9, limits=Limits(max_in_flight=5), runs=(run_ask(waiting=9),))
-            found = await limiter.lease(request, START)
-            assert (found.circuit_open, found.failed_probes, found.permits) == (True, 1, 0)
-            assert (found.epoch, found.reason, found.rate) == (4, "HTTP 500: oh", 4)
-            assert found.runs == (RunLease("run", 0),)
-            probe = await limiter.lease(request, START + 4.5)  # the other's lease has ended
-            assert (probe.probe, probe.permits) == (True, 1)
-
-    asyncio.run(test())
+    async with Redis.from_url(redis_url) as client:
+        await client.set("aegish:limiter:model:lab/guard", json.dumps(model))
+        await client.set("aegish:limiter:run:run", json.dumps(ledger))
+    async with SharedLimiter.connect(redis_url, "new") as limiter:
+        request = ask(waiting=9, limits=Limits(max_in_flight=5), runs=(run_ask(waiting=9),))
+        found = await limiter.lease(request, START)
+        assert (found.circuit_open, found.failed_probes, found.permits) == (True, 1, 0)
+        assert (found.epoch, found.reason, found.rate) == (4, "HTTP 500: oh", 4)
+        assert found.runs == (RunLease("run", 0),)
+        probe = await limiter.lease(request, START + 4.5)  # the other's lease has ended
+        assert (probe.probe, probe.permits) == (True, 1)
 
 
 def test_no_probe_where_no_limiter_is() -> None:

@@ -362,7 +362,7 @@ def test_a_recorded_deadline_hangs() -> None:
         assert simulator.stats.faults["hang"] == 1
 
 
-def test_a_thousand_calls_at_once() -> None:
+async def test_a_thousand_calls_at_once() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))
     headers = {"Authorization": "Bearer k"}
@@ -370,18 +370,15 @@ def test_a_thousand_calls_at_once() -> None:
     async def post(session: aiohttp.ClientSession, url: str) -> None:
         await session.post(url + OPENAI_PATH, json=openai_body())
 
-    async def main() -> None:
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-            async with serving(config) as server:
-                calls = [asyncio.create_task(post(session, server.url)) for _ in range(1_000)]
-                async with asyncio.timeout(DEADLINE_S):
-                    while server.stats.in_flight < 1_000:
-                        await asyncio.sleep(0.005)
-            ends = await asyncio.gather(*calls, return_exceptions=True)
-        assert all(isinstance(end, aiohttp.ClientConnectionError) for end in ends)
-
-    asyncio.run(main())
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        async with serving(config) as server:
+            calls = [asyncio.create_task(post(session, server.url)) for _ in range(1_000)]
+            async with asyncio.timeout(DEADLINE_S):
+                while server.stats.in_flight < 1_000:
+                    await asyncio.sleep(0.005)
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(end, aiohttp.ClientConnectionError) for end in ends)
 
 
 async def serve(port: int) -> None:

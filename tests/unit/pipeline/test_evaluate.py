@@ -139,6 +139,10 @@ def an_evaluator(
     )
 
 
+def start(evaluator: Evaluator, item: Item = ITEM) -> asyncio.Task[None]:
+    return asyncio.create_task(evaluator.evaluate(item, None))
+
+
 def items(number: int) -> list[Item]:
     return [replace(ITEM, sample_key=key) for key in range(number)]
 
@@ -168,15 +172,11 @@ def parts(timing: Timing) -> Sequence[float]:
 
 
 @pytest.mark.parametrize("found", [None, LookUp(KEY, "rm -rf /", done=True)])
-def test_an_unknown_or_finished_item_costs_no_call(found: LookUp | None) -> None:
+async def test_an_unknown_or_finished_item_costs_no_call(found: LookUp | None) -> None:
     """Such an item is done with at once: nothing is called and nothing recorded."""
-
-    async def scenario() -> None:
-        store, provider = Store(found), Provider(BLOCK)
-        await an_evaluator(store, provider).evaluate(ITEM, None)
-        assert (provider.commands, store.recorded) == ([], [])
-
-    asyncio.run(scenario())
+    store, provider = Store(found), Provider(BLOCK)
+    await an_evaluator(store, provider).evaluate(ITEM, None)
+    assert (provider.commands, store.recorded) == ([], [])
 
 
 def test_an_answer_becomes_a_verdict() -> None:
@@ -250,44 +250,38 @@ def test_giving_up_is_an_outcome(error_class: ErrorClass, outcome: Outcome, atte
         (ErrorClass.RATE_LIMIT, 10),
     ],
 )
-def test_trouble_of_a_model_that_answers_nothing_is_no_verdict(
+@pytest.mark.virtual_time
+async def test_trouble_of_a_model_that_answers_nothing_is_no_verdict(
     error_class: ErrorClass, attempts: int
 ) -> None:
     """The item goes back after some seconds, so that it is not delivered again at once."""
-
-    async def scenario() -> None:
-        store = Store(answers=False)
-        provider = Provider(ProviderError("no", error_class=error_class))
-        started = asyncio.get_running_loop().time()
-        with pytest.raises(ItemShedError):
-            await an_evaluator(store, provider).evaluate(ITEM, None)
-        assert (len(provider.commands), store.recorded) == (attempts, [])
-        assert asyncio.get_running_loop().time() - started >= HELD_AFTER_FAILURE_S
-
-    run_virtually(scenario())
+    store = Store(answers=False)
+    provider = Provider(ProviderError("no", error_class=error_class))
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(ItemShedError):
+        await an_evaluator(store, provider).evaluate(ITEM, None)
+    assert (len(provider.commands), store.recorded) == (attempts, [])
+    assert asyncio.get_running_loop().time() - started >= HELD_AFTER_FAILURE_S
 
 
-def test_a_lone_refusal_among_answers_is_a_verdict() -> None:
+@pytest.mark.virtual_time
+async def test_a_lone_refusal_among_answers_is_a_verdict() -> None:
     """A 400 is held until a call that began later is answered, and is then the row's own."""
-
-    async def scenario() -> None:
-        store = Store(answers=False)
-        refused = ProviderError("no", error_class=ErrorClass.BAD_REQUEST, status=400)
-        provider = Provider(refused, BLOCK)
-        evaluator = an_evaluator(store, provider)
-        first = asyncio.create_task(evaluator.evaluate(ITEM, None))
-        await provider.called.wait()
-        provider.may_answer.clear()
-        others = [asyncio.create_task(evaluator.evaluate(item, None)) for item in items(3)]
-        await asyncio.sleep(5)
-        assert not first.done()
-        provider.may_answer.set()
-        await asyncio.gather(first, *others)
-        outcomes = {each.item: each.verdict.outcome for each in store.recorded}
-        assert outcomes.pop(ITEM) is Outcome.API_ERROR
-        assert set(outcomes.values()) == {Outcome.BLOCK}
-
-    run_virtually(scenario())
+    store = Store(answers=False)
+    refused = ProviderError("no", error_class=ErrorClass.BAD_REQUEST, status=400)
+    provider = Provider(refused, BLOCK)
+    evaluator = an_evaluator(store, provider)
+    first = start(evaluator)
+    await provider.called.wait()
+    provider.may_answer.clear()
+    others = [start(evaluator, item) for item in items(3)]
+    await asyncio.sleep(5)
+    assert not first.done()
+    provider.may_answer.set()
+    await asyncio.gather(first, *others)
+    outcomes = {each.item: each.verdict.outcome for each in store.recorded}
+    assert outcomes.pop(ITEM) is Outcome.API_ERROR
+    assert set(outcomes.values()) == {Outcome.BLOCK}
 
 
 @pytest.mark.parametrize("answers", [(BLOCK,), (BROKEN, BLOCK), (BROKEN,)])
@@ -317,89 +311,73 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_no_more_calls_than_places_are_in_flight() -> None:
+async def test_no_more_calls_than_places_are_in_flight() -> None:
     """Of ten items three are called at once; the rest wait their turn, as limiter time."""
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BLOCK)
-        provider.may_answer.clear()
-        evaluator = an_evaluator(store, provider, a_limiter(3))
-        tasks = [asyncio.create_task(evaluator.evaluate(item, None)) for item in items(10)]
-        await eventually(lambda: provider.now == 3)
-        assert evaluator.in_flight == {("0abcdefgh", "test/x"): 10}
-        provider.may_answer.set()
-        await asyncio.gather(*tasks)
-        assert (provider.most, len(provider.commands), len(store.recorded)) == (3, 10, 10)
-        assert not evaluator.in_flight
-        assert max(verdict.timing.limiter_ms or 0 for _, _, verdict in store.recorded) > 0
-
-    asyncio.run(scenario())
+    store, provider = Store(), Provider(BLOCK)
+    provider.may_answer.clear()
+    evaluator = an_evaluator(store, provider, a_limiter(3))
+    tasks = [start(evaluator, item) for item in items(10)]
+    await eventually(lambda: provider.now == 3)
+    assert evaluator.in_flight == {("0abcdefgh", "test/x"): 10}
+    provider.may_answer.set()
+    await asyncio.gather(*tasks)
+    assert (provider.most, len(provider.commands), len(store.recorded)) == (3, 10, 10)
+    assert not evaluator.in_flight
+    assert max(verdict.timing.limiter_ms or 0 for _, _, verdict in store.recorded) > 0
 
 
-def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
+async def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
     """The call in flight is recorded; the item that waits for its slot is not called any more."""
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BLOCK)
-        provider.may_answer.clear()
-        limiter = a_limiter(1)
-        evaluator = an_evaluator(store, provider, limiter)
-        called, waiting = (asyncio.create_task(evaluator.evaluate(item, None)) for item in items(2))
-        await provider.called.wait()
-        evaluator.stop()
-        limiter.close()
-        provider.may_answer.set()
-        await called
-        with pytest.raises(ShuttingDownError):
-            await waiting
-        assert (len(provider.commands), len(store.recorded)) == (1, 1)
-        assert not evaluator.in_flight
-
-    asyncio.run(scenario())
+    store, provider = Store(), Provider(BLOCK)
+    provider.may_answer.clear()
+    limiter = a_limiter(1)
+    evaluator = an_evaluator(store, provider, limiter)
+    called, waiting = (start(evaluator, item) for item in items(2))
+    await provider.called.wait()
+    evaluator.stop()
+    limiter.close()
+    provider.may_answer.set()
+    await called
+    with pytest.raises(ShuttingDownError):
+        await waiting
+    assert (len(provider.commands), len(store.recorded)) == (1, 1)
+    assert not evaluator.in_flight
 
 
 @pytest.mark.parametrize("copies", [0, 1])
-def test_item_that_the_broker_passed_on(copies: int) -> None:
+async def test_item_that_the_broker_passed_on(copies: int) -> None:
     """It is not called any more when its turn comes, unless a copy of it has come here again."""
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BLOCK, BLOCK)
-        provider.may_answer.clear()
-        evaluator = an_evaluator(store, provider, a_limiter(1))
-        first, passed_on = items(2)
-        called = asyncio.create_task(evaluator.evaluate(first, None))
-        await provider.called.wait()
-        waiting = [asyncio.create_task(evaluator.evaluate(passed_on, None, lambda: False))]
-        for _ in range(copies):
-            await asyncio.sleep(0)
-            waiting.append(asyncio.create_task(evaluator.evaluate(passed_on, None)))
+    store, provider = Store(), Provider(BLOCK, BLOCK)
+    provider.may_answer.clear()
+    evaluator = an_evaluator(store, provider, a_limiter(1))
+    first, passed_on = items(2)
+    called = start(evaluator, first)
+    await provider.called.wait()
+    waiting = [asyncio.create_task(evaluator.evaluate(passed_on, None, lambda: False))]
+    for _ in range(copies):
         await asyncio.sleep(0)
-        provider.may_answer.set()
-        await called
-        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        waiting.append(start(evaluator, passed_on))
+    await asyncio.sleep(0)
+    provider.may_answer.set()
+    await called
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
 
-        assert [type(end) for end in ends] == ([NoneType] * 2 if copies else [RedeliveredError])
-        assert len(provider.commands) == 1 + copies
-
-    asyncio.run(scenario())
+    assert [type(end) for end in ends] == ([NoneType] * 2 if copies else [RedeliveredError])
+    assert len(provider.commands) == 1 + copies
 
 
-def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause of a minute is cut short; the item goes back without a verdict."""
     monkeypatch.setattr(failures, "BASE_S", 60.0)
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BROKEN)
-        evaluator = an_evaluator(store, provider)
-        task = asyncio.create_task(evaluator.evaluate(ITEM, None))
-        await provider.called.wait()
-        evaluator.stop()
-        async with asyncio.timeout(5):
-            with pytest.raises(ShuttingDownError):
-                await task
-        assert (len(provider.commands), store.recorded) == (1, [])
-
-    asyncio.run(scenario())
+    store, provider = Store(), Provider(BROKEN)
+    evaluator = an_evaluator(store, provider)
+    task = start(evaluator)
+    await provider.called.wait()
+    evaluator.stop()
+    async with asyncio.timeout(5):
+        with pytest.raises(ShuttingDownError):
+            await task
+    assert (len(provider.commands), store.recorded) == (1, [])
 
 
 def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,126 +405,103 @@ def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPat
     assert store.recorded == []
 
 
-def test_a_second_copy_of_a_message_costs_no_call() -> None:
+async def test_a_second_copy_of_a_message_costs_no_call() -> None:
     """Copies that come while the first is under way end with it; one verdict is recorded."""
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BLOCK)
-        provider.may_answer.clear()
-        evaluator = an_evaluator(store, provider)
-        copies = [asyncio.create_task(evaluator.evaluate(ITEM, None)) for _ in range(3)]
-        await provider.called.wait()
-        await asyncio.sleep(0)
-        assert evaluator.in_flight == {(ITEM.run_id, ITEM.model): 1}
-        assert not any(copy.done() for copy in copies)
-        provider.may_answer.set()
-        await asyncio.gather(*copies)
-        assert (len(provider.commands), len(store.recorded)) == (1, 1)
-        await evaluator.evaluate(ITEM, None)  # nothing of it is left
-        assert len(provider.commands) == 2
-
-    asyncio.run(scenario())
+    store, provider = Store(), Provider(BLOCK)
+    provider.may_answer.clear()
+    evaluator = an_evaluator(store, provider)
+    copies = [start(evaluator) for _ in range(3)]
+    await provider.called.wait()
+    await asyncio.sleep(0)
+    assert evaluator.in_flight == {(ITEM.run_id, ITEM.model): 1}
+    assert not any(copy.done() for copy in copies)
+    provider.may_answer.set()
+    await asyncio.gather(*copies)
+    assert (len(provider.commands), len(store.recorded)) == (1, 1)
+    await evaluator.evaluate(ITEM, None)  # nothing of it is left
+    assert len(provider.commands) == 2
 
 
-def test_epochs_of_a_sample_are_no_copies() -> None:
+async def test_epochs_of_a_sample_are_no_copies() -> None:
     """Each is called for itself, under way at once or one after the other."""
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BLOCK)
-        provider.may_answer.clear()
-        evaluator = an_evaluator(store, provider)
-        epochs = [replace(ITEM, epoch=epoch) for epoch in (1, 2, 3)]
-        called = [asyncio.create_task(evaluator.evaluate(each, None)) for each in epochs]
-        async with asyncio.timeout(5):
-            while provider.now < len(epochs):
-                await asyncio.sleep(0)
-        provider.may_answer.set()
-        await asyncio.gather(*called)
-        assert provider.epochs == [1, 2, 3]
-        assert [each.item for each in store.recorded] == epochs
-
-    asyncio.run(scenario())
+    store, provider = Store(), Provider(BLOCK)
+    provider.may_answer.clear()
+    evaluator = an_evaluator(store, provider)
+    epochs = [replace(ITEM, epoch=epoch) for epoch in (1, 2, 3)]
+    called = [start(evaluator, each) for each in epochs]
+    async with asyncio.timeout(5):
+        while provider.now < len(epochs):
+            await asyncio.sleep(0)
+    provider.may_answer.set()
+    await asyncio.gather(*called)
+    assert provider.epochs == [1, 2, 3]
+    assert [each.item for each in store.recorded] == epochs
 
 
-def test_a_second_copy_goes_back_with_the_first() -> None:
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BROKEN)
-        evaluator = an_evaluator(store, provider)
-        copies = [asyncio.create_task(evaluator.evaluate(ITEM, None)) for _ in range(2)]
-        await provider.called.wait()
-        evaluator.stop()
-        async with asyncio.timeout(5):
-            ends = await asyncio.gather(*copies, return_exceptions=True)
-        assert [type(end) for end in ends] == [ShuttingDownError] * 2
-        assert len(provider.commands) == 1
-
-    asyncio.run(scenario())
+async def test_a_second_copy_goes_back_with_the_first() -> None:
+    store, provider = Store(), Provider(BROKEN)
+    evaluator = an_evaluator(store, provider)
+    copies = [start(evaluator) for _ in range(2)]
+    await provider.called.wait()
+    evaluator.stop()
+    async with asyncio.timeout(5):
+        ends = await asyncio.gather(*copies, return_exceptions=True)
+    assert [type(end) for end in ends] == [ShuttingDownError] * 2
+    assert len(provider.commands) == 1
 
 
-def test_no_call_begins_while_answers_cannot_be_stored() -> None:
+async def test_no_call_begins_while_answers_cannot_be_stored() -> None:
     """Items looked up and items let through are held until the store works again."""
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BLOCK)
-        limiter = a_limiter(1)
-        evaluator = an_evaluator(store, provider, limiter)
-        provider.may_answer.clear()
-        tasks = [asyncio.create_task(evaluator.evaluate(item, None)) for item in items(3)]
-        await provider.called.wait()
-        store.health.fails("inserts")
-        assert not evaluator.takes_items
-        provider.may_answer.set()  # makes room for the next one at the limiter
-        await eventually(lambda: len(store.recorded) == 1)
-        late = asyncio.create_task(evaluator.evaluate(ITEM, None))
-        await asyncio.sleep(0.05)
-        assert (len(provider.commands), late.done()) == (1, False)
-        store.health.works("inserts")
-        await asyncio.gather(*tasks, late)
-        assert (len(provider.commands), len(store.recorded)) == (4, 4)
-
-    asyncio.run(scenario())
+    store, provider = Store(), Provider(BLOCK)
+    limiter = a_limiter(1)
+    evaluator = an_evaluator(store, provider, limiter)
+    provider.may_answer.clear()
+    tasks = [start(evaluator, item) for item in items(3)]
+    await provider.called.wait()
+    store.health.fails("inserts")
+    assert not evaluator.takes_items
+    provider.may_answer.set()  # makes room for the next one at the limiter
+    await eventually(lambda: len(store.recorded) == 1)
+    late = start(evaluator)
+    await asyncio.sleep(0.05)
+    assert (len(provider.commands), late.done()) == (1, False)
+    store.health.works("inserts")
+    await asyncio.gather(*tasks, late)
+    assert (len(provider.commands), len(store.recorded)) == (4, 4)
 
 
-def test_held_items_go_back_when_the_worker_stops() -> None:
+async def test_held_items_go_back_when_the_worker_stops() -> None:
     """Items held because of the database are not called and are given back at once."""
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BLOCK)
-        store.health.fails("inserts")
-        evaluator = an_evaluator(store, provider)
-        held = asyncio.create_task(evaluator.evaluate(ITEM, None))
-        await eventually(lambda: store.looked_up == 1)
-        evaluator.stop()
-        async with asyncio.timeout(5):
-            with pytest.raises(ShuttingDownError):
-                await held
-        assert provider.commands == []
-
-    asyncio.run(scenario())
+    store, provider = Store(), Provider(BLOCK)
+    store.health.fails("inserts")
+    evaluator = an_evaluator(store, provider)
+    held = start(evaluator)
+    await eventually(lambda: store.looked_up == 1)
+    evaluator.stop()
+    async with asyncio.timeout(5):
+        with pytest.raises(ShuttingDownError):
+            await held
+    assert provider.commands == []
 
 
 @pytest.mark.parametrize(("waited_s", "calls"), [(0.0, 1), (11.0, 0)])
-def test_an_item_that_waited_long_is_looked_up_again(waited_s: float, calls: int) -> None:
+async def test_an_item_that_waited_long_is_looked_up_again(waited_s: float, calls: int) -> None:
     """A verdict that another worker stored meanwhile costs no second call."""
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BLOCK)
-        limiter = a_limiter(1)
-        blocking = await limiter.acquire(ITEM.run_id, ExpectedUsage())
-        evaluator = an_evaluator(store, provider, limiter)
-        waiting = asyncio.create_task(evaluator.evaluate(ITEM, None))
-        await eventually(lambda: store.looked_up == 1)
-        store.found = LookUp(KEY, "rm -rf /", done=True)
-        with pytest.MonkeyPatch.context() as patch:
-            now = time.monotonic()
-            patch.setattr(time, "monotonic", lambda: now + waited_s)
-            limiter.release(blocking)
-            await waiting
-        assert (len(provider.commands), len(store.recorded)) == (calls, calls)
-        assert store.looked_up == 2 - calls
-        limiter.release(await asyncio.wait_for(limiter.acquire(ITEM.run_id, ExpectedUsage()), 5))
-
-    asyncio.run(scenario())
+    store, provider = Store(), Provider(BLOCK)
+    limiter = a_limiter(1)
+    blocking = await limiter.acquire(ITEM.run_id, ExpectedUsage())
+    evaluator = an_evaluator(store, provider, limiter)
+    waiting = start(evaluator)
+    await eventually(lambda: store.looked_up == 1)
+    store.found = LookUp(KEY, "rm -rf /", done=True)
+    with pytest.MonkeyPatch.context() as patch:
+        now = time.monotonic()
+        patch.setattr(time, "monotonic", lambda: now + waited_s)
+        limiter.release(blocking)
+        await waiting
+    assert (len(provider.commands), len(store.recorded)) == (calls, calls)
+    assert store.looked_up == 2 - calls
+    limiter.release(await asyncio.wait_for(limiter.acquire(ITEM.run_id, ExpectedUsage()), 5))
 
 
 def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
@@ -555,7 +510,7 @@ def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
     async def scenario() -> None:
         store, provider = Store(), Provider(BROKEN, BLOCK)
         evaluator = an_evaluator(store, provider)
-        task = asyncio.create_task(evaluator.evaluate(ITEM, None))
+        task = start(evaluator)
         await provider.called.wait()
         store.found = LookUp(KEY, "rm -rf /", done=True)
         await asyncio.sleep(20)
@@ -568,61 +523,51 @@ def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
         run_virtually(scenario())
 
 
-def test_no_call_begins_of_a_run_that_the_store_says_is_held() -> None:
+async def test_no_call_begins_of_a_run_that_the_store_says_is_held() -> None:
     """The item goes back, and the worker knows at once that it need not fetch others."""
-
-    async def scenario() -> None:
-        store, provider = Store(LookUp(KEY, "rm -rf /", done=False, held=True)), Provider(BLOCK)
-        evaluator = an_evaluator(store, provider)
-        with pytest.raises(RunHeldError):
-            await evaluator.evaluate(ITEM, None)
-        assert (provider.commands, store.recorded) == ([], [])
-        assert evaluator.held.keys == {ITEM.run_id}
-
-    asyncio.run(scenario())
+    store, provider = Store(LookUp(KEY, "rm -rf /", done=False, held=True)), Provider(BLOCK)
+    evaluator = an_evaluator(store, provider)
+    with pytest.raises(RunHeldError):
+        await evaluator.evaluate(ITEM, None)
+    assert (provider.commands, store.recorded) == ([], [])
+    assert evaluator.held.keys == {ITEM.run_id}
 
 
-def test_a_run_that_is_held_ends_waits_and_no_calls() -> None:
+@pytest.mark.virtual_time
+async def test_a_run_that_is_held_ends_waits_and_no_calls() -> None:
     """The call in flight becomes a verdict; what waits for a permit, or between attempts, goes back."""
+    store, provider = Store(), Provider(BLOCK)
+    provider.may_answer.clear()
+    evaluator = an_evaluator(store, provider, a_limiter(1))
+    calling, *waiting = (start(evaluator, i) for i in items(5))
+    await provider.called.wait()
+    await asyncio.sleep(1)
+    evaluator.held.set(frozenset({ITEM.run_id, "another"}))
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(end) for end in ends] == [RunHeldError] * 4
+    assert not calling.done()
+    provider.may_answer.set()
+    await calling
+    assert (len(provider.commands), len(store.recorded)) == (1, 1)
+    assert not evaluator.in_flight
 
-    async def scenario() -> None:
-        store, provider = Store(), Provider(BLOCK)
-        provider.may_answer.clear()
-        evaluator = an_evaluator(store, provider, a_limiter(1))
-        calling, *waiting = (asyncio.create_task(evaluator.evaluate(i, None)) for i in items(5))
-        await provider.called.wait()
-        await asyncio.sleep(1)
-        evaluator.held.set(frozenset({ITEM.run_id, "another"}))
-        ends = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(end) for end in ends] == [RunHeldError] * 4
-        assert not calling.done()
-        provider.may_answer.set()
-        await calling
-        assert (len(provider.commands), len(store.recorded)) == (1, 1)
-        assert not evaluator.in_flight
-
-        evaluator.held.set(frozenset())  # it goes on
-        await evaluator.evaluate(items(2)[1], None)
-        assert len(store.recorded) == 2
-
-    run_virtually(scenario())
+    evaluator.held.set(frozenset())  # it goes on
+    await evaluator.evaluate(items(2)[1], None)
+    assert len(store.recorded) == 2
 
 
-def test_a_run_that_is_held_ends_pauses_between_attempts() -> None:
+@pytest.mark.virtual_time
+async def test_a_run_that_is_held_ends_pauses_between_attempts() -> None:
     """No further attempt is made, however long the provider asked to wait."""
-
-    async def scenario() -> None:
-        store, provider = Store(), Provider(replace_wait(TOO_FAST, 60.0))
-        evaluator = an_evaluator(store, provider)
-        task = asyncio.create_task(evaluator.evaluate(ITEM, None))
-        await provider.called.wait()
-        await asyncio.sleep(5)
-        evaluator.held.add(ITEM.run_id)
-        with pytest.raises(RunHeldError):
-            await task
-        assert (len(provider.commands), store.recorded) == (1, [])
-
-    run_virtually(scenario())
+    store, provider = Store(), Provider(replace_wait(TOO_FAST, 60.0))
+    evaluator = an_evaluator(store, provider)
+    task = start(evaluator)
+    await provider.called.wait()
+    await asyncio.sleep(5)
+    evaluator.held.add(ITEM.run_id)
+    with pytest.raises(RunHeldError):
+        await task
+    assert (len(provider.commands), store.recorded) == (1, [])
 
 
 def replace_wait(error: ProviderError, seconds: float) -> ProviderError:
@@ -631,16 +576,13 @@ def replace_wait(error: ProviderError, seconds: float) -> ProviderError:
     )
 
 
-def test_a_worker_that_ends_while_a_run_is_held_ends_all_the_same() -> None:
+@pytest.mark.virtual_time
+async def test_a_worker_that_ends_while_a_run_is_held_ends_all_the_same() -> None:
     """A cancellation of the worker's own is not taken for the other one."""
-
-    async def scenario() -> None:
-        evaluator = an_evaluator(Store(), Provider(BLOCK), a_limiter(0))
-        task = asyncio.create_task(evaluator.evaluate(ITEM, None))
-        await asyncio.sleep(1)
-        evaluator.held.add(ITEM.run_id)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run_virtually(scenario())
+    evaluator = an_evaluator(Store(), Provider(BLOCK), a_limiter(0))
+    task = start(evaluator)
+    await asyncio.sleep(1)
+    evaluator.held.add(ITEM.run_id)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

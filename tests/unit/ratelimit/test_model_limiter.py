@@ -576,16 +576,13 @@ def test_closing_while_the_store_is_asked() -> None:
     play(fleet, test)
 
 
-def test_nobody_answers_at_the_end() -> None:
+@pytest.mark.virtual_time
+async def test_nobody_answers_at_the_end() -> None:
     """A worker that ends does not wait for ever to tell its last news."""
-
-    async def run() -> None:
-        fleet = FakeFleet(FREE)
-        limiter = fleet.limiter()
-        (permit,) = await entered(limiter)
-        fleet.silent = True
-        limiter.release(permit)
-        limiter.close()
-        await asyncio.wait_for(limiter.finish(), 20)
-
-    run_virtually(run())
+    fleet = FakeFleet(FREE)
+    limiter = fleet.limiter()
+    (permit,) = await entered(limiter)
+    fleet.silent = True
+    limiter.release(permit)
+    limiter.close()
+    await asyncio.wait_for(limiter.finish(), 20)

@@ -278,25 +278,21 @@ def test_facts_of_an_error_of_the_store() -> None:
     assert facts(error) == {"error": "DiskFull", "sqlstate": "53100"}
 
 
-def test_a_call_that_hangs_counts_as_a_failing_database(
+async def test_a_call_that_hangs_counts_as_a_failing_database(
     executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until it ends: no error has been seen, and yet nothing can be stored."""
     monkeypatch.setattr(writer, "STUCK_AFTER_S", 0.02)
     database, health = Database(), Health()
     database.may_go_on.clear()
-
-    async def scenario() -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            grouped: Grouped[int, int] = Grouped(database, executor, health)
-            hanging = asyncio.create_task(grouped(1))
-            while health.good:
-                await asyncio.sleep(0.005)
-            database.may_go_on.set()
-            assert await hanging == 10
-            assert health.good
-
-    asyncio.run(scenario())
+    async with asyncio.timeout(DEADLINE_S):
+        grouped: Grouped[int, int] = Grouped(database, executor, health)
+        hanging = asyncio.create_task(grouped(1))
+        while health.good:
+            await asyncio.sleep(0.005)
+        database.may_go_on.set()
+        assert await hanging == 10
+        assert health.good
 
 
 def test_what_is_left_at_the_end() -> None:
