@@ -259,7 +259,7 @@ class RunChanges:
             driver: Any = connection.connection.driver_connection
             if driver is not self._listening:
                 # A pooler in transaction mode hands the server's connection to others between two
-                # transactions: nobody would hear. Its connections do not have the server's PID.
+                # transactions, so this one would hear nothing. The PIDs of the two differ then.
                 pid = connection.scalar(text("SELECT pg_backend_pid()"))
                 self.announced = pid == driver.info.backend_pid
                 if self.announced:

@@ -20,7 +20,7 @@ from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_record import FIELDS, RecordField
 from aegish_dist.db.counting import PerModel
 from aegish_dist.db.statements import fragment, statement
-from aegish_dist.db.verdict_reader import NO_CHANGES, Judgement, prepare, sample_ranges
+from aegish_dist.db.verdict_reader import NO_CHANGES, SqlScoring, prepare, sample_ranges
 
 PART_ROWS = 10_000
 
@@ -51,14 +51,14 @@ class Judgements:
     rules: Mapping[str, ScoringRule] = field(default_factory=dict)
     """By name of the column, a plain one."""
     changes: Mapping[str, Any] = field(default_factory=lambda: NO_CHANGES)
-    """Of an overlay; see `Judgement`."""
+    """Of an overlay; see `SqlScoring`."""
 
     @property
     def values(self) -> dict[str, object]:
-        """What the columns of `sql` bind."""
+        """The values that the columns of `sql` bind."""
         values: dict[str, object] = {name: list(changed) for name, changed in self.changes.items()}
         for number, rule in enumerate(self.rules.values()):
-            marks = Judgement(rule).marks.items()
+            marks = SqlScoring(rule).marks.items()
             values |= {f"{target}_marks_{number}": each for target, each in marks}
         return values
 

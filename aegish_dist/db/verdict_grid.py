@@ -29,8 +29,8 @@ from aegish_dist.db.verdict_reader import (
     ATTEMPTS,
     CODES,
     CORRECT,
-    Judgement,
     SampleRange,
+    SqlScoring,
     prepare,
     sample_ranges,
 )
@@ -47,7 +47,7 @@ def read_grid(
     session: Session,
     run: Run,
     models: Sequence[str],
-    judged: Judgement,
+    judged: SqlScoring,
     *,
     commands: int,
     texts: bool,
@@ -97,7 +97,7 @@ class _GridReader:
     """Reads the verdicts of a run that count as columns, a range of samples at a time."""
 
     def __init__(
-        self, session: Session, run: Run, models: Sequence[str], judged: Judgement, *, texts: bool
+        self, session: Session, run: Run, models: Sequence[str], judged: SqlScoring, *, texts: bool
     ) -> None:
         of_run = PerModel.of(session, run)
         self._session, self._texts = session, texts

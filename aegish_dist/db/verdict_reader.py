@@ -78,8 +78,8 @@ _LABELS = statement("label_samples")
 ATTEMPTS = statement("read_attempts")
 
 
-class Judgement(NamedTuple):
-    """What judges verdicts in SQL."""
+class SqlScoring(NamedTuple):
+    """A rule set and an overlay, as SQL applies them to verdicts."""
 
     rule: ScoringRule
     changes: Mapping[str, Sequence[object]] = NO_CHANGES
@@ -161,10 +161,10 @@ def categories_of(session: Session, run_id: str) -> list[str]:
 def read_verdicts(
     session: Session,
     run: Run,
-    judged: Judgement,
+    judged: SqlScoring,
     chosen: VerdictFilter,
     *,
-    before: Judgement | None = None,
+    before: SqlScoring | None = None,
     limit: int | None,
     counted: int,
 ) -> Iterator[ListedPart]:
@@ -239,7 +239,7 @@ def find_samples(
 
 
 def read_about(
-    session: Session, run: Run, judged: Judgement, found: FoundSample, models: Sequence[str]
+    session: Session, run: Run, judged: SqlScoring, found: FoundSample, models: Sequence[str]
 ) -> list[JudgedVerdict]:
     """Return the whole records about a sample, all generations, by model, epoch and generation.
 
@@ -287,11 +287,11 @@ class _Reader:
         self,
         session: Session,
         run: Run,
-        judged: Judgement,
+        judged: SqlScoring,
         chosen: VerdictFilter,
         *,
         columns: tuple[str, ...],
-        before: Judgement | None = None,
+        before: SqlScoring | None = None,
         superseded: bool = False,
     ) -> None:
         models = PerModel.of(session, run)
@@ -410,7 +410,7 @@ class _Reader:
         )
 
 
-def _values_before(before: Judgement | None) -> dict[str, object]:
+def _values_before(before: SqlScoring | None) -> dict[str, object]:
     """Return what `mark_before` binds: nulls where no other judgement is asked for."""
     names = {
         "before_keys": "changed_keys",

@@ -1,1 +1,1 @@
-"""What other tools read and write: verdicts, logs of Inspect AI, Every Eval Ever, Croissant."""
+"""Files of other tools, read and written: verdicts, Inspect AI, Every Eval Ever, Croissant."""

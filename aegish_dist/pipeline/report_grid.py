@@ -12,7 +12,7 @@ from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.verdict_grid import TEXT_CHARS, read_grid
-from aegish_dist.db.verdict_reader import Judgement
+from aegish_dist.db.verdict_reader import SqlScoring
 from aegish_dist.pipeline.aggregate import ONE_VIEW
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.data import ReportData
@@ -52,7 +52,7 @@ def report_grid(engine: Engine, data: ReportData) -> Grid:
         if not is_unchanged(session, run, data.snapshot.identities):
             notes.append("Below stand the verdicts that count now, which are not known to be those "
                          "of the snapshot: the numbers above may differ.")  # fmt: skip
-        judged = Judgement(opinion.rule, overlay_of(session, run, opinion).values)
+        judged = SqlScoring(opinion.rule, overlay_of(session, run, opinion).values)
         read = read_grid(
             session, run, models, judged, commands=shape.commands_per_blob, texts=texts
         )

@@ -17,7 +17,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import load_snapshot
 from aegish_dist.db.verdict_reader import (
     FoundSample,
-    Judgement,
+    SqlScoring,
     categories_of,
     find_samples,
     read_about,
@@ -73,8 +73,8 @@ def list_verdicts(
         )
 
 
-def _judgement(session: Session, run: Run, opinion: Opinion) -> Judgement:
-    return Judgement(opinion.rule, overlay_of(session, run, opinion).values)
+def _judgement(session: Session, run: Run, opinion: Opinion) -> SqlScoring:
+    return SqlScoring(opinion.rule, overlay_of(session, run, opinion).values)
 
 
 def opinions_of_snapshots(engine: Engine, a: int, b: int) -> tuple[str, Opinion, Opinion]:
@@ -168,7 +168,7 @@ def show_sample(
             require_name(run, "model", model, [spec.id for spec in run.models])
         found = _find(session, run, name, dataset)
         overlay = overlay_of(session, run, opinion)
-        judged = Judgement(opinion.rule, overlay.values)
+        judged = SqlScoring(opinion.rule, overlay.values)
         verdicts = read_about(session, run, judged, found, models)
     change = next((each.change for each in overlay.samples if each.key == found.key), None)
     sample = found.sample

@@ -1,4 +1,4 @@
-"""What people read: from data to sections, and from these to tables, Markdown, LaTeX and the page.
+"""Documents that people read: from data to sections, from these to tables, Markdown, LaTeX, a page.
 
 `documents` and `reference_json` are for programs and carry the unrounded numbers.
 """

@@ -1,4 +1,4 @@
-"""What a report is of: its head, all that its numbers depend on, and commands that repeat it."""
+"""The subject of a report: its head, what its numbers depend on, and commands that repeat it."""
 
 import shlex
 from collections.abc import Iterator, Sequence

@@ -174,7 +174,7 @@ CHANGES = (
 
 
 def test_changes_of_runs_are_announced(engine: Engine, postgres_url: str) -> None:
-    """Each ends the wait; whoever loses the connection is told that it may have missed some."""
+    """Each ends the wait; a lost connection raises, and the next wait returns at once."""
     with closing(RunChanges(postgres_url)) as changes:
         assert changes.wait(0)  # connected only now
         for statement in CHANGES:
@@ -197,7 +197,7 @@ def test_changes_of_runs_are_announced(engine: Engine, postgres_url: str) -> Non
 
 
 def test_behind_a_pooler_nothing_is_announced(pooled_url: str) -> None:
-    """A server's connection that others share would tell them, so nobody is waited for."""
+    """Others would hear on the server's connection that they share, so no wait begins."""
     with closing(RunChanges(pooled_url)) as changes:
         assert not changes.wait(30)
         assert not changes.wait(30)

@@ -24,7 +24,7 @@ RUN = "0abcdefgh"
 
 @pytest.fixture
 def told(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleQueue[Any]]:
-    """What a worker follows that looks by itself once an hour: wanted and held queues."""
+    """Wanted and held queues of a worker that looks by itself once an hour."""
     monkeypatch.setattr(run_watch, "SLOW_LOOK_S", 3600.0)
     # Whatever keys this machine has.
     monkeypatch.setattr(run_watch.RunWatch, "_servable", lambda _, queues, __: frozenset(queues))

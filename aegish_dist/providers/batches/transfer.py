@@ -239,7 +239,7 @@ def moment(value: object) -> datetime | None:
 
 
 class VendorBatches(ABC):
-    """What the batches of one model have alike at all vendors: requests, lists, results."""
+    """Batches of one model, as far as all vendors agree: requests, lists, results."""
 
     envelope: ClassVar[Envelope]
 

@@ -59,7 +59,7 @@ _WIDTH, _HEIGHT, _TALL = 640.0, 400.0, 560.0
 _MANY = 14
 """Points from which on a plot is tall."""
 _LINES_PX = 130.0
-"""What the legend of lines takes beside that of providers."""
+"""Width of the legend of lines, beside that of providers."""
 _LOG_SPAN = 12.0
 """From this ratio of the greatest to the least value on, an axis that may be logarithmic is."""
 

@@ -1,4 +1,4 @@
-"""What all plots share: their look, widths of text, and the way from a plot to a specification.
+"""Shared by all plots: their look, widths of text, and the way from a plot to a specification.
 
 Vega-Lite makes scales, axes, ticks, legends and facets. Foreign text stands in values of data,
 titles and domains alone, never in the name of a field or in an expression.
