@@ -65,19 +65,14 @@ def has_open_batches(session: Session, run_model_id: int) -> bool:
     return session.scalar(batch.limit(1)) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class FailedBatches:
-    """The newest batches of a model of a run that failed as a whole."""
+def failed_in_a_row(session: Session, run_model_id: int) -> tuple[int, float]:
+    """Return how many of the newest batches of a model of a run failed as a whole.
 
-    failed: int
-    ended_s: float
-    """Seconds since the last of them ended; 0 when there is none."""
-
-
-def failed_in_a_row(session: Session, run_model_id: int) -> FailedBatches:
-    """Return how many of the newest batches of a model of a run failed as a whole."""
+    Returns:
+        Beside it the seconds since the last of them ended; 0 when there is none.
+    """
     row = session.execute(_FAILED, {"model": run_model_id}).one()
-    return FailedBatches(row.failed, float(row.ended_s or 0))
+    return row.failed, float(row.ended_s or 0)
 
 
 def batchable_items(
@@ -338,12 +333,8 @@ def renew_lease(session: Session, batch_id: int, worker: str, lease_s: float) ->
     return bool(session.connection().execute(_RENEW, values).rowcount)
 
 
-def write(session: Session, batch: TakenBatch, worker: str, **values: object) -> None:
-    """Write columns of a batch that a worker has and keeps."""
-    _write(session, batch, worker, values)
-
-
-def _write(session: Session, batch: TakenBatch, worker: str, values: Mapping[str, object]) -> None:
+def write(session: Session, batch: TakenBatch, worker: str, /, **values: object) -> None:
+    """Write columns of a batch that a worker has."""
     changed = session.connection().execute(
         update(BatchRow)
         .where(BatchRow.id == batch.id, BatchRow.worker == worker, BatchRow.state != "ended")
@@ -362,7 +353,7 @@ def give_back(
         due_in_s: Seconds until it is due; 0: now.
     """
     due_at = func.now() + func.make_interval(0, 0, 0, 0, 0, 0, due_in_s)
-    _write(session, batch, worker, {"worker": None, "due_at": due_at, **values})
+    write(session, batch, worker, **{"worker": None, "due_at": due_at, **values})
 
 
 def problem_text(problem: str | None) -> str | None:

@@ -23,7 +23,7 @@ from aegish_dist.core.run import Held, Run
 from aegish_dist.core.status import RunStatus
 from aegish_dist.core.text import counted
 from aegish_dist.core.verdict import Outcome
-from aegish_dist.db.batches import hurry
+from aegish_dist.db.batches import batches_at_providers, hurry
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import Retry, open_models, save_retry
 from aegish_dist.db.runs import (
@@ -36,7 +36,6 @@ from aegish_dist.db.runs import (
 )
 from aegish_dist.db.workers import ALIVE_S
 from aegish_dist.errors import ConfigError, QueueError, StoreError
-from aegish_dist.pipeline.batches.settle_here import at_providers, end_batches_here
 from aegish_dist.pipeline.plan import with_higher_caps
 from aegish_dist.pipeline.runs import load_submitted_run, require_not_held
 from aegish_dist.pipeline.status import has_batches_to_do, run_status
@@ -44,6 +43,8 @@ from aegish_dist.pipeline.submit import enqueue_missing, finish, probe_parked, r
 from aegish_dist.pipeline.workspace import SILENT, Observer
 
 if TYPE_CHECKING:
+    from celery import Celery
+
     from aegish_dist.pipeline.workspace import Workspace
 
 
@@ -51,6 +52,9 @@ POLL_S = 0.1
 """Seconds between two looks at what workers hold."""
 NOTE_AFTER_S = 3.0
 """Seconds after which a wait is worth a note."""
+BATCHES_END_WITHIN_S = 30.0
+"""Seconds to wait for providers; some take minutes to end a batch that was cancelled."""
+BATCHES_POLL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +317,7 @@ def settle_batches(workspace: Workspace, run: Run, reason: Held, observer: Obser
     cancels = reason is Held.CANCELLED
     number = at_providers(engine, run.run_id)
     if number and embedded and cancels:
-        number = end_batches_here(engine, workspace.app, run)
+        number = _end_batches_here(engine, workspace.app, run)
     if not number:
         return
     what = f"{counted(number, 'batch', 'es')} at the provider"
@@ -324,6 +328,29 @@ def settle_batches(workspace: Workspace, run: Run, reason: Held, observer: Obser
         observer.note(f"{what} did not end in time: {again} once more stores the answers")
     else:
         observer.note(f"workers cancel {what}, and store the answers, which are paid for")
+
+
+def at_providers(engine: Engine, run_id: str) -> int:
+    """Return how many batches of a run are at providers."""
+    with transaction(engine) as session:
+        return batches_at_providers(session, run_id)
+
+
+def _end_batches_here(engine: Engine, app: Celery, run: Run) -> int:
+    """Have a worker inside this process cancel the batches of a run, and store their answers.
+
+    Returns:
+        How many have not ended yet.
+    """
+    from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
+
+    deadline = time.monotonic() + BATCHES_END_WITHIN_S
+    with EmbeddedWorker(app, queue_names(run)) as worker:
+        while (number := at_providers(engine, run.run_id)) and time.monotonic() < deadline:
+            if not worker.alive:
+                break
+            time.sleep(BATCHES_POLL_S)
+    return number
 
 
 def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:

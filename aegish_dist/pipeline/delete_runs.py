@@ -25,8 +25,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import hold, load_run
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.errors import ConfigError, StoreError
-from aegish_dist.pipeline.batches.settle_here import at_providers
-from aegish_dist.pipeline.control import await_calls, drop_messages
+from aegish_dist.pipeline.control import at_providers, await_calls, drop_messages
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import SILENT, Observer
 

@@ -28,7 +28,6 @@ from aegish_dist.simulator.batch_service import (
     life_cycle,
     number_in,
     read_body,
-    refusal,
     timestamp,
 )
 from aegish_dist.simulator.config import Endpoint
@@ -39,6 +38,7 @@ from aegish_dist.simulator.dialect import (
     ErrorAnswer,
     ErrorForm,
     as_limit,
+    refusal,
     stop_word,
     text_of,
 )
@@ -85,19 +85,19 @@ def route(path: str) -> str | None:
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     for field in ("model", "max_tokens", "messages"):
         if not body.get(field):
-            return ErrorAnswer(ErrorClass.BAD_REQUEST, f"{field}: Field required", field)
+            return refusal(f"{field}: Field required", field)
     if not isinstance(body["model"], str) or not isinstance(body["messages"], list):
-        return ErrorAnswer(ErrorClass.BAD_REQUEST, "model, messages: Input should be valid")
+        return refusal("model, messages: Input should be valid")
     if body.get("stream"):
-        return ErrorAnswer(ErrorClass.BAD_REQUEST, "stream: Streaming is not supported")
+        return refusal("stream: Streaming is not supported")
     if (limit := as_limit(body["max_tokens"])) is None:
-        return ErrorAnswer(ErrorClass.BAD_REQUEST, "max_tokens: Input should be a valid integer")
+        return refusal("max_tokens: Input should be a valid integer")
     system = body.get("system", "")
     user, prompt_chars = "", len(text_of(system) or "")
     for place, message in enumerate(body["messages"]):
         text = text_of(message.get("content")) if isinstance(message, dict) else None
         if text is None:
-            return ErrorAnswer(ErrorClass.BAD_REQUEST, f"messages.{place}.content: Field required")
+            return refusal(f"messages.{place}.content: Field required")
         prompt_chars += len(text)
         if message.get("role") == "user":
             user = text

@@ -183,6 +183,7 @@ _WITHHELD = {
 _ERRORS = {
     RequestFault.REFUSED: ErrorClass.BAD_REQUEST,
     RequestFault.SERVER_ERROR: ErrorClass.SERVER,
+    RequestFault.MISSING: ErrorClass.SERVER,
 }
 
 
@@ -217,25 +218,18 @@ class BatchAnswers:
             moment = draw(self._seed, "batch", request.name).latency
             return BatchAnswer(request.name, "", moment, chat)
         command = command_in(chat.user)
-        times = str(self._count(chat, command))
-        draws = draw(self._seed, "batch", chat.model, command, times)
+        times = self._asked[chat.model, command]
+        self._asked[chat.model, command] += 1
+        draws = draw(self._seed, "batch", chat.model, command, str(times))
         fault = pick(self._faults, draws.luck)
         outcome = self._outcome(chat, command, fault, wire)
         return BatchAnswer(request.name, chat.model, draws.latency, outcome, fault, draws.form)
-
-    def _count(self, chat: ChatRequest, command: str) -> int:
-        """Return how often batches asked this before, and count it."""
-        asked = (chat.model, command)
-        self._asked[asked] += 1
-        return self._asked[asked] - 1
 
     def _outcome(
         self, chat: ChatRequest, command: str, fault: RequestFault | None, wire: WireFormat
     ) -> Completion | ErrorAnswer:
         if fault in _ERRORS:
             return _error(_ERRORS[fault], chat.model, wire)
-        if fault is RequestFault.MISSING:
-            return _error(ErrorClass.SERVER, chat.model, wire)
         withheld = None if fault is None else _WITHHELD.get(fault)
         outcome = self._model(chat.model).answer(chat, command, withheld).outcome
         return _error(ErrorClass.SERVER, chat.model, wire) if outcome is None else outcome
@@ -267,15 +261,11 @@ def result_lines(
         if fault is RequestFault.DUPLICATE:
             second.append(ResultLine(answer.name, outcome))
         if fault is RequestFault.FOREIGN:
-            second.append(ResultLine(_foreign(answer), outcome))
+            # A name that the batch does not have: of another token, or of another request.
+            token = "1" if answer.name[:1] == "0" else "0"
+            name = token + answer.name[1:] if answer.chance < 0.5 else f"{answer.name}9"
+            second.append(ResultLine(name, outcome))
     return lines + second
-
-
-def _foreign(answer: BatchAnswer) -> str:
-    """Return a name that the batch does not have: of another token, or of another request."""
-    if answer.chance < 0.5:
-        return ("1" if answer.name[:1] == "0" else "0") + answer.name[1:]
-    return f"{answer.name}9"
 
 
 T = TypeVar("T", SimulatedBatch, StoredFile)

@@ -244,10 +244,6 @@ def _about(
     return handle
 
 
-def refusal(words: str, param: str | None = None) -> ErrorAnswer:
-    return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
-
-
 async def read_body(stream: StreamReader, limit: int) -> bytes | None:
     """Return the whole of a body, or None when it has more bytes than the limit."""
     content = bytearray()

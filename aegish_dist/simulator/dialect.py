@@ -46,6 +46,10 @@ class ErrorAnswer:
     """Seconds that the client is asked to wait; None to ask nothing."""
 
 
+def refusal(words: str, param: str | None = None) -> ErrorAnswer:
+    return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
+
+
 @dataclass(frozen=True, slots=True)
 class Allowance:
     """State of a rate limit, as headers state it."""

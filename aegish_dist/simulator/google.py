@@ -32,7 +32,6 @@ from aegish_dist.simulator.batch_service import (
     life_cycle,
     number_in,
     read_body,
-    refusal,
     timestamp,
 )
 from aegish_dist.simulator.config import Endpoint
@@ -43,6 +42,7 @@ from aegish_dist.simulator.dialect import (
     ErrorAnswer,
     ErrorForm,
     as_limit,
+    refusal,
     stop_word,
     text_of,
 )
@@ -103,13 +103,12 @@ def route(path: str) -> str | None:
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     if model.endswith(_STREAM_VERB):
         words = "streamGenerateContent is not supported"
-        return ErrorAnswer(ErrorClass.BAD_REQUEST, words)
+        return refusal(words)
     if not model:
-        return ErrorAnswer(ErrorClass.BAD_REQUEST, "GenerateContentRequest.model: is required")
+        return refusal("GenerateContentRequest.model: is required")
     contents = body.get("contents")
     if not isinstance(contents, list) or not contents:
-        return ErrorAnswer(
-            ErrorClass.BAD_REQUEST,
+        return refusal(
             "* GenerateContentRequest.contents: contents is not specified",
         )
     system = body.get("systemInstruction", body.get("system_instruction"))
@@ -119,7 +118,7 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
         text = _parts_text(content)
         if text is None:
             field = f"GenerateContentRequest.contents[{place}].parts"
-            return ErrorAnswer(ErrorClass.BAD_REQUEST, f"* {field}: must not be empty")
+            return refusal(f"* {field}: must not be empty")
         prompt_chars += len(text)
         if content.get("role", "user") == "user":
             user = text

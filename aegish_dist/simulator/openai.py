@@ -32,7 +32,6 @@ from aegish_dist.simulator.batch_service import (
     life_cycle,
     number_in,
     read_body,
-    refusal,
 )
 from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import (
@@ -42,6 +41,7 @@ from aegish_dist.simulator.dialect import (
     ErrorAnswer,
     ErrorForm,
     as_limit,
+    refusal,
     stop_word,
     text_of,
 )
@@ -92,21 +92,19 @@ def route(path: str) -> str | None:
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     model = body.get("model") or model
     if not isinstance(model, str) or not model:
-        return ErrorAnswer(ErrorClass.BAD_REQUEST, "you must provide a model parameter", "model")
+        return refusal("you must provide a model parameter", "model")
     words = "Unsupported value: 'stream' does not support true with this model."
     if body.get("stream"):
-        return ErrorAnswer(ErrorClass.BAD_REQUEST, words, "stream")
+        return refusal(words, "stream")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
-        return ErrorAnswer(
-            ErrorClass.BAD_REQUEST, "Missing required parameter: 'messages'.", "messages"
-        )
+        return refusal("Missing required parameter: 'messages'.", "messages")
     user, prompt_chars = "", 0
     for place, message in enumerate(messages):
         text = text_of(message.get("content")) if isinstance(message, dict) else None
         if text is None:
             field = f"messages[{place}].content"
-            return ErrorAnswer(ErrorClass.BAD_REQUEST, f"Invalid type for '{field}'.", field)
+            return refusal(f"Invalid type for '{field}'.", field)
         prompt_chars += len(text)
         if message.get("role") == "user":
             user = text

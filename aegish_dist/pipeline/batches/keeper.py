@@ -14,7 +14,6 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.batches import (
     BatchPace,
     BatchRequest,
-    BatchSelection,
     SizedItem,
     new_token,
     next_batch,
@@ -69,7 +68,10 @@ def plan_batch(session: Session, of: Planning) -> bool:
     with closing(batchable_items(session, run.run_id, of.model.run_model_id)) as missing:
         sized = _sized(missing, of.client, budget, token)
         found = next_batch(sized, of.client.limits, budget.room_usd)
-    if not found.items or _waits_for_money(session, of, found):
+    if not found.items:
+        return False
+    # What open batches cost less than expected is left once they end.
+    if found.short_of_money and has_open_batches(session, of.model.run_model_id):
         return False
     save_batch(session, of.model.run_model_id, token, found.items, found.expected_usd)
     log.info("batch_planned", run=of.model.run_id, model=of.model.model, requests=len(found.items))
@@ -84,8 +86,8 @@ def _may_plan(session: Session, of: Planning) -> bool:
         since = of.model.batch_from
         run_id, model = of.model.run_id, of.model.model
         return since is not None and items_under_way(session, run_id, since, model) == 0
-    before = failed_in_a_row(session, run_model_id)
-    return not before.failed or before.ended_s >= of.pace.after_failures_s(before.failed)
+    failed, ended_s = failed_in_a_row(session, run_model_id)
+    return not failed or ended_s >= of.pace.after_failures_s(failed)
 
 
 def _sized(
@@ -94,11 +96,6 @@ def _sized(
     for request in requests:
         usd = budget.request_usd(request.command)
         yield SizedItem(request.item, client.size(request, token), usd)
-
-
-def _waits_for_money(session: Session, of: Planning, found: BatchSelection) -> bool:
-    """Return whether open batches have to end first: what they cost less than expected is left."""
-    return found.short_of_money and has_open_batches(session, of.model.run_model_id)
 
 
 OpenClient = Callable[[ModelSpec, Prompt, CallParameters, SecretStr | None], BatchClient]
@@ -160,17 +157,13 @@ class BatchKeeper:
             await asyncio.wait(waits, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
             for each in waits:
                 each.cancel()
-        await self._finish()
+        if under_way := self._under_way():
+            await asyncio.wait(under_way)
 
     def runs_changed(self, announced: bool) -> None:
         """Look now; and seldom, while there is nothing to do and changes are announced."""
         self._announced = announced
         self._changed.set()
-
-    async def _finish(self) -> None:
-        under_way = self._under_way()
-        if under_way:
-            await asyncio.wait(under_way)
 
     def _under_way(self) -> list[asyncio.Task[None]]:
         planning = [] if self._planning is None else [self._planning]
