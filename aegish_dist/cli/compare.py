@@ -30,7 +30,7 @@ from aegish_dist.report.comparison import (
     worst,
 )
 from aegish_dist.report.data import ComparisonData
-from aegish_dist.report.quality import HEADLINES
+from aegish_dist.report.layout import HEADLINES
 from aegish_dist.statistics.gate import GateVerdict
 
 _EXIT_CODES = {

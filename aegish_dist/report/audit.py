@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from aegish_dist.core.opinion import Opinion
@@ -78,42 +79,22 @@ def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any
         "scoring": opinion.rule.name,
         "opinion": opinion.provenance,
         "samples": audit.samples,
-        "models": [_reliability_json(each) for each in audit.reliabilities],
+        "models": [
+            asdict(each) | {"informative": each.informative} for each in audit.reliabilities
+        ],
         "totals": {kind.value: total for kind, total in audit.totals.items()},
         **lists,
     }
 
 
-def _reliability_json(reliability: ModelReliability) -> dict[str, Any]:
-    return {
-        "model": reliability.model,
-        "sensitivity": reliability.sensitivity,
-        "specificity": reliability.specificity,
-        "weight": reliability.weight,
-        "informative": reliability.informative,
-    }
-
-
 def _numbers(command: AuditedCommand) -> dict[str, Any]:
-    return {
-        "score": command.score,
-        "p_wrong": command.p_wrong,
-        "contradicting": command.contradicting,
-        "agreeing": command.agreeing,
-        "reason": command.reason,
-    }
+    names = ("score", "p_wrong", "contradicting", "agreeing", "reason")
+    return {name: getattr(command, name) for name in names}
 
 
 def _sample(command: AuditedCommand) -> dict[str, Any]:
-    sample = command.sample
-    return {
-        "dataset": sample.dataset,
-        "sample_id": sample.sample_id,
-        "command": sample.command,
-        "target": sample.target.value,
-        "category": sample.category,
-        "cluster": sample.cluster,
-    }
+    names = ("dataset", "sample_id", "command", "target", "category", "cluster")
+    return {name: getattr(command.sample, name) for name in names}
 
 
 def _answers(command: AuditedCommand, opinion: Opinion) -> dict[str, Any]:

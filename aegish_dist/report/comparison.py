@@ -12,7 +12,15 @@ from aegish_dist.core.text import counted, printable, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
-from aegish_dist.report.layout import SIMULATED, Fact, Report, Section, TableCell, stackable
+from aegish_dist.report.layout import (
+    HEADLINES,
+    SIMULATED,
+    Fact,
+    Report,
+    Section,
+    TableCell,
+    stackable,
+)
 from aegish_dist.report.markdown import draw_markdown
 from aegish_dist.report.numbers import (
     UNDEFINED,
@@ -24,7 +32,6 @@ from aegish_dist.report.numbers import (
     format_rate,
     format_time,
 )
-from aegish_dist.report.quality import HEADLINES
 from aegish_dist.statistics.gate import GateVerdict, commands_needed
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.paired_test import LEVEL
@@ -286,11 +293,10 @@ def _sides(pair: ComparedPair) -> JsonObject:
 
 
 def _numbers(data: ComparisonData, found: Difference) -> JsonObject:
-    return {
-        **{name: getattr(found, name) for name in NUMBERS},
-        "discordant": {"a_only": found.a_only, "b_only": found.b_only},
-        "commands_needed": commands_needed(found, data.margin),
-    }
+    known = asdict(found)
+    discordant = {name: known.pop(name) for name in ("a_only", "b_only")}
+    needed = commands_needed(found, data.margin)
+    return {**known, "discordant": discordant, "commands_needed": needed}
 
 
 def _gate(gate: PairGate) -> JsonObject:
@@ -341,9 +347,7 @@ def _rows(data: ComparisonData, pair: ComparedPair) -> Iterator[dict[str, Any]]:
         yield {
             "metric": metric,
             "category": category,
-            **{name: getattr(each, name) for name in NUMBERS},
-            "a_only": each.a_only,
-            "b_only": each.b_only,
+            **asdict(each),
             "commands_needed": commands_needed(each, data.margin),
         }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.opinion import Opinion, record_of
-from aegish_dist.core.run import Prompt, Run
+from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.core.text import printable_json
 from aegish_dist.report.comparison import comparison_document
@@ -25,16 +25,13 @@ def render_json(data: ReportData) -> str:
     Texts are exact. Whatever a terminal might obey is escaped, so the document is safe to look at.
     """
     opinion = data.snapshot.opinion
+    plain = ("scoring", "scoring_version", "metrics_version", "parser_versions", "code_version")
     document = {
         "run": _run(data.run),
         "snapshot": {
+            **{name: getattr(data.snapshot, name) for name in plain},
             "id": data.snapshot.snapshot_id,
-            "scoring": data.snapshot.scoring,
-            "scoring_version": data.snapshot.scoring_version,
             "opinion": None if opinion is None else record_of(opinion),
-            "metrics_version": data.snapshot.metrics_version,
-            "parser_versions": data.snapshot.parser_versions,
-            "code_version": data.snapshot.code_version,
             "verdicts": data.snapshot.verdicts,
             "verdicts_hash": data.snapshot.verdicts_hash,
             "created_at": data.snapshot.created_at.isoformat(),
@@ -57,42 +54,22 @@ def render_json(data: ReportData) -> str:
 
 
 def _run(run: Run) -> dict[str, Any]:
+    plain = ("name", "origin", "package_version", "epochs")
     return {
+        **{name: getattr(run, name) for name in plain},
         "id": run.run_id,
-        "name": run.name,
         "created_at": run.created_at.isoformat(),
-        "origin": run.origin,
-        "package_version": run.package_version,
-        "epochs": run.epochs,
         "pruned_completions": 0 if run.pruned is None else run.pruned.completions,
-        "prompt": _prompt(run.prompt),
-        "parameters": _parameters(run.parameters),
+        "prompt": run.prompt and asdict(run.prompt) | {"fingerprint": run.prompt.fingerprint},
+        "parameters": run.parameters and _without_caps(run.parameters),
         "datasets": [asdict(dataset) for dataset in run.datasets],
         "models": [_model(spec) for spec in run.models],
         "batched": sorted(run.batched),
     }
 
 
-def _prompt(prompt: Prompt | None) -> dict[str, str] | None:
-    if prompt is None:
-        return None
-    return {
-        "name": prompt.name,
-        "fingerprint": prompt.fingerprint,
-        "system": prompt.system,
-        "template": prompt.template,
-    }
-
-
-def _parameters(parameters: CallParameters | None) -> dict[str, float | None] | None:
-    if parameters is None:
-        return None
-    return {
-        "seed": parameters.seed,
-        "temperature": parameters.temperature,
-        "max_output_tokens": parameters.max_output_tokens,
-        "time_limit_s": parameters.time_limit_s,
-    }
+def _without_caps(parameters: CallParameters) -> dict[str, Any]:
+    return {name: v for name, v in asdict(parameters).items() if not name.startswith("max_cost")}
 
 
 def _model(spec: ModelSpec) -> dict[str, Any]:
@@ -103,29 +80,20 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
         "wire": spec.wire.value,
         "simulated": spec.simulated,
         "parameters": dict(spec.parameters),
-        "price": _price(spec.price),
+        "price": spec.price and _price(spec.price),
         "batch_share": None if spec.batch_share is None else float(spec.batch_share),
     }
 
 
-def _price(price: Price | None) -> dict[str, Any] | None:
+def _price(price: Price) -> dict[str, Any]:
     """Return prices in USD as of submit, tokens per million."""
-    if price is None:
-        return None
-    return {
-        "per_call_usd": None if price.per_call is None else float(price.per_call),
-        "input": _rate(price.input),
-        "output": _rate(price.output),
-        "cache_read": _rate(price.cache_read),
-        "cache_write": _rate(price.cache_write),
-        "cache_write_1h": _rate(price.cache_write_1h),
-    }
+    rates = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
+    per_call = None if price.per_call is None else float(price.per_call)
+    return {"per_call_usd": per_call, **{name: _rate(getattr(price, name)) for name in rates}}
 
 
 def _rate(rate: Rate | None) -> dict[str, Any] | None:
-    if rate is None:
-        return None
-    return {
+    return rate and {
         "usd_per_million": float(rate.base),
         "above_input_tokens": {str(tokens): float(usd) for tokens, usd in rate.tiers},
     }
@@ -133,7 +101,7 @@ def _rate(rate: Rate | None) -> dict[str, Any] | None:
 
 def _failure(failure: FailureCount) -> dict[str, Any]:
     last_at = failure.last_at
-    return {**asdict(failure), "last_at": None if last_at is None else last_at.isoformat()}
+    return {**asdict(failure), "last_at": last_at and last_at.isoformat()}
 
 
 COLUMNS = (
@@ -162,31 +130,24 @@ def render_csv(data: ReportData) -> str:
 
 def _csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
     why = reasons(data)
-    for entry in ranked_entries(data.snapshot.document):
-        source = _source(data) | {"model": entry.model}
+    snapshot, run = data.snapshot, data.run
+    made = {} if snapshot.opinion is None else snapshot.opinion.provenance
+    source = {
+        "run_id": run.run_id,
+        "run_name": run.name,
+        "snapshot_id": snapshot.snapshot_id,
+        "scoring": snapshot.scoring,
+        "scoring_version": snapshot.scoring_version,
+        **{f"{name}_fingerprint": part["fingerprint"] for name, part in made.items() if part},
+    }
+    for entry in ranked_entries(snapshot.document):
         for row in chain(
             _estimates(entry, why.get(entry.model, "")),
             _effect_rows(data, entry),
-            _number_rows(entry),
+            ({"metric": metric, "value": value} for metric, value in _single_numbers(entry)),
             _failure_rows(data, entry),
         ):
-            yield source | row
-
-
-def _source(data: ReportData) -> dict[str, Any]:
-    return {
-        "run_id": data.run.run_id,
-        "run_name": data.run.name,
-        "snapshot_id": data.snapshot.snapshot_id,
-        "scoring": data.snapshot.scoring,
-        "scoring_version": data.snapshot.scoring_version,
-        **_fingerprints(data.snapshot.opinion),
-    }
-
-
-def _fingerprints(opinion: Opinion | None) -> dict[str, str]:
-    parts = {} if opinion is None else opinion.provenance
-    return {f"{name}_fingerprint": part["fingerprint"] for name, part in parts.items() if part}
+            yield source | {"model": entry.model} | row
 
 
 def _estimates(entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:
@@ -201,11 +162,6 @@ def _effect_rows(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any
         if effect.model == entry.model:
             for name, moved in sorted(effect.metrics.items()):
                 yield {"metric": f"{name}_without_overlay", "value": moved.without}
-
-
-def _number_rows(entry: RankedModel) -> Iterator[dict[str, Any]]:
-    for metric, value in _single_numbers(entry):
-        yield {"metric": metric, "value": value}
 
 
 def _failure_rows(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:

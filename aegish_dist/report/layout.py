@@ -174,6 +174,12 @@ class Column:
     """Second line of the heading; empty when there is none."""
 
 
+HEADLINES = {
+    "aegish_score": "aegish score",
+    "malicious_detection_rate": "DR",
+    "harmless_acceptance_rate": "HA",
+}
+"""The metrics of the leaderboard, by what reports call them."""
 SIMULATED = "†"
 """Marks a simulated model wherever there is no room for the word."""
 

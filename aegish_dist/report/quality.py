@@ -7,6 +7,7 @@ from aegish_dist.core.opinion import ModelEffect, Moved, Targets
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import Label
 from aegish_dist.report.layout import (
+    HEADLINES,
     MODEL,
     Column,
     RankedModel,
@@ -34,12 +35,6 @@ from aegish_dist.statistics.gate import Missed, Shortfall
 from aegish_dist.statistics.rates import Estimate
 
 INTERVAL = "[95% CI]"
-HEADLINES = {
-    "aegish_score": "aegish score",
-    "malicious_detection_rate": "DR",
-    "harmless_acceptance_rate": "HA",
-}
-"""The metrics of the leaderboard, by what reports call them."""
 
 
 def leaderboard(

@@ -9,6 +9,7 @@ from aegish_dist.core.text import shortened
 from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from aegish_dist.report.layout import (
+    HEADLINES,
     SIMULATED,
     RankedModel,
     Report,
@@ -31,7 +32,7 @@ from aegish_dist.report.numbers import (
 )
 from aegish_dist.report.operations import failure_times, reasons
 from aegish_dist.report.provenance import INTERVALS, caption, head, provenance, source
-from aegish_dist.report.quality import HEADLINES, overlay_section, reliability, repeats
+from aegish_dist.report.quality import overlay_section, reliability, repeats
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.paired_test import LEVEL
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aegish_dist.core.text import printable
 from aegish_dist.report.data import ComparisonData, verdict_of
-from aegish_dist.report.layout import SIMULATED, Section, TableCell
+from aegish_dist.report.layout import HEADLINES, SIMULATED, Section, TableCell
 from aegish_dist.report.numbers import (
     UNDEFINED,
     format_difference,
@@ -25,7 +25,6 @@ from aegish_dist.report.page.tables import (
     interval_bar,
     table_section,
 )
-from aegish_dist.report.quality import HEADLINES
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.paired_test import LEVEL
 from aegish_dist.statistics.rates import Estimate

@@ -13,9 +13,8 @@ from itertools import chain, pairwise, repeat
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import printable, printable_lines
-from aegish_dist.report.layout import RankedModel, Section, TableCell, category_names
+from aegish_dist.report.layout import HEADLINES, RankedModel, Section, TableCell, category_names
 from aegish_dist.report.numbers import format_interval
-from aegish_dist.report.quality import HEADLINES
 from aegish_dist.statistics.rates import Estimate
 
 _WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
