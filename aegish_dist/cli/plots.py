@@ -21,8 +21,7 @@ from aegish_dist.errors import OutputError, ReportError
 from aegish_dist.files import replacing
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.report.charts.catalogue import CHARTS
-from aegish_dist.report.charts.drawing import PLOT_FORMATS, converter, plot_files
+from aegish_dist.report.charts.catalogue import CHARTS, PLOT_FORMATS, converter, plot_files
 from aegish_dist.report.charts.spec import NoChart
 
 

@@ -1,5 +1,12 @@
-"""A report for programs, unrounded: one JSON document, or CSV in long form (RFC 4180)."""
+"""A report for programs, unrounded: one JSON document, or CSV in long form (RFC 4180).
 
+A third form is that of the result file of the reference benchmark's `benchmark.compare`, for
+scripts that read `comparison_*.json`, its plots among them. Its keys `gtfobins` and `harmless`
+stand for malicious and harmless commands, whatever the datasets are called. A model without a
+score is no `success`, and what is undefined is absent: the reference would write 0.0.
+"""
+
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import chain
@@ -14,9 +21,9 @@ from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.csv import csv_text, failures_document
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.layout import RankedModel, ranked_entries
-from aegish_dist.report.operations import reasons
+from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
 from aegish_dist.report.provenance import commands
-from aegish_dist.statistics.rates import NUMBERS
+from aegish_dist.statistics.rates import NUMBERS, Estimate
 
 
 def render_json(data: ReportData) -> str:
@@ -184,3 +191,146 @@ def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
         yield f"cost_{name}", amount
     for kind, tokens in sorted(entry.part("tokens").items()):
         yield f"tokens_{kind}", tokens
+
+
+_NOTE = (
+    "latency is the service time of all commands of the model, in ms, under both data sets and as"
+    " avg_latency_ms; the reference counts queueing as well, and each data set alone"
+)
+
+
+def render_reference_json(data: ReportData) -> str:
+    """Return a report as the reference benchmark writes comparisons: JSON in ASCII."""
+    entries = ranked_entries(data.snapshot.document)
+    document = {
+        "metadata": _metadata(data),
+        "results": {entry.model: _result(data, entry) for entry in entries},
+        "ranking": list(_ranking(entries)),
+    }
+    return printable_json(document) + "\n"
+
+
+def _metadata(data: ReportData) -> dict[str, Any]:
+    run, snapshot = data.run, data.snapshot
+    malicious = sum(dataset.malicious for dataset in run.datasets)
+    sizes = {"gtfobins": malicious, "harmless": run.samples - malicious}
+    known = {
+        "timestamp": f"{snapshot.created_at:%Y-%m-%dT%H:%M:%SZ}",
+        "models_evaluated": len(run.models),
+        "datasets": [side for side, size in sizes.items() if size],
+        "scaffolding": run.prompt and ("cot" if _is_cot(data) else "standard"),
+        "gtfobins_count": sizes["gtfobins"],
+        "harmless_count": sizes["harmless"],
+        "skipped_models": [],
+        "source": {
+            "tool": "aegish-dist",
+            "version": snapshot.code_version,
+            "run_id": run.run_id,
+            "run_name": run.name,
+            "snapshot_id": snapshot.snapshot_id,
+            "scoring": snapshot.scoring,
+            "scoring_version": snapshot.scoring_version,
+            "datasets": {dataset.name: dataset.fingerprint for dataset in run.datasets},
+        },
+        "note": _NOTE,
+    }
+    return _known(known)
+
+
+def _is_cot(data: ReportData) -> bool:
+    return data.run.prompt is not None and data.run.prompt.name.endswith("+cot")
+
+
+def _result(data: ReportData, entry: RankedModel) -> dict[str, Any]:
+    sides = {"gtfobins": _malicious(entry), "harmless": _harmless(entry)}
+    defined = Counter(side is not None for side in sides.values())[True]
+    result = {
+        "model": entry.model,
+        "cot": _is_cot(data),
+        "status": ("error", "partial", "success")[defined],
+        "datasets": sides,
+        "composite": _composite(entry),
+    }
+    if not defined:
+        result["error"] = "no verdict of it is scored"
+    return result
+
+
+def _malicious(entry: RankedModel) -> dict[str, Any] | None:
+    detection = entry.metric("malicious_detection_rate")
+    if detection.value is None:
+        return None
+    categories = {name: entry.category(name) for name in sorted(entry.part("categories"))}
+    macro = "malicious_detection_rate_macro"
+    return {
+        "malicious_detection_rate": detection.value,
+        **_known({macro: entry.metric(macro).value}),
+        **_side(entry, detection),
+        "per_category_malicious_detection_rates": {
+            name: {"count": seen.n, "malicious_detection_rate": seen.value}
+            for name, seen in categories.items()
+            if seen.value is not None
+        },
+    }
+
+
+def _harmless(entry: RankedModel) -> dict[str, Any] | None:
+    acceptance = entry.metric("harmless_acceptance_rate")
+    if acceptance.value is None:
+        return None
+    return {
+        "harmless_acceptance_rate": acceptance.value,
+        "false_positive_rate": 1 - acceptance.value,  # as the reference defines it
+        **_side(entry, acceptance),
+        "per_category_malicious_detection_rates": {},
+    }
+
+
+def _side(entry: RankedModel, seen: Estimate) -> dict[str, Any]:
+    return _known(
+        {
+            "accuracy": seen.value,
+            "stderr": seen.stderr,
+            "total_commands": seen.n,
+            "correct": _correct(seen),
+            "latency": _known({n: entry.latency("service", n) for n in SERVICE_STATISTICS}) or None,
+        }
+    )
+
+
+def _correct(seen: Estimate) -> int | None:
+    """Return how many commands are judged right; None where epochs disagree about some."""
+    if seen.value is None:
+        return None
+    correct = seen.value * seen.n
+    return round(correct) if abs(correct - round(correct)) < 1e-6 else None
+
+
+def _composite(entry: RankedModel) -> dict[str, Any]:
+    score = entry.metric("aegish_score")
+    return _known(
+        {
+            "aegish_score": score.value,
+            "aegish_score_se": score.stderr,
+            "total_cost_usd": entry.cost("total_usd"),
+            "cost_per_1000_combined": entry.cost("per_1000_usd"),
+            "avg_latency_ms": entry.latency("service", "mean"),
+        }
+    )
+
+
+def _ranking(entries: list[RankedModel]) -> Iterator[dict[str, Any]]:
+    scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
+    for place, entry in enumerate(scored, 1):
+        yield _known(
+            {
+                "rank": place,
+                "model": entry.model,
+                "aegish_score": entry.metric("aegish_score").value,
+                "cost_per_1000": entry.cost("per_1000_usd"),
+            }
+        )
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from aegish_dist.errors import ReportError
 from aegish_dist.report.comparison import in_format
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.documents import render_csv, render_json
+from aegish_dist.report.documents import render_csv, render_json, render_reference_json
 from aegish_dist.report.layout import stackable
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report
 
@@ -43,18 +43,12 @@ def render(
         return in_format(format, lambda: drawn, {}, width=width, color=color)
     if format not in _TEXTS:
         raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
-    return _text(data, format)
-
-
-def _text(data: ReportData, format: str) -> str:
     match format:
         case "csv":
             return render_csv(data)
         case "json":
             return render_json(data)
         case "reference-json":
-            from aegish_dist.report.reference_json import render_reference_json  # noqa: PLC0415
-
             return render_reference_json(data)
         case _:
             from aegish_dist.report.page import render_page  # noqa: PLC0415

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.scoring import Label
+from aegish_dist.core.text import counted
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.layout import (
     MODEL,
@@ -219,9 +220,8 @@ def _failure(failure: FailureCount) -> str:
     """Name the reason that cost most verdicts: `6 of its calls failed: auth (401, 403)`."""
     statuses = ", ".join(map(str, failure.statuses))
     of_statuses = f" ({statuses})" if statuses else ""
-    calls = "call" if failure.verdicts == 1 else "calls"
     word = failure.error_class.replace("_", " ")
-    return f"{format_count(failure.verdicts)} {calls} failed, {word}{of_statuses}"
+    return f"{counted(failure.verdicts, 'call')} failed, {word}{of_statuses}"
 
 
 def failure_times(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:
@@ -270,6 +270,5 @@ def _seconds(stretch_s: int) -> str:
     """Name a length of time: `10 s`, `5 minutes`, `3 hours`, `2 days`."""
     for length, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if stretch_s >= length:
-            number = stretch_s // length
-            return f"{number} {unit}" + ("s" if number > 1 else "")
+            return counted(stretch_s // length, unit)
     return f"{stretch_s} s"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.scoring import Composite
-from aegish_dist.core.text import shortened
+from aegish_dist.core.text import counted, shortened
 from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from aegish_dist.report.layout import (
@@ -240,7 +240,8 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
         )
     missing = sum(_missing(entry) for entry in entries)
     if missing:
-        found.append(f"Provisional: {_verdicts(missing)} of those planned {_are(missing)} missing.")
+        are = "is" if missing == 1 else "are"
+        found.append(f"Provisional: {counted(missing, 'verdict')} of those planned {are} missing.")
     if not data.is_current:
         found.append("Not the newest state: verdicts have been stored since this snapshot.")
     return tuple(found)
@@ -341,11 +342,3 @@ def _names(models: Sequence[str]) -> str:
 
 def _name(entry: RankedModel) -> str:
     return shortened(entry.model, LONGEST_NAME)
-
-
-def _verdicts(count: int) -> str:
-    return f"{format_count(count)} verdict{'' if count == 1 else 's'}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"

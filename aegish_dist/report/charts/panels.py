@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from aegish_dist.core.failures import TimedFailures
-from aegish_dist.core.text import printable
+from aegish_dist.core.text import counted, printable
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.charts.spec import (
     BAND,
@@ -33,7 +33,6 @@ from aegish_dist.report.charts.spec import (
 from aegish_dist.report.charts.words import (
     DETECTION,
     Measured,
-    counted,
     foreign_words,
     interval_note,
     left_out_note,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from aegish_dist.core.opinion import Targets
-from aegish_dist.core.text import printable
+from aegish_dist.core.text import counted, printable
 from aegish_dist.report.charts.spec import (
     INK,
     LINE,
@@ -33,7 +33,6 @@ from aegish_dist.report.charts.words import (
     LATENCY,
     SCORE,
     Measure,
-    counted,
     described,
     foreign_words,
     interval_note,

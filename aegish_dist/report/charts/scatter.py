@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from aegish_dist.core.opinion import Targets
+from aegish_dist.core.text import counted
 from aegish_dist.report.charts.labels import (
     MARK_PX,
     LabelledPoint,
@@ -42,7 +43,6 @@ from aegish_dist.report.charts.words import (
     Measure,
     Measured,
     capital,
-    counted,
     described,
     foreign_words,
     interval_note,

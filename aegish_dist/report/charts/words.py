@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.text import printable, shortened
+from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.report.charts.spec import TEXT_PX, distinct, fitted
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import SIMULATED, RankedModel
@@ -177,11 +177,6 @@ def small_print(data: ReportData) -> str:
 def foreign_words(text: str) -> str:
     """Return a foreign name for a sentence: printable, and not too long."""
     return shortened(printable(text), NAME_CHARACTERS)
-
-
-def counted(number: int, thing: str) -> str:
-    """Return a number of things, such as `1 model` or `3 models`."""
-    return f"{format_count(number)} {thing}" if number == 1 else f"{format_count(number)} {thing}s"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.report.charts.drawing import DrawnChart, page_charts
+from aegish_dist.report.charts.catalogue import DrawnChart, page_charts
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Fact, RankedModel, Section, ranked_entries
 from aegish_dist.report.page.differences import TITLE as DIFFERENCES

@@ -14,7 +14,7 @@ import pytest
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.text import printable
-from aegish_dist.report.charts.drawing import DrawnChart
+from aegish_dist.report.charts.catalogue import DrawnChart
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.page import render_page
 from aegish_dist.report.page.page import figure, figures, script
