@@ -100,7 +100,9 @@ def _price(price: Price) -> dict[str, Any]:
 
 
 def _rate(rate: Rate | None) -> dict[str, Any] | None:
-    return rate and {
+    if rate is None:
+        return None
+    return {
         "usd_per_million": float(rate.base),
         "above_input_tokens": {str(tokens): float(usd) for tokens, usd in rate.tiers},
     }

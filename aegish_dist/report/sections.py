@@ -1,7 +1,6 @@
 """From a snapshot to a report: its sections in order, its legend, and its few sentences."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.scoring import Composite
@@ -109,33 +108,26 @@ def _cells(found: Difference) -> Iterator[TableCell]:
     yield number_cell(found.p_adjusted, format_p, format_p(found.p_value))
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    data: ReportData
-    entries: Sequence[RankedModel]
-    """The models of the snapshot, best first."""
-
-
-_Sections = Iterable[Section | None]
-
-_SECTIONS: dict[str, Callable[[_Content], _Sections]] = {
-    "leaderboard": lambda c: [quality.leaderboard(c.entries, c.data.targets, reasons(c.data))],
-    "differences": lambda c: [differences(c.data.comparison, c.entries)],
-    "overlay": lambda c: [overlay_section(c.data.effect)],
-    "categories": lambda c: [quality.categories(c.entries)],
-    "category-intervals": lambda c: [quality.category_intervals(c.entries)],
-    "answers": lambda c: [quality.answers(c.entries)],
-    "repeats": lambda c: [repeats(c.entries)],
-    "errors": lambda c: [operations.errors(c.entries)],
-    "failures": lambda c: [operations.failures(c.data, c.entries)],
-    "failure-times": lambda c: [failure_times(c.data, c.entries)],
-    "bounds": lambda c: [quality.bounds(c.entries)],
-    "latency": lambda c: [operations.latency(c.entries, c.data.run.batched)],
-    "latency-parts": lambda c: [operations.latency_parts(c.entries)],
-    "cost": lambda c: [operations.cost(c.entries, c.data.run.batched)],
-    "calibration": lambda c: [quality.calibration(c.entries, c.data.run.epochs)],
-    "reliability": lambda c: [reliability(c.entries)],
-    "provenance": lambda c: provenance(c.data),
+_SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], Iterable[Section | None]]] = {
+    "leaderboard": lambda data, entries: [
+        quality.leaderboard(entries, data.targets, reasons(data))
+    ],
+    "differences": lambda data, entries: [differences(data.comparison, entries)],
+    "overlay": lambda data, entries: [overlay_section(data.effect)],
+    "categories": lambda data, entries: [quality.categories(entries)],
+    "category-intervals": lambda data, entries: [quality.category_intervals(entries)],
+    "answers": lambda data, entries: [quality.answers(entries)],
+    "repeats": lambda data, entries: [repeats(entries)],
+    "errors": lambda data, entries: [operations.errors(entries)],
+    "failures": lambda data, entries: [operations.failures(data, entries)],
+    "failure-times": lambda data, entries: [failure_times(data, entries)],
+    "bounds": lambda data, entries: [quality.bounds(entries)],
+    "latency": lambda data, entries: [operations.latency(entries, data.run.batched)],
+    "latency-parts": lambda data, entries: [operations.latency_parts(entries)],
+    "cost": lambda data, entries: [operations.cost(entries, data.run.batched)],
+    "calibration": lambda data, entries: [quality.calibration(entries, data.run.epochs)],
+    "reliability": lambda data, entries: [reliability(entries)],
+    "provenance": lambda data, entries: provenance(data),
 }
 SECTION_NAMES = tuple(_SECTIONS)
 """Sections that a report can be made of, in its order."""
@@ -170,9 +162,9 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
 
 def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:
     """Return the sections of a report by their names, in its order; none where nothing is said."""
-    content = _Content(data, ranked_entries(data.snapshot.document))
+    entries = ranked_entries(data.snapshot.document)
     return {
-        name: [section for section in make(content) if section is not None]
+        name: [section for section in make(data, entries) if section is not None]
         for name, make in _SECTIONS.items()
         if name in names
     }

@@ -18,7 +18,7 @@ HEAVY = {
     *("pyarrow", "pydantic", "redis", "rich", "structlog", "yaml"),
 }
 STORE = {"psycopg", "sqlalchemy"}
-DRAWN = ("charts", "page", "live_view", "latex", "reference_json")
+DRAWN = ("charts", "page", "live_view", "latex")
 NEVER = {"simulator", "interchange", "recordings", "providers", "ratelimit"}
 """Parts of the package that none of the commands below needs."""
 PROGRAM = """if True:
