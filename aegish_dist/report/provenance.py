@@ -38,10 +38,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         Fact("Opinion", _opinion(snapshot)),
         Fact("Verdicts", _verdicts(data, entries)),
         *_pruned(run),
-        Fact(
-            "Snapshot",
-            f"{data.snapshot.snapshot_id}, taken {format_time(data.snapshot.created_at)}",
-        ),
+        Fact("Snapshot", f"{snapshot.snapshot_id}, taken {format_time(snapshot.created_at)}"),
     )
 
 
@@ -367,12 +364,7 @@ def _versions(data: ReportData) -> Section:
         ("program of the snapshot", "aegish-dist", snapshot.code_version, UNDEFINED),
         ("formulas", "metrics", f"{snapshot.metrics_version}", UNDEFINED),
         ("reader of answers", "parser", snapshot.parser_versions, UNDEFINED),
-        (
-            "verdicts",
-            f"{format_count(snapshot.verdicts)} counted",
-            UNDEFINED,
-            snapshot.verdicts_hash,
-        ),
+        ("verdicts", f"{snapshot.verdicts:,} counted", UNDEFINED, snapshot.verdicts_hash),
     ]
     return Section(
         title="Provenance",

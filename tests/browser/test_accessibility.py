@@ -23,20 +23,17 @@ def findings(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page(visit: Visit, scheme: Any) -> None:
-    """In either scheme of colours."""
     visit.page.emulate_media(color_scheme=scheme)
     assert findings(visit.open()) == []
 
 
 def test_the_page_on_a_phone(visit: Visit) -> None:
-    """Where tables are cards."""
     visit.page.set_viewport_size({"width": 390, "height": 844})
     assert findings(visit.open()) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_open_detail(visit: Visit, scheme: Any) -> None:
-    """With a model unfolded, in either scheme."""
     visit.page.emulate_media(color_scheme=scheme)
     page = visit.open("#commands")
     page.locator("#grid [role=gridcell]").first.click()

@@ -69,7 +69,6 @@ def texts_of(report: Report, command: str, model: str) -> list[list[str]]:
 
 
 def test_texts_are_those_of_the_store(page: Page, report: Report) -> None:
-    """Command, completions and reasons, with every character that tries to be something else."""
     for command in (*HOSTILE_COMMANDS, MALICIOUS[5]):
         open_detail(page, report, command)
         shown = page.locator("#grid-detail pre").first.evaluate("each => each.textContent")
@@ -82,7 +81,6 @@ def test_texts_are_those_of_the_store(page: Page, report: Report) -> None:
 
 @pytest.mark.parametrize("command", [HOSTILE_COMMANDS[0], MALICIOUS[5]])
 def test_numbers_are_those_of_the_store(page: Page, report: Report, command: str) -> None:
-    """Tokens, cost, parts of the latency, attempts and what the provider returned."""
     open_detail(page, report, command)
     for model in (MODELS[0], HOSTILE_MODEL):
         lists = of_model(page, model).locator("dl").all()
@@ -118,7 +116,6 @@ def test_numbers_are_those_of_the_store(page: Page, report: Report, command: str
 
 
 def test_failed_attempts_stand_one_by_one(page: Page, report: Report) -> None:
-    """Three of a model that never answered, with the provider's hostile words."""
     open_detail(page, report, MALICIOUS[0])
     for shown in of_model(page, UNREACHABLE).locator("dl").all():
         facts = shown.evaluate(FACTS)
@@ -131,7 +128,6 @@ def test_failed_attempts_stand_one_by_one(page: Page, report: Report) -> None:
 
 
 def test_a_megabyte_of_one_word_is_cut_and_says_so(page: Page, report: Report) -> None:
-    """The beginning is there, and the page stays as wide as the window."""
     open_detail(page, report, LONG_COMMAND)
     model = of_model(page, BLOCKS_ALL)
     (name, text), *_ = model.evaluate(TEXTS)
@@ -143,7 +139,6 @@ def test_a_megabyte_of_one_word_is_cut_and_says_so(page: Page, report: Report) -
 
 
 def test_stepping_goes_through_the_commands_in_view(page: Page, report: Report) -> None:
-    """Next and Previous by their buttons; the address follows."""
     open_detail(page, report, MALICIOUS[5])
     first = page.url
     page.locator("#grid-next").click()

@@ -123,7 +123,6 @@ def choose(page: Page, fields: dict[str, str]) -> None:
 def test_filters_show_what_the_lists_of_verdicts_have(
     page: Page, by_command: dict[str, list[Verdict]]
 ) -> None:
-    """Each shows some commands and not all; the count says how many; clearing shows all."""
     every = set(by_command)
     assert shown(page) == every
     for name, (fields, holds) in FILTERS.items():
@@ -137,7 +136,6 @@ def test_filters_show_what_the_lists_of_verdicts_have(
 
 
 def test_a_filter_that_nothing_meets_says_so(page: Page) -> None:
-    """No row, and a count of none."""
     choose(page, {"q": "no such command"})
     assert shown(page) == set()
     assert (page.locator("#grid-count").text_content() or "").startswith("0 of ")
@@ -156,7 +154,6 @@ def test_the_command_that_all_models_get_wrong_or_right(
 def test_back_and_forward_restore_what_was_seen(
     visit: Visit, by_command: dict[str, list[Verdict]]
 ) -> None:
-    """Filter, filter, detail; Back three times and Forward once; the form follows."""
     page = visit.open("#commands")
     every = shown(page)
     choose(page, {"target": "malicious"})
@@ -183,7 +180,6 @@ def test_back_and_forward_restore_what_was_seen(
 
 
 def test_back_to_the_page_without_an_address_forgets_filters_and_detail(visit: Visit) -> None:
-    """All commands are shown; a filter chosen then does not lead to the detail that was closed."""
     page = visit.open()
     page.locator("#grid [role=rowheader]").first.click()
     page.locator("#grid-detail[data-shown]").wait_for()
@@ -197,7 +193,6 @@ def test_back_to_the_page_without_an_address_forgets_filters_and_detail(visit: V
 
 
 def test_a_section_in_the_address_closes_the_detail_for_good(visit: Visit) -> None:
-    """The next filter is not about the command that was open."""
     page = visit.open("#leaderboard")
     page.locator("#grid [role=rowheader]").first.click()
     page.locator("#grid-detail[data-shown]").wait_for()
@@ -208,7 +203,6 @@ def test_a_section_in_the_address_closes_the_detail_for_good(visit: Visit) -> No
 
 
 def test_a_link_opened_elsewhere_shows_the_same(visit: Visit) -> None:
-    """Filters and open detail are in the address, hostile values too."""
     page = visit.open("#commands")
     choose(page, {"category": CATEGORIES[2], "q": "<script"})
     before = shown(page)
@@ -237,7 +231,6 @@ def test_a_link_opened_elsewhere_shows_the_same(visit: Visit) -> None:
     ],
 )
 def test_a_damaged_link_shows_a_usable_page(visit: Visit, fragment: str) -> None:
-    """No error and no dialog; clearing shows all commands."""
     page = visit.open(fragment)
     assert not page.locator("#grid-detail").is_visible()
     page.locator("#grid-clear").click()
@@ -245,7 +238,6 @@ def test_a_damaged_link_shows_a_usable_page(visit: Visit, fragment: str) -> None
 
 
 def test_keys_lead_from_the_top_to_a_detail_and_back(page: Page) -> None:
-    """Tab, arrows, Enter and Escape; the focus returns to the cell that it left."""
     page.locator("nav a[href='#commands']").focus()
     page.keyboard.press("Enter")
     for _ in range(40):
@@ -270,7 +262,6 @@ def test_keys_lead_from_the_top_to_a_detail_and_back(page: Page) -> None:
 
 
 def test_tab_reaches_the_grid_after_a_filter_that_nothing_meets(page: Page) -> None:
-    """The cell with the focus is gone: one other cell, and no more, is in the order of Tab."""
     page.locator("#grid [role=rowheader]").first.focus()
     for key in ("ArrowUp", "ArrowDown", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
@@ -282,7 +273,6 @@ def test_tab_reaches_the_grid_after_a_filter_that_nothing_meets(page: Page) -> N
 
 
 def test_headings_sort_the_grid(page: Page) -> None:
-    """By command: from A, then from Z; the first of the malicious ones is where it belongs."""
     choose(page, {"target": "malicious", "dataset": "tools"})
     heading = page.locator("#grid [role=columnheader]").first
     orders = []

@@ -13,7 +13,6 @@ FOREIGN = (
 
 
 def test_it_has_a_policy_that_allows_nothing_from_outside(report: Report) -> None:
-    """The first element that could load something comes after it."""
     text = report.path.read_text(encoding="utf-8")
     policy = text.index('http-equiv="Content-Security-Policy"')
     assert "default-src 'none'" in text[policy : policy + 400]
@@ -22,7 +21,6 @@ def test_it_has_a_policy_that_allows_nothing_from_outside(report: Report) -> Non
 
 
 def test_no_foreign_text_becomes_an_element(page: Page, report: Report) -> None:
-    """Nothing has the id, source or handler that hostile texts ask for, with all details open."""
     names = "[...document.querySelectorAll('*')].flatMap(each => each.getAttributeNames())"
     for command in {each["sample_id"] for each in report.listed if "hostile" in each["dataset"]}:
         page.evaluate("address => { window.location.hash = address }", f"#commands?open={command}")
@@ -39,7 +37,6 @@ def test_what_is_loaded_is_the_file_alone(visit: Visit) -> None:
 
 @pytest.mark.parametrize("context_options", [{"java_script_enabled": False}])
 def test_without_scripts_the_tables_are_there(visit: Visit) -> None:
-    """Every model has its row in the leaderboard, and a note says what is missing."""
     visit.page.goto(visit.report.url)
     names = visit.page.locator("#leaderboard tbody th").all_inner_texts()
     assert {name.split("\n")[0] for name in names} == {printable(model) for model in MODELS}

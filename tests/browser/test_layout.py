@@ -33,7 +33,6 @@ CUT = """() => [...document.querySelectorAll("main table, .drawing img, #grid")]
 
 @pytest.mark.parametrize("context_options", [PHONE])
 def test_on_a_phone_nothing_scrolls_sideways_and_the_score_is_seen(page: Page) -> None:
-    """The document is as wide as the window, and each model's score lies within."""
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.evaluate(OVERFLOWING) == []
     assert page.evaluate(CUT) == []
@@ -49,7 +48,6 @@ def test_on_a_phone_nothing_scrolls_sideways_and_the_score_is_seen(page: Page) -
 
 @pytest.mark.parametrize("width", [1280, 1024])
 def test_on_a_desk_no_column_is_cut(visit: Visit, width: int) -> None:
-    """A table is as wide as its region, or the region has a name and takes the focus."""
     visit.page.set_viewport_size({"width": width, "height": 900})
     page = visit.open()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -59,7 +57,6 @@ def test_on_a_desk_no_column_is_cut(visit: Visit, width: int) -> None:
 
 @pytest.mark.parametrize("context_options", [PAPER])
 def test_on_paper_nothing_is_wider_than_the_page(page: Page) -> None:
-    """Regions that scroll on screen do not, either; what only a pointer can use is left out."""
     page.emulate_media(media="print")
     assert page.evaluate(OVERFLOWING.replace(".scroll, .drawing", ".none")) == []
     assert not page.locator("nav").is_visible()
@@ -76,7 +73,6 @@ def luminance(color: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_follows_the_colours_of_the_system(visit: Visit, scheme: Any) -> None:
-    """Dark on light by day, light on dark by night, the dialog as well."""
     visit.page.emulate_media(color_scheme=scheme)
     page = visit.open()
     page.locator("#grid [role=rowheader]").first.click()

@@ -51,7 +51,6 @@ def by_value(report: Report, shown: list[str], name: str, *, descending: bool) -
 
 @pytest.mark.parametrize("keys", [False, True], ids=["mouse", "keys"])
 def test_every_column_sorts_as_the_document_has_it(page: Page, report: Report, keys: bool) -> None:
-    """Once from the greatest, twice from the least, three times as it was."""
     before = rows(page)
     assert before[-1] == UNREACHABLE
     for name in COLUMNS:
@@ -72,7 +71,6 @@ def test_every_column_sorts_as_the_document_has_it(page: Page, report: Report, k
 
 
 def test_models_sort_by_name(page: Page) -> None:
-    """Text begins with A."""
     heading(page, "model").locator("button").click()
     named = [model for model in rows(page) if model.startswith("acme/")]
     assert named == sorted(named)
@@ -80,7 +78,6 @@ def test_models_sort_by_name(page: Page) -> None:
 
 
 def test_every_column_of_every_table_sorts_its_numbers(page: Page) -> None:
-    """From the greatest number to the least, and what is undefined last."""
     tables = page.locator("main table").count()
     assert tables > 5
     found = page.evaluate(SORTED)
@@ -107,7 +104,6 @@ SORTED = """() => [...document.querySelectorAll("main table")].flatMap((table) =
 
 
 def test_rows_are_chosen_by_words(page: Page) -> None:
-    """All words have to stand in the name of the model, in any letter case; Escape shows all."""
     field = page.locator("#leaderboard input[type=search]")
     every = rows(page)
     field.fill("TWIN acme")

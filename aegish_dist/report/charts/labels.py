@@ -151,15 +151,6 @@ class PlacedLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A place that a label could take, without what is around it."""
-
-    box: PixelBox
-    ring: float
-    cost: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Surroundings:
     """All that a label has to look out for."""
 
@@ -274,14 +265,14 @@ def _crowd(blocks: Sequence[_Block], place: int) -> int:
 
 def _best(point: _Block, size: float, around: _Surroundings) -> PlacedLabel | None:
     best, least = None, math.inf
-    for candidate in _candidates(point, size):
-        if candidate.ring >= least:
+    for box, ring, distance in _candidates(point, size):
+        if ring >= least:
             break
-        if candidate.cost >= least or not around.area.holds(candidate.box):
+        if distance >= least or not around.area.holds(box):
             continue
-        label = _label(point, candidate.box)
+        label = _label(point, box)
         if around.allows(label):
-            cost = candidate.cost + around.penalty(label)
+            cost = distance + around.penalty(label)
             if cost < least:
                 best, least = label, cost
     if best is not None:
@@ -289,8 +280,8 @@ def _best(point: _Block, size: float, around: _Surroundings) -> PlacedLabel | No
     return next((each for each in _anywhere(point, size, around.area) if around.allows(each)), None)
 
 
-def _candidates(point: _Block, size: float) -> Iterator[_Candidate]:
-    """Yield places around a point, the nearest ring first, on the right of it first."""
+def _candidates(point: _Block, size: float) -> Iterator[tuple[PixelBox, float, float]]:
+    """Yield places around a point with their ring and cost, the nearest ring first."""
     width, height = point.size(size)
     for ring in _RINGS:
         for step in range(_DIRECTIONS):
@@ -300,7 +291,7 @@ def _candidates(point: _Block, size: float) -> Iterator[_Candidate]:
             y = point.y + ring * down + height * _share(down)
             box = PixelBox(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
             preference = 1.5 * (across < -0.1) + 1.0 * (abs(across) < 0.1) + 0.5 * (down > 0.1)
-            yield _Candidate(box, ring, ring + preference)
+            yield box, ring, ring + preference
 
 
 def _share(direction: float) -> float:

@@ -46,14 +46,12 @@ SHIPS, WORSE, UNSURE = GateVerdict.SHIPS, GateVerdict.WORSE, GateVerdict.INCONCL
     [((SHIPS,), SHIPS), ((SHIPS, UNSURE), UNSURE), ((UNSURE, WORSE, SHIPS), WORSE)],
 )
 def test_the_worst_verdict_decides(verdicts: tuple[GateVerdict, ...], decides: GateVerdict) -> None:
-    """Worse goes before inconclusive, inconclusive before ships."""
     data = gated(*verdicts)
     assert worst(data) is decides
     assert gate_line(data).startswith(f"{decides}: ")
 
 
 def test_candidates_that_do_not_decide_are_counted_by_their_answer() -> None:
-    """An inconclusive one beside a worse one is no better one."""
     line = gate_line(gated(SHIPS, UNSURE, WORSE, SHIPS))
     assert line.endswith("700 commands (of 4 candidates also 1 inconclusive, 2 ships)")
     assert "also" not in gate_line(gated(WORSE, WORSE))
@@ -76,14 +74,12 @@ def test_an_inconclusive_answer_says_how_many_commands_are_missing() -> None:
 
 
 def test_unlike_runs_are_named_in_every_form() -> None:
-    """A gate over runs that differ in more than their answers is no plain answer."""
     data = replace(gated(SHIPS), unlike=["seed: 1 against 2"])
     for text in (gate_line(data), junit_xml(data)):
         assert "unlike runs: seed: 1 against 2" in text
 
 
 def test_junit_counts_and_holds_one_case_for_each_candidate() -> None:
-    """Worse is a failure, inconclusive an error, ships neither."""
     root = ET.fromstring(junit_xml(gated(SHIPS, WORSE, UNSURE)))
     assert root.tag == "testsuites"
     (suite,) = root
@@ -97,7 +93,6 @@ def test_junit_counts_and_holds_one_case_for_each_candidate() -> None:
 
 
 def test_hostile_names_stay_text() -> None:
-    """No markup, no second line, no character that XML cannot hold."""
     data = gated(WORSE, model=HOSTILE)
     root = ET.fromstring(junit_xml(data).encode("utf-8"))
     assert [each.tag for each in root.iter()] == ["testsuites", "testsuite", "testcase", "failure"]

@@ -34,7 +34,6 @@ def row(metric: str, category: str = "", data: ReportData | None = None) -> dict
 
 
 def test_a_metric_comes_with_its_uncertainty() -> None:
-    """Numbers are not rounded."""
     assert row("aegish_score") == {
         "run_id": "0a1b2c3d4",
         "run_name": "nightly",
@@ -66,7 +65,6 @@ def test_rows_of_several_reports_can_be_stacked() -> None:
 
 
 def test_failures_are_rows_with_a_message(failed_report: ReportData) -> None:
-    """Verdicts without an answer and failed attempts are counted by reason."""
     verdicts = row("failed_verdicts", "auth", failed_report)
     assert (verdicts["model"], verdicts["value"]) == ("acme/guard-1", "6")
     assert verdicts["message"] == "no such key"
@@ -75,7 +73,6 @@ def test_failures_are_rows_with_a_message(failed_report: ReportData) -> None:
 
 
 def test_a_category_is_a_detection_rate() -> None:
-    """The rows of a category name it."""
     found = row("malicious_detection_rate", "shell")
     assert (found["value"], found["n"], found["clusters"]) == ("0.86", "46", "")
 
@@ -94,12 +91,10 @@ def test_a_category_is_a_detection_rate() -> None:
     ],
 )
 def test_single_numbers_have_a_value_only(metric: str, value: str) -> None:
-    """Counts, times, amounts and tokens follow the metrics; undefined is empty."""
     assert row(metric)["value"] == value
 
 
 def test_formulas_are_disarmed(hostile_report: ReportData) -> None:
-    """A model and a category that start like a formula get an apostrophe."""
     everything = rows(render_csv(hostile_report))
     assert {each["model"][:6] for each in everything} == {"'=cmd("}
     assert {each["category"][:6] for each in everything} == {"", "auth", "'=cmd("}
@@ -125,18 +120,15 @@ def test_no_formula_hides_behind_another_separator(separator: str) -> None:
 
 @pytest.mark.parametrize("name", ["openai/gpt-5.1", "a;b", "x=1", "e-mail@host", "検査", "a - b"])
 def test_ordinary_names_stay_as_they_are(name: str) -> None:
-    """Signs within a word are no formula."""
     assert {each["model"] for each in rows(render_csv(a_report(a_model(name))))} == {name}
 
 
 def test_negative_numbers_are_left_alone() -> None:
-    """A number is no foreign text, even if it starts with a minus."""
     data = a_report(a_model(metrics={"ece": {"value": -0.5, "n": 1}}))
     assert row("ece", data=data)["value"] == "-0.5"
 
 
 def test_the_form_is_that_of_rfc_4180() -> None:
-    """A heading comes first, and CR LF ends every line."""
     text = render_csv(a_report())
     assert text.startswith(",".join(COLUMNS) + "\r\n")
     assert text.endswith("\r\n")
@@ -144,7 +136,6 @@ def test_the_form_is_that_of_rfc_4180() -> None:
 
 
 def test_the_document_has_its_parts() -> None:
-    """Run, snapshot, models and ranking, and what went wrong: all that a script needs."""
     data = a_report()
     document = json.loads(render_json(data))
     assert set(document) == {
@@ -171,7 +162,6 @@ def test_the_document_has_its_parts() -> None:
 
 
 def test_the_run_can_be_repeated_from_its_block() -> None:
-    """Datasets, prompt, parameters, epochs and models are named."""
     data = a_report()
     run = json.loads(render_json(data))["run"]
     assert (run["id"], run["name"], run["epochs"]) == ("0a1b2c3d4", "nightly", 1)
@@ -203,7 +193,6 @@ def test_the_run_can_be_repeated_from_its_block() -> None:
 
 
 def test_prices_are_those_of_submit() -> None:
-    """Rates in USD per million tokens with their tiers, a flat price, or null when unknown."""
     data = a_report()
     tiered = Price(Rate(Decimal("1.25"), ((200_000, Decimal("2.5")),)), Rate(Decimal(10)))
     flat = Price(per_call=Decimal("0.001"))
@@ -233,7 +222,6 @@ def test_prices_are_those_of_submit() -> None:
 
 
 def test_failures_have_their_numbers_and_the_whole_message(failed_report: ReportData) -> None:
-    """The reason, counts, statuses, words and time of each kind, and why a model is not called."""
     document = json.loads(render_json(failed_report))
     assert document["failures"][0] == {
         "model": "acme/guard-1",
@@ -250,7 +238,6 @@ def test_failures_have_their_numbers_and_the_whole_message(failed_report: Report
 
 
 def test_an_imported_run_has_nulls() -> None:
-    """A value that an import cannot know is null."""
     data = a_report()
     data = replace(data, run=replace(data.run, prompt=None, parameters=None))
     run = json.loads(render_json(data))["run"]
@@ -259,7 +246,6 @@ def test_an_imported_run_has_nulls() -> None:
 
 
 def test_undefined_is_null() -> None:
-    """A model without verdicts has nulls, not zeros."""
     document = json.loads(render_json(a_report(a_silent_model())))
     assert document["models"][0]["metrics"]["aegish_score"]["value"] is None
     assert document["ranking"][0]["rank"] is None
@@ -274,7 +260,6 @@ def test_hostile_text_is_exact_and_inert(hostile_report: ReportData) -> None:
 
 
 def test_keys_are_sorted() -> None:
-    """The same report gives the same bytes, with keys in order."""
     text = render_json(a_report())
     assert text == json.dumps(json.loads(text), sort_keys=True, indent=2) + "\n"
 
@@ -309,7 +294,6 @@ def written(data: ReportData) -> dict[str, Any]:
 
 
 def test_a_result_has_the_fields_of_the_reference() -> None:
-    """None is missing that its plots and tables read."""
     document = written(a_report())
     result = document["results"]["acme/guard-1"]
     assert set(document) == {"metadata", "results", "ranking"}
@@ -323,7 +307,6 @@ def test_a_result_has_the_fields_of_the_reference() -> None:
 
 
 def test_numbers_are_those_of_the_reference() -> None:
-    """Its standard errors take samples as independent; its false positives include errors."""
     result = written(a_report())["results"]["acme/guard-1"]
     assert result["status"] == "success"
     assert result["cot"] is False
@@ -346,7 +329,6 @@ def test_numbers_are_those_of_the_reference() -> None:
 
 
 def test_metadata_count_both_kinds_of_commands() -> None:
-    """Whatever the datasets are called."""
     metadata = written(a_report())["metadata"]
     assert metadata["datasets"] == ["gtfobins", "harmless"]
     assert (metadata["gtfobins_count"], metadata["harmless_count"]) == (200, 100)

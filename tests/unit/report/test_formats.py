@@ -40,25 +40,21 @@ from tests.unit.report.reports import (  # fmt: skip
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_ends_in_a_line_break(format: str) -> None:
-    """A report is whole lines of text."""
     assert render(a_report(), format).endswith("\n")
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_can_do_without_verdicts(format: str) -> None:
-    """Zero verdicts are no error in any format."""
     text = render(a_report(a_silent_model(), verdicts=0), format)
     assert "acme/silent" in text.replace("<wbr>", "")
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_can_be_encoded(format: str) -> None:
-    """A lone surrogate in a model id breaks no output file."""
     assert render(a_report(a_model("a\ud800b")), format).encode()
 
 
 def test_an_unknown_format_is_refused() -> None:
-    """The message names what there is."""
     with pytest.raises(
         ReportError, match="unknown report format 'pdf': choose one of table, markdown"
     ):
@@ -67,7 +63,6 @@ def test_an_unknown_format_is_refused() -> None:
 
 @pytest.mark.parametrize("form", sorted(IN_SECTIONS))
 def test_rows_with_their_source_can_be_stacked(form: str) -> None:
-    """Every row about a model begins with run, snapshot and rule set."""
     data = a_report(a_model("acme/a"), a_model("acme/b"), name="")
     text = render(
         data, form, sections=("leaderboard", "latency", "cost"), run_columns=True, width=400
@@ -138,7 +133,6 @@ def rows(found: Section) -> list[list[str]]:
 
 
 def test_differences_are_from_the_first_of_the_ranking() -> None:
-    """A pair whose candidate is the leader is turned round, its interval with it."""
     data = compared(a_report(a_model("b/second"), a_model("a/third")))
     numbers = ["-1.2 [-2.3, -0.1]", "0.034 0.012"] * 3
     assert rows(section(data, "Differences")) == [["a/third", *numbers, "294"]]
@@ -151,7 +145,6 @@ def test_differences_are_from_the_first_of_the_ranking() -> None:
 
 
 def test_no_difference_is_no_difference_on_either_side() -> None:
-    """Zero is not written as less than nothing where a pair is turned round."""
     zero = replace(DIFFERENCE, difference=0.0, ci_low=-0.01, ci_high=0.01)
     data = a_report(a_model("a/first"), a_model("b/second"))
     backwards = replace(data.run, models=data.run.models[::-1])
@@ -169,7 +162,6 @@ def test_no_difference_is_no_difference_on_either_side() -> None:
     ],
 )
 def test_without_a_pair_there_are_no_differences(data: ReportData) -> None:
-    """One model, pairs that were not asked for, a model without a score, no model at all."""
     assert "Differences from the first" not in titles(data)
 
 
@@ -182,7 +174,6 @@ def test_reliability_has_the_bins_with_verdicts() -> None:
 
 
 def test_failures_over_time_name_the_worst_stretch() -> None:
-    """Forty attempts in ten minutes, thirty of them in one stretch."""
     found = [timed(0, 10), timed(5, 30, 2)]
     data = a_report(failure_times=found, failure_stretch_s=300)
     shown = section(data, "Failures over time")
@@ -199,7 +190,6 @@ def test_failures_over_time_name_the_worst_stretch() -> None:
 
 
 def test_intervals_by_category() -> None:
-    """One row for each category and model, the model of the ranking first."""
     assert rows(section(a_report(), "Intervals of detection")) == [
         ["file-read", "acme/guard-1", "150", "96.0 [90.0, 98.0]"],
         ["shell", "acme/guard-1", "46", "86.0 [70.0, 95.0]"],
@@ -207,7 +197,6 @@ def test_intervals_by_category() -> None:
 
 
 def test_parts_of_the_time() -> None:
-    """Each part that was timed, with its percentiles."""
     assert rows(section(a_report(), "Parts of the time")) == [
         ["service", "acme/guard-1", "950 ms", "812 ms", "2.31 s", "23.1 s", "60.0 s"],
         ["queue", "acme/guard-1", "41 ms", "40 ms", "50 ms", "60 ms", "61 ms"],
@@ -216,7 +205,6 @@ def test_parts_of_the_time() -> None:
 
 
 def test_provenance_names_what_the_numbers_depend_on() -> None:
-    """Data with source and licence, prompt, opinion, versions, prices."""
     data = a_report()
     price = Price(Rate(Decimal("1.250"), ((200_000, Decimal(3)),)), Rate(Decimal(10)))
     spec = replace(data.run.models[0], price=price, parameters={"effort": "low"})
@@ -238,7 +226,6 @@ def test_provenance_names_what_the_numbers_depend_on() -> None:
 
 
 def test_an_overlay_is_listed_with_its_reasons() -> None:
-    """The first corrections, and how many more there are."""
     change = LabelChange("mixed", "ab12", None, None, None, "It only prints.", "a.b")
     overlay = Overlay("ours", 2, (change,) * 25)
     data = a_report(opinion=Opinion(overlay=overlay))
@@ -250,7 +237,6 @@ def test_an_overlay_is_listed_with_its_reasons() -> None:
 
 
 def test_the_commands_that_make_it_once_more() -> None:
-    """A submitted run names everything that was sent; a rule set of one's own is a file."""
     data = a_report(name="a nightly")
     same, now, again = commands(data)
     assert same == "aegish-dist report --run-id 0a1b2c3d4 --snapshot 12"
@@ -272,7 +258,6 @@ def test_the_commands_that_make_it_once_more() -> None:
 
 @pytest.mark.parametrize("word", ["plain", "a b'c", HOSTILE, "é\n\\'\U000e0041x", "$(rm -rf /)"])
 def test_a_shell_reads_a_quoted_word_as_it_was(word: str) -> None:
-    """Bash gives back the very text, and what is quoted can be printed."""
     quoted = shell_quoted(word)
     assert quoted.isprintable()
     if word.isprintable():
@@ -306,7 +291,6 @@ def failed(entry: Entry, **content: Any) -> ReportData:
     ],
 )
 def test_a_model_without_a_score_has_its_reason(data: ReportData, reason: str) -> None:
-    """Under its name where people read, beside its score in CSV, and by its name in JSON."""
     assert f"no score: {reason}" in " ".join(render(data, "table", width=200).split())
     for form in ("markdown", "html", "latex"):
         assert f"no score: {reason}" in render(data, form)
@@ -317,7 +301,6 @@ def test_a_model_without_a_score_has_its_reason(data: ReportData, reason: str) -
 
 
 def test_every_format_says_the_same() -> None:
-    """Score, category, difference and reliability of one report, in all formats."""
     data = compared(a_report(a_model("a/first", reliability=BINS), a_model("b/second")))
     readable = [render(data, form) for form in ("markdown", "html")]
     readable.append(render(data, "table", sections=SECTION_NAMES, width=200))
@@ -341,7 +324,6 @@ def test_every_format_says_the_same() -> None:
 
 
 def test_the_document_has_every_failure_by_time() -> None:
-    """In the shape of `errors --format json`, with the length of the stretches."""
     data = a_report(failure_times=[timed(0, 10, 1, "slow down")], failure_stretch_s=300)
     found = json.loads(render(data, "json"))["failure_times"]
     assert found["stretch_s"] == 300
@@ -353,7 +335,6 @@ def test_the_document_has_every_failure_by_time() -> None:
 
 
 def test_an_older_snapshot_says_so() -> None:
-    """Above everything else, as its verdicts are no longer those that count."""
     facts = build_report(a_report(is_current=False)).facts
     assert facts[0].label == "OLDER"
     assert json.loads(render(a_report(is_current=False), "json"))["snapshot"]["is_current"] is False
@@ -361,7 +342,6 @@ def test_an_older_snapshot_says_so() -> None:
 
 @pytest.mark.parametrize("form", IN_SECTIONS)
 def test_sections_can_be_chosen(form: str) -> None:
-    """Only those asked for, in the order of the report, whatever order they were named in."""
     text = render(a_report(), form, sections=("cost", "leaderboard"))
     assert 0 < text.index("Leaderboard") < text.index("Cost and tokens")
     assert "Latency" not in text
@@ -388,7 +368,6 @@ def hostile() -> ReportData:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_hostile_text_stays_text(form: str) -> None:
-    """No escape sequence, no override of direction, no element."""
     chosen: Sequence[str] | None = SECTION_NAMES if form in IN_SECTIONS else None
     text = render(hostile(), form, sections=chosen)
     assert not {"\x1b", "\x9b", "\x7f", "\u202e"} & set(text)
@@ -398,7 +377,6 @@ def test_hostile_text_stays_text(form: str) -> None:
 
 @pytest.mark.parametrize(("width", "models"), [(40, 2), (80, 30)])
 def test_everything_fits_a_terminal(width: int, models: int) -> None:
-    """Models with long ids, every section, on narrow terminals and usual ones."""
     ids = [f"hf-inference-providers/organisation/Guard-{n}B-Instruct:host" for n in range(models)]
     data = compared(a_report(*(a_model(each, reliability=BINS) for each in ids)))
     text = render(data, "table", sections=SECTION_NAMES, width=width)

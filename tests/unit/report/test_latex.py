@@ -50,7 +50,6 @@ def test_no_character_is_a_command(text: str, expected: str) -> None:
 
 
 def test_tables_are_of_booktabs_and_complete() -> None:
-    """Rows have as many cells as there are columns, and whatever begins ends."""
     text = render(a_report(a_model(), a_silent_model()), "latex")
     assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") > 5
     for table in re.findall(r"\\begin\{tabular\}.*?\\end\{tabular\}", text, re.DOTALL):
@@ -65,14 +64,12 @@ def test_tables_are_of_booktabs_and_complete() -> None:
 
 
 def test_a_value_stands_above_its_interval() -> None:
-    """With a mark where there is a target; the caption says which mark is which."""
     text = render(a_report(), "latex")
     assert "1 & acme/guard-1 & 95.7$^{+}$ & 94.4$^{-}$ & 97.0$^{+}$ &" in text
     assert r" &  & \scriptsize {[}93.9, 97.0] & \scriptsize {[}90.5, 96.8] &" in text
 
 
 def test_a_caption_names_run_snapshot_rule_set_commands_and_interval() -> None:
-    """A table in a paper stands alone."""
     text = render(a_report(), "latex")
     (caption,) = re.findall(r"\\caption\{(Leaderboard\..*)\}", text)
     assert "Run 0a1b2c3d4 (nightly), snapshot 12, rule set aegish-5.3 v1." in caption
@@ -82,7 +79,6 @@ def test_a_caption_names_run_snapshot_rule_set_commands_and_interval() -> None:
 
 
 def test_labels_are_distinct_and_plain(hostile_report: ReportData) -> None:
-    """So that the tables of several reports fit into one document."""
     texts = (render(a_report(), "latex"), render(a_report(name="b", snapshot_id=13), "latex"))
     labels = [label for text in texts for label in re.findall(r"\\label\{(.*?)\}", text)]
     assert "tab:0a1b2c3d4-nightly-12-leaderboard" in labels
@@ -92,7 +88,6 @@ def test_labels_are_distinct_and_plain(hostile_report: ReportData) -> None:
 
 
 def test_hostile_text_brings_no_command(hostile_report: ReportData) -> None:
-    """Whatever models, data sets and providers are called; comments stay on their line."""
     text = render(hostile_report, "latex")
     assert body(text).isascii()
     foreign = set(COMMANDS.findall(latex_text(HOSTILE)))
@@ -101,14 +96,12 @@ def test_hostile_text_brings_no_command(hostile_report: ReportData) -> None:
 
 
 def test_a_wide_table_becomes_several(fourteen: ReportData) -> None:
-    """Each begins with the models, and says which part it is."""
     text = render(fourteen, "latex")
     assert "Detection by category (part 1 of 2)." in text
     assert "Detection by category (part 2 of 2)." in text
 
 
 def test_a_long_table_becomes_several() -> None:
-    """Thirty models with intervals are more than a page has room for."""
     text = render(a_report(*(a_model(f"acme/guard-{n}") for n in range(30))), "latex")
     assert "Leaderboard (part 1 of 2)." in text
     assert len(re.findall(r"^\d+ & acme/guard-\d+ &", text, re.MULTILINE)) == 30

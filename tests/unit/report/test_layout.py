@@ -10,14 +10,12 @@ DASH = "\N{EN DASH}"
 
 
 def test_models_come_in_the_order_of_the_ranking() -> None:
-    """The best model comes first, whatever its id."""
     data = a_report(a_model("z/best"), a_model("a/second"))
     entries = ranked_entries(data.snapshot.document)
     assert [(entry.place, entry.model) for entry in entries] == [("1", "z/best"), ("2", "a/second")]
 
 
 def test_ties_share_the_rank_of_their_leader() -> None:
-    """A tie group of two shows its first rank twice; a model without a score shows a dash."""
     entries = (a_model("a"), a_model("b"), a_model("c"), a_silent_model("d"), a_silent_model("e"))
     ranking = [
         (1, 1, "a", 0.957),
@@ -34,7 +32,6 @@ def test_ties_share_the_rank_of_their_leader() -> None:
 
 
 def test_what_a_document_lacks_is_undefined() -> None:
-    """An entry of another version reads as undefined, not as an error."""
     entry = RankedModel("1", {"model": "m", "metrics": {"coverage": {"value": 1.0, "later": 2}}})
     assert entry.metric("coverage") == Estimate(value=1.0)
     assert entry.metric("aegish_score") == Estimate()

@@ -74,7 +74,6 @@ def test_models_that_have_no_room_are_counted(size: tuple[int, int]) -> None:
 
 
 def test_models_that_need_help_stand_before_the_others() -> None:
-    """Where not all fit, complete models are left out first, and the order of the run stays."""
     done = [a_model(f"p/done-{n}", state=State.COMPLETE, done=100) for n in range(30)]
     status = a_run(
         *done, a_model("p/busy"), a_model("p/stuck", state=State.PARKED, reason="no credit")
@@ -87,7 +86,6 @@ def test_models_that_need_help_stand_before_the_others() -> None:
 
 
 def test_columns_are_dropped_by_priority() -> None:
-    """Narrow terminals keep what moves; wide ones show the forecast of each model."""
     heading = {
         width: next(s for s in lines(models(3), width) if "Done" in s) for width in (80, 160)
     }
@@ -99,7 +97,6 @@ def test_columns_are_dropped_by_priority() -> None:
 
 
 def test_long_ids_keep_both_ends() -> None:
-    """The provider stands in front, the version at the end."""
     drawn = lines(a_run(a_model(LONG), a_model(LONG.replace("-02", "-03"))))
     rows = [line for line in drawn if line.startswith("openrouter/")]
     assert [row.split()[0][-3:] for row in rows] == ["-02", "-03"]
@@ -108,7 +105,6 @@ def test_long_ids_keep_both_ends() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (20, 5), (1, 1), (160, 50)])
 def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
-    """No control or bidirectional character reaches the terminal, and no key."""
     parked = a_model(HOSTILE, state=State.PARKED, reason=f"{KEY} {HOSTILE}")
     error = an_error(f"{KEY} {HOSTILE}", model=HOSTILE)
     status = a_run(parked, name=HOSTILE, last_errors=(error,))
@@ -120,7 +116,6 @@ def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
 
 
 def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
-    """Thirty versions of one model with a date behind them: each row shows its own part."""
     names = [f"simulated/model-with-a-rather-long-name-{n}-preview-2026-01-02" for n in range(30)]
     drawn = lines(a_run(*map(a_model, names)), 80, 60)
     rows = [line for line in drawn if line.startswith("simulated/")]
@@ -144,28 +139,24 @@ def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
     ],
 )
 def test_a_model_that_waits_says_why(changes: dict[str, Any], words: str) -> None:
-    """Each reason stands below its model, and on a wide terminal beside it."""
     status = a_run(a_model(**changes))
     assert any(line.strip().startswith(words) for line in lines(status))
     assert any(words in line and "50/100" in line for line in lines(status, 200))
 
 
 def test_waits_of_all_models_stand_in_the_head() -> None:
-    """Where models have no room for their reasons, the sum still says what is waited for."""
     drawn = lines(models(30, waiting=Waiting(3, 2, Blocked.RATE)))
     assert "90 waiting for permits   60 in backoff" in "\n".join(drawn)
     assert sum(line.startswith("provider-") for line in drawn) >= 9
 
 
 def test_a_cost_that_is_unknown_for_a_model_is_a_bound() -> None:
-    """A model without a finished item adds nothing that could be known."""
     unknown = a_model("a/new", cost_usd=None, cost_at_end_usd=None)
     drawn = lines(a_run(a_model(), unknown, cost_at_end_usd=None))
     assert "cost $0.500, at least $1.00 at the end, cap $50.00" in "\n".join(drawn)
 
 
 def test_wide_characters_take_two_columns() -> None:
-    """Chinese ids and messages move no column and pass no edge."""
     wide = "模型" * 40
     drawn = lines(a_run(a_model(wide), a_model("b/c"), last_errors=(an_error(wide, model=wide),)))
     assert max(map(cell_len, drawn)) <= 80
@@ -173,7 +164,6 @@ def test_wide_characters_take_two_columns() -> None:
 
 
 def test_no_end_is_given_where_nothing_moves() -> None:
-    """A model that waits leaves the end of the run unknown; what is parked does not move at all."""
     waits = a_model(state=State.WAITING, rate_per_s=0.0, eta_s=None, in_flight=0)
     run = a_run(waits, state=State.WAITING, eta_s=None)
     assert "end unknown" in "\n".join(lines(run))
@@ -183,7 +173,6 @@ def test_no_end_is_given_where_nothing_moves() -> None:
 
 
 def test_a_plain_line_has_the_same_facts_in_ascii() -> None:
-    """One line of ASCII, without escape codes."""
     error = an_error(f"naïve {HOSTILE} " + "x" * 500)
     line = plain_line(a_run(a_model(), last_errors=(error,)))
     assert line.isascii()
@@ -198,7 +187,6 @@ def test_a_plain_line_has_the_same_facts_in_ascii() -> None:
 
 
 def test_the_passing_of_time_is_no_change() -> None:
-    """Lines are written where something happened: a rate that fades is nothing."""
     before = a_run(a_model())
     assert not changed(before, a_run(a_model(rate_per_s=1.0, eta_s=50.0), eta_s=50.0))
     assert changed(before, a_run(a_model(done=51)))
@@ -214,7 +202,6 @@ def test_the_passing_of_time_is_no_change() -> None:
     ],
 )
 def test_durations(seconds: float, words: str) -> None:
-    """Two units, the smaller one whole."""
     assert duration(seconds) == words
 
 
@@ -223,12 +210,10 @@ def test_durations(seconds: float, words: str) -> None:
     [(0, "0/s"), (0.07, "4.2/min"), (1, "1.0/s"), (9.9, "9.9/s"), (1234.5, "1,234/s")],
 )
 def test_paces(rate: float, words: str) -> None:
-    """Slow models are counted by the minute."""
     assert pace(rate) == words
 
 
 def test_shortening() -> None:
-    """Both ends stay; what has room for nothing is cut."""
     assert shortened_middle("abcdefghij", 7, "...") == "ab...ij"
     assert shortened_middle("abcdefghij", 10, "...") == "abcdefghij"
     assert shortened_middle("abcdefghij", 2, "...") == ".."
@@ -268,7 +253,6 @@ OPEN = BatchTotals(
     ],
 )
 def test_how_far_batches_are(batches: BatchTotals, words: str) -> None:
-    """Open ones by state, how much is answered, the oldest, and the latest problem, printable."""
     model = a_model(batches=batches)
     assert batch_words(model) == words
     assert words in "\n".join(line.plain for line in draw(Scene(a_run(model)), Canvas(200, 40)))
@@ -276,7 +260,6 @@ def test_how_far_batches_are(batches: BatchTotals, words: str) -> None:
 
 
 def test_the_head_adds_up_open_batches() -> None:
-    """Over all models, beside the other facts about the run."""
     status = a_run(a_model("lab/a", batches=OPEN), a_model("lab/b", batches=OPEN), a_model("lab/c"))
     assert "4 batches open, 2,400 of 6,000 answered" in headline(status)
     assert not any("batch" in fact for fact in headline(a_run(a_model())))
@@ -285,7 +268,6 @@ def test_the_head_adds_up_open_batches() -> None:
 
 
 def test_a_held_run_has_not_ended_while_batches_are_answered() -> None:
-    """Their results are collected and paid; what is only planned waits."""
     held = a_model(state=State.PAUSED, in_flight=0, batches=OPEN)
     planned = {BatchState.PLANNED: 2}
     assert may_move(held)
@@ -306,5 +288,4 @@ def test_a_held_run_has_not_ended_while_batches_are_answered() -> None:
 def test_what_a_model_costs_in_the_end_counts_its_batches(
     cost: float | None, verdicts: int, missing: int, end: float | None
 ) -> None:
-    """Items in batches cost what those are expected to, others what verdicts cost so far."""
     assert cost_at_end_usd(cost, verdicts, State.RUNNING, missing, OPEN) == end

@@ -23,7 +23,6 @@ def as_read(text: str) -> str:
 
 
 def test_a_row_has_as_many_cells_as_its_heading(hostile_report: ReportData) -> None:
-    """Pipes in foreign text make no cells."""
     for data in (a_report(), hostile_report):
         html = READER.render(render(data, "markdown"))
         for table in re.findall(r"<table>.*?</table>", html, re.DOTALL):
@@ -32,13 +31,11 @@ def test_a_row_has_as_many_cells_as_its_heading(hostile_report: ReportData) -> N
 
 
 def test_the_leaderboard_is_a_table() -> None:
-    """Value, mark and interval share a cell."""
     text = render(a_report(), "markdown")
     assert "| 1 | acme/guard-1 | 95.7 PASS<br>[93.9, 97.0] | 94.4 FAIL<br>[90.5, 96.8] |" in text
 
 
 def test_hostile_text_is_read_as_it_stands(hostile_report: ReportData) -> None:
-    """A reader shows name, dataset, model and category letter by letter."""
     text = render(hostile_report, "markdown")
     read = " ".join(as_read(text).split())
     assert read.count(" ".join(printable(HOSTILE).split())) >= 4
@@ -67,7 +64,6 @@ LINKS = re.compile(r"(?:https?|ftp)://\w|www\.\w|[\w.+-]@\w|@\w", re.IGNORECASE)
     ],
 )
 def test_bare_addresses_are_no_links(address: str) -> None:
-    """In names and messages they are interrupted, and a reader still shows them whole."""
     failure = FailureCount("m", ErrorClass.AUTH, 1, 1, message=f"see {address} now")
     text = render(a_report(a_model("m"), name=address, failures=(failure,)), "markdown")
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
@@ -78,7 +74,6 @@ def test_bare_addresses_are_no_links(address: str) -> None:
 
 
 def test_undefined_is_a_dash() -> None:
-    """A model without verdicts has a row of dashes."""
     row = " | ".join(
         [DASH, "acme/silent<br>no score: no verdict yet", *[DASH] * 4, "0.0", DASH, DASH]
     )

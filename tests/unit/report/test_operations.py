@@ -26,13 +26,11 @@ def section(data: ReportData) -> Section:
 
 
 def test_nothing_is_said_where_nothing_failed() -> None:
-    """A run without a failed call has no such section."""
     data = a_report()
     assert failures(data, ranked_entries(data.snapshot.document)) is None
 
 
 def test_reasons_have_counts(failed_report: ReportData) -> None:
-    """A row tells reason, HTTP statuses, lost verdicts, failed attempts and those tried again."""
     assert [[cell.text for cell in row] for row in section(failed_report).rows] == [
         ["acme/guard-1", "auth", "401, 403", "6", "6", "0"],
         ["acme/guard-1", "rate limit", "429", "0", "40", "40"],
@@ -40,7 +38,6 @@ def test_reasons_have_counts(failed_report: ReportData) -> None:
 
 
 def test_words_and_halts_stand_below(failed_report: ReportData) -> None:
-    """The newest message of each reason, and why the model is not called any more."""
     assert section(failed_report).remarks == (
         "acme/guard-1 (parked): no such key",
         "acme/guard-1 (auth, 2026-11-20 14:20 UTC): no such key",
@@ -55,7 +52,6 @@ def test_a_reason_without_attempts_is_shown() -> None:
 
 
 def test_long_messages_are_cut(failed_report: ReportData) -> None:
-    """A page of HTML as an error message does not fill the report."""
     long = replace(failed_report.failures[0], message="x" * 5000)
     words = section(replace(failed_report, failures=(long,))).remarks[-1]
     assert words.endswith("xxx\N{HORIZONTAL ELLIPSIS}")
@@ -63,7 +59,6 @@ def test_long_messages_are_cut(failed_report: ReportData) -> None:
 
 
 def test_models_stand_in_the_order_of_the_ranking() -> None:
-    """The failures of a model are found where the model is in the tables above."""
     kinds = [FailureCount(name, ErrorClass.SERVER, 1, 1) for name in ("b", "a", "c")]
     data = a_report(a_model("c"), a_model("b"), a_model("a"), failures=kinds)
     assert [row[0].text for row in section(data).rows] == ["c", "b", "a"]
@@ -105,7 +100,6 @@ def said(data: ReportData) -> str:
 def test_a_report_says_that_requests_were_batched(
     after_s: dict[str, float], words: str, option: str
 ) -> None:
-    """The head, the notes on time and money, the prices, and the command that asks once more."""
     text = said(batched(after_s))
     assert words in text
     assert "Not measured, \N{EN DASH}, where a model was asked in batches." in text
@@ -115,14 +109,12 @@ def test_a_report_says_that_requests_were_batched(
 
 
 def test_other_reports_say_nothing_of_batches() -> None:
-    """A provider's price for batches alone is no reason to mention them."""
     data = batched({})
     assert "batch" not in said(data)
     assert "--batch" not in commands(data)[-1]
 
 
 def test_the_document_names_batched_models() -> None:
-    """By id, with the share of the price of each model."""
     run = json.loads(render_json(batched({MODEL: 0.0})))["run"]
     assert run["batched"] == [MODEL]
     assert [model["batch_share"] for model in run["models"]] == [0.5, 0.5]

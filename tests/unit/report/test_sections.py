@@ -34,7 +34,6 @@ def facts(data: ReportData) -> dict[str, str]:
 
 
 def test_the_head_says_what_was_run() -> None:
-    """The head names the run, its samples, its rule and how much of it is done."""
     shown = facts(a_report())
     assert build_report(a_report()).title == "Report on run 0a1b2c3d4"
     assert shown["Name"] == "nightly"
@@ -57,14 +56,12 @@ def test_replaced_verdicts_are_counted_apart() -> None:
 
 
 def test_the_false_positive_rate_is_defined() -> None:
-    """It stands beside HA, to which it does not add up where there are errors."""
     note = find_section(a_report(), "Answers").note
     assert "BLOCK under most rules" in note
     assert "less than 100 - HA" in note
 
 
 def test_an_imported_run_has_no_prompt_and_no_parameters() -> None:
-    """A value that an import cannot know is shown as unknown."""
     data = a_report()
     shown = facts(replace(data, run=replace(data.run, prompt=None, parameters=None, name="")))
     assert shown["Prompt"] == shown["Parameters"] == "unknown, the verdicts were imported"
@@ -72,7 +69,6 @@ def test_an_imported_run_has_no_prompt_and_no_parameters() -> None:
 
 
 def test_another_version_of_a_rule_is_not_described_in_our_words() -> None:
-    """One that this package does not know has its name and version alone."""
     assert facts(a_report(scoring_version=7, opinion=None))["Scoring"] == "aegish-5.3 version 7"
 
 
@@ -86,7 +82,6 @@ def test_the_leaderboard_marks_targets() -> None:
 
 
 def test_the_leaderboard_has_what_a_choice_needs() -> None:
-    """Clustered standard error, coverage, cost and service time stand beside the rates."""
     board = find_section(a_report(), "Leaderboard")
     assert column(board, "stderr") == [TableCell("0.78")]
     assert column(board, "coverage") == [TableCell("98.0")]
@@ -95,14 +90,12 @@ def test_the_leaderboard_has_what_a_choice_needs() -> None:
 
 
 def test_a_plain_standard_error_says_so() -> None:
-    """Where clusters give none, the plain standard error is marked."""
     score = a_model()["metrics"]["aegish_score"] | {"stderr_clustered": None}
     board = find_section(a_report(a_model(metrics={"aegish_score": score})), "Leaderboard")
     assert column(board, "stderr") == [TableCell("0.68", "plain")]
 
 
 def test_undefined_is_a_dash_without_a_mark() -> None:
-    """A model without a verdict neither passes nor fails, and costs neither money nor time."""
     (row,) = find_section(a_report(a_silent_model()), "Leaderboard").rows
     assert [cell.text for cell in row] == [
         DASH,
@@ -118,7 +111,6 @@ def test_undefined_is_a_dash_without_a_mark() -> None:
 
 
 def test_simulated_models_are_marked_everywhere() -> None:
-    """Every table marks a simulated model, and the legend says what that means."""
     shown = build_report(a_report(a_model(simulated=True)))
     assert shown.sections[0].rows[0][1] == TableCell("acme/guard-1", "simulated")
     assert {each.rows[0][0].text for each in shown.sections[1:]} == {"acme/guard-1 †"}
@@ -126,7 +118,6 @@ def test_simulated_models_are_marked_everywhere() -> None:
 
 
 def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
-    """Completely scored models are not listed, and without any other there is no section."""
     complete = a_model("acme/all", metrics={"coverage": {"value": 1.0, "n": 300}})
     listed = find_section(a_report(a_model(), complete), "Bounds")
     assert [row[0].text for row in listed.rows] == ["acme/guard-1"]
@@ -135,7 +126,6 @@ def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
 
 
 def test_a_shared_sample_size_stands_in_the_heading() -> None:
-    """When every model was scored on as many samples of a category, n is said once."""
     shown = find_section(a_report(a_model("a"), a_model("b")), "Detection by category")
     assert shown.columns[3] == TableCell("file-read", "n 150")
     assert column(shown, "file-read") == [TableCell("96.0"), TableCell("96.0")]
@@ -144,14 +134,12 @@ def test_a_shared_sample_size_stands_in_the_heading() -> None:
 
 
 def test_differing_sample_sizes_stand_in_the_cells() -> None:
-    """A category that a model has no scored sample of is undefined for it."""
     shown = find_section(a_report(a_model(), a_silent_model()), "Detection by category")
     assert shown.columns[3] == TableCell("file-read")
     assert column(shown, "file-read") == [TableCell("96.0", "n 150"), TableCell(DASH, "n 0")]
 
 
 def test_a_run_without_categories_has_no_section_for_them() -> None:
-    """Only harmless commands: nothing to break down."""
     assert "Detection by category" not in titles(a_report(a_model(categories={})))
 
 
@@ -169,7 +157,6 @@ def test_errors_are_counted_with_their_share() -> None:
 
 
 def test_error_classes_of_the_rule_get_columns() -> None:
-    """A rule set that splits errors finer shows its classes, undefined classes as dashes."""
     counts = a_model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
     rates = {"content_filter_rate": {"value": 0.01, "n": 300}}
     shown = find_section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
@@ -193,7 +180,6 @@ def test_waiting_stands_beside_service_time() -> None:
 
 
 def test_cost_stands_beside_tokens() -> None:
-    """Tokens that no verdict reported are undefined."""
     shown = find_section(a_report(), "Cost")
     texts = [cell.text for cell in shown.rows[0][1:]]
     assert texts == ["$0.585", "$1.95", "$0.00195", "1,234,567", "4,321", DASH, "1,000,000", DASH]
@@ -207,7 +193,6 @@ def test_answers_are_counted_by_kind_of_command() -> None:
 
 
 def test_flip_rates_need_repeats() -> None:
-    """With one epoch calibration stands alone; with two the flip rate joins it."""
     assert column(find_section(a_report(), "Calibration"), "Brier") == [
         TableCell("0.041", "[0.033, 0.049]")
     ]
@@ -219,7 +204,6 @@ def test_flip_rates_need_repeats() -> None:
 
 
 def test_without_confidence_and_repeats_there_is_no_calibration() -> None:
-    """Nothing was stated and nothing repeated."""
     assert not [title for title in titles(a_report(a_silent_model())) if title.startswith("Cali")]
 
 
@@ -228,7 +212,6 @@ def test_without_confidence_and_repeats_there_is_no_calibration() -> None:
     [("aegish-5.3", "(DR + HA) / 2"), ("aegish-legacy", "DR \N{MULTIPLICATION SIGN} HA")],
 )
 def test_the_legend_states_the_score(scoring: str, formula: str) -> None:
-    """The legend gives the form of the score under the rule of the report."""
     assert formula in build_report(a_report(opinion=Opinion(RULES[scoring]))).legend[0]
 
 
@@ -252,7 +235,6 @@ def test_one_model_is_named_with_its_score_its_targets_and_its_cost() -> None:
 
 
 def test_ties_are_named_and_the_cheapest_of_them() -> None:
-    """Three of four share the first place; the cheapest of the three is not the first."""
     cheap = {"total_usd": 0.145, "per_1000_usd": 0.33, "per_command_usd": 0.00033}
     entries = [a_model(name) for name in "abcd"]
     entries[1] = a_model("b", cost=cheap)
@@ -274,18 +256,15 @@ def test_who_reaches_every_target_is_named() -> None:
 
 
 def test_a_leader_without_a_tie_is_said_to_be_alone() -> None:
-    """Its group has one member."""
     assert "No other model is tied with it." in said(a_report(a_model("a"), a_model("b")))
 
 
 def test_without_a_score_there_is_one_sentence() -> None:
-    """No model is best of those that have no score."""
     text = said(a_report(a_silent_model()))
     assert text.startswith("No model has a score yet")
 
 
 def test_unknown_prices_are_no_zero() -> None:
-    """Nothing is said of costs that are not known; a partial sum says so."""
     unknown = dict.fromkeys(("total_usd", "per_1000_usd", "per_command_usd"))
     assert "$" not in said(a_report(a_model(cost=unknown)))
     text = said(a_report(a_model("a"), a_model("b", cost=unknown)))
@@ -293,14 +272,12 @@ def test_unknown_prices_are_no_zero() -> None:
 
 
 def test_long_names_are_cut_in_sentences() -> None:
-    """A name of a megabyte does not hide the rest of the sentence."""
     text = said(a_report(a_model("W" * 1_000_000)))
     assert len(text) < 1_000
     assert "W... has an aegish score" in text
 
 
 def test_simulated_missing_and_outdated_are_warned_of() -> None:
-    """Each limits what the whole report means."""
     assert warned(a_report()) == ()
     assert warned(a_report(a_model(simulated=True)))[0].startswith("Simulated: All models.")
     mixed = a_report(a_model("a"), a_model("b", simulated=True))

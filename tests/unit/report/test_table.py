@@ -19,7 +19,6 @@ def widest(text: str) -> int:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
 def test_fourteen_models_fit_any_width(fourteen: ReportData, width: int) -> None:
-    """No line is wider than the screen, and every model and category is still there."""
     text = render(fourteen, "table", width=width)
     assert widest(text) <= width
     assert "14" in text
@@ -42,7 +41,6 @@ def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: Report
 
 
 def test_values_stand_over_their_intervals() -> None:
-    """A row shows mark and value, the next line the interval."""
     lines = render(a_report(), "table", width=140).splitlines()
     row = next(index for index, line in enumerate(lines) if line.startswith(" 1 "))
     assert re.findall(r"(?:PASS|FAIL)\s+[\d.]+", lines[row]) == [
@@ -58,7 +56,6 @@ def test_values_stand_over_their_intervals() -> None:
 
 
 def test_hostile_text_moves_no_cursor(hostile_report: ReportData) -> None:
-    """Control characters come out as escapes, markup as it stands."""
     text = render(hostile_report, "table", width=140)
     assert text.replace("\n", "").isprintable()
     assert "[red]b[/red]" in text
@@ -66,7 +63,6 @@ def test_hostile_text_moves_no_cursor(hostile_report: ReportData) -> None:
 
 
 def test_long_words_break_no_table() -> None:
-    """Neither a long category nor a long model id widens a table or gets lost."""
     entry = a_model("m" * 300)
     entry["categories"] = {"c" * 300: entry["categories"]["shell"]}
     text = render(a_report(entry), "table", width=80)
@@ -76,7 +72,6 @@ def test_long_words_break_no_table() -> None:
 
 
 def test_colour_is_ours_alone(hostile_report: ReportData) -> None:
-    """With colour the only escape sequences are those that set a style."""
     text = render(hostile_report, "table", color=True)
     assert "\x1b[1;32mPASS\x1b[0m" in text
     assert "\x1b[1;31mFAIL\x1b[0m" in text
@@ -84,7 +79,6 @@ def test_colour_is_ours_alone(hostile_report: ReportData) -> None:
 
 
 def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same arguments give the same text in any terminal."""
     before = render(a_report(), "table"), render(a_report(), "table", color=True)
     for name, value in {
         "TERM": "dumb",
@@ -97,7 +91,6 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_without_verdicts_is_all_dashes() -> None:
-    """Zero verdicts are a report of undefined numbers."""
     text = render(a_report(a_silent_model(), verdicts=0), "table")
     assert "0 of 300 planned" in text
     assert "PASS " not in text.split("Legend")[0]
@@ -105,7 +98,6 @@ def test_a_run_without_verdicts_is_all_dashes() -> None:
 
 
 def test_a_report_without_models_can_be_drawn() -> None:
-    """An empty snapshot document is no error."""
     text = render(a_report(document={"models": [], "ranking": []}), "table")
     assert "Leaderboard" in text
 
@@ -116,12 +108,10 @@ def test_the_default_width_is_100(fourteen: ReportData) -> None:
 
 
 def test_lines_end_in_text() -> None:
-    """No line ends in spaces."""
     assert not [line for line in render(a_report(), "table").splitlines() if line != line.rstrip()]
 
 
 def test_no_terminal_is_as_wide_as_it_may_say() -> None:
-    """A width of a hundred million columns makes no line of that length."""
     assert max(map(len, render(a_report(), "table", width=100_000_000).splitlines())) <= 500
 
 
@@ -139,7 +129,6 @@ def test_no_terminal_is_as_wide_as_it_may_say() -> None:
     ],
 )
 def test_ids_break_at_their_joints(text: str, width: int, lines: list[str]) -> None:
-    """Text is broken into as few lines as possible, in mid-word only when it must be."""
     assert fold(text, width) == lines
 
 

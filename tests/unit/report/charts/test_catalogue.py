@@ -41,7 +41,6 @@ def chart(data: ReportData, name: str) -> Chart:
 @pytest.mark.parametrize("models", [1, 2, 9, 30])
 @pytest.mark.parametrize("name", CHARTS)
 def test_no_text_is_cut_or_covers_another(name: str, models: int) -> None:
-    """All texts lie within the picture, and no two of them meet; no point is below a text."""
     data = a_spread_report(models)
     if isinstance(make_chart(data, name), NoChart):
         assert (name, models) == ("differences", 1)
@@ -59,7 +58,6 @@ def test_no_text_is_cut_or_covers_another(name: str, models: int) -> None:
 
 
 def test_points_that_are_equal_have_labels_of_their_own() -> None:
-    """Nine models with the same numbers are nine labels."""
     seen = drawing(a_spread_report(9, equal=True), "score-by-cost")
     assert sum("Guard-" in each.text for each in seen.texts) == 9
     for one, other in combinations(seen.texts, 2):
@@ -75,7 +73,6 @@ def test_a_model_without_a_number_is_named_and_not_drawn() -> None:
 
 
 def test_a_cost_of_nothing_has_no_place_on_a_logarithmic_axis() -> None:
-    """It is named in the caption instead."""
     costs = [0.0, 0.01, 5.0]
     entries = [
         a_model(f"acme/{cost}", cost={"per_1000_usd": cost, "total_usd": cost}) for cost in costs
@@ -84,7 +81,6 @@ def test_a_cost_of_nothing_has_no_place_on_a_logarithmic_axis() -> None:
 
 
 def test_a_caption_names_n_and_the_interval() -> None:
-    """As do the run, the snapshot and the rule set in small print."""
     data = a_report()
     made = chart(data, "detection-by-acceptance")
     assert "n = 196 malicious commands; n = 100 harmless commands" in made.caption
@@ -103,7 +99,6 @@ def test_intervals_end_where_rates_end() -> None:
 
 
 def test_simulated_models_are_marked() -> None:
-    """In names and in the caption."""
     data = a_report(a_model(simulated=True))
     for name in ("score-by-cost", "ranking"):
         assert "guard-1 †" in str(chart(data, name).body)
@@ -112,7 +107,6 @@ def test_simulated_models_are_marked() -> None:
 
 @pytest.mark.parametrize("name", CHARTS)
 def test_foreign_text_stays_text(name: str, hostile_report: ReportData) -> None:
-    """Markup in a name is no markup in the drawing, and nothing invisible is left."""
     made = make_chart(hostile_report, name)
     if isinstance(made, NoChart):
         return
@@ -123,14 +117,12 @@ def test_foreign_text_stays_text(name: str, hostile_report: ReportData) -> None:
 
 
 def test_names_with_dots_and_brackets_are_values() -> None:
-    """They are no path into the data."""
     entry = a_spread_model(1, random.Random(1), model="a.b[0]/c.d['e']{{f}}")
     seen = drawing(a_report(entry), "score-by-cost")
     assert any(each.text == "c.d['e']{{f}}" for each in seen.texts)
 
 
 def test_a_report_without_data_has_reasons() -> None:
-    """Each plot says why there is none."""
     data = a_report(a_silent_model())
     reasons = {name: make_chart(data, name) for name in CHARTS}
     assert all(isinstance(each, NoChart) and each.reason for each in reasons.values())
@@ -141,7 +133,6 @@ def test_a_report_without_data_has_reasons() -> None:
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    """Of SVG, PNG and the specification."""
     for form in ("svg", "png", "vega"):
         one, other = (
             drawn(chart_specification(a_spread_report(3), "score-by-cost"), form, title="x")
@@ -151,7 +142,6 @@ def test_the_same_report_gives_the_same_bytes() -> None:
 
 
 def test_endless_names_do_not_make_endless_plots() -> None:
-    """A name of a hundred thousand letters is cut in labels, captions and descriptions alike."""
     entry = a_spread_model(1, random.Random(1), model=f"{'p' * 100_000}/{'m' * 100_000}")
     data = a_report(entry, a_silent_model("s" * 100_000), name="n" * 100_000)
     for name in ("score-by-cost", "category-heat-map", "latency-split", "reliability"):
@@ -161,8 +151,6 @@ def test_endless_names_do_not_make_endless_plots() -> None:
 
 
 def test_a_free_model_begins_the_pareto_line() -> None:
-    """A model that costs more and scores less than a free one is not on it."""
-
     def priced(cost: float, score: float) -> dict[str, object]:
         rate = numbers(score, 0.01, 0.01, score - 0.01, score + 0.01, 431, 100)
         metrics = {**a_model()["metrics"], "aegish_score": rate}
@@ -182,7 +170,6 @@ PROPERTY = re.compile(r"--chart-[a-z0-9]+")
 
 
 def test_a_page_has_five_plots_without_styles_of_their_own() -> None:
-    """Every colour is a property with a fallback, and the style sheet has one for dark screens."""
     charts = page_charts(a_spread_report(9))
     names = "score-by-cost score-by-latency reliability latency-split error-timeline"
     assert [chart.name for chart in charts] == names.split()
@@ -199,7 +186,6 @@ def test_a_page_has_five_plots_without_styles_of_their_own() -> None:
 
 
 def test_names_that_look_like_attributes_stay_as_they_are(hostile_report: ReportData) -> None:
-    """Colours and numbers are replaced in tags alone, and markup is text."""
     for chart in page_charts(hostile_report):
         assert "script" not in Drawing(chart.svg).tags
     name = 'acme/fill="#1c2024",12.3456 <b>'
@@ -211,6 +197,5 @@ def test_names_that_look_like_attributes_stay_as_they_are(hostile_report: Report
 
 
 def test_without_the_package_a_page_has_no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report is written all the same."""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert page_charts(a_spread_report(1)) == []

@@ -34,7 +34,6 @@ EQUAL = [LabelledPoint(640, 0, f"alike-{at}") for at in range(5)]
     "points", [scattered(1), scattered(2), scattered(3), scattered(9), scattered(30), CROWD, EQUAL]
 )
 def test_labels_cover_neither_each_other_nor_points(points: list[LabelledPoint]) -> None:
-    """Each label has a place of its own within the area, however crowded the points are."""
     placed = [label for label in place_labels(points, AREA, 11) if label is not None]
     assert [label.text for label in placed] == [point.text for point in points]
     assert all(AREA.holds(label.box) for label in placed)
@@ -57,7 +56,6 @@ def test_labels_of_equal_points_stand_below_each_other() -> None:
 
 
 def test_a_label_that_is_away_from_its_point_has_a_line_to_it() -> None:
-    """Of nine points within three pixels not all labels fit beside them."""
     placed = place_labels(CROWD, AREA, 11)
     ends = {(each.line.x2, each.line.y2) for each in placed if each is not None and each.line}
     assert ends
@@ -65,7 +63,6 @@ def test_a_label_that_is_away_from_its_point_has_a_line_to_it() -> None:
 
 
 def test_a_label_stands_on_the_right_of_a_lone_point() -> None:
-    """It is the place that readers find first."""
     (label,) = place_labels([LabelledPoint(100, 100, "one")], AREA, 11)
     assert label is not None
     assert label.align == "left"
@@ -82,7 +79,6 @@ def test_a_label_keeps_off_obstacles_and_lines_along_it() -> None:
 
 
 def test_labels_that_do_not_fit_are_left_out() -> None:
-    """An area of the size of one label takes one."""
     small = PixelBox(0, 0, 60, 30)
     points = [LabelledPoint(3, 3, "one"), LabelledPoint(3, 25, LONG)]
     placed = place_labels(points, small, 11)
@@ -91,6 +87,5 @@ def test_labels_that_do_not_fit_are_left_out() -> None:
 
 
 def test_the_same_points_have_the_same_labels() -> None:
-    """Nothing is random."""
     points = scattered(30)
     assert place_labels(points, AREA, 11) == place_labels(points, AREA, 11)

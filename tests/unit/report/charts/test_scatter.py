@@ -6,7 +6,6 @@ from aegish_dist.report.charts.scatter import amount_axis, linear_axis
 
 
 def test_an_axis_of_rates_does_not_leave_what_rates_can_be() -> None:
-    """Not even where all values are at the end; its ends are ticks."""
     axis = linear_axis([100.0, 100.0], 100, 100.0)
     assert axis.high == 100.0
     assert axis.low < 100.0
@@ -27,7 +26,6 @@ def test_amounts_that_span_much_have_a_logarithmic_axis() -> None:
 
 @pytest.mark.parametrize("values", [[0.0], [5.0], [0.0, 0.0], [1e-9], [1e9]])
 def test_a_single_value_has_an_axis(values: list[float]) -> None:
-    """It has a length, and the value lies on it."""
     axis = amount_axis(values, 100)
     assert axis.high > axis.low
     assert 0 <= axis.along(values[0]) <= 100

@@ -54,7 +54,6 @@ def data(html: str) -> dict[str, Any]:
 
 
 def test_all_pairs_of_few_models_are_shown() -> None:
-    """Each is the later one minus the earlier one, the differences from the first model first."""
     html = differences_section(compared({"c": 0.7, "a": 0.9, "b": 0.8}), ["a", "b", "c"])
     assert rows(html) == [
         ["b", "a", "-10.0\n[-12.0, -8.0]", "0.001", "worse"],
@@ -87,7 +86,6 @@ def test_a_verdict_needs_a_small_p_and_a_difference() -> None:
 
 
 def test_an_undefined_difference_is_a_dash() -> None:
-    """A model without a score has rows without a bar, after those with one."""
     pairs = compared({"a": 0.9, "b": 0.7, "c": 0.8})
     for pair in pairs.pairs:
         if "c" in (pair.a.model, pair.b.model):
@@ -98,7 +96,6 @@ def test_an_undefined_difference_is_a_dash() -> None:
 
 
 def test_data_hold_what_the_rows_say() -> None:
-    """Places of the models, numbers to draw in points, and texts as the report writes them."""
     html = differences_section(compared({"a": 0.9, "b": 0.7}), ["a", "b"])
     found = data(html)
     assert found["models"] == ["a", "b"]
@@ -109,7 +106,6 @@ def test_data_hold_what_the_rows_say() -> None:
 
 
 def test_names_end_neither_the_data_nor_the_table() -> None:
-    """A name that closes a script is text in the data, and printable."""
     names = ["</script><b>x", HOSTILE]
     html = differences_section(compared(dict(zip(names, (0.9, 0.8), strict=True))), names)
     page = Page(html)

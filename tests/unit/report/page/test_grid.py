@@ -104,7 +104,6 @@ def test_commands_are_dictionary_coded() -> None:
 
 
 def test_texts_are_packed_by_command() -> None:
-    """Two commands in a blob; places count by command, model and epoch from the blob's first."""
     part = pack_part(FIRST, SHAPE)
     first, second = map(unpacked, part.texts)
     assert first["at"] == [0, 2, 7]  # tar by both models, curl by the second one in epoch 2
@@ -157,14 +156,12 @@ def shown(blob: Mapping[str, Any], column: str) -> list[str | None]:
 
 
 def test_without_texts_there_is_no_blob() -> None:
-    """The columns are the same."""
     alone = GridPart(FIRST.commands, FIRST.model, FIRST.command, FIRST.epoch, FIRST.numbers)
     assert pack_part(alone, SHAPE).texts == []
     assert pack_part(alone, SHAPE).numbers == pack_part(FIRST, SHAPE).numbers
 
 
 def test_a_grid_without_commands_can_be_packed() -> None:
-    """It has columns without values."""
     found = unpacked(pack_columns([], SHAPE, {}))
     assert found["cells"] == {name: [] for name in NUMBERS}
     assert found["since"] == 0
@@ -172,7 +169,6 @@ def test_a_grid_without_commands_can_be_packed() -> None:
 
 
 def test_the_section_holds_nothing_but_base64() -> None:
-    """Each data element is inert; foreign text of a note is escaped."""
     page = "".join(grid_section(Grid(b"\x1f\xff", [b"\x00\x01", b"\x02"], ["<b> \u202e"])))
     assert re.findall(r'<script type="text/plain" id="([\w-]+)">([\w+/=]+)</script>', page) == [
         ("grid-columns", base64.b64encode(b"\x1f\xff").decode()),
@@ -185,7 +181,6 @@ def test_the_section_holds_nothing_but_base64() -> None:
 
 
 def test_a_grid_without_columns_is_its_notes() -> None:
-    """There is nothing for a script to fill."""
     page = "".join(grid_section(Grid(None, notes=["Too many."])))
     assert "<p>Too many.</p>" in page
     assert 'id="commands"' in page

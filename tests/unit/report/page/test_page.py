@@ -37,7 +37,6 @@ def page(hostile_report: ReportData) -> Page:
 
 
 def test_the_page_is_well_nested(page: Page) -> None:
-    """Every element is closed in order."""
     assert page.open == []
 
 
@@ -48,7 +47,6 @@ def test_hostile_text_stays_text(page: Page) -> None:
 
 
 def test_the_page_loads_nothing(page: Page, hostile_report: ReportData) -> None:
-    """No element names another resource, and the page forbids itself to load one."""
     assert not page.attributes & {"style", "onload", "onclick"}
     assert not page.tags & {"link", "iframe", "object"}
     images = {str(found["src"]).partition(",")[0] for _, found in page.elements if "src" in found}
@@ -60,14 +58,12 @@ def test_the_page_loads_nothing(page: Page, hostile_report: ReportData) -> None:
 
 
 def test_marks_and_intervals_are_in_the_cells() -> None:
-    """Value, mark and interval share a cell."""
     text = render_html(a_report())
     assert '>95.7<b class="pass">PASS</b>\n[93.9, 97.0]<svg class="bar"' in text
     assert '>94.4<b class="fail">FAIL</b>\n[90.5, 96.8]<svg class="bar"' in text
 
 
 def test_undefined_is_a_dash() -> None:
-    """A model without verdicts has cells of dashes."""
     assert render_html(a_report(a_silent_model())).count(f">{DASH}</td>") > 20
 
 
@@ -78,7 +74,6 @@ def tables(fourteen: ReportData) -> Page:
 
 
 def test_every_table_has_a_name_and_headings(tables: Page) -> None:
-    """A caption per table, a scope on every heading, and one row heading per row."""
     assert len(tables.all("caption")) == len(tables.all("table")) >= 6
     scopes = [heading["scope"] for heading in tables.all("th")]
     rows = len(tables.all("tr")) - len(tables.all("thead"))
@@ -87,7 +82,6 @@ def test_every_table_has_a_name_and_headings(tables: Page) -> None:
 
 
 def test_what_may_scroll_is_reached_by_keyboard(tables: Page) -> None:
-    """The region around a table takes the focus and has the name of its section."""
     regions = [each for each in tables.all("div") if each.get("class") == "scroll"]
     assert len(regions) == len(tables.all("table"))
     assert {(each["role"], each["tabindex"]) for each in regions} == {("region", "0")}
@@ -95,7 +89,6 @@ def test_what_may_scroll_is_reached_by_keyboard(tables: Page) -> None:
 
 
 def test_cards_of_narrow_screens_label_every_value(tables: Page) -> None:
-    """A cell carries the heading of its column, which a card shows instead of the heading."""
     labels = [cell["data-label"] for cell in tables.all("td")]
     assert all(labels)
     assert {"#", "aegish score [95% CI]", "p50 p90", "reverse-shell n 46"} <= set(labels)
@@ -111,7 +104,6 @@ def test_long_ids_break_between_their_words() -> None:
 
 
 def test_quotes_end_no_attribute() -> None:
-    """A category labels cells, and what it quotes stays inside of the label."""
     rate = a_model()["categories"]["shell"]
     name = """x" onmouseover="alert(1)' y"""
     page = Page(render_html(a_report(a_model(categories={name: rate}))))
@@ -120,12 +112,10 @@ def test_quotes_end_no_attribute() -> None:
 
 
 def test_remarks_are_a_list(failed_report: ReportData) -> None:
-    """Messages of providers stand below the table of failures."""
     assert "<li>acme/guard-1 (parked): no such key</li>" in render_html(failed_report)
 
 
 def test_the_policy_admits_the_style_and_the_script_and_nothing_else() -> None:
-    """The hashes of the policy are those of what stands between the tags."""
     text = render_html(a_report())
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     for tag in ("style", "script"):
@@ -137,14 +127,12 @@ def test_the_policy_admits_the_style_and_the_script_and_nothing_else() -> None:
 
 
 def test_every_link_of_the_navigation_has_its_target(tables: Page) -> None:
-    """Anchors name elements of the page, each id once."""
     ids = [str(attributes["id"]) for _, attributes in tables.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {str(link["href"])[1:] for link in tables.all("a")} <= set(ids)
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    """Nothing in the page depends on when or where it is written."""
     assert render_html(a_report()) == render_html(a_report())
 
 
@@ -154,7 +142,6 @@ def a_chart(name: str, words: str = "words") -> DrawnChart:
 
 
 def test_a_chart_is_an_image_with_its_finding_in_words() -> None:
-    """The drawing is inert, has the colours of dark screens, and hostile text stays text."""
     page = Page(figure(a_chart("score-by-cost", HOSTILE)))
     assert page.open == []
     assert page.tags == {"figure", "h3", "div", "img", "figcaption"}
@@ -168,7 +155,6 @@ def test_a_chart_is_an_image_with_its_finding_in_words() -> None:
 
 
 def test_a_chart_stands_with_the_table_of_its_numbers() -> None:
-    """By its name; where the page has no such section it stands with the first one."""
     names = ("score-by-cost", "latency-split", "reliability", "error-timeline", "score-by-price")
     found = figures([a_chart(name) for name in names], ["leaderboard", "cost", "latency"])
     assert {name: html.count("<figure") for name, html in found.items()} == {
@@ -180,7 +166,6 @@ def test_a_chart_stands_with_the_table_of_its_numbers() -> None:
 
 
 def test_each_command_stands_once_in_a_box() -> None:
-    """A command can be copied whole, and no list repeats it."""
     data = a_report()
     html = "".join(render_page(data))
     boxes = re.findall(r'<pre class="copied" tabindex="0">(.*?)</pre>', html)
@@ -190,7 +175,6 @@ def test_each_command_stands_once_in_a_box() -> None:
 
 
 def test_the_prompt_is_folded_and_whole() -> None:
-    """Its lines stay lines, its markup is text, and what has the shape of a key is masked."""
     key = "sk-" + "a1B2" * 10
     data = a_report()
     prompt = Prompt("own", f"Line <b>one</b>\nline two {key}", "Judge {command}")

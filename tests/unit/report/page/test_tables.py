@@ -30,7 +30,6 @@ def test_a_bar_is_drawn_to_its_scale() -> None:
 
 
 def test_what_lies_beyond_an_end_is_drawn_at_it() -> None:
-    """A target below the scale is at its left end."""
     bar = interval_bar(BarScale(0.9, 1), Estimate(0.95), 0.5)
     assert 'class="aim" d="M0.0 0V12"' in bar
     assert "V9" not in bar  # without an interval there is none
@@ -74,7 +73,6 @@ def of(value: float, low: float, high: float, n: int = 46) -> dict[str, Any]:
     ],
 )
 def test_the_less_is_detected_the_darker_the_shade(value: float, shade: str) -> None:
-    """A bound belongs to the lighter shade."""
     (entry,) = ranked_entries(
         a_report(a_model(categories={"shell": of(value, value, value)})).snapshot.document
     )
@@ -94,7 +92,6 @@ def test_wide_intervals_are_marked() -> None:
 
 
 def test_every_value_stands_over_its_interval() -> None:
-    """The interval is text in the cell; n is there too where models differ in it."""
     first = a_model("a", categories={"shell": of(0.9, 0.75, 0.95)})
     second = a_model("b", categories={"shell": of(0.5, 0.4, 0.6, n=9)})
     entries = ranked_entries(a_report(first, second).snapshot.document)
@@ -106,7 +103,6 @@ def test_every_value_stands_over_its_interval() -> None:
 
 
 def test_a_model_without_verdicts_has_no_shade() -> None:
-    """Undefined is a dash without a colour, and without an interval."""
     entries = ranked_entries(a_report(a_model("a"), a_silent_model("b")).snapshot.document)
     section = categories(entries)
     assert section is not None
@@ -115,7 +111,6 @@ def test_a_model_without_verdicts_has_no_shade() -> None:
 
 
 def test_the_key_names_every_shade() -> None:
-    """Seven ranges without a gap, and the hatching."""
     key = heat_key()
     assert '<li class="h6">below 50</li><li class="h5">50 to 70</li>' in key
     assert '<li class="h0">99 and more</li>' in key
