@@ -50,7 +50,6 @@ class BatchItem:
 
     sample_key: int
     epoch: int
-    """1-based repeat."""
     generation: int
     """0 for the first try, n for the n-th `retry`."""
 
@@ -77,8 +76,6 @@ def read_name(name: str, token: str) -> BatchItem | None:
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """One request of a batch."""
-
     item: BatchItem
     command: str
     """The shell command; sent as data, never executed."""
@@ -95,8 +92,6 @@ class Unanswered(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """One line of a batch's results."""
-
     name: str
     """The name that the request was given; untrusted."""
     answer: Completion | ProviderError | Unanswered
@@ -123,7 +118,6 @@ class BatchLimits:
 
     requests: int
     bytes: int
-    """Bytes of all requests as they are sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +162,6 @@ class BatchPace:
 
     @property
     def longest_s(self) -> float:
-        """Seconds between two looks at most."""
         return 30 * self.first_s
 
     @property
@@ -219,22 +212,15 @@ def is_permanent(error_class: ErrorClass) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SizedItem:
-    """An item as it would be sent."""
-
     item: BatchItem
     bytes: int
     usd: Decimal | None
-    """Expected cost; None when a price is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSelection:
-    """The items of one batch."""
-
     items: tuple[BatchItem, ...]
-    """In their order."""
     expected_usd: Decimal | None
-    """Expected cost; None when a price is unknown."""
     short_of_money: bool = False
     """Whether it ends where it does because the caps leave no more money."""
 
@@ -339,7 +325,6 @@ class ResultReader:
         self.problems[item] = problem
 
     def finish(self) -> None:
-        """Count the items that had no line."""
         for item in self.asked:
             if item not in self._seen:
                 self._note(item, ResultKind.MISSING, "the provider left it out of the results")
@@ -364,5 +349,4 @@ class ResultReader:
         return not self._seen
 
     def numbers(self) -> Mapping[str, int]:
-        """Return the counts as they are stored."""
         return {kind.value: number for kind, number in self.counts.items() if number}

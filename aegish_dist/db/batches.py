@@ -59,7 +59,6 @@ def has_batches(session: Session, run_model_id: int) -> bool:
 
 
 def has_open_batches(session: Session, run_model_id: int) -> bool:
-    """Return whether a model of a run has a batch that is not ended."""
     open_ = BatchRow.state != BatchState.ENDED.value
     batch = select(BatchRow.id).where(BatchRow.run_model_id == run_model_id, open_)
     return session.scalar(batch.limit(1)) is not None
@@ -249,7 +248,6 @@ class TakenBatch:
     state: BatchState
     requests: int
     held: Held | None
-    """Why its run is held; None: it is not."""
     provider_name: str | None
     """The provider's name for it; None: none is known."""
     adopted: bool
@@ -257,7 +255,6 @@ class TakenBatch:
     refused_names: frozenset[str]
     """Names of batches of the provider that are not this one."""
     cancel_asked: bool
-    """Whether the provider was asked to cancel it."""
     failures: int
     begun_at: datetime
     """When the latest attempt to hand it over began, by the store's clock; when it was planned, if
@@ -267,7 +264,6 @@ class TakenBatch:
     submitted_s: float
     """Seconds since the provider's name was stored; 0 without."""
     failed_as_a_whole: bool = False
-    """Whether the provider says that it has failed as a whole."""
     succeeded: int | None = None
     """Answered requests by the provider's last count; None: it gave none."""
     gone: bool = False
@@ -334,7 +330,6 @@ def renew_lease(session: Session, batch_id: int, worker: str, lease_s: float) ->
 
 
 def write(session: Session, batch: TakenBatch, worker: str, /, **values: object) -> None:
-    """Write columns of a batch that a worker has."""
     changed = session.connection().execute(
         update(BatchRow)
         .where(BatchRow.id == batch.id, BatchRow.worker == worker, BatchRow.state != "ended")
@@ -357,7 +352,6 @@ def give_back(
 
 
 def problem_text(problem: str | None) -> str | None:
-    """Return a problem as the store keeps it."""
     return None if problem is None else clean_text(problem[:PROBLEM_LENGTH])
 
 

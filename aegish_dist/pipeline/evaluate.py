@@ -63,7 +63,6 @@ class Evaluated(NamedTuple):
 
     item: Item
     key: VerdictKey
-    """The keys of the item in the database."""
     verdict: Verdict
 
 
@@ -73,7 +72,6 @@ class Attempt:
 
     item: Item
     found: LookUp
-    """Its keys and its command in the database."""
     caller: Caller
     clock: ItemClock
     is_wanted: Callable[[], bool]
@@ -81,8 +79,6 @@ class Attempt:
 
 
 class Evaluator:
-    """Turns items into stored verdicts."""
-
     def __init__(
         self,
         *,
@@ -183,7 +179,6 @@ class Evaluator:
         await asyncio.shield(copies)
 
     async def _settle(self, item: Item, clock: ItemClock, is_held: Callable[[], bool]) -> None:
-        """Look an item up, get its verdict, and record it."""
         with part_span("look up"):
             found = await self._look_up(item)
         clock.looked_up = time.monotonic()

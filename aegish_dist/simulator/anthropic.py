@@ -134,7 +134,6 @@ def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
 
 
 def headers(allowance: Allowance, call: Call) -> dict[str, str]:
-    """Return request id and rate-limit headers."""
     reset = time.gmtime(call.now_s + allowance.reset_s)
     return {
         "request-id": f"req_{call.id}",

@@ -48,9 +48,7 @@ class BatchPhase(StrEnum):
     CANCELLING = "cancelling"
     COMPLETED = "completed"
     EXPIRED = "expired"
-    """Its window ended first."""
     CANCELLED = "cancelled"
-    """It was cancelled first."""
     FAILED = "failed"
     """It was refused as a whole, and no request was begun."""
 
@@ -62,8 +60,6 @@ ENDED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NamedRequest:
-    """One request of a batch."""
-
     name: str
     """Its name within the batch, by the client."""
     chat: ChatRequest | ErrorAnswer
@@ -76,8 +72,6 @@ RequestOutcome = Completion | ErrorAnswer | Unanswered
 
 @dataclass(frozen=True, slots=True)
 class BatchProblem:
-    """Why a batch is refused as a whole."""
-
     code: str
     message: str
     line: int | None = None
@@ -96,15 +90,11 @@ class ResultLine:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that a client uploaded, or that a batch left."""
-
     id: str
     name: str
     purpose: str
     content: bytes
-    """Its bytes."""
     created_s: float
-    """Unix time in seconds."""
 
 
 @dataclass(slots=True)
@@ -114,49 +104,34 @@ class SimulatedBatch:
     id: str
     wire: WireFormat
     created_s: float
-    """Unix time in seconds."""
     due_s: float
     """Unix time at which it ends unless it is cancelled."""
     source: Iterator[NamedRequest | BatchProblem]
     """Its requests as they are read; a problem ends them."""
     fault: EndFault | None = None
-    """The way in which it is to end badly; None for none."""
     limit: float = 1.0
     """Part of its time after which no request is begun, in [0, 1]."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Facts that its dialect repeats in each description: metadata, input file."""
     phase: BatchPhase = BatchPhase.VALIDATING
     cancelled_s: float | None = None
-    """Unix time at which it was cancelled; None when it was not."""
     ended_s: float | None = None
-    """Unix time of its end; None before."""
     requests: list[NamedRequest] = field(default_factory=list)
-    """Its requests as far as they are read."""
     size: int = 0
-    """Number of its requests as far as it is known."""
     moments: Sequence[float] = ()
     """Part of its time after which each request is answered, in (0, 1), in ascending order."""
     problems: list[BatchProblem] = field(default_factory=list)
-    """Why it failed as a whole; empty when it did not."""
     outcomes: list[RequestOutcome] = field(default_factory=list)
-    """Outcomes of its requests; empty before its end."""
     lines: list[ResultLine] = field(default_factory=list)
-    """Its results; empty before its end."""
     files: dict[str, str] = field(default_factory=dict)
-    """Identifiers of the files that it left, by their use."""
     cancelling: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def has_ended(self) -> bool:
-        """Whether its results can be read."""
         return self.phase in ENDED
 
     def progress(self, now_s: float) -> float:
-        """Return the part of its time in which it has worked, in [0, 1].
-
-        Args:
-            now_s: Unix time in seconds.
-        """
+        """Return the part of its time in which it has worked, in [0, 1]."""
         passed_s = min(now_s, self.cancelled_s or now_s) - self.created_s
         whole_s = self.due_s - self.created_s
         return min(self.limit, passed_s / whole_s if whole_s > 0 else 1.0)
@@ -198,14 +173,11 @@ class BatchAnswer:
     """Part of the batch's time after which it is answered, in (0, 1)."""
     outcome: Completion | ErrorAnswer
     fault: RequestFault | None = None
-    """Its fault; None for none."""
     chance: float = 0.0
     """Decides between the variants of its fault, in (0, 1)."""
 
 
 class BatchAnswers:
-    """Asks the simulated models what batches ask them."""
-
     def __init__(self, seed: int, plan: BatchPlan, model: Callable[[str], SimulatedModel]) -> None:
         self._seed = seed
         self._faults = plan.requests
@@ -291,7 +263,6 @@ class BatchRunner:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End all tasks, finished or not."""
         for task in (tasks := list(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -373,7 +344,6 @@ class Upload:
 
     name: str
     content: bytearray = field(default_factory=bytearray)
-    """Its bytes so far."""
 
 
 class BatchStore:
@@ -407,7 +377,6 @@ class BatchStore:
         facts: dict[str, Any],
         at_end: AtEnd = lambda _, __: None,
     ) -> SimulatedBatch:
-        """Create a batch and begin to answer it."""
         id, now_s = self._new_id("batch"), time.time()
         draws = draw(self._seed, "batch end", self.wire, str(next(self._numbers)))
         fault = pick(self._plan.ends, draws.luck)

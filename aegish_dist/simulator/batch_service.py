@@ -82,7 +82,6 @@ class BatchService:
         return None
 
     async def close(self) -> None:
-        """End the batches that are still being answered."""
         await self._runner.close()
 
     async def _serve(self, route: "BatchRoute", call: "BatchCall") -> web.StreamResponse:
@@ -148,15 +147,12 @@ class BatchReply:
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """A request about batches, with the store that it is about."""
-
     exchange: Exchange
     store: BatchStore
     found: Match[str]
 
     @property
     def now_s(self) -> float:
-        """Unix time in seconds."""
         return time.time()
 
     @property
@@ -168,7 +164,6 @@ class BatchCall:
         return self.exchange.request.content
 
     def header(self, name: str) -> str:
-        """Return a header of the request; empty when it has none of the name."""
         return self.exchange.request.headers.get(name, "")
 
 
@@ -177,8 +172,6 @@ Handler = Callable[[BatchCall], Awaitable[BatchReply | ErrorAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class BatchRoute:
-    """One kind of request of a dialect."""
-
     method: str
     path: Pattern[str]
     endpoint: Endpoint
@@ -218,14 +211,12 @@ def life_cycle(
 def about_batch(
     missing: str, answer: Callable[[SimulatedBatch, BatchCall], BatchReply | ErrorAnswer]
 ) -> Handler:
-    """Return the handler of requests about one batch, which the path names."""
     return _about(lambda store: store.batches, missing, answer)
 
 
 def about_file(
     missing: str, answer: Callable[[StoredFile, BatchCall], BatchReply | ErrorAnswer]
 ) -> Handler:
-    """Return the handler of requests about one file, which the path names."""
     return _about(lambda store: store.files, missing, answer)
 
 
@@ -255,7 +246,6 @@ async def read_body(stream: StreamReader, limit: int) -> bytes | None:
 
 
 def json_object(content: bytes | None) -> dict[str, Any] | None:
-    """Return a JSON object, or None for anything else."""
     try:
         body = json.loads(content or b"")
     except (ValueError, RecursionError):

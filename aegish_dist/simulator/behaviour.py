@@ -90,9 +90,7 @@ class Response:
     """Response to one request, before it is put into a dialect's envelope."""
 
     outcome: Completion | ErrorAnswer | None
-    """Answer or error; None to send nothing."""
     fault: Fault | None = None
-    """Fault of this request; None for none."""
     delay_s: float = 0.0
     """Service time in seconds, before anything is sent."""
 
@@ -128,7 +126,6 @@ class SimulatedModel:
 
     @property
     def allowance(self) -> Allowance:
-        """State of the rate limit, for the headers."""
         bucket = self._bucket
         if bucket is None:
             return UNLIMITED

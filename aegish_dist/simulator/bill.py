@@ -20,7 +20,6 @@ class Tariff:
     """Prices of a model in USD per million tokens."""
 
     input: Decimal = Decimal(0)
-    """Prompt tokens."""
     output: Decimal = Decimal(0)
     cached_input: Decimal | None = None
     """Prompt tokens that came from a cache; as `input` when None."""
@@ -40,12 +39,9 @@ class Tariff:
 
 @dataclass(slots=True)
 class Charges:
-    """Answers that were charged."""
-
     requests: int = 0
     input_tokens: int = 0
     cached_tokens: int = 0
-    """Those of them that came from a cache."""
     output_tokens: int = 0
 
     def add(self, usage: Usage) -> None:
@@ -57,8 +53,6 @@ class Charges:
 
 @dataclass(slots=True)
 class ModelCharges:
-    """The charges for one model."""
-
     live: Charges = field(default_factory=Charges)
     batch: Charges = field(default_factory=Charges)
     live_unreadable: Charges = field(default_factory=Charges)
@@ -90,22 +84,14 @@ class Bill:
         self._named: Counter[str] = Counter()
 
     def charge_live(self, model: str, usage: Usage, *, readable: bool) -> None:
-        """Charge an answer to a live call.
-
-        Args:
-            usage: Its tokens.
-        """
+        """Charge an answer to a live call."""
         account = self._account(model)
         account.live.add(usage)
         if not readable:
             account.live_unreadable.add(usage)
 
     def charge_batch(self, model: str, usage: Usage, name: str, *, readable: bool) -> None:
-        """Charge an answer in a batch.
-
-        Args:
-            usage: Its tokens.
-        """
+        """Charge an answer in a batch."""
         account = self._account(model)
         account.batch.add(usage)
         self._named[name] += 1

@@ -62,11 +62,9 @@ class Fault(StrEnum):
     RATE_LIMIT = "rate_limit"
     """429 with Retry-After."""
     SERVER_ERROR = "server_error"
-    """500."""
     OVERLOADED = "overloaded"
     """503, or 529 where the provider says so."""
     AUTH = "auth"
-    """401."""
     QUOTA = "quota"
     NOT_FOUND = "not_found"
     """404: no such model."""
@@ -101,7 +99,6 @@ class FaultPlan:
     probabilities: Mapping[Fault, float] = field(default_factory=dict)
     """Probability per attempt; together at most 1."""
     retry_after_s: float = 1.0
-    """Seconds that a 429 asks the client to wait."""
     hang_s: float = 600.0
     """Seconds after which a hanging call is cut off if the client is still there."""
 
@@ -202,8 +199,6 @@ class CallFault(StrEnum):
 
 
 class Endpoint(StrEnum):
-    """The kinds of requests about batches."""
-
     UPLOAD = "upload"
     CREATE = "create"
     POLL = "poll"
@@ -218,11 +213,9 @@ class BatchPlan:
     """Times and faults of the batches of a simulated provider."""
 
     duration: LatencyDistribution = _TWO_SECONDS
-    """Seconds from the start of a batch to its end."""
     list_lag_s: float = 0.0
     """Seconds after its creation in which a batch is in no list."""
     retry_after_s: float = 1.0
-    """Seconds that a 429 asks the client to wait."""
     hang_s: float = 600.0
     """Seconds after which a request without an answer is cut off."""
     share: float = 0.5
@@ -247,11 +240,7 @@ class BatchPlan:
             check_probabilities(probabilities)
 
     def call_fault(self, endpoint: Endpoint, place: int, luck: float) -> CallFault | None:
-        """Return the fault of a request about batches; None for none.
-
-        Args:
-            luck: Uniform draw in (0, 1).
-        """
+        """Return the fault of a request about batches; None for none."""
         script = self.scripts.get(endpoint, ())
         return script[place] if place < len(script) else pick(self.calls.get(endpoint, {}), luck)
 
@@ -266,8 +255,6 @@ def parse_calls(words: Iterable[str]) -> tuple[CallFault | None, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Requests a model accepts."""
-
     requests_per_minute: float
     burst: int = 1
 
@@ -309,7 +296,6 @@ class TokenBucket:
 
     @property
     def remaining(self) -> int:
-        """Requests that would be accepted now."""
         return int(self._tokens)
 
     @property
@@ -342,8 +328,6 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class SimulatorConfig:
-    """A whole simulated provider."""
-
     seed: int = 42
     port: int = 0
     """TCP port on 127.0.0.1; 0 takes a free one."""

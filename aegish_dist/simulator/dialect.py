@@ -24,8 +24,6 @@ _CACHEABLE_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A valid request."""
-
     model: str
     user: str
     prompt_chars: int
@@ -40,7 +38,6 @@ class ErrorAnswer:
 
     error_class: ErrorClass
     message: str | None = None
-    """None for the provider's usual words."""
     param: str | None = None
     retry_after_s: float | None = None
     """Seconds that the client is asked to wait; None to ask nothing."""
@@ -55,7 +52,6 @@ class Allowance:
     """State of a rate limit, as headers state it."""
 
     limit: int
-    """Requests per minute."""
     remaining: int
     reset_s: float
 
@@ -77,8 +73,6 @@ class ErrorForm:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Identity and time of one response."""
-
     id: str
     now_s: float
     """Unix time in seconds."""
@@ -100,11 +94,7 @@ class Dialect(Protocol):
         """
 
     def read(self, body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
-        """Validate a request.
-
-        Args:
-            model: Model that the path names; empty for none.
-        """
+        """Validate a request."""
 
     def answer_body(self, answer: Completion, call: Call) -> dict[str, Any]:
         """Return the body of HTTP 200.

@@ -151,7 +151,6 @@ def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
 
 
 def headers(allowance: Allowance, call: Call) -> dict[str, str]:
-    """Return request id and rate-limit headers."""
     return {
         "x-request-id": f"req_{call.id}",
         "x-ratelimit-limit-requests": str(allowance.limit),

@@ -1,4 +1,4 @@
-"""What the batch interfaces share: the seam to the pipeline, and their HTTP.
+"""The seam between the pipeline and the batch interfaces, and the HTTP that all of these share.
 
 A batch of 50,000 requests is 200 MB of nearly the same prompt. Its body exists nowhere as a whole:
 its length is the sum of its requests', and each request is put together when its turn comes.
