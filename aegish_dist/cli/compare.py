@@ -15,9 +15,9 @@ from aegish_dist.cli.options import (
     comma_list,
     open_workspace,
     run_columns,
-    with_opinion,
     without_collector,
 )
+from aegish_dist.cli.overlays import with_opinion
 from aegish_dist.cli.printing import note, say, shown, to_file, written
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs

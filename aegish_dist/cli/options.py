@@ -6,15 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.logs import configure_logging
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import Settings, load_settings
@@ -131,80 +127,12 @@ def call_parameters(options: dict[str, Any]) -> CallParameters:
     )
 
 
-_OF_AN_OPINION = (
-    click.option(
-        "--scoring",
-        type=Utf8(),
-        default=DEFAULT_RULE.name,
-        show_default=True,
-        metavar="NAME|FILE",
-        help=f"The rule set: {', '.join(RULES)}, or a file with your own.",
-    ),
-    click.option(
-        "--targets",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The values that PASS; default: those of the reference benchmark.",
-    ),
-    click.option(
-        "--overlay",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Corrections of labels, applied before anything is counted.",
-    ),
-)
-
-
-def with_opinion(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--scoring`, `--targets` and `--overlay`, read into the parameter `opinion`."""
-
-    def load(*named: Any) -> dict[str, Any]:
-        from aegish_dist.pipeline.opinions import load_opinion  # noqa: PLC0415  with the store
-
-        return {"opinion": load_opinion(*named)}
-
-    return _with_opinions(function, load)
-
-
-def with_opinions(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the same, read into a list `opinions`: `--scoring all` is one for each named rule set."""
-
-    def load(*named: Any) -> dict[str, Any]:
-        from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415  with the store
-
-        return {"opinions": load_opinions(*named)}
-
-    return _with_opinions(function, load)
-
-
-def _with_opinions(
-    function: Callable[..., Any], load: Callable[..., dict[str, Any]]
-) -> Callable[..., Any]:
-    @wraps(function)
-    def with_them(scoring: str, targets: Path | None, overlay: Path | None, **others: Any) -> Any:
-        return function(**others, **load(scoring, targets, overlay))
-
-    for option in reversed(_OF_AN_OPINION):
-        with_them = option(with_them)
-    return with_them
-
-
 with_snapshot = click.option(
     "--snapshot",
     type=click.IntRange(1, MAX_INTEGER),
     metavar="S",
     help="A stored snapshot by number.",
 )
-
-
-def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:
-    """Refuse what a stored snapshot would leave without effect."""
-    context = click.get_current_context()
-    for name in ("scoring", "targets", "overlay", *further):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            what = "a run" if name == "run_id" else "a rule set"
-            option = name.replace("_", "-")
-            raise click.UsageError(f"{of} has {what} of its own; leave out --{option}")
 
 
 wait = click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")

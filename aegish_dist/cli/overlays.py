@@ -1,10 +1,82 @@
-"""Notes on overlays."""
+"""What counts as right: the options that say so, and notes on corrections of labels."""
 
-from aegish_dist.cli.options import refuse_an_opinion
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from aegish_dist.cli.options import Utf8
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.pipeline.opinions import overlay_notes
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.pipeline.opinions import load_opinion, load_opinions, overlay_notes
 from aegish_dist.pipeline.workspace import Workspace
+
+_OF_AN_OPINION = (
+    click.option(
+        "--scoring",
+        type=Utf8(),
+        default=DEFAULT_RULE.name,
+        show_default=True,
+        metavar="NAME|FILE",
+        help=f"The rule set: {', '.join(RULES)}, or a file with your own.",
+    ),
+    click.option(
+        "--targets",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The values that PASS; default: those of the reference benchmark.",
+    ),
+    click.option(
+        "--overlay",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Corrections of labels, applied before anything is counted.",
+    ),
+)
+
+
+def with_opinion(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--scoring`, `--targets` and `--overlay`, read into the parameter `opinion`."""
+
+    def load(*named: Any) -> dict[str, Any]:
+        return {"opinion": load_opinion(*named)}
+
+    return _with_opinions(function, load)
+
+
+def with_opinions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the same, read into a list `opinions`: `--scoring all` is one for each named rule set."""
+
+    def load(*named: Any) -> dict[str, Any]:
+        return {"opinions": load_opinions(*named)}
+
+    return _with_opinions(function, load)
+
+
+def _with_opinions(
+    function: Callable[..., Any], load: Callable[..., dict[str, Any]]
+) -> Callable[..., Any]:
+    @wraps(function)
+    def with_them(scoring: str, targets: Path | None, overlay: Path | None, **others: Any) -> Any:
+        return function(**others, **load(scoring, targets, overlay))
+
+    for option in reversed(_OF_AN_OPINION):
+        with_them = option(with_them)
+    return with_them
+
+
+def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:
+    """Refuse what a stored snapshot would leave without effect."""
+    context = click.get_current_context()
+    for name in ("scoring", "targets", "overlay", *further):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            what = "a run" if name == "run_id" else "a rule set"
+            option = name.replace("_", "-")
+            raise click.UsageError(f"{of} has {what} of its own; leave out --{option}")
 
 
 def note_overlay(workspace: Workspace, run_id: str, opinion: Opinion) -> None:

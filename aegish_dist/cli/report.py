@@ -14,11 +14,10 @@ from aegish_dist.cli.options import (
     open_workspace,
     run_columns,
     run_id,
-    with_opinion,
     with_snapshot,
     without_collector,
 )
-from aegish_dist.cli.overlays import note_what_counts
+from aegish_dist.cli.overlays import note_what_counts, with_opinion
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data

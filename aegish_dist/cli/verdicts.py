@@ -17,11 +17,10 @@ from aegish_dist.cli.options import (
     as_json,
     comma_list,
     open_workspace,
-    refuse_an_opinion,
     run_id,
-    with_opinion,
     without_collector,
 )
+from aegish_dist.cli.overlays import refuse_an_opinion, with_opinion
 from aegish_dist.cli.printing import (
     TextTable,
     binary_output,
