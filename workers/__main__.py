@@ -15,11 +15,11 @@ and reports that no worker makes: 50 ms and 6 MB. None in `sys.modules` stands f
 gc.disable()  # imported modules are no garbage, and searching them takes a fifth of the time
 sys.modules.update(dict.fromkeys(UNUSED))  # type: ignore[arg-type]
 
+# These three would be loaded later, after the freeze.
+import structlog  # noqa: E402, F401
 from celery.bin.base import CLIContext  # noqa: E402
 from celery.bin.worker import worker  # noqa: E402
 
-# These three would be loaded later, after the freeze.
-import aegish_dist.logs.lines  # noqa: E402, F401
 import workers.pool  # noqa: E402
 import workers.tasks  # noqa: E402, F401
 from aegish_dist.broker.connection import check_broker  # noqa: E402

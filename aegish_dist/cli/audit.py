@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import Utf8, as_json, open_workspace, run_id, without_collector
-from aegish_dist.cli.overlays import with_opinion
 from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json, say_rendered
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import counted

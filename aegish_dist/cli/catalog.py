@@ -23,7 +23,7 @@ from aegish_dist.opinion_files import render_rule
 from aegish_dist.prompts.loading import bundled_prompts, load_prompt
 
 if TYPE_CHECKING:
-    from aegish_dist.pipeline.check_models import ModelCheck
+    from aegish_dist.pipeline.preflight import ModelCheck
 
 
 @click.group()
@@ -77,7 +77,7 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
     """
     import asyncio  # noqa: PLC0415
 
-    from aegish_dist.pipeline.check_models import check_models  # noqa: PLC0415  with aiohttp
+    from aegish_dist.pipeline.preflight import check_models  # noqa: PLC0415
 
     workspace = open_workspace()
     specs = workspace.catalog.resolve(selection or "all", workspace.environ)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
+from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import (
     FiniteRange,
     Utf8,
@@ -17,7 +18,6 @@ from aegish_dist.cli.options import (
     run_columns,
     without_collector,
 )
-from aegish_dist.cli.overlays import with_opinion
 from aegish_dist.cli.printing import note, say, shown, to_file, written
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs

@@ -20,8 +20,8 @@ from aegish_dist.cli.printing import (
 )
 from aegish_dist.core.failures import TimedFailures, timeline, totals
 from aegish_dist.core.text import printable_json, shortened
-from aegish_dist.pipeline.failure_times import failure_times
 from aegish_dist.pipeline.runs import find_run
+from aegish_dist.pipeline.verdicts import failure_times
 from aegish_dist.report.csv import failures_csv, failures_json
 
 FORMATS = ("table", "json", "csv")

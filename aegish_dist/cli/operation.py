@@ -5,7 +5,7 @@ import click
 from aegish_dist.cli.options import FiniteRange, as_json, open_workspace
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.errors import ConfigError
-from aegish_dist.pipeline.schema import check_schema, schema_version, upgrade_schema
+from aegish_dist.pipeline.workspace import check_schema, schema_version, upgrade_schema
 
 
 @click.group()

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import FiniteRange, as_json, comma_list, open_workspace, run_id
-from aegish_dist.cli.overlays import with_opinion
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import counted

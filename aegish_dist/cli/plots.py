@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.opinions import note_what_counts, with_opinion
 from aegish_dist.cli.options import Utf8, comma_list, open_workspace, run_id, with_snapshot
-from aegish_dist.cli.overlays import note_what_counts, with_opinion
 from aegish_dist.cli.printing import note, say
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import OutputError, ReportError

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
+from aegish_dist.cli.opinions import note_what_counts, with_opinion
 from aegish_dist.cli.options import (
     FiniteRange,
     Utf8,
@@ -17,7 +18,6 @@ from aegish_dist.cli.options import (
     with_snapshot,
     without_collector,
 )
-from aegish_dist.cli.overlays import note_what_counts, with_opinion
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aegish_dist.cli.opinions import refuse_an_opinion, with_opinion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
     Utf8,
@@ -20,7 +21,6 @@ from aegish_dist.cli.options import (
     run_id,
     without_collector,
 )
-from aegish_dist.cli.overlays import refuse_an_opinion, with_opinion
 from aegish_dist.cli.printing import (
     TextTable,
     binary_output,

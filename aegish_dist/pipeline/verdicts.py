@@ -1,4 +1,4 @@
-"""The verdicts of a run that meet some conditions, and all of those about one command."""
+"""The verdicts of a run that meet some conditions, all about one command, and failed calls."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import Label, ScoringRule
@@ -13,6 +14,7 @@ from aegish_dist.core.text import shortened
 from aegish_dist.core.verdict import Outcome
 from aegish_dist.core.verdict_query import ListedPart, ShownSample, VerdictFilter
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.failures import failures_by_time
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import load_snapshot
 from aegish_dist.db.verdict_reader import (
@@ -202,3 +204,19 @@ def _candidate(found: FoundSample) -> str:
 
 def _short(text: str) -> str:
     return shortened(text, CANDIDATE_CHARS)
+
+
+def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> list[TimedFailures]:
+    """Return failed attempts and unanswered verdicts of a run by minute, all generations.
+
+    Attempts of items without a verdict are not stored, so they are not in it.
+
+    Args:
+        models: Models of the run; all when empty.
+    """
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+        known = [spec.id for spec in run.models]
+        for model in models:
+            require_name(run, "model", model, known)
+        return failures_by_time(session, run_id, models or known, width_s=60)

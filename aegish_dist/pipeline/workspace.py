@@ -113,6 +113,34 @@ class Workspace:
         finish_tracing()
 
 
+def upgrade_schema(engine: Engine) -> tuple[str | None, str | None]:
+    """Bring the schema to this package's version; return the one before, None for an empty store.
+
+    Raises:
+        StoreError: Another migration holds the lock, or the database cannot be reached.
+    """
+    from aegish_dist.db.schema import current, upgrade  # noqa: PLC0415
+
+    before = current(engine)
+    upgrade(engine)
+    return before, current(engine)
+
+
+def schema_version(engine: Engine) -> str | None:
+    """Return the version of the schema; None for an empty database."""
+    from aegish_dist.db.schema import current  # noqa: PLC0415
+
+    return current(engine)
+
+
+def check_schema(engine: Engine) -> tuple[str, list[str]]:
+    """Return the version that this package needs, and how the schema differs from its mappings."""
+    from aegish_dist.db.schema import drift, head, require_current  # noqa: PLC0415
+
+    require_current(engine)
+    return head(), drift(engine)
+
+
 def store_failure(error: Exception) -> AegishError | None:
     """Return the expected failure behind an error of the database driver; None for a bug."""
     if "psycopg" not in sys.modules:

@@ -22,7 +22,7 @@ SHOWN = r"\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:
 MAY_PRINT = {
     "aegish_dist/cli/printing.py",  # prints, and makes the consoles
     "aegish_dist/cli/screen.py",  # takes the terminal and gives it back
-    "aegish_dist/logs/__init__.py",  # logs
+    "aegish_dist/logs.py",  # logs
     "aegish_dist/report/table.py",  # draws into memory
 }
 

@@ -1,0 +1,130 @@
+"""The one log configuration: events with fields, on standard error.
+
+An event has a constant name and identifiers as fields, never a prompt, a completion or a key.
+Warning means that something will be tried again; error that something was given up or is a bug.
+Messages of libraries quote foreign text, so whatever reaches a terminal is made printable.
+
+structlog, and rich with it, takes 35 ms to import, and most commands log nothing: it is
+imported when the first line is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from aegish_dist.core.text import printable, printable_lines
+
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+LIBRARY_LEVELS = {
+    "alembic": logging.WARNING,
+    "celery.app.trace": logging.WARNING,
+    "celery.worker.control": logging.ERROR,
+    "celery.worker.strategy": logging.WARNING,
+}
+"""Libraries that write a line per message, migration or stop."""
+
+
+def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
+    """Send structlog and standard library records to standard error in one format."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(log_format, sys.stderr))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name, least in LIBRARY_LEVELS.items():
+        logging.getLogger(name).setLevel(least)
+
+
+def get_logger(name: str) -> BoundLogger:
+    """Return a logger whose methods take an event name and fields."""
+    return cast("BoundLogger", _Logger(name))
+
+
+class _Logger:
+    """Makes its methods when they are used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(_event_logger(self._name), method)
+
+
+class _Formatter(logging.Formatter):
+    """Makes the formatter when the first line is written."""
+
+    def __init__(self, log_format: str, stream: TextIO | None) -> None:
+        super().__init__()
+        self._colors = stream is not None and stream.isatty()
+        self._log_format = log_format
+        self._formatter: logging.Formatter | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        if self._formatter is None:
+            self._formatter = _lines(self._log_format, colors=self._colors)
+        return self._formatter.format(record)
+
+
+def _shared() -> list[Processor]:
+    import structlog  # noqa: PLC0415
+
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _event_logger(name: str) -> BoundLogger:
+    """Return a logger that hands events with fields to the standard library's logger."""
+    import structlog  # noqa: PLC0415
+
+    if not structlog.is_configured():
+        structlog.configure(
+            processors=[*_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+            logger_factory=structlog.stdlib.LoggerFactory(),
+            wrapper_class=structlog.stdlib.BoundLogger,
+        )
+    logger: BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def _lines(log_format: str, *, colors: bool) -> logging.Formatter:
+    """Return what turns events and records of libraries into lines."""
+    import structlog  # noqa: PLC0415
+
+    # A JSON line is ASCII but for DEL, which is harmless: no control sequence begins with it.
+    renderers: list[Processor]
+    if log_format == "json":
+        renderers = [structlog.processors.JSONRenderer()]
+    else:
+        plain = structlog.dev.plain_traceback
+        console = structlog.dev.ConsoleRenderer(
+            colors=colors, pad_event_to=28, exception_formatter=plain
+        )
+        renderers = [_made_printable, console]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_shared(),
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            *renderers,
+        ],
+    )
+
+
+def _made_printable(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Escape what is invisible in the values; the renderer's own colours come afterwards."""
+    for name, value in event.items():
+        if name in ("exception", "stack"):
+            event[name] = printable_lines(str(value))
+        elif not isinstance(value, int | float | None):
+            event[name] = printable(value if isinstance(value, str) else repr(value))
+    return event
