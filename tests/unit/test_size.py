@@ -1,0 +1,108 @@
+"""The size of the house may shrink; a change that lets it grow says why beside the figure it raises."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIMITS = {"lines": 46_000, "statements": 22_500, "modules": 230}
+DOCSTRING_SHARE = 0.16
+TEST_LINES = 36_000
+MODULE_LINES = 600
+REACH = {
+    "workers.tasks": 75,
+    "aegish_dist.cli.submit": 90,
+    "aegish_dist.cli.aggregate": 65,
+    "aegish_dist.cli.compare": 70,
+    "aegish_dist.cli.report": 110,
+    "aegish_dist.cli.status": 60,
+}
+"""Modules of the product that an entry point imports, directly or not, lazily or for types too."""
+
+
+@cache
+def product() -> dict[str, Path]:
+    """Return the product's modules by dotted name, migrations left out."""
+    paths = [path for part in ("aegish_dist", "workers") for path in (ROOT / part).rglob("*.py")]
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+        if "versions" not in path.parts
+    }
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def docstrings(path: Path) -> Iterator[ast.Expr]:
+    """Yield strings that stand alone: of definitions, and below fields and constants."""
+    for node in ast.walk(parsed(path)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                yield node
+
+
+def statements(path: Path) -> int:
+    """Count statements without docstrings, and each `except` and `case`."""
+    counted = (ast.stmt, ast.ExceptHandler, ast.match_case)
+    found = sum(isinstance(node, counted) for node in ast.walk(parsed(path)))
+    return found - sum(1 for _ in docstrings(path))
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(parsed(path)):
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name for name in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from (module, *(f"{module}.{name.name}" for name in names))
+
+
+def test_the_product_stays_within_its_size() -> None:
+    paths = list(product().values())
+    found = {
+        "lines": sum(map(lines, paths)),
+        "statements": sum(map(statements, paths)),
+        "modules": len(paths),
+    }
+    assert {name: count for name, count in found.items() if count > LIMITS[name]} == {}
+
+
+def test_docstrings_stay_a_small_part_of_the_lines() -> None:
+    paths = list(product().values())
+    documented = sum(
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in paths
+        for node in docstrings(path)
+    )
+    assert documented < DOCSTRING_SHARE * sum(map(lines, paths))
+
+
+def test_a_module_is_split_before_it_is_too_long() -> None:
+    assert [name for name, path in product().items() if lines(path) > MODULE_LINES] == []
+
+
+def test_the_tests_stay_within_their_size() -> None:
+    assert sum(map(lines, (ROOT / "tests").rglob("*.py"))) <= TEST_LINES
+
+
+@pytest.mark.parametrize("entry", REACH)
+def test_an_entry_point_opens_few_modules(entry: str) -> None:
+    seen: set[str] = set()
+    left = [entry]
+    while left:
+        name = left.pop()
+        if name in product() and name not in seen:
+            seen.add(name)
+            left += imports(product()[name])
+    opened = sum(product()[name].name != "__init__.py" for name in seen)
+    assert opened <= REACH[entry]
