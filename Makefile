@@ -11,7 +11,7 @@ COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint audit check bench format lock dist release interop clean
+.PHONY: help demo test long lint audit check bench format lock dist release interop clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -19,8 +19,11 @@ help: ## list the targets
 demo: .venv/.run ## one run without a key, from the bundled dataset to the report
 	$(BIN)/aegish-dist demo
 
-test: .venv/.dev ## all tests
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+test: .venv/.dev ## the tests that a person waits for: every tier, five minutes on two cores
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long"
+
+long: .venv/.dev ## the others: drills, browsers, how-to pages, whole fleets
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
 
 lint: .venv/.dev ## format, style, types and layers
 	$(BIN)/ruff format --check .
@@ -33,7 +36,7 @@ lint: .venv/.dev ## format, style, types and layers
 audit: .venv/.dev ## known vulnerabilities of the packages that users get
 	$(BIN)/python .ci/audit.py
 
-check: lint audit test ## all that has to pass
+check: test lint audit long ## all that has to pass
 
 bench: .venv/.dev ## the quick benchmarks, on this machine; the long ones: benchmarks/*.py --help
 	$(BIN)/python benchmarks/startup.py --repeats 3

@@ -16,7 +16,8 @@ from aegish_dist.errors import ItemShedError
 from aegish_dist.ratelimit.fair_queue import Accounts, ExpectedUsage
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.shared_limiter import Lease, LeaseRequest, SharedLimiter
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter
+from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
 from aegish_dist.simulator.config import RateLimit, TokenBucket
 from tests.virtual_time import START_S
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from aegish_dist.errors import OverBudgetError
 from aegish_dist.logs import get_logger
-from aegish_dist.ratelimit.shared_limiter import RunLease, RunRequest, StoredCost
+from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 
 NANO_USD = 1_000_000_000
 """Costs are whole billionths of a dollar: sums of them are exact, in Lua too up to 9 million

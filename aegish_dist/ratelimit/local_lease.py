@@ -20,8 +20,7 @@ from aegish_dist.errors import ItemShedError, LimiterFailedError, LimiterUnreach
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage, FairQueue, Permit, RunQueue
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH, RENEWAL
-from aegish_dist.ratelimit.shared_limiter import Lease, LeaseRequest, RunRequest
-from aegish_dist.ratelimit.usage_report import UsageReport
+from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunRequest, UsageReport
 
 LEASE_S = POLICY.leases.lease_s - RENEWAL.clock_margin_s
 

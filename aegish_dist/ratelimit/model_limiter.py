@@ -1,15 +1,14 @@
 """Admits the calls of a worker process to one model.
 
 A call waits here at the price of one future: no connection, no thread, no message with an eta. What
-the newest lease permits begins without a round trip.
-
-The rate limiters of a worker process, one per model.
+the newest lease permits begins without a round trip. `Limiters` holds a limiter for each model.
 """
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from aegish_dist.core.failures import KINDS
 from aegish_dist.core.model import Limits, ModelSpec, RateHint
@@ -33,7 +32,10 @@ from aegish_dist.ratelimit.local_lease import (
     now_s,
 )
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
-from aegish_dist.ratelimit.shared_limiter import Lease, LeaseRequest, RunLease, SharedLimiter
+from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease
+
+if TYPE_CHECKING:
+    from aegish_dist.ratelimit.shared_limiter import SharedLimiter  # which loads redis
 
 SHED_AFTER_S = 1.0
 """Seconds that an item is held while the circuit is open: it would be delivered again at once."""
@@ -235,7 +237,7 @@ class Limiters:
 
     def __init__(
         self,
-        shared: SharedLimiter,
+        shared: "SharedLimiter",
         spent: Callable[[str], Awaitable[Mapping[str, int]]],
         budget: Callable[[str], Awaitable[Budget | None]],
         calls: int,

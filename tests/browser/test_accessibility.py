@@ -8,6 +8,8 @@ from playwright.sync_api import Page
 
 from tests.browser.conftest import Visit
 
+pytestmark = pytest.mark.long
+
 SERIOUS = {"serious", "critical"}
 
 

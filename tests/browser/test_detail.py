@@ -20,6 +20,8 @@ from tests.browser.recorded_run import (
     UNREACHABLE,
 )
 
+pytestmark = pytest.mark.long
+
 FACTS = """list => Object.fromEntries([...list.querySelectorAll("dt")].map((term) =>
   [term.textContent, term.nextElementSibling.textContent]))"""
 TEXTS = """model => [...model.querySelectorAll("pre")].map((text) =>

@@ -17,6 +17,8 @@ from tests.browser.recorded_run import (
     UNDECIDED,
 )
 
+pytestmark = pytest.mark.long
+
 Verdict = dict[str, Any]
 ACTIONS = {"ALLOW", "WARN", "BLOCK"}
 

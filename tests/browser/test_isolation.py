@@ -7,6 +7,8 @@ from aegish_dist.core.text import printable
 from tests.browser.conftest import Report, Visit
 from tests.browser.recorded_run import MODELS
 
+pytestmark = pytest.mark.long
+
 FOREIGN = (
     "img:not([src^='data:']), iframe, object, embed, base, link, #injected, [href^='javascript:' i]"
 )

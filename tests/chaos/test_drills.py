@@ -21,9 +21,14 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 NAMES: list[str] = sorted(FAULTS, key=lambda name: str(FAULTS[name].layout))
 """Drills on the same fleet one behind the other."""
+QUICK = {"worker-killed", "postgres-killed", "redis-wiped"}
+"""Drills of `make test`."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in NAMES],
+)
 def test_fault(name: str, host: Host) -> None:
     """The run completes by itself, and what is called again is at most what was in flight."""
     fault = FAULTS[name]

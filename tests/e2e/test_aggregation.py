@@ -13,6 +13,8 @@ from aegish_dist.db.tables import AggregationRow, SnapshotRow
 from tests.e2e.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.services import wait_until
 
+pytestmark = pytest.mark.long
+
 MODELS = ("simulated/careful", "simulated/hasty")
 FAST = ("--latency", "constant:0")
 SOON_S = 5.0

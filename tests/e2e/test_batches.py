@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from aegish_dist.core.status import RunStatus
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
+
+pytestmark = pytest.mark.long
 
 MODELS = ("simulated/careful", "simulated-anthropic/lenient")
 LIMIT = 60

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
 from aegish_dist.db.engine import open_engine
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
+
+pytestmark = pytest.mark.long
 
 MODEL = "simulated/careful"
 ITEMS = 200

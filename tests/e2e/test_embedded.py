@@ -7,9 +7,13 @@ import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from aegish_dist.cli.demo import MODELS
 from tests.e2e.cluster import DEADLINE_S, Simulator, aegish_dist, environment, run, run_json
 from tests.services import wait_until
+
+pytestmark = pytest.mark.long
 
 
 def test_submit(home: Path) -> None:

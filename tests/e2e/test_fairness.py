@@ -10,6 +10,8 @@ from aegish_dist.db.missing import FinishedModels
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 
+pytestmark = pytest.mark.long
+
 SLOW, CAREFUL, LENIENT = "simulated/patient", "simulated/careful", "simulated-anthropic/lenient"
 PER_MINUTE = 600
 CATALOG = f"""

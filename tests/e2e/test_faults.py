@@ -12,6 +12,8 @@ from aegish_dist.db.workers import living_fleet
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 
+pytestmark = pytest.mark.long
+
 RETRY_AFTER_S = 1.2
 SCENARIO = f"""
 seed = 7

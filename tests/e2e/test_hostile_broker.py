@@ -16,6 +16,8 @@ from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.forged import forged_messages
 from tests.services import queue_application, wait_until
 
+pytestmark = pytest.mark.long
+
 MODEL = "simulated/besieged"
 ITEMS = 30
 UNKNOWN = 2

@@ -3,11 +3,14 @@
 import signal
 from pathlib import Path
 
+import pytest
 import redis
 
 from aegish_dist.broker.redis_leases import LEASES, UNACKED
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import RedisServer, wait_until
+
+pytestmark = pytest.mark.long
 
 MODEL = "simulated/careful"
 ITEMS = 200

@@ -12,6 +12,8 @@ from redis import Redis
 from tests.e2e.cluster import DEADLINE_S, Cluster, Simulator, environment, run, run_json
 from tests.services import wait_until
 
+pytestmark = pytest.mark.long
+
 SCENARIO = """
 seed = 7
 latency = "constant:0"

@@ -16,6 +16,8 @@ from tests.e2e.cluster import DEADLINE_S, Cluster, run
 from tests.half_open import HalfOpenProxy
 from tests.services import HOST, RedisServer, wait_until
 
+pytestmark = pytest.mark.long
+
 MODEL = "simulated/steady"
 ITEMS = 40
 LEASE_S = 5

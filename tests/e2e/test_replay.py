@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from sqlalchemy import Engine
 
 from aegish_dist.core.verdict import Outcome, StopKind, Verdict
 from tests.e2e.cluster import Simulator, environment, run, run_json
 from tests.recorded import export_verdicts
+
+pytestmark = pytest.mark.long
 
 TIME_LIMIT_S = 3.0
 

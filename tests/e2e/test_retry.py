@@ -10,6 +10,8 @@ from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.runs import load_submitted_run
 from tests.e2e.cluster import Cluster, Simulator, environment, run, run_json
 
+pytestmark = pytest.mark.long
+
 MODEL = "simulated/careful"
 LIMIT = 12
 MUTE = "[models.careful.faults]\nempty = 1.0\n"

@@ -10,6 +10,8 @@ from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 from tests.span_collector import SpanCollector, collecting
 
+pytestmark = pytest.mark.long
+
 MODELS = ("simulated/careful", "simulated-anthropic/lenient")
 ITEMS = 5
 KEY = "sk-proj-0123456789abcdef"

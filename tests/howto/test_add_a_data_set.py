@@ -8,6 +8,8 @@ import pytest
 
 from tests.howto.walkthrough import Walkthrough
 
+pytestmark = pytest.mark.long
+
 OWN_FILES = {"mine.jsonl", "mine.csv"}
 IMPORTER = {"aegish_dist/datasets/atomic.py", "tests/unit/datasets/test_atomic.py"}
 EDITED = {"aegish_dist/cli/datasets.py", "aegish_dist/datasets/reading.py"}

@@ -10,6 +10,8 @@ import pytest
 
 from tests.howto.walkthrough import Walkthrough
 
+pytestmark = pytest.mark.long
+
 NAME = "harmless_warning_rate"
 ANSWERS = {"ls": "WARN", "pwd": "ALLOW", "id": "ALLOW", "env": "WARN"}
 

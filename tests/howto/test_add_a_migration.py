@@ -13,6 +13,8 @@ from aegish_dist.db.engine import open_engine, transaction
 from tests.howto.walkthrough import Walkthrough
 from tests.integration.stored_runs import a_run, store
 
+pytestmark = pytest.mark.long
+
 MIGRATION = "aegish_dist/db/migrations/versions/0002_note_of_a_run.py"
 
 

@@ -11,6 +11,8 @@ from aegish_dist.models import Catalog
 from tests.howto.walkthrough import ROOT, Walkthrough
 from tests.http_server import JsonHandler, serving
 
+pytestmark = pytest.mark.long
+
 KEY = "a-key-of-forty-characters-for-the-test-1"
 KNOWN = {"model", "messages", "max_tokens", "temperature", "random_seed"}
 ANSWER = {

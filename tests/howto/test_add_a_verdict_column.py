@@ -9,6 +9,8 @@ import pytest
 
 from tests.howto.walkthrough import Walkthrough
 
+pytestmark = pytest.mark.long
+
 RECORD = "aegish_dist/core/verdict_record.py"
 MIGRATION = "aegish_dist/db/migrations/versions/0002_hourly_cache_tokens.py"
 KEY = "cache_write_1h_tokens"

@@ -6,6 +6,8 @@ import pytest
 
 from tests.howto.walkthrough import Walkthrough
 
+pytestmark = pytest.mark.long
+
 OWN_MODULES = {"aegish_dist/providers/cohere.py", "aegish_dist/simulator/cohere.py"}
 TESTS = ("core/test_model.py", "test_compose.py", "pipeline/test_simulate.py")
 CALLS = """if True:

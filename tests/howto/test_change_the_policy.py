@@ -3,7 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.howto.walkthrough import ROOT, Walkthrough
+
+pytestmark = pytest.mark.long
 
 PAGE = "../rate-limiter.md"
 

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 ELSEWHERE = {"inspect_task"}
 """Run in an environment of Inspect AI's own."""

@@ -21,8 +21,11 @@ from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
 from aegish_dist.ratelimit.fair_queue import Accounts
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.shared_limiter import Lease, LeaseRequest, SharedLimiter
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter
+from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
 from tests.virtual_time import START_S, run_virtually
+
+pytestmark = pytest.mark.long
 
 TIME_LIMIT_S = 10.0
 LATENCY_S = 1.0

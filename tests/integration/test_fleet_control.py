@@ -7,6 +7,8 @@ import pytest
 from tests.simulated_fleet import Provider, SimulatedFleet
 from tests.virtual_time import run_virtually
 
+pytestmark = pytest.mark.long
+
 WORKERS = 4
 CLIENTS = 60
 

@@ -26,16 +26,15 @@ from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
-from aegish_dist.ratelimit.shared_limiter import (
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter, probe_now
+from aegish_dist.ratelimit.usage_report import (
     Lease,
     LeaseRequest,
     RunLease,
     RunRequest,
-    SharedLimiter,
     StoredCost,
-    probe_now,
+    UsageReport,
 )
-from aegish_dist.ratelimit.usage_report import UsageReport
 from tests.services import free_port
 
 START = 1_000.0

@@ -80,7 +80,7 @@ VALUES: dict[str, object] = {
     "pages": 8,
     "pattern": "none",
     "problems": ["none"],
-    "ranks": [0.5],
+    "fractions": [0.5],
     "refunded": 1,
     "rows": "[]",
     "run": "none",

@@ -32,7 +32,7 @@ from aegish_dist.pipeline.evaluate import HELD_AFTER_FAILURE_S, Evaluated, Evalu
 from aegish_dist.ratelimit.fair_queue import Accounts, ExpectedUsage
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.shared_limiter import Lease, LeaseRequest
+from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
 from tests.virtual_time import run_virtually
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)

@@ -14,7 +14,7 @@ from aegish_dist.ratelimit.fair_queue import (
     Permit,
     RunQueue,
 )
-from aegish_dist.ratelimit.shared_limiter import RunLease, RunRequest, StoredCost
+from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 
 
 async def no_cost(_: str) -> dict[str, int]:

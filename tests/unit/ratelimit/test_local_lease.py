@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage, Permit, RunQueue
 from aegish_dist.ratelimit.local_lease import LEASE_S, LocalLease, ProcessSemaphore
 from aegish_dist.ratelimit.policy import PREFETCH
-from aegish_dist.ratelimit.shared_limiter import Lease
+from aegish_dist.ratelimit.usage_report import Lease
 
 FREE = Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
 METERED = replace(FREE, metered=True, permits=3)

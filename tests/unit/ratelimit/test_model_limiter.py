@@ -23,7 +23,7 @@ from aegish_dist.ratelimit.fair_queue import IDLE_QUEUES, Accounts, Budget, Expe
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import PREFETCH
-from aegish_dist.ratelimit.shared_limiter import Lease, LeaseRequest, RunLease, StoredCost
+from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease, StoredCost
 from tests.virtual_time import run_virtually
 
 FREE = Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
