@@ -6,9 +6,10 @@ columns are few, the least needed ones are dropped. Wide characters take two col
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import itemgetter
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -122,84 +123,54 @@ NARROWEST_MODEL = 8
 """Columns that ids keep when all is dropped that can be."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelNumber:
-    """A column of numbers about models."""
-
-    heading: str
-    priority: int
-    """The largest are dropped first."""
-    cell: Callable[[ModelStatus], str]
-
-
 def _usd(amount: float | None) -> str:
     return "-" if amount is None else format_usd(amount)
 
 
-COLUMNS = (
-    ModelNumber("Done", 0, lambda m: f"{m.done:,}/{m.planned:,}"),
-    ModelNumber("%", 7, lambda m: f"{100 * m.done // m.planned if m.planned else 100}"),
-    ModelNumber("Rate", 2, lambda m: pace(m.rate_per_s)),
-    ModelNumber("In flight", 3, lambda m: f"{m.in_flight:,}"),
-    ModelNumber("429s", 4, lambda m: f"{m.rate_limited:,}"),
-    ModelNumber("In 1 min", 10, lambda m: f"{m.rate_limited_last_minute:,}"),
-    ModelNumber("Retries", 9, lambda m: f"{m.retries:,}"),
-    ModelNumber("Failed", 6, lambda m: f"{m.failed:,}"),
-    ModelNumber("Cost", 5, lambda m: _usd(m.cost_usd)),
-    ModelNumber("At end", 8, lambda m: _usd(m.cost_at_end_usd)),
-    ModelNumber("Left", 1, left_of),
+COLUMNS: Sequence[tuple[str, int, Callable[[ModelStatus], str]]] = (
+    ("Done", 0, lambda m: f"{m.done:,}/{m.planned:,}"),
+    ("%", 7, lambda m: f"{100 * m.done // m.planned if m.planned else 100}"),
+    ("Rate", 2, lambda m: pace(m.rate_per_s)),
+    ("In flight", 3, lambda m: f"{m.in_flight:,}"),
+    ("429s", 4, lambda m: f"{m.rate_limited:,}"),
+    ("In 1 min", 10, lambda m: f"{m.rate_limited_last_minute:,}"),
+    ("Retries", 9, lambda m: f"{m.retries:,}"),
+    ("Failed", 6, lambda m: f"{m.failed:,}"),
+    ("Cost", 5, lambda m: _usd(m.cost_usd)),
+    ("At end", 8, lambda m: _usd(m.cost_at_end_usd)),
+    ("Left", 1, left_of),
 )
-"""All columns behind the id of the model, in their order."""
+"""All columns behind the id of the model, in their order: heading, priority and how a cell is read.
+Columns of the largest priority are dropped first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """The columns that fit."""
-
-    columns: tuple[ModelNumber, ...]
-    """In their order."""
-    widths: tuple[int, ...]
-    model_width: int
-    names: Mapping[str, str]
-
-    def heading(self) -> str:
-        """Return the line of headings."""
-        return self._line("Model", [column.heading for column in self.columns])
-
-    def row(self, model: ModelStatus) -> str:
-        """Return the line of a model."""
-        return self._line(self.names[model.model], [column.cell(model) for column in self.columns])
-
-    def _line(self, name: str, cells: Sequence[str]) -> str:
-        numbers = (
-            padded(cell, width, right=True) for cell, width in zip(cells, self.widths, strict=True)
-        )
-        return (" " * GAP).join((padded(name, self.model_width), *numbers))
-
-
-def fitted(models: Sequence[ModelStatus], width: int, dots: str) -> Fitted:
-    """Choose the columns of a table.
+def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[str]:
+    """Return the line of headings and a line for each model, with the columns that fit.
 
     Args:
         models: All that may become rows, so that columns do not move when rows change.
         dots: Stand for the middle of an id that is cut.
     """
-    widths = {
-        column.heading: max([cell_len(column.heading), *(cell_len(column.cell(m)) for m in models)])
-        for column in COLUMNS
-    }
-    longest = max([len("Model"), *(cell_len(printable(model.model)) for model in models)])
-    chosen = list[ModelNumber]()
-    for column in sorted(COLUMNS, key=lambda each: each.priority):
-        taken = sum(widths[each.heading] + GAP for each in [*chosen, column])
-        least = min(longest, LEAST_MODEL if column.priority else NARROWEST_MODEL)
-        if taken + least <= width:
-            chosen.append(column)
-    columns = tuple(column for column in COLUMNS if column in chosen)
-    numbers = tuple(widths[column.heading] for column in columns)
-    room = width - sum(numbers) - GAP * len(numbers)
+    cells = {heading: [heading, *map(cell, models)] for heading, _, cell in COLUMNS}
+    widths = {heading: max(map(cell_len, column)) for heading, column in cells.items()}
+    longest = max(map(cell_len, ["Model", *(printable(model.model) for model in models)]))
+    chosen, room = set[str](), width
+    for heading, priority, _ in sorted(COLUMNS, key=itemgetter(1)):
+        least = min(longest, LEAST_MODEL if priority else NARROWEST_MODEL)
+        if widths[heading] + GAP + least <= room:
+            chosen.add(heading)
+            room -= widths[heading] + GAP
     model_width = max(0, min(longest, room))
-    return Fitted(columns, numbers, model_width, shown_names(models, model_width, dots))
+    names = shown_names(models, model_width, dots)
+    columns = [
+        [padded(name, model_width) for name in ("Model", *(names[m.model] for m in models))],
+        *(
+            [padded(cell, widths[heading], right=True) for cell in column]
+            for heading, column in cells.items()
+            if heading in chosen
+        ),
+    ]
+    return [(" " * GAP).join(line) for line in zip(*columns, strict=True)]
 
 
 def shown_names(models: Sequence[ModelStatus], width: int, dots: str) -> dict[str, str]:
@@ -291,9 +262,9 @@ def _bar(status: RunStatus, canvas: Canvas) -> Text:
 
 
 def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
-    table = fitted(status.models, canvas.width, canvas.dots)
-    heading = [Text(), Text(table.heading(), style="bold")]
-    entries = [_entry(model, table.row(model), canvas) for model in status.models]
+    headings, *rows = table_lines(status.models, canvas.width, canvas.dots)
+    heading = [Text(), Text(headings, style="bold")]
+    entries = [_entry(*each, canvas) for each in zip(status.models, rows, strict=True)]
     if len(heading) + sum(map(len, entries)) <= lines:
         return [*heading, *(line for entry in entries for line in entry)]
     # Where lines are few, the waits of models that move are those in the head.
@@ -309,8 +280,8 @@ def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
         shown.add(number)
         free -= len(entries[number])
     rest = [model for number, model in enumerate(status.models) if number not in shown]
-    rows = [line for number in sorted(shown) for line in entries[number]]
-    return [*heading, *rows, _more(rest, canvas)][: max(0, lines)]
+    lines_shown = [line for number in sorted(shown) for line in entries[number]]
+    return [*heading, *lines_shown, _more(rest, canvas)][: max(0, lines)]
 
 
 def _rank(model: ModelStatus) -> int:
@@ -353,14 +324,9 @@ def _errors(status: RunStatus, canvas: Canvas) -> list[Text]:
 
 
 def _steps(scene: Scene, canvas: Canvas) -> list[Text]:
-    lines = _lines(scene.steps, canvas, 3)
-    return [Text("Next", style="bold"), *lines] if lines else []
-
-
-def _lines(texts: Sequence[str], canvas: Canvas, most: int) -> list[Text]:
-    """Fold each text to at most so many lines."""
-    return [
+    lines = [
         Text(line)
-        for text in texts
-        for line in folded(printable(text), canvas.width, most, canvas.dots)
+        for step in scene.steps
+        for line in folded(printable(step), canvas.width, 3, canvas.dots)
     ]
+    return [Text("Next", style="bold"), *lines] if lines else []

@@ -224,16 +224,6 @@ _GROUPS = (
 """The page: what the navigation says, and which sections of a report stand there."""
 
 
-@dataclass(frozen=True, slots=True)
-class PagePart:
-    """Some sections of the page, to which one link of the navigation leads."""
-
-    name: str
-    """Id of the first of them."""
-    title: str
-    html: Iterable[str]
-
-
 def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     """Yield a report as one HTML file, in pieces.
 
@@ -242,7 +232,7 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     """
     report = build_report(data, ())
     drawn = DrawnReport(data, ranked_entries(data.snapshot.document), page_charts(data))
-    parts = [*_parts(drawn, grid), PagePart("legend", "Legend", [_legend(report.legend)])]
+    parts = [*_parts(drawn, grid), ("legend", "Legend", [_legend(report.legend)])]
     title = data.run.name or report.title
     yield _HEAD.format(policy=content_security_policy(), title=text(title), style=style_sheet())
     yield _navigation(parts)
@@ -250,18 +240,22 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     yield _WITHOUT_SCRIPT
     yield _summary(drawn, report.facts)
     yield missing_charts(drawn.charts)
-    for part in parts:
-        yield from part.html
+    for _, _, html in parts:
+        yield from html
     yield f"</main>\n<script>{script()}</script>\n</body>\n</html>\n"
 
 
-def _parts(drawn: DrawnReport, grid: Grid | None) -> Iterator[PagePart]:
+_Part = tuple[str, str, Iterable[str]]
+"""Sections to which one link of the navigation leads: the id of the first, the link, the HTML."""
+
+
+def _parts(drawn: DrawnReport, grid: Grid | None) -> Iterator[_Part]:
     """Yield the parts for which there is something to show."""
     found = named_sections(drawn.data, ON_THE_PAGE)
     charts = figures(drawn.charts, [name for name, sections in found.items() if sections])
     for title, names in _GROUPS:
         if not names and grid is not None:
-            yield PagePart("commands", title, grid_section(grid))
+            yield "commands", title, grid_section(grid)
         sections = [(name, section) for name in names for section in found[name]]
         if sections:
             # Charts stand below the last section of their name.
@@ -271,7 +265,7 @@ def _parts(drawn: DrawnReport, grid: Grid | None) -> Iterator[PagePart]:
                 drawn.section(name, section, below[name] if section is last[name] else "")
                 for name, section in sections
             ]
-            yield PagePart(drawn.anchor(*sections[0]), title, html)
+            yield drawn.anchor(*sections[0]), title, html
 
 
 def _summary(drawn: DrawnReport, facts: Sequence[Fact]) -> str:
@@ -285,8 +279,8 @@ def _summary(drawn: DrawnReport, facts: Sequence[Fact]) -> str:
     )
 
 
-def _navigation(parts: Sequence[PagePart]) -> str:
-    links = "\n".join(f'<li><a href="#{part.name}">{text(part.title)}</a></li>' for part in parts)
+def _navigation(parts: Sequence[_Part]) -> str:
+    links = "\n".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, title, _ in parts)
     return f'<nav aria-label="Sections">\n<ul>\n{links}\n</ul>\n</nav>\n'
 
 
