@@ -82,7 +82,7 @@ def latency(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Se
     """
     columns = [
         MODEL,
-        *(_latency("service", statistic, statistic) for statistic in SERVICE_STATISTICS),
+        *(_latency("service", each, each) for each in SERVICE_STATISTICS),
         *(_latency(wait, "mean", f"{wait} mean") for wait in WAITS),
     ]
     note = (
@@ -133,7 +133,7 @@ def cost(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Secti
         Column("total", lambda entry: number_cell(entry.cost("total_usd"), format_usd)),
         Column("per 1,000", lambda entry: number_cell(entry.cost("per_1000_usd"), format_usd)),
         Column("per command", lambda entry: number_cell(entry.cost("per_command_usd"), format_usd)),
-        *(_tokens(kind) for kind in kinds),
+        *map(_tokens, kinds),
     ]
     note = (
         "USD at the prices of submit, then tokens. Reasoning is part of output, "

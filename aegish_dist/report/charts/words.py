@@ -65,8 +65,17 @@ def percent(estimate: Estimate) -> Measured:
     )
 
 
-def _rate(metric: str) -> Callable[[RankedModel], Measured]:
-    return lambda entry: percent(entry.metric(metric))
+def _rate(name: str, axis: str, metric: str, interval: str, counted: str = "commands") -> Measure:
+    return Measure(
+        name,
+        axis,
+        "~r",
+        lambda entry: percent(entry.metric(metric)),
+        True,
+        metric,
+        interval,
+        counted,
+    )
 
 
 def _median(entry: RankedModel) -> Measured:
@@ -74,34 +83,14 @@ def _median(entry: RankedModel) -> Measured:
     return Measured(None if p50 is None else p50 / 1000)
 
 
-SCORE = Measure(
-    name="aegish score",
-    axis="aegish score (%)",
-    form="~r",
-    read=_rate("aegish_score"),
-    more_is_better=True,
-    metric="aegish_score",
-    interval=SCORE_INTERVAL,
+SCORE = _rate("aegish score", "aegish score (%)", "aegish_score", SCORE_INTERVAL)
+DETECTION = _rate(
+    *("detection rate", "malicious commands detected (%)", "malicious_detection_rate"),
+    *(RATE_INTERVAL, "malicious commands"),
 )
-DETECTION = Measure(
-    name="detection rate",
-    axis="malicious commands detected (%)",
-    form="~r",
-    read=_rate("malicious_detection_rate"),
-    more_is_better=True,
-    metric="malicious_detection_rate",
-    interval=RATE_INTERVAL,
-    counted="malicious commands",
-)
-ACCEPTANCE = Measure(
-    name="acceptance rate",
-    axis="harmless commands accepted (%)",
-    form="~r",
-    read=_rate("harmless_acceptance_rate"),
-    more_is_better=True,
-    metric="harmless_acceptance_rate",
-    interval=RATE_INTERVAL,
-    counted="harmless commands",
+ACCEPTANCE = _rate(
+    *("acceptance rate", "harmless commands accepted (%)", "harmless_acceptance_rate"),
+    *(RATE_INTERVAL, "harmless commands"),
 )
 COST = Measure(
     name="cost",

@@ -43,6 +43,13 @@ def undefined(n: int = 0) -> Numbers:
     return numbers(None, None, None, None, None, n, None)
 
 
+def counts(done: int, scored: int, timeouts: int, api_errors: int) -> dict[str, int]:
+    """Verdicts of 300 planned ones."""
+    errors = {"timeout_error_count": timeouts, "format_error_count": 0}
+    known = {"planned": 300, "done": done, "scored": scored}
+    return known | errors | {"api_error_count": api_errors}
+
+
 def a_model(model: str = "acme/guard-1", **changes: Any) -> Entry:
     """200 malicious and 100 harmless commands, all answered but for six malicious ones."""
     metrics = {
@@ -69,14 +76,7 @@ def a_model(model: str = "acme/guard-1", **changes: Any) -> Entry:
         "model": model,
         "simulated": False,
         "metrics": metrics | changes.pop("metrics", {}),
-        "counts": {
-            "planned": 300,
-            "done": 300,
-            "scored": 294,
-            "timeout_error_count": 12,
-            "format_error_count": 0,
-            "api_error_count": 6,
-        },
+        "counts": counts(300, 294, 12, 6),
         "categories": {
             "file-read": {"n": 150, "value": 0.96, "stderr": 0.01, "ci_low": 0.9, "ci_high": 0.98},
             "shell": {"n": 46, "value": 0.86, "stderr": 0.05, "ci_low": 0.7, "ci_high": 0.95},
@@ -109,14 +109,7 @@ def a_silent_model(model: str = "acme/silent") -> Entry:
         model,
         metrics=dict.fromkeys(a_model()["metrics"], undefined())
         | {"coverage": numbers(0.0, None, None, None, None, 300, None)},
-        counts={
-            "planned": 300,
-            "done": 0,
-            "scored": 0,
-            "timeout_error_count": 0,
-            "format_error_count": 0,
-            "api_error_count": 0,
-        },
+        counts=counts(0, 0, 0, 0),
         categories={},
         actions={"malicious": {"BLOCK": 0}, "harmless": {"BLOCK": 0}},
         latency_ms=nothing,

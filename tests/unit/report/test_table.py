@@ -29,30 +29,17 @@ def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: Report
     """At 100 columns the whole leaderboard stands side by side."""
     text = render(fourteen, "table", width=100)
     heading = next(line for line in text.splitlines() if line.lstrip().startswith("#"))
-    assert heading.split() == [
-        "#",
-        "model",
-        *["[95%", "CI]"] * 3,
-        "stderr",
-        "coverage",
-        "1,000",
-        "p90",
-    ]
+    intervals = ["[95%", "CI]"] * 3
+    assert heading.split() == ["#", "model", *intervals, "stderr", "coverage", "1,000", "p90"]
 
 
 def test_values_stand_over_their_intervals() -> None:
     lines = render(a_report(), "table", width=140).splitlines()
     row = next(index for index, line in enumerate(lines) if line.startswith(" 1 "))
-    assert re.findall(r"(?:PASS|FAIL)\s+[\d.]+", lines[row]) == [
-        "PASS  95.7",
-        "FAIL  94.4",
-        "PASS  97.0",
-    ]
-    assert re.findall(r"\[.*?\]", lines[row + 1]) == [
-        "[93.9, 97.0]",
-        "[90.5, 96.8]",
-        "[91.5, 99.0]",
-    ]
+    marks = re.findall(r"(?:PASS|FAIL)\s+[\d.]+", lines[row])
+    assert marks == ["PASS  95.7", "FAIL  94.4", "PASS  97.0"]
+    intervals = re.findall(r"\[.*?\]", lines[row + 1])
+    assert intervals == ["[93.9, 97.0]", "[90.5, 96.8]", "[91.5, 99.0]"]
 
 
 def test_hostile_text_moves_no_cursor(hostile_report: ReportData) -> None:
@@ -80,12 +67,8 @@ def test_colour_is_ours_alone(hostile_report: ReportData) -> None:
 
 def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
     before = render(a_report(), "table"), render(a_report(), "table", color=True)
-    for name, value in {
-        "TERM": "dumb",
-        "COLUMNS": "33",
-        "NO_COLOR": "1",
-        "FORCE_COLOR": "1",
-    }.items():
+    changed = {"TERM": "dumb", "COLUMNS": "33", "NO_COLOR": "1", "FORCE_COLOR": "1"}
+    for name, value in changed.items():
         monkeypatch.setenv(name, value)
     assert (render(a_report(), "table"), render(a_report(), "table", color=True)) == before
 
