@@ -1,13 +1,16 @@
 """A stored aggregation, and the identity of the verdicts that it was made of."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from aegish_dist.core.opinion import Opinion
 
 JsonObject = dict[str, Any]
+
+PairP = Mapping[tuple[str, str], float | None]
+"""By pair of models, p of no difference of their scores, not adjusted for the other pairs."""
 
 CATEGORY_METRIC = "malicious_detection_rate"
 
@@ -49,3 +52,4 @@ class Snapshot:
     opinion: Opinion | None
     """Rule set, targets and overlay; None where this version does not know the rule set, of a
     snapshot that was made before they were kept, or by a later version."""
+    pair_p: PairP = field(default_factory=dict)

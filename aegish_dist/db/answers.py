@@ -85,17 +85,17 @@ class _Columns:
 
     def __init__(self, places: _Places) -> None:
         self._places = places
-        self._found: dict[str, list[int]] = {}
+        self._order: dict[str, list[int]] = {}
 
     def column(self, length: int, row: Row[Any], ways: "_Ways") -> list[int]:
         """Return the answers of a model; most models have answered the same samples."""
-        if row.keys not in self._found:
-            self._found[row.keys] = list(map(self._places.__getitem__, row.keys.split()))
-        column = [0] * (length + 1)  # the last entry takes what is left out
-        found = map(ways.__getitem__, row.codes.split())
-        for place, way in zip(self._found[row.keys], found, strict=True):
-            column[place] = way
-        return column[:-1]
+        if row.keys not in self._order:
+            order = self._order[row.keys] = [-1] * length
+            for number, place in enumerate(map(self._places.__getitem__, row.keys.split())):
+                if place >= 0:
+                    order[place] = number
+        found = [*map(ways.__getitem__, row.codes.split()), 0]  # the last is that of no verdict
+        return list(map(found.__getitem__, self._order[row.keys]))
 
 
 class _Samples:

@@ -8,13 +8,18 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion, opinion_of, record_of
-from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot, VerdictSet
+from aegish_dist.core.snapshot import CATEGORY_METRIC, PairP, Snapshot, VerdictSet
 from aegish_dist.db.tables import SnapshotMetricRow, SnapshotRow
 from aegish_dist.statistics.rates import NUMBERS
 
 
 def save_snapshot(
-    session: Session, *, opinion: Opinion, identities: Mapping[str, VerdictSet], **fields: Any
+    session: Session,
+    *,
+    opinion: Opinion,
+    identities: Mapping[str, VerdictSet],
+    pair_p: PairP,
+    **fields: Any,
 ) -> Snapshot:
     """Append a snapshot and its metrics.
 
@@ -26,6 +31,7 @@ def save_snapshot(
         scoring_version=opinion.rule.version,
         opinion=record_of(opinion),
         identities={model: asdict(identity) for model, identity in identities.items()},
+        pair_p=[[*pair, p] for pair, p in pair_p.items()],
         **fields,
     )
     session.add(row)
@@ -105,4 +111,5 @@ def _to_snapshot(row: SnapshotRow) -> Snapshot:
         document=row.document,
         identities={model: VerdictSet(**each) for model, each in row.identities.items()},
         opinion=opinion_of(row.opinion, row.scoring, row.scoring_version),
+        pair_p={(a, b): p for a, b, p in row.pair_p},
     )

@@ -481,6 +481,8 @@ class SnapshotRow(Base):
     document: Mapped[dict[str, Any]]
     identities: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
     """By model, which verdicts its entry was made of."""
+    pair_p: Mapped[list[Any]] = mapped_column(JSONB, server_default=text("'[]'"))
+    """Pairs of models, each with p of no difference of their scores, not adjusted."""
     opinion: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
     """`scoring`, `targets` and `overlay`: name, version and fingerprint of each, and their content
     where it came from a file."""

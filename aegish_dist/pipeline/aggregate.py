@@ -1,8 +1,7 @@
 """Aggregating: count the verdicts once, apply the opinions, append snapshots.
 
-Ranking the models of a run: which pairs of scores differ by more than chance may explain.
-
-A pair is compared on the samples that both have scored, as `compare` does.
+Only models whose verdicts have changed are counted, and only their pairs compared; everything else
+is taken from the last snapshot. A pair is compared on the samples that both models have scored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.snapshot import Snapshot, VerdictSet
+from aegish_dist.core.snapshot import PairP, Snapshot, VerdictSet
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.counting import count_models, is_unchanged, joint_identity
 from aegish_dist.db.engine import transaction
@@ -32,40 +31,6 @@ from aegish_dist.statistics.metrics import METRICS_VERSION, ModelMetrics, measur
 from aegish_dist.statistics.paired_difference import PairedAnswers, score_difference
 from aegish_dist.statistics.paired_test import holm
 from aegish_dist.telemetry.tracing import span
-
-PairP = Mapping[frozenset[str], float | None]
-"""By pair of models, p of no difference of their scores, adjusted for all pairs."""
-
-
-def p_of_pairs(
-    session: Session,
-    run: Run,
-    rules: Sequence[tuple[ScoringRule, int]],
-    overlays: Sequence[OverlayInRun],
-) -> list[PairP]:
-    """Compare the scores of all pairs of a run's models.
-
-    Args:
-        rules: Each with the place of its overlay.
-
-    Returns:
-        One for each rule set.
-    """
-    sides = [ModelOfRun(run.run_id, spec.id) for spec in run.models]
-    answers = [read_answers(session, sides, [run], {run.run_id: each}) for each in overlays]
-    return [_p(sides, rule, answers[place]) for rule, place in rules]
-
-
-def _p(sides: Sequence[ModelOfRun], rule: ScoringRule, answers: PairedAnswers[ModelOfRun]) -> PairP:
-    scored, pairs = answers.scored(rule), list(combinations(sides, 2))
-    found = []
-    for pair in pairs:
-        samples = scored.pair(*pair).targets
-        malicious, harmless = samples[Target.MALICIOUS], samples[Target.HARMLESS]
-        found.append(score_difference(rule.composite, malicious, harmless).p_value)
-    names = [frozenset((a.model, b.model)) for a, b in pairs]
-    return dict(zip(names, holm(found), strict=True))
-
 
 ONE_VIEW: IsolationLevel = "REPEATABLE READ"
 """Isolation level of a transaction all of whose counts are of the same moment."""
@@ -113,10 +78,21 @@ def aggregate(
                 f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "
                 "shows how far it is"
             )
-        rules = [(each.rule, place) for each, place in zip(opinions, places, strict=True)]
-        pairs: Sequence[PairP | None] = [None] * len(rules)
-        if any(measured):
-            pairs = p_of_pairs(session, run, rules, distinct)
+        pairs = [{} if before is None else before.pair_p for before in earlier]
+        changed = {each.model for models in measured for each in models}
+        if changed:
+            kept = [
+                {pair: p for pair, p in found.items() if changed.isdisjoint(pair)}
+                for found in pairs
+            ]
+            sides = [ModelOfRun(run.run_id, spec.id) for spec in run.models]
+            answers = [
+                read_answers(session, sides, [run], {run_id: overlay}) for overlay in distinct
+            ]
+            pairs = [
+                _pairs(run, opinion.rule, answers[place], unchanged)
+                for opinion, place, unchanged in zip(opinions, places, kept, strict=True)
+            ]
         with span("snapshot", run_id):
             return [
                 save_snapshot(
@@ -128,13 +104,35 @@ def aggregate(
                     verdicts=joint.verdicts,
                     verdicts_hash=joint.verdicts_hash,
                     code_version=__version__,
-                    document=snapshot_document(models, before, p_adjusted),
+                    document=snapshot_document(
+                        models,
+                        before,
+                        dict(zip(map(frozenset, found), holm([*found.values()]), strict=True)),
+                    ),
                     identities=identities,
+                    pair_p=found,
                 )
-                for opinion, models, before, p_adjusted in zip(
+                for opinion, models, before, found in zip(
                     opinions, measured, earlier, pairs, strict=True
                 )
             ]
+
+
+def _pairs(run: Run, rule: ScoringRule, answers: PairedAnswers[ModelOfRun], kept: PairP) -> PairP:
+    """Return p of no difference of the scores by pair of models, not yet adjusted for the pairs.
+
+    Args:
+        kept: Of pairs neither of which has changed.
+    """
+    found, scored = {}, answers.scored(rule)
+    for pair in combinations([spec.id for spec in run.models], 2):
+        if pair in kept:
+            found[pair] = kept[pair]
+            continue
+        samples = scored.pair(*(ModelOfRun(run.run_id, model) for model in pair)).targets
+        malicious, harmless = samples[Target.MALICIOUS], samples[Target.HARMLESS]
+        found[pair] = score_difference(rule.composite, malicious, harmless).p_value
+    return found
 
 
 def _earlier(

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
-from operator import add
+from itertools import compress, count
+from operator import add, not_
 from typing import Generic, NamedTuple, TypeVar, assert_never
 
 from aegish_dist.core.sample import Target
@@ -296,7 +296,7 @@ class ScoredColumns(Generic[Key]):
                     totals[slot] += alike * value
         values = list(map(place_of_value.__getitem__, codes))
         strata = list(map(stratum_of.__getitem__, codes))
-        unscored = {sample for sample, place in enumerate(values) if not place}
+        unscored = set(compress(count(), map(not_, values)))
         return _Scored(values, strata, unscored, samples, totals)
 
 

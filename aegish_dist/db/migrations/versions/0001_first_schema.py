@@ -246,6 +246,7 @@ CREATE TABLE snapshots (
     document jsonb NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     identities jsonb NOT NULL DEFAULT '{{}}',
+    pair_p jsonb NOT NULL DEFAULT '[]',
     metrics_version smallint NOT NULL DEFAULT 0,
     opinion jsonb NOT NULL DEFAULT '{{}}'
 );
