@@ -1,11 +1,8 @@
 """Opinions about verdicts: a rule set, targets, and an overlay on the labels of samples.
 
-Each has a name, a version and a fingerprint of its content, which snapshots record. Verdicts and
-samples stay as they are; under another opinion the same verdicts give other numbers.
-
-The stored form of opinions, content included: a file may change after a snapshot was made.
-
-The effect of an overlay on every score: two documents of the same verdicts, side by side.
+Each has a name, a version and a fingerprint of its content, which snapshots record with the content
+itself: a file may change later. Verdicts and samples stay as they are; under another opinion the
+same verdicts give other numbers.
 """
 
 from collections.abc import Mapping

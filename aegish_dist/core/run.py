@@ -1,9 +1,7 @@
 """Runs: the prompt, the models and whatever else is needed to repeat one.
 
-Differences of two runs besides their answers: reasons not to compare them.
-
-A difference of scores is one of models only where everything else is alike. Names, caps on cost,
-epochs and the version of the package are no such differences.
+Two runs are compared only where everything but the answers is alike. Names, caps on cost, epochs
+and the version of the package make no difference.
 """
 
 import hashlib

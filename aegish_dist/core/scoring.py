@@ -2,8 +2,6 @@
 
 A rule set says how each finding is labelled, whether it counts at all, and when it is correct.
 Rule sets are data. Applying another one, or a later version, never needs a call to a model.
-
-One command and what all models of a run said about it.
 """
 
 from collections.abc import Mapping

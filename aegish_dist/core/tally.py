@@ -1,13 +1,8 @@
 """Counted verdicts: all that the database tells the core about a run.
 
-Ten million verdicts become a few thousand cells; every metric is a function of these. Sums are
-integers in fixed units, so that they do not depend on the order in which rows were added.
-
-A tally under corrected labels: a few samples leave their cells and enter others.
-
-The verdicts are counted once, under the labels of the datasets. All sums of a tally are integers,
-so what is taken from one cell and added to another gives exactly what counting under the corrected
-labels would give.
+Two million verdicts become a few thousand cells; every metric is a function of these. Sums are
+integers in fixed units. They do not depend on the order in which rows were added, and a sample
+whose label is corrected leaves its cell and enters another without counting again.
 """
 
 from collections import defaultdict

@@ -1,9 +1,8 @@
 """Text: foreign text cleaned at intake and made safe to look at, counts in words, fingerprints.
 
-Every store and file can hold a cleaned text.
-
-Names, paths, options and messages come from users, files and providers. What prints them must not
-let them move a cursor, change a colour, write the clipboard or reorder a line.
+Names, paths, options and messages come from users, files and providers. Every store and file can
+hold a cleaned text, and no printed text can move a cursor, change a colour, write the clipboard or
+reorder a line.
 """
 
 import hashlib

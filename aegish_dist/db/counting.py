@@ -1,12 +1,7 @@
-"""Asking the same about the verdicts of each model of a run, one model at a time.
+"""Counting: from millions of verdicts to what every metric is made from.
 
-The identity of a set of verdicts: whether they have to be counted again.
-
-Sums over the verdicts of one model: tokens and cost, and how its times are distributed.
-
-Counting: from millions of verdicts to what every metric is made from.
-
-Model by model, two statements each.
+Two statements for each model: one counts its verdicts, one adds up tokens, cost and times. A third,
+cheaper one finds whether the verdicts of a model have changed since a snapshot.
 """
 
 import hashlib

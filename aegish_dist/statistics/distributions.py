@@ -1,9 +1,7 @@
-"""Distribution functions and quantiles: normal, Student's t, beta and binomial.
+"""Distribution functions and quantiles, and logistic regression in one coefficient.
 
-Pure functions, accurate to about 1e-11 up to parameters of 1e7, in place of scipy, whose import
-takes longer than most commands.
-
-Logistic regression in one coefficient, without a library.
+Accurate to about 1e-11 up to parameters of 1e7, in place of scipy, whose import takes longer than
+most commands.
 """
 
 import math

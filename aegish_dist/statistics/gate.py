@@ -1,7 +1,4 @@
-"""The gate: whether a candidate may replace its baseline, and how many commands would tell.
-
-Thresholds on the metrics of a snapshot, for pipelines that fail below them.
-"""
+"""The gate: may a candidate replace its baseline, and does a snapshot keep to its thresholds?"""
 
 import math
 from collections.abc import Iterator, Mapping

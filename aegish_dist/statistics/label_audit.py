@@ -1,9 +1,8 @@
 """The audit of a run's commands: disputed, missed by all, flipping, and of doubtful labels.
 
-Pure. Models whose answers do not depend on the command say nothing: one that always blocks neither
-disputes a label nor keeps a command off the list of those that all models miss.
-
-From doubtful labels to an overlay that a person edits.
+Models whose answers do not depend on the command say nothing: one that always blocks neither
+disputes a label nor keeps a command off the list of those that all models miss. Doubtful labels
+become an overlay that a person edits.
 """
 
 import math

@@ -1,10 +1,8 @@
-"""A mean over samples that come in clusters, and how far it may be from the truth.
+"""A mean over samples that come in clusters, its standard error and its interval.
 
 A mean is the unweighted mean of the means of strata: one stratum for a micro average, one for each
 category for a macro average. Sums go through `math.fsum`, which rounds once: no result depends on
 the order of its input.
-
-Rates over samples, with standard errors and intervals.
 
 Sources: Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640 (stderr, clusters); Korn &
 Graubard 1998, Survey Methodology 24:193 (intervals of proportions by an effective sample size).

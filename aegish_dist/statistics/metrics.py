@@ -1,12 +1,8 @@
-"""A scoring rule applied to counted verdicts: the sums and the observations behind every metric.
+"""Every metric of a model: what a scoring rule makes of its counted verdicts.
 
 Epochs of one sample depend on each other, so they are averaged first and the sample is the unit of
 every rate. Samples that came out alike become one observation, and each way to come out is judged
-once: a hundred thousand cells hold a handful of those.
-
-Every metric of a model: one table, and what a scoring rule makes of a model's counted verdicts.
-
-Pure: the same tally and rule give the same numbers, bit for bit, in whatever order cells come.
+once. The same tally and rule give the same numbers, bit for bit, in whatever order cells come.
 """
 
 from collections import Counter, defaultdict

@@ -1,8 +1,6 @@
-"""The level of all tests, and those that need counts or p values alone: McNemar's, Holm's.
+"""Interval, p and power of a paired difference from its sums by cluster; McNemar's test, Holm's p.
 
-Interval, p and power of a paired difference, from its sums by cluster.
-
-Chosen by simulation: docs/comparing.md has the tables and the alternatives that were rejected.
+The test was chosen by simulation: docs/comparing.md has the tables and the rejected alternatives.
 """
 
 import math

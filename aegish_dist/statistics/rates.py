@@ -1,10 +1,7 @@
-"""95 % confidence intervals within [0, 1], from numbers that are known already.
+"""Estimates with their uncertainty: 95 % intervals within [0, 1], and one score from two rates.
 
-Pure formulas. No interval is without width at 0 or 1.
-
-Estimates with their uncertainty, and one score from two rates.
-
-Pure formulas on plain numbers. An undefined part leaves the result undefined; it never counts as 0.
+No interval is without width at 0 or 1. An undefined part leaves the result undefined; it never
+counts as 0.
 """
 
 import math

@@ -1,15 +1,11 @@
 """Where the variance of a score, or of a difference, comes from: commands, clusters, epochs.
 
-Pure. Var = between / n + within / (n R) for n commands and R epochs of each (Miller 2024, "Adding
-Error Bars to Evals", arXiv 2411.00640, on resampling), by the unbiased estimators of a one-way
-analysis of variance: within is the pooled variance of epochs about the mean of their command,
-between the variance of these means less the part that epochs contribute (Searle, Casella &
-McCulloch 1992, "Variance Components", ch. 3). What commands of one cluster have in common is added:
-it does not shrink when commands of the same data set are added.
-
-Repeats of commands: where the variance of a model's score, or of a difference, comes from.
-
-Pure; `variance` has the formulas.
+Var = between / n + within / (n R) for n commands and R epochs of each (Miller 2024, "Adding Error
+Bars to Evals", arXiv 2411.00640, on resampling), by the unbiased estimators of a one-way analysis
+of variance: within is the pooled variance of epochs about the mean of their command, between the
+variance of these means less the part that epochs contribute (Searle, Casella & McCulloch 1992,
+"Variance Components", ch. 3). What commands of one cluster have in common is added: it does not
+shrink when commands of the same data set are added.
 """
 
 import math
