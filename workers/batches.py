@@ -79,8 +79,12 @@ class Batches(bootsteps.StartStopStep):
 
     async def _serve(self, worker: Any) -> None:
         conf = worker.app.conf
+        # A lost connection is found by the look that fails; the next one opens another.
         engine = open_engine(
-            conf.aegish_database_url, pool_size=1, reply_timeout_s=WORKER_REPLY_TIMEOUT_S
+            conf.aegish_database_url,
+            pool_size=1,
+            reply_timeout_s=WORKER_REPLY_TIMEOUT_S,
+            ping=False,
         )
         thread = DaemonThread("aegish-batch-store")
         broker = DaemonThread("aegish-batch-broker")

@@ -178,7 +178,7 @@ class Readiness:
 log = get_logger(__name__)
 
 REPORT_INTERVAL_S = 1.0
-RESTS_PER_REPORT = 2
+RESTS_PER_REPORT = 3
 """Intervals per report of a worker that holds nothing."""
 _NONE_WAITS = Waiting(0, 0)
 HOLD_INTERVAL_S = 0.2

@@ -84,7 +84,7 @@ def failed_calls_of(entry: Mapping[str, Any]) -> FailedCalls:
 
 
 ALIVE_S = 10
-"""A worker reports every second, or two while it holds nothing; one silent for so long does not
+"""A worker reports every second, or every third while it holds nothing; one silent so long does not
 count."""
 FORGET_S = 86_400
 
