@@ -5,8 +5,7 @@ with code 1. Anything else that escapes is a bug and exits with code 3. Messages
 where, and what to do; they never contain a key, a prompt or a completion.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 
 class AegishError(Exception):
@@ -38,13 +37,6 @@ class DatasetError(AegishError):
         if field is not None:
             where = f"{where}, field '{field}'"
         super().__init__(f"{where}: {problem}")
-
-    def __reduce__(self) -> tuple[Callable[[], "DatasetError"], tuple[()]]:
-        """Cross from one process to another."""
-        remade = partial(
-            DatasetError, self.problem, source=self.source, line=self.line, field=self.field
-        )
-        return remade, ()
 
 
 class SecondVerdictError(Exception):

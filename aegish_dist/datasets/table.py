@@ -165,8 +165,7 @@ def _cells_by_column(
 def _read_parquet(path: Path) -> Records:
     number = 0
     with open_parquet(path, PARQUET_LIMITS) as file:
-        groups = range(file.num_row_groups)
-        batches = bounded_batches(file, str(path), PARQUET_LIMITS, PARQUET_BATCH_ROWS, groups)
+        batches = bounded_batches(file, str(path), PARQUET_LIMITS, PARQUET_BATCH_ROWS)
         for values in (row for batch in batches for row in batch.to_pylist()):
             number += 1
             yield Location(str(path), number), values

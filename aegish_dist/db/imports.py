@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, Target, dataset_fingerprint
-from aegish_dist.core.verdict_record import STORED, AttemptRecord, VerdictRecord
+from aegish_dist.core.verdict_record import STORED, VerdictRecord
 from aegish_dist.db.datasets import one_at_a_time, sample_keys
 from aegish_dist.db.engine import connection_errors_in_one_line
 from aegish_dist.db.runs import save_models
@@ -50,8 +50,8 @@ _TEXTS = tuple(
 _FREE = attrgetter(*(STORED[number].name for number in _TEXTS))
 
 
-def copy_line(record: VerdictRecord) -> str:
-    """Return a verdict as a line of COPY without the keys of model and sample."""
+def copy_line(model: int, sample: int, record: VerdictRecord) -> str:
+    """Return a verdict as a line of COPY, after the keys of its model and its sample."""
     values: Sequence[object] = _VALUES(record)
     free = "".join(filter(None, _FREE(record)))
     if not free.isprintable() or "\\" in free:
@@ -59,55 +59,8 @@ def copy_line(record: VerdictRecord) -> str:
         for number in _TEXTS:
             if isinstance(text := values[number], str):
                 values[number] = text.translate(_ESCAPES)
-    return "\t".join([NULL if each is None else str(each) for each in values]) + "\n"
-
-
-def copy_verdicts(session: Session, lines: bytes) -> None:
-    """Append verdicts.
-
-    Args:
-        lines: Of each the key of its model, the key of its sample, and its `copy_line`, tabs
-            between.
-
-    Raises:
-        SecondVerdictError: An item has a verdict already; the transaction is lost.
-    """
-    try:
-        _copy(session, "verdicts", COLUMNS, lines)
-    except UniqueViolation as error:
-        raise SecondVerdictError from error
-
-
-def copy_errors(session: Session, errors: Iterable[tuple[VerdictKey, AttemptRecord]]) -> None:
-    """Append failed attempts of verdicts that are there."""
-    _copy(
-        session, "call_errors", ERROR_COLUMNS, _text(error_row(*each).values() for each in errors)
-    )
-
-
-def copy_samples(
-    session: Session, dataset_id: int, samples: Mapping[str, Sample], keys: Mapping[str, int]
-) -> None:
-    """Append samples to a dataset."""
-    rows = (
-        (
-            keys[sample_id],
-            dataset_id,
-            sample_id,
-            s.command,
-            s.target,
-            s.category,
-            s.cluster,
-            json.dumps(dict(s.metadata)),
-        )
-        for sample_id, s in samples.items()
-    )
-    _copy(session, "samples", SAMPLE_COLUMNS, _text(rows))
-
-
-def new_sample_keys(session: Session, number: int) -> list[int]:
-    """Draw keys for samples."""
-    return list(session.scalars(_DRAW, {"number": number}))
+    cells = "\t".join([NULL if each is None else str(each) for each in values])
+    return f"{model}\t{sample}\t{cells}\n"
 
 
 def _text(rows: Iterable[Iterable[object]]) -> str:
@@ -117,7 +70,7 @@ def _text(rows: Iterable[Iterable[object]]) -> str:
     )
 
 
-def _copy(session: Session, table: str, columns: Sequence[str], text: str | bytes) -> None:
+def _copy(session: Session, table: str, columns: Sequence[str], text: str) -> None:
     connection = session.connection().connection.driver_connection
     assert isinstance(connection, Connection)  # noqa: S101  # nosec B101 # what SQLAlchemy types as anything
     with (
@@ -170,8 +123,8 @@ class RunImport:
         Args:
             known: What the datasets are; when None, each is taken for the newest of its name.
         """
-        self.simulated: set[str] = set()
-        """Models of which an answer came from the simulator; for the caller to add to."""
+        self._simulated: set[str] = set()
+        """Models of which an answer came from the simulator."""
         self._session = session
         self._run_id = run.run_id
         self._known = known
@@ -194,8 +147,30 @@ class RunImport:
         """How many there are, over all datasets."""
         return sum(len(dataset.keys) for dataset in self._datasets.values())
 
-    def model_key(self, model: str) -> int:
-        """Return the store's key of a model."""
+    def add(self, verdicts: Sequence[tuple[VerdictRecord, NamedSample]]) -> None:
+        """Append verdicts; models and samples are stored when they turn up first.
+
+        Raises:
+            SecondVerdictError: An item has a verdict already; the transaction is lost.
+        """
+        samples = self._sample_keys([named for _, named in verdicts])
+        lines, errors = [], []
+        for (record, _), sample in zip(verdicts, samples, strict=True):
+            model = self._model_key(record.model)
+            lines.append(copy_line(model, sample, record))
+            if record.simulated:
+                self._simulated.add(record.model)
+            if record.call_errors:
+                key = VerdictKey(model, sample, record.epoch, record.generation)
+                errors += [error_row(key, error).values() for error in record.call_errors]
+        try:
+            _copy(self._session, "verdicts", COLUMNS, "".join(lines))
+        except UniqueViolation as error:
+            raise SecondVerdictError from error
+        if errors:
+            _copy(self._session, "call_errors", ERROR_COLUMNS, _text(errors))
+
+    def _model_key(self, model: str) -> int:
         if model not in self._models:
             spec = ModelSpec(model, WireFormat.IMPORTED, model)
             save_models(self._session, self._run_id, [spec], queues=())
@@ -203,8 +178,7 @@ class RunImport:
             self._models[model] = self._session.scalars(select(RunModelRow.id).where(*where)).one()
         return self._models[model]
 
-    def sample_keys(self, items: Sequence[NamedSample]) -> list[int]:
-        """Return the store's keys of samples, which are stored when they turn up first."""
+    def _sample_keys(self, items: Sequence[NamedSample]) -> list[int]:
         unseen: dict[str, dict[str, Sample]] = {}
         for name, sample_id, sample in items:
             if sample_id not in self._dataset(name).keys:
@@ -236,7 +210,7 @@ class RunImport:
         self._session.execute(update(RunRow).where(RunRow.id == self._run_id).values(epochs=epochs))
         self._session.execute(
             update(RunModelRow)
-            .where(RunModelRow.run_id == self._run_id, RunModelRow.model.in_(self.simulated))
+            .where(RunModelRow.run_id == self._run_id, RunModelRow.model.in_(self._simulated))
             .values(spec=RunModelRow.spec.concat({"simulated": True}))
         )
 
@@ -266,8 +240,22 @@ class RunImport:
 
     def _add(self, dataset: _Dataset, samples: Mapping[str, Sample]) -> None:
         new = {i: sample for i, sample in samples.items() if i not in dataset.stored}
-        keys = dict(zip(new, new_sample_keys(self._session, len(new)), strict=True))
-        copy_samples(self._session, dataset.id, new, keys)
+        drawn = self._session.scalars(_DRAW, {"number": len(new)})
+        keys = dict(zip(new, drawn, strict=True))
+        rows = (
+            (
+                keys[i],
+                dataset.id,
+                i,
+                s.command,
+                s.target,
+                s.category,
+                s.cluster,
+                json.dumps(dict(s.metadata)),
+            )
+            for i, s in new.items()
+        )
+        _copy(self._session, "samples", SAMPLE_COLUMNS, _text(rows))
         dataset.keys |= keys
         dataset.keys |= {i: dataset.stored[i] for i in samples if i in dataset.stored}
         dataset.malicious += sum(s.target is Target.MALICIOUS for s in samples.values())

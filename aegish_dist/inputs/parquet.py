@@ -5,7 +5,7 @@ sizes in the footer are checked first, and texts are read as dictionaries and me
 of them becomes a string of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,21 +54,22 @@ def open_parquet(path: Path, limits: ParquetLimits) -> Iterator[Any]:
 
 
 def bounded_batches(
-    file: Any, source: str, limits: ParquetLimits, batch_rows: int, groups: Sequence[int]
+    file: Any, source: str, limits: ParquetLimits, batch_rows: int
 ) -> Iterator[Any]:
-    """Yield some groups of rows in batches, texts as plain columns again.
+    """Yield the rows of a file in batches, texts as plain columns again.
 
     Args:
         limits: Its `batch_bytes` is the limit in bytes, decoded.
-        groups: Numbers of the groups of rows, from 0.
     """
     arrow = load_pyarrow()
-    for batch in file.iter_batches(batch_rows, groups, use_threads=False):
-        size = sum(_decoded_bytes(arrow, column) for column in batch.columns)
-        if size > limits.batch_bytes:
-            raise _exceeds(source, f"{batch_rows:,} rows", size, limits.batch_bytes)
-        columns = [_plain(arrow, column) for column in batch.columns]
-        yield arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    # One group at a time: a batch over several holds all of them, however long their texts are.
+    for group in range(file.num_row_groups):
+        for batch in file.iter_batches(batch_rows, [group], use_threads=False):
+            size = sum(_decoded_bytes(arrow, column) for column in batch.columns)
+            if size > limits.batch_bytes:
+                raise _exceeds(source, f"{batch_rows:,} rows", size, limits.batch_bytes)
+            columns = [_plain(arrow, column) for column in batch.columns]
+            yield arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def load_pyarrow() -> Any:

@@ -61,10 +61,8 @@ def copy_lines(path: Path) -> Iterator[bytes]:
     """Yield the rows of a file as lines of COPY, some thousand at a time."""
     arrow = load_pyarrow()
     with open_parquet(path, LIMITS) as file:
-        # One group at a time: a batch over several holds all of them, however long their texts are.
-        for group in range(file.num_row_groups):
-            for batch in bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH, [group]):
-                yield _lines(arrow, batch)
+        for batch in bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH):
+            yield _lines(arrow, batch)
 
 
 def _lines(arrow: Any, batch: Any) -> bytes:

@@ -29,27 +29,15 @@ NESTED = {each.name for each in FIELDS if isinstance(each.kind, DictType | VarTu
 _TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
-def group_edges(path: Path) -> list[int]:
-    """Return the numbers at which chunks of row groups begin and end."""
-    with open_parquet(path, LIMITS) as file:
-        return list(range(file.num_row_groups + 1))
-
-
-def rows_before(path: Path, group: int) -> int:
-    """Count the rows before a group of rows, for the number of one in it."""
-    with open_parquet(path, LIMITS) as file:
-        return sum(file.metadata.row_group(number).num_rows for number in range(group))
-
-
-def numbered_rows(path: Path, groups: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of some groups, without what is null in a whole batch, from number 1 on.
+def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a file, without what is null in a whole batch, from number 1 on.
 
     Raises:
         DatasetError: It cannot be read as Parquet, or a column holds what its type cannot.
     """
     number = 0
     with open_parquet(path, LIMITS) as file:
-        for batch in bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH, groups):
+        for batch in bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH):
             try:
                 rows = _rows(batch)
             except OverflowError as error:  # a time that no calendar has

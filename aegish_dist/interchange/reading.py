@@ -1,12 +1,11 @@
-"""Recorded verdicts of any format, read in chunks.
+"""Recorded verdicts of any format, read one by one.
 
 Reading gives facts, judged by today's parser; nothing here knows the database.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,11 +13,10 @@ from aegish_dist.core.verdict import Recording
 from aegish_dist.core.verdict_record import VerdictRecord, verdict_of
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.checking import Location
-from aegish_dist.interchange.inspect_archive import InspectArchive
 from aegish_dist.interchange.inspect_reader import read_inspect_log
-from aegish_dist.interchange.parquet import from_row, group_edges, numbered_rows, rows_before
+from aegish_dist.interchange.parquet import from_row, numbered_rows
 from aegish_dist.interchange.record import RecordChecker, Row, from_line
-from aegish_dist.interchange.verdict_lines import line_edges, lines_before, numbered_lines
+from aegish_dist.interchange.verdict_lines import numbered_lines
 
 Raw = TypeVar("Raw")
 
@@ -31,17 +29,6 @@ class FileFormat(StrEnum):
     PARQUET = ".parquet"
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A part of a file."""
-
-    path: Path
-    start: int
-    """First byte of a `.jsonl`, first row group of a `.parquet`, 0 of a log."""
-    end: int
-    """The first byte or row group that is not in it."""
-
-
 def format_of(path: Path) -> FileFormat:
     """Return the format that a suffix names."""
     try:
@@ -51,62 +38,42 @@ def format_of(path: Path) -> FileFormat:
         raise DatasetError(problem, source=str(path)) from None
 
 
-def split(path: Path) -> list[Chunk]:
-    """Divide a file.
+def read_rows(path: Path, checker: RecordChecker | None = None) -> Iterator[Row]:
+    """Yield the verdicts of a file.
+
+    Args:
+        checker: Remembers the samples, over several files where they share it.
 
     Raises:
+        DatasetError: The suffix is unknown, the file cannot be read, or a record is wrong; names
+            the file, the line or sample, and the field.
         ConfigError: It is Parquet and pyarrow is not installed.
     """
+    checker = checker or RecordChecker()
     match format_of(path):
         case FileFormat.LINES:
-            edges = line_edges(path)
+            return _rows(path, numbered_lines(path), from_line, checker)
         case FileFormat.PARQUET:
-            edges = group_edges(path)
+            return _rows(path, numbered_rows(path), from_row, checker)
         case FileFormat.INSPECT:
-            with InspectArchive(path):  # refuses what is none before a process is started for it
-                edges = [0, 1]
-    return [Chunk(path, start, end) for start, end in pairwise(edges)]
+            return (
+                checker.row(record, path.stem, negative_time=negative)
+                for record, negative in read_inspect_log(path)
+            )
 
 
-class ChunkReader:
-    """Reads chunks; remembers the samples that it has seen."""
-
-    def __init__(self) -> None:
-        self._checker = RecordChecker()
-
-    def read(self, chunk: Chunk) -> Iterator[Row]:
-        """Yield the verdicts of a chunk.
-
-        Raises:
-            DatasetError: A record is wrong; names the file, the line or sample, and the field.
-        """
-        path, start = chunk.path, chunk.start
-        match format_of(path):
-            case FileFormat.LINES:
-                lines = numbered_lines(path, start, chunk.end)
-                return self._rows(path, lines, from_line, lambda: lines_before(path, start))
-            case FileFormat.PARQUET:
-                rows = numbered_rows(path, range(start, chunk.end))
-                return self._rows(path, rows, from_row, lambda: rows_before(path, start))
-            case FileFormat.INSPECT:
-                return (
-                    self._checker.row(record, path.stem, negative_time=negative)
-                    for record, negative in read_inspect_log(path)
-                )
-
-    def _rows(
-        self,
-        path: Path,
-        numbered: Iterable[tuple[int, Raw]],
-        decode: Callable[[Raw], VerdictRecord],
-        before: Callable[[], int],
-    ) -> Iterator[Row]:
-        for number, raw in numbered:
-            try:
-                row = self._checker.row(decode(raw), path.stem)
-            except InputError as error:
-                raise Location(str(path), before() + number).named(error) from None
-            yield row
+def _rows(
+    path: Path,
+    numbered: Iterable[tuple[int, Raw]],
+    decode: Callable[[Raw], VerdictRecord],
+    checker: RecordChecker,
+) -> Iterator[Row]:
+    for number, raw in numbered:
+        try:
+            row = checker.row(decode(raw), path.stem)
+        except InputError as error:
+            raise Location(str(path), number).named(error) from None
+        yield row
 
 
 def read_recordings(path: Path) -> Iterator[Recording]:
@@ -116,11 +83,11 @@ def read_recordings(path: Path) -> Iterator[Recording]:
         path: A log of Inspect AI (`.eval`), verdict lines (`.jsonl`) or the same as `.parquet`.
 
     Raises:
-        DatasetError: At once when the suffix is none of these or the file cannot be opened; while
-            iterating when the file is wrong somewhere.
+        DatasetError: At once when the suffix is none of these; while iterating when the file cannot
+            be opened or is wrong somewhere.
         ConfigError: The file is Parquet and pyarrow is not installed.
     """
-    return map(_recording, chain.from_iterable(map(ChunkReader().read, split(path))))
+    return map(_recording, read_rows(path))
 
 
 def _recording(row: Row) -> Recording:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,14 @@ import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Recording
 from aegish_dist.db import verdict_export
 from aegish_dist.db.datasets import one_at_a_time
-from aegish_dist.db.imports import copy_verdicts
+from aegish_dist.db.imports import RunImport
 from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
-from aegish_dist.interchange import verdict_lines
 from aegish_dist.interchange.reading import read_recordings
 from aegish_dist.pipeline import import_verdicts as importing
 from aegish_dist.pipeline.export_verdicts import export_file, export_lines
@@ -81,14 +78,14 @@ def in_place(records: Iterable[Recording]) -> Sequence[Recording]:
     return sorted(records, key=lambda r: (r.model, r.dataset, r.sample.command, r.epoch))
 
 
-@pytest.fixture(params=["at once", "in chunks", "in processes"])
+@pytest.fixture(params=["at once", "in parts", "char by char"])
 def _manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do as with files and runs of gigabytes."""
     if request.param != "at once":
-        monkeypatch.setattr(verdict_lines, "CHUNK_BYTES", 300)
+        monkeypatch.setattr(importing, "BATCH_ROWS", 3)
         monkeypatch.setattr(verdict_export, "PART_ROWS", 3)
-    if request.param == "in processes":
-        monkeypatch.setattr(importing, "PROCESSES_FROM_BYTES", 0)
+    if request.param == "char by char":
+        monkeypatch.setattr(importing, "BATCH_CHARS", 1)
 
 
 @pytest.mark.usefixtures("_manner")
@@ -260,13 +257,14 @@ def test_a_lost_connection_is_one_line(
 ) -> None:
     """In the middle of an import, of which nothing is kept."""
 
-    def lose_it_first(session: Session, lines: bytes) -> None:
-        backend = session.scalar(text("SELECT pg_backend_pid()"))
-        with engine.connect() as other:
-            other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
-        copy_verdicts(session, lines)
+    class LosesItFirst(RunImport):
+        def add(self, verdicts: Sequence[Any]) -> None:
+            backend = self._session.scalar(text("SELECT pg_backend_pid()"))
+            with engine.connect() as other:
+                other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+            super().add(verdicts)
 
-    monkeypatch.setattr(importing, "copy_verdicts", lose_it_first)
+    monkeypatch.setattr(importing, "RunImport", LosesItFirst)
     path = write_lines(tmp_path / "a.jsonl", [a_line()])
 
     with pytest.raises(StoreError, match="the database cannot be used"):
@@ -307,30 +305,6 @@ def test_equal_datasets_are_stored_once(engine: Engine, tmp_path: Path) -> None:
     counts = row_counts(engine)
     assert (counts["datasets"], counts["samples"]) == (4, 2 + 3 + 1 + 1)
     assert counts["runs"] == 6
-
-
-def test_prices_are_asked_for_each_model(engine: Engine, tmp_path: Path) -> None:
-    """Answers that carry tokens but no cost get one; others stay as they are."""
-    lines = [
-        a_line("priced", input_tokens=1_000_000, output_tokens=500_000),
-        a_line("paid", input_tokens=1_000_000, cost_usd="7"),
-        a_line("unanswered", completion=None, input_tokens=1_000_000),
-        a_line("unknown", model="other", input_tokens=1_000_000),
-    ]
-    price = Price(input=Rate(Decimal(2)), output=Rate(Decimal(6)))
-
-    imported = import_verdicts(
-        engine,
-        [write_lines(tmp_path / "a.jsonl", lines)],
-        "",
-        lambda model: price if model == "m" else None,
-    )
-
-    wrong = write_lines(tmp_path / "wrong.jsonl", [a_line("a"), a_line("b", epoch=0)])
-    with pytest.raises(DatasetError, match="line 2, field 'epoch'"):
-        import_verdicts(engine, [wrong], "", lambda _: price)
-    costs = {r.sample.command: r.verdict.cost_usd for r in export_verdicts(engine, imported.run_id)}
-    assert costs == {"priced": 5, "paid": 7, "unanswered": None, "unknown": None}
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])

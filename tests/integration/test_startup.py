@@ -75,7 +75,7 @@ def test_reading_the_store_takes_a_driver_and_no_more(
 @pytest.mark.parametrize(
     ("command", "most", "forbidden"),
     [
-        (["status"], 65, {"statistics", "datasets", "broker", "prompts", "parallel"}),
+        (["status"], 65, {"statistics", "datasets", "broker", "prompts"}),
         (["runs"], 42, {"statistics", "datasets", "broker", "prompts", "models", "report"}),
         (DRY_RUN, 80, {"statistics", "interchange"}),
         (["report"], 100, {"broker", "prompts"}),

@@ -1,6 +1,7 @@
 """Whatever JSON a provider sends, a codec gives a completion or a ProviderError."""
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -139,7 +140,18 @@ def test_a_wait_is_never_negative_or_endless(
 @given(payload=values)
 def test_json_reads_back_and_everything_else_is_malformed(payload: object) -> None:
     body = json.dumps(payload).encode()
-    assert json.dumps(parse(body)).encode() == body
+    assert json.dumps(parse(body)) == json.dumps(storable(json.loads(body)))
+
+
+def storable(value: object) -> object:
+    match value:
+        case str():
+            return re.sub("[\0\ud800-\udfff]", "\ufffd", value)
+        case dict():
+            return {storable(key): storable(each) for key, each in value.items()}
+        case list():
+            return [storable(each) for each in value]
+    return value
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from aegish_dist.core.verdict_record import STORED, VerdictRecord, columns_of, v
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.interchange.parquet import from_odd_row, from_row, numbered_rows
-from aegish_dist.interchange.reading import ChunkReader, read_recordings, split
+from aegish_dist.interchange.reading import read_recordings, read_rows
 from aegish_dist.interchange.record import RecordChecker, from_line, from_values, opinion
 from tests.property.test_recording_properties import RECORDINGS
 from tests.recorded import write_recordings
@@ -89,8 +89,7 @@ def test_recordings_become_the_same_columns(suffix: str, recordings: list[Record
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{suffix}"
         write_recordings(recordings, path)
-        reader = ChunkReader()
-        rows = [row for chunk in split(path) for row in reader.read(chunk)]
+        rows = list(read_rows(path))
     for (record, about, _), recording in zip(rows, recordings, strict=True):
         sample = recording.sample
         assert about == (recording.dataset, sample.sample_id, sample)
@@ -164,7 +163,7 @@ def test_odd_rows_of_tables_are_judged_alike(changes: dict[str, Any]) -> None:
             pq.write_table(table, path)
         except pa.ArrowNotImplementedError:
             return
-        for _, row in numbered_rows(path, [0]):
+        for _, row in numbered_rows(path):
             assert outcome_of_reading(partial(from_row, row)) == outcome_of_reading(
                 partial(from_odd_row, row)
             )

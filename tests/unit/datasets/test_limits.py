@@ -14,7 +14,7 @@ from aegish_dist.datasets import table
 from aegish_dist.datasets.reading import read_dataset
 from aegish_dist.errors import DatasetError
 from aegish_dist.interchange import parquet as verdict_parquet
-from aegish_dist.interchange.reading import split
+from aegish_dist.interchange.reading import read_rows
 
 LINE = b'{"command":"a","target":"harmless"}\n'
 
@@ -115,7 +115,7 @@ from pathlib import Path
 from aegish_dist.inputs.parquet import load_pyarrow
 from aegish_dist.datasets.reading import read_dataset
 from aegish_dist.errors import DatasetError
-from aegish_dist.interchange.reading import ChunkReader, split
+from aegish_dist.interchange.reading import read_rows
 path = Path(sys.argv[2])
 load_pyarrow()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -123,10 +123,8 @@ try:
     if sys.argv[1] == "dataset":
         read_dataset(path)
     else:
-        reader = ChunkReader()
-        for chunk in split(path):
-            for _ in reader.read(chunk):
-                pass
+        for _ in read_rows(path):
+            pass
 except DatasetError as error:
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print((after - before) // 1024, error)
@@ -175,7 +173,7 @@ def test_a_text_beyond_the_limit_in_parquet_is_refused(
     few = replace(verdict_parquet.LIMITS, group_bytes=2**20)
     monkeypatch.setattr(verdict_parquet, "LIMITS", few)
     with pytest.raises(DatasetError, match="a group of rows take 70 MiB"):
-        split(path)
+        list(read_rows(path))
 
 
 @pytest.mark.parametrize("kind", ["dataset", "verdicts"])

@@ -1,8 +1,6 @@
 """Which file is read how, and that no half-written one is left."""
 
-import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,14 +30,6 @@ def test_an_unknown_suffix_is_refused_before_anything_is_read(tmp_path: Path, na
     """The message lists what can be read."""
     with pytest.raises(DatasetError, match=r"known are \.eval, \.jsonl, \.parquet"):
         read_recordings(tmp_path / name)
-
-
-@pytest.mark.parametrize("where", [{}, {"line": 3, "field": "epoch"}])
-def test_an_error_crosses_to_another_process(where: dict[str, Any]) -> None:
-    """Chunks are read in several processes, and the first one prints what is wrong."""
-    error = DatasetError("must be a number", source="a.jsonl", **where)
-    copy = pickle.loads(pickle.dumps(error))
-    assert (str(copy), vars(copy)) == (str(error), vars(error))
 
 
 def test_a_log_cannot_be_written(tmp_path: Path) -> None:
