@@ -1,4 +1,4 @@
-"""What counts as right: the options that say so, and notes on corrections of labels."""
+"""Options that say what counts as right, and notes on corrections of labels."""
 
 from collections.abc import Callable
 from functools import wraps
